@@ -10,6 +10,7 @@ import re
 import tomllib
 import unicodedata
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,17 +32,6 @@ MAX_READ = 2_000
 MAX_WORDS = 600
 """Characters of a message in which a verdict counts."""
 
-_QUOTED = (
-    re.compile(r"```.*?(?:```|\Z)", re.DOTALL),
-    re.compile(r"~~~.*?(?:~~~|\Z)", re.DOTALL),
-    re.compile(r"`[^`\n]*`"),
-    re.compile(r"(?m)^\s*>.*$"),
-    re.compile(r"(?m)^(?: {4}|\t).*$"),
-    re.compile(r'"[^"]*"|“[^”]*”|«[^»]*»|‘[^\'\n]*\''),
-    re.compile(r"(?<!\w)'[^'\n]*'(?!\w)"),
-    re.compile(r"<(\w[\w-]*)[^>]*>.*?</\1>", re.DOTALL),
-    re.compile(r"https?://\S+"),
-)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _CLAUSE = re.compile(r"\s*(?:[,;:.!()]|\s[-–—]+\s|\bbut\b|\bhowever\b|\bthough\b|\bexcept\b)\s*")
 
@@ -57,7 +47,7 @@ def _compiled(section: str, flags: re.RegexFlag = re.NOFLAG) -> dict[str, re.Pat
 
 _TABLES = tomllib.loads(Path(__file__).with_name("patterns.toml").read_text("utf-8"))
 _WORDS, _OUTPUT = _compiled("words", re.IGNORECASE), _compiled("output", re.MULTILINE)
-_COMMANDS = _compiled("commands")
+_COMMANDS, _QUOTES = _compiled("commands"), _compiled("quotes")
 
 
 def classify_verdict(text: str) -> Outcome | None:
@@ -82,20 +72,13 @@ def _of(clause: str) -> Outcome | None:
     return Outcome.SUCCEEDED if _WORDS["good_clause"].fullmatch(clause) else None
 
 
-_ANNOUNCED = re.compile(
-    r"\b(?:this|these|the|that|following|an?|his|her|their)\s+(?:\w+\s+){0,2}(?:e?-?mail|message|letter|text|log|output|error|"
-    r"article|post|comment|ticket|issue|traceback)s?\b[^\n:.]{0,40}:[ \t]*\n(?P<pasted>.*)",
-    re.DOTALL | re.IGNORECASE,
-)
-
-
 @lru_cache(8)
 def _without_quotes(text: str) -> str:
     """Return the beginning of a message in its lines, with a mark for each quote, without what is pasted below."""
     text = unicodedata.normalize("NFKC", text[: 3 * MAX_READ]).replace("’", "'")
-    announced = _ANNOUNCED.search(text)
+    announced = _WORDS["announced"].search(text)
     text = text[: announced.start("pasted")] if announced else text
-    for quoted in _QUOTED:
+    for quoted in _QUOTES.values():
         text = quoted.sub(" … ", text)
     return text
 
@@ -192,30 +175,25 @@ class SessionEnds:
 
     def between(self, first: int, last_turn: int | None = None) -> tuple[OutcomeSignal, ...]:
         """Return the signals after the span `first`, in turns up to `last_turn`; of each kind the last counts."""
-        within = [run for run in self.runs if run.span > first and (last_turn is None or run.turn <= last_turn)]
-        runs: dict[str, list[_Run]] = {run.test: [] for run in within}
+        end = math.inf if last_turn is None else last_turn
+        within: dict[str, list[_Run]] = defaultdict(list)
         for run in self.runs:
-            if run.test in runs:
-                runs[run.test].append(run)
-        tests = (_tested(of_one, first, last_turn) for of_one in runs.values())
-        commits = [
-            commit
-            for commit in self.commits
-            if commit.span > first and (last_turn is None or commit.turn <= last_turn)
-            if not self.undone or self.undone[-1] < commit.span
-        ]
+            if run.span > first and run.turn <= end:
+                within[run.test].append(run)
+        tests = (_tested(runs, [run for run in self.runs if run.test == test]) for test, runs in within.items())
+        undone = max((first, *self.undone[-1:]))
+        commits = [commit for commit in self.commits if commit.span > undone and commit.turn <= end]
         begun = next(iter(self.worked[bisect_left(self.worked, first) :]), math.inf)
-        words = [word for word in self.words if (last_turn is None or word.turn <= last_turn) and begun < word.span]
+        words = [word for word in self.words if word.turn <= end and begun < word.span]
         settled = [word for word in words[-1:] if word.outcome is not Outcome.UNKNOWN]
         return (*(signal for signal in tests if signal is not None), *commits[-1:], *settled)
 
 
-def _tested(runs: Sequence[_Run], first: int, last_turn: int | None) -> OutcomeSignal | None:
-    """Return the signal of the runs of one test.
+def _tested(within: Sequence[_Run], runs: Sequence[_Run]) -> OutcomeSignal | None:
+    """Return the signal of the runs of one test. within: those that count.
 
-    It failed and passes now, or passed and fails now, or ran again after the span `first` and still fails.
+    It failed and passes now, or passed and fails now, or ran again and still fails.
     """
-    within = [run for run in runs if run.span > first and (last_turn is None or run.turn <= last_turn)]
     last = within[-1]
     before = [run for run in runs if run.span < last.span]
     if last.passed and any(not run.passed for run in before):

@@ -180,7 +180,8 @@ def _edits(simple: SimpleCommand) -> bool:
 
 _MAX_NORMALIZED = 2_000  # characters of a line
 _LINE_START = re.compile(
-    r"^\s*(?:cd\s+\S+\s*(?:&&|;)\s*|(?:[A-Z_][A-Z0-9_]*=\S*\s+)+|(?:sudo|time|nohup|env|npx|poetry run|uv run|pipenv run)\s+)+"
+    r"^\s*(?:cd\s+\S+\s*(?:&&|;)\s*|(?:[A-Z_][A-Z0-9_]*=\S*\s+)+"
+    r"|(?:sudo|time|nohup|env|npx|poetry run|uv run|pipenv run)\s+)+"
 )
 _TAIL = re.compile(r"\s*(?:2>&1|2>/dev/null|\|\s*(?:head|tail|tee|cat|grep|less)\b.*)\s*$", re.DOTALL)
 _VARYING = (

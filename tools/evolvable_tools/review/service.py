@@ -284,7 +284,10 @@ class _ReviewWork:
             ReviewState.DONE,
             kept["why"],
             kept["signals"],
-            [ProposedChange(one, *claim, proposal_inbox.operation_of(self.library, one)) for one, claim in claims],
+            [
+                ProposedChange(one, ref, claim, proposal_inbox.operation_of(self.library, one))
+                for one, (ref, claim) in claims
+            ],
             [RefusedCandidate(**one) for one in kept["refused"]],
             cost=kept["cost"],
             redacted=kept["redacted"],

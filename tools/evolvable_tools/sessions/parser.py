@@ -256,7 +256,7 @@ def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
         if not parts and (piece.input is not None or piece.call_id is not None):
             parts = [(piece.text, piece.origin)]
         for text, origin in parts:
-            yield Span(index, turn, piece.role, origin, text, *_CARRIED(piece))
+            yield Span(piece.role, origin, text, *_CARRIED(piece), index=index, turn=turn)
             index += 1
 
 

@@ -23,26 +23,8 @@ _OUR_DOCUMENTS = frozenset(("load_skill", "get_resource"))
 # Library texts, review requests and proposals: the library's own words prove nothing.
 _PATH_KEYS = ("file_path", "path", "notebook_path", "filePath", "dir_path")
 
-_FETCHES = re.compile(
-    r"(?<![\w./-])(?:curl|wget|http|https|xh|lynx|w3m|links|elinks|aria2c|gh|glab|hub|scp|sftp|ftp|nc|telnet|ssh|"
-    r"Invoke-WebRequest|iwr|yt-dlp)(?=\s|$)"
-    r"|(?:urlopen|requests\.(?:get|post)|httpx\.|fetch\()",
-)
-_LOCAL_URL = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\]|0\.0\.0\.0)", re.IGNORECASE)
-_ANY_URL = re.compile(r"https?://", re.IGNORECASE)
-_SKILL_FILE = re.compile(
-    r"(?:^|[\s'\"=])(\S*?(?:\.claude|\.agents|\.codex|plugins?)/(?:[\w.@~+-]+/)*?skills/(?:[\w.@~+-]+/)*?([\w.@~+-]+)/SKILL\.md)\b"
-    r"|(?:^|[\s'\"=/])([\w.@~+-]+)/SKILL\.md\b"
-)
-_SKILL_PLACE = re.compile(r"(?:^|/)(?:\.claude|\.agents|\.codex)/(?:[^/]+/)*?skills/([^/]+)/")
-_MEMORY_FILE = re.compile(
-    r"(?:^|[\s'\"/=])(?:CLAUDE(?:\.local)?|AGENTS(?:\.override)?|GEMINI|MEMORY|USER|SOUL)\.md\b|/\.claude/projects/[^/\s]+/memory/"
-)
-_THIRD_PARTY = re.compile(
-    r"(?:^|[/\s'\"])(?:node_modules|site-packages|dist-packages|vendor|third_party|\.venv|venv|\.cargo/registry|go/pkg/mod|Downloads)/"
-)
+_PATTERNS = {name: re.compile(pattern) for name, pattern in TABLES["patterns"].items()}
 _GIVES = {"web": Origin.WEB, "own_words": Origin.ASSISTANT, "client": Origin.MEMORY}
-_READS = re.compile(r"(?<![\w./-])(?:cat|head|tail|less|more|nl|bat|sed|awk|grep|rg|Get-Content|type)(?=\s)")
 
 
 def result_origin(tool: str | None, given: Mapping[str, Any] | None, project: str | None) -> tuple[Origin, str | None]:
@@ -77,17 +59,18 @@ def command_line(given: Mapping[str, Any]) -> str:
 def _of_command(command: str) -> tuple[Origin, str | None]:
     """Return what a command's output is: text of others when it fetches any, a skill or memory when it reads one."""
     line = command[:20_000]
-    if _FETCHES.search(line) and not (
-        _LOCAL_URL.search(line) and len(_ANY_URL.findall(line)) == len(_LOCAL_URL.findall(line))
+    if _PATTERNS["fetches"].search(line) and not (
+        _PATTERNS["local_url"].search(line)
+        and len(_PATTERNS["any_url"].findall(line)) == len(_PATTERNS["local_url"].findall(line))
     ):
         return Origin.WEB, None
-    if _READS.search(line):
-        found = _SKILL_FILE.search(line)
+    if _PATTERNS["reads"].search(line):
+        found = _PATTERNS["skill_file"].search(line)
         if found is not None:
             return Origin.SKILL, found[2] or found[3]
-        if _MEMORY_FILE.search(line):
+        if _PATTERNS["memory_file"].search(line):
             return Origin.MEMORY, None
-        if _THIRD_PARTY.search(line):
+        if _PATTERNS["third_party"].search(line):
             return Origin.WEB, None
     return Origin.COMMAND, None
 
@@ -96,12 +79,12 @@ def _of_path(path: str | None, project: str | None) -> tuple[Origin, str | None]
     if path is None:
         return Origin.REPOSITORY, None
     plain = path.replace("\\", "/")
-    skill = _SKILL_PLACE.search(plain) or _SKILL_FILE.search(plain)
+    skill = _PATTERNS["skill_place"].search(plain) or _PATTERNS["skill_file"].search(plain)
     if skill is not None:
-        return Origin.SKILL, skill[1] if skill.re is _SKILL_PLACE else skill[2] or skill[3]
-    if _MEMORY_FILE.search(plain):
+        return Origin.SKILL, skill[1] if skill.re is _PATTERNS["skill_place"] else skill[2] or skill[3]
+    if _PATTERNS["memory_file"].search(plain):
         return Origin.MEMORY, None
-    if _THIRD_PARTY.search(plain) or (project is not None and not _lies_in(plain, project)):
+    if _PATTERNS["third_party"].search(plain) or (project is not None and not _lies_in(plain, project)):
         return Origin.WEB, None
     return Origin.REPOSITORY, None
 
@@ -128,14 +111,6 @@ def _first(given: Mapping[str, Any], *keys: str) -> str | None:
 
 _ORIGINS = {tag: Origin(origin) for origin, tags in TABLES["tags"].items() for tag in tags.split()}
 _OPEN = re.compile(rf"<({'|'.join(map(re.escape, _ORIGINS))})(?=[\s>])[^>\n]{{0,500}}>")
-_SKILL_NAME = re.compile(
-    r"<name>\s*([\w.:@/-]{1,120})\s*</name>"
-    r"|Base directory for this skill:\s*\S*?/([\w.@-]+)\s*$",
-    re.MULTILINE,
-)
-_CODEX_REQUEST = re.compile(
-    r"^# Context from my IDE setup:.*?^## My request for Codex:[ \t]*\n", re.DOTALL | re.MULTILINE
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +129,7 @@ def split_message(text: str) -> Iterator[MessagePart]:
         if start.startswith(beginning):
             yield _injected(text, Origin(origin))
             return
-    setup = _CODEX_REQUEST.match(text) if start.startswith("# Context from my IDE setup:") else None
+    setup = _PATTERNS["codex_request"].match(text) if start.startswith("# Context from my IDE setup:") else None
     if setup is not None:
         yield MessagePart(Origin.MEMORY, setup[0])
         text = text[setup.end() :]
@@ -191,7 +166,7 @@ def _cut(text: str) -> Iterator[tuple[MessagePart, str]]:
 
 def skill_name(text: str) -> str | None:
     """Return the name of the skill whose text a client put into the context, None where it does not say."""
-    found = _SKILL_NAME.search(text[:2_000])
+    found = _PATTERNS["skill_name"].search(text[:2_000])
     return (found[1] or found[2]) if found else None
 
 
