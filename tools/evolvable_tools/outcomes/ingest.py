@@ -102,16 +102,9 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
     reading = _Reading(library, session, home)
     sightings = tuple(reading.sightings())
     ends = reading.ends.between(-1)
-    taken = IngestedSession(
-        session.session_id or f"digest-{session.digest[:32]}",
-        session.client,
-        session.digest,
-        len(session.spans),
-        reading.moment(session.started),
-        session.model,
-        outcome_of(ends),
-        ends,
-    )
+    identity, started = session.session_id or f"digest-{session.digest[:32]}", reading.moment(session.started)
+    about = (identity, session.client, session.digest, len(session.spans), started, session.model)
+    taken = IngestedSession(*about, outcome_of(ends), ends)
     kept = False
     if not library.store.read_only and not session.reviewing:
         log = library.store.backend.observations
@@ -151,14 +144,10 @@ class _Reading:
     def sightings(self) -> Iterator[UsageObservation]:
         """Yield what was seen of each version."""
         for seen in self._seen.values():
-            used = seen.first_use is not None
+            used, loaded = seen.first_use is not None, not LOADING.isdisjoint(seen.how)
             signals = self.ends.between(seen.first_use, seen.last_turn + TURNS) if seen.first_use is not None else ()
-            yield UsageObservation(
-                *(seen.resource, seen.version, seen.at, seen.model),
-                *(any(how in LOADING for how in seen.how), used, tuple(seen.how)),
-                outcome_of(signals),
-                signals,
-            )
+            about = (seen.resource, seen.version, seen.at, seen.model, loaded, used, tuple(seen.how))
+            yield UsageObservation(*about, outcome_of(signals), signals)
 
     def _read_call(self, call: ToolCall) -> None:
         span, given = call.span, call.span.input or {}

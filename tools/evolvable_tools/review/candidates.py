@@ -140,14 +140,6 @@ def parse_candidate(given: Mapping[str, Any]) -> ReviewCandidate:
 TASKS = Ref(Kind.ENVIRONMENT, "candidate-tasks")
 """Where tasks wait until a person has looked at them; nothing is evaluated by them before."""
 
-_TASKS_TEXT = """\
----
-name: candidate-tasks
-description: Tasks that reviews of sessions found. None is used before a person marks it reviewed.
----
-
-Each line of tasks.jsonl is a task: its prompt, how it is checked, and the session it is from.
-"""
 NEW_KINDS = {CandidateKind.SKILL_NEW: Kind.SKILL, CandidateKind.PROMPT: Kind.PROMPT, CandidateKind.AGENT: Kind.AGENT}
 
 
@@ -252,7 +244,9 @@ def _task(library: Library, candidate: ReviewCandidate, session: str, scope: str
     ref, before, base = _current(library, TASKS.within(scope))
     task = {"prompt": candidate.text, "check": candidate.check, "session": session, "reviewed": False}
     adds = {"path": "tasks.jsonl", "line": json.dumps(task, ensure_ascii=False)}
-    start = before or {"ENVIRONMENT.md": File(_TASKS_TEXT.encode())}
+    start = before or {
+        "ENVIRONMENT.md": File(Path(__file__).with_name("candidate_tasks.md").read_text("utf-8").encode())
+    }
     return CandidateDraft(ref, base, before, append_line(start, **adds), adds)
 
 

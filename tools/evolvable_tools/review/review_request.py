@@ -21,7 +21,7 @@ from evolvable_store.storage.proposals import Episode
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.detection import unquoted_text
 from evolvable_tools.review.candidates import MAX_CANDIDATES, MAX_EDITS, MAX_FACT, SCHEMA
-from evolvable_tools.review.session_signals import LEARNABLE, SessionSignal, signals
+from evolvable_tools.review.session_signals import CODES, LEARNABLE, SessionSignal, signals
 from evolvable_tools.sessions import UNTRUSTED, Origin, Session, Span
 from evolvable_tools.verbs import search
 
@@ -49,9 +49,8 @@ MAX_SHINGLES = 120_000
 SHINGLE = 5
 """Words in a row by which a text that was copied is known."""
 
-_GOOD = frozenset({"fail_then_pass", "check_passed", "commit", "acceptance"})
-_BAD = frozenset({"correction", "edit_reverted", "check_failing", "error_loop"})
-_WORTH = {"user_statement": 0, "asked_for_skill": 0, "correction": 0, "fail_then_pass": 1, "acceptance": 2}
+_GOOD, _BAD, _QUIET = (frozenset(CODES[name]) for name in ("good", "bad", "quiet"))
+_WORTH: Mapping[str, int] = CODES["worth"]
 _PRIVATE = re.compile(r"<private>.*?(?:</private>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
@@ -289,9 +288,6 @@ REPEATED_IN = 3
 
 MAX_QUOTE = 300
 """Characters that are kept of an episode."""
-
-_QUIET = frozenset({"check_passed", "commit", "acceptance", "costly", "check_failing"})
-"""Signals that later sessions do not compare with."""
 
 
 def build_request(

@@ -1,8 +1,10 @@
 """Session signals: each has a code, a turn and its spans, found without a model among the steps of a session."""
 
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from evolvable_tools.outcomes.detection import (
@@ -304,19 +306,10 @@ FINDERS: tuple[Callable[[SignalContext], Iterator[SessionSignal]], ...] = (
 )
 """What looks for signals. Each is deterministic and reads the session once."""
 
-LEARNABLE = frozenset(
-    {
-        "correction",
-        "user_statement",
-        "asked_for_skill",
-        "retry_chain",
-        "error_loop",
-        "fail_then_pass",
-        "edit_reverted",
-        "skill_ignored",
-        "repeated_procedure",
-    }
-)
+CODES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("signals.toml").read_text("utf-8"))
+"""The codes of signals, by what follows from them."""
+
+LEARNABLE = frozenset(CODES["learnable"])
 """Signals that something can be learned from. A session without any is not worth a thought."""
 
 

@@ -78,13 +78,8 @@ class HostCatalog:
         if files is None:
             raise NoSuchVersion(f"{ref} has no version {number}.", "resource_history shows those there are.")
         head = _head(self._store, files[MAIN].sha256) if MAIN in files else None
-        return SkillEntry(
-            ref,
-            number,
-            head.fields if head else {},
-            files,
-            (*_left_out(ref.name, files, head), *self._taken(skill, files)),
-        )
+        reasons = (*_left_out(ref.name, files, head), *self._taken(skill, files))
+        return SkillEntry(ref, number, head.fields if head else {}, files, reasons)
 
     def _taken(self, skill: ChannelEntry, files: Manifest) -> tuple[str, ...]:
         """Return a reason when one of its addresses is another skill's; see `is_users`."""

@@ -138,7 +138,7 @@ def find_skill(
     trust = {resource: one.trust for resource, one in stand.items()}
     capped = {resource for resource, level in trust.items() if level is Trust.AGENT}
     order = _untrusted_last(break_ties(found.matches, known, scopes, means.fits, capped), trust, means.fits)
-    marks = _Marks(caller)
+    marks = _marks(caller)
     matches = [_match(m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
     search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
     if shown and not found.none_fits and caller.actor is not Actor.HUMAN:
@@ -148,14 +148,14 @@ def find_skill(
     return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice)
 
 
-def _choices(library: Library, asked: ChooseBetween | None, marks: "_Marks") -> ChooseBetween | None:
+def _choices(library: Library, asked: ChooseBetween | None, marks: AnswerMarks) -> ChooseBetween | None:
     """Return a choice that is left to the caller, with the words of those that are not trusted between marks."""
     if asked is None:
         return None
     heads = {one.ref: library.store.head_or_none(Ref.parse(one.ref)) for one in asked.choices}
     stand = trust_statuses(library, [head.id for head in heads.values() if head is not None])
     known = {ref: stand.get(head.id, _NOBODY) for ref, head in heads.items() if head is not None}
-    texts = (marks.around(one.tells_apart, known.get(one.ref, _NOBODY)) for one in asked.choices)
+    texts = (_shown(one.tells_apart, known.get(one.ref, _NOBODY), marks) for one in asked.choices)
     choices = [replace(one, tells_apart=text) for one, text in zip(asked.choices, texts, strict=True)]
     return replace(asked, choices=choices)
 
@@ -163,24 +163,16 @@ def _choices(library: Library, asked: ChooseBetween | None, marks: "_Marks") -> 
 _NOBODY = TrustStatus(Trust.AGENT)
 
 
-class _Marks:
-    """The marks around descriptions of one answer: a person reads them without."""
+def _marks(caller: Caller) -> AnswerMarks:
+    """Return the marks around descriptions of one answer: a person reads them without."""
+    return AnswerMarks(caller.actor is not Actor.HUMAN)
 
-    def __init__(self, caller: Caller) -> None:
-        self._marks = AnswerMarks(caller.actor is not Actor.HUMAN)
 
-    @property
-    def notice(self) -> str:
-        """What the answer says of its marks, '' when it has none."""
-        return self._marks.notice
-
-    def around(self, text: str, standing: TrustStatus) -> str:
-        """Return a description as this answer shows it."""
-        if not standing.marked:
-            return bound_text(text)
-        if not self._marks.on:
-            return bound_text(text, trusted=standing.trust is not Trust.UNTRUSTED)
-        return self._marks.description(text)
+def _shown(text: str, status: TrustStatus, marks: AnswerMarks) -> str:
+    """Return a description as this answer shows it."""
+    if status.marked and marks.on:
+        return marks.description(text)
+    return bound_text(text, trusted=not status.marked or status.trust is not Trust.UNTRUSTED)
 
 
 def _untrusted_last(matches: Sequence[SearchMatch], trust: Mapping[int, Trust], fits: float) -> list[SearchMatch]:
@@ -191,12 +183,14 @@ def _untrusted_last(matches: Sequence[SearchMatch], trust: Mapping[int, Trust], 
     return sorted(matches, key=lambda match: 1 if match in last else 0 if match.confidence >= fits else 2)
 
 
-def _described(entry: "IndexEntry", status: TrustStatus, proof: SuccessCounts | None, marks: _Marks) -> dict[str, Any]:
+def _described(
+    entry: "IndexEntry", status: TrustStatus, proof: SuccessCounts | None, marks: AnswerMarks
+) -> dict[str, Any]:
     """Return the fields that a match and a listed resource have in common."""
     return {
         "ref": str(entry.ref),
         "version": entry.version,
-        "description": marks.around(entry.description, status),
+        "description": _shown(entry.description, status, marks),
         "maturity": proven_maturity(proof),
         "trust": status.trust,
         "reported": proof.reported if proof is not None else 0,
@@ -206,13 +200,13 @@ def _described(entry: "IndexEntry", status: TrustStatus, proof: SuccessCounts | 
     }
 
 
-def _match(match: SearchMatch, status: TrustStatus, proof: SuccessCounts | None, marks: _Marks) -> FoundMatch:
+def _match(match: SearchMatch, status: TrustStatus, proof: SuccessCounts | None, marks: AnswerMarks) -> FoundMatch:
     return FoundMatch(
         **_described(match.entry, status, proof, marks),
         name=match.entry.name,
         stage=match.stage,
         confidence=match.confidence,
-        why=marks.around(match.why, status),  # it quotes the description
+        why=_shown(match.why, status, marks),  # it quotes the description
         notice=status.notice,
     )
 
@@ -248,7 +242,7 @@ def list_resources(
     entries, following = list_page(library, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
     ids = [entry.id for entry in entries]
     tallies, known = library.evidence.tallies(ids), library.store.backend.evidence.count_successes(ids)
-    stand, marks = trust_statuses(library, ids), _Marks(caller)
+    stand, marks = trust_statuses(library, ids), _marks(caller)
     ordered = []
     for entry in entries:
         tally, proof, status = tallies.get(entry.id, Tally()), known.get(entry.id), stand.get(entry.id, _NOBODY)
