@@ -328,7 +328,7 @@ class Serving:
         means = self._open.enter_context(open_search(config, serving=True))
         self.library = Library(
             Store.open(config.home, create=True, registered=registered_homes),
-            means,
+            means=means,
             redactor=Redaction(config.home).redactor,
             policies=approval_policies(config),
             lock=approvals_lock(config),

@@ -22,6 +22,7 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import ProviderError
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review import service
+from evolvable_tools.review.candidates import CANDIDATE, CandidateKind, SkillEditOp
 from evolvable_tools.review.review_config import OverBudget, ReviewBudget, ReviewSettings, parse_budget
 from evolvable_tools.review.session_signals import LEARNABLE, signals
 from evolvable_tools.sessions.parser import read_session
@@ -355,7 +356,7 @@ STAGES = [
     (Reviews, "answered"),
     (service, "admit"),
     (Reviews, "finish"),
-    (service, "_make_at_once"),
+    (service._ReviewWork, "make_at_once"),
 ]
 
 
@@ -377,7 +378,7 @@ def test_a_review_that_is_killed_in_any_stage_goes_on_and_nothing_is_doubled_or_
 def test_a_fact_that_was_not_made_before_the_kill_is_made_when_the_review_goes_on(library, tmp_path, monkeypatch):
     auto = {"policies": parse_policies("memory=auto")}
     begun = review(library, BY_NAME["short-commits"], tmp_path)
-    with killed_in(monkeypatch, service, "_make_at_once"):
+    with killed_in(monkeypatch, service._ReviewWork, "make_at_once"):
         submit(library, begun, prefers(begun), **auto)
     assert len(proposal_inbox.list_waiting(library)) == 1
     done = [review(library, BY_NAME["short-commits"], tmp_path, **auto) for _ in range(2)]
@@ -457,3 +458,10 @@ def test_several_facts_of_one_review_are_approved_in_one_operation(library, tmp_
     text = library.store.file(library.store.head(Ref.parse("memory:USER")), "USER.md").data.decode()
     day = date(2026, 11, 22).isoformat()
     assert re.findall(r"- (\S+): (.*)", text) == [(day, t) for t in texts]
+
+
+def test_the_schema_of_an_answer_names_every_kind_and_operation() -> None:
+    properties = CANDIDATE["properties"]
+
+    assert properties["kind"]["enum"] == list(CandidateKind)
+    assert properties["edits"]["items"]["properties"]["op"]["enum"] == list(SkillEditOp)

@@ -35,8 +35,7 @@ from transcripts import (
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.sessions import NoTranscript, Origin, Session, Span
-from evolvable_tools.sessions.parser import outline, read_session
-from evolvable_tools.sessions.session_listing import find_sessions, list_sessions
+from evolvable_tools.sessions.parser import ListedSession, list_sessions, outline, read_session
 
 Write = Callable[..., Path]
 
@@ -65,6 +64,11 @@ writers = pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 def results(session: Session) -> dict[str, Span]:
     """Returns the results of a session's calls by their tools, of each the last."""
     return {str(span.tool): span for span in session.spans if span.role == "tool"}
+
+
+def sessions_in(places: list[Path]) -> list[ListedSession]:
+    """Returns the sessions below these folders, of which the library has none."""
+    return list_sessions(places, lambda session: None).sessions
 
 
 @writers
@@ -233,7 +237,7 @@ def test_a_subagent_stands_where_it_was_begun_and_nobody_typed_its_prompt(tmp_pa
     assert session.turns == 2
     report = next(span for span in session.spans if span.text == "They pass.")
     assert all(span.index < report.index for span in inside)
-    assert [found.path for found in find_sessions([tmp_path])] == [path]
+    assert [found.path for found in sessions_in([tmp_path])] == [str(path)]
 
 
 @writers
@@ -344,7 +348,7 @@ def test_no_secret_gets_into_a_session(write: Write, tmp_path: Path) -> None:
 @writers
 def test_a_session_that_watches_another_is_known(write: Write, tmp_path: Path, prompt: str) -> None:
     assert read_session(write(tmp_path, [User(prompt), Says("{}")])).reviewing
-    assert [found.reviewing for found in find_sessions([tmp_path])] == [True]
+    assert [found.taken for found in sessions_in([tmp_path])] == ["skipped"]
 
 
 @pytest.mark.parametrize(
@@ -361,7 +365,7 @@ def test_sessions_of_both_clients_are_found_the_newest_first_and_listed(tmp_path
     os.utime(first, (1_000, 1_000))
     places = [tmp_path / ".claude/projects", tmp_path / ".codex/sessions", tmp_path / "missing"]
 
-    assert [found.path for found in find_sessions(places)] == [second, first]
+    assert [found.path for found in sessions_in(places)] == [str(second), str(first)]
     listed = list_sessions(places, lambda session: None)
     assert [(one.client, one.session, one.turns, one.taken) for one in listed.sessions] == [
         ("codex", session_id("second"), 2, "no"),

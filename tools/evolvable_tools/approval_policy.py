@@ -129,18 +129,13 @@ def undo_waits(library: "Library", caller: "Caller", undid: Iterable[int], refs:
 
 def is_own(caller: "Caller", operations: Iterable[Operation]) -> bool:
     """Return whether the caller made all of these: an agent in the session that it calls in, a script by its token."""
-    me = caller.identity
-    if me.principal is Principal.AGENT and caller.session is not None:
-        session = caller.session
-    elif me.principal is Principal.SCRIPT:
-        session = None
-    else:
+    me, session = caller.identity, caller.session
+    if me.principal is not Principal.SCRIPT and (me.principal is not Principal.AGENT or session is None):
         return False
     return all(
-        operation.principal is me.principal
-        and operation.intent.via == me.via
-        and (session is None or operation.session == session)
-        for operation in operations
+        (one.principal, one.intent.via) == (me.principal, me.via)
+        and (me.principal is Principal.SCRIPT or one.session == session)
+        for one in operations
     )
 
 
@@ -163,12 +158,18 @@ def check_change(ref: Ref, before: Files, after: Files, actor: Actor) -> Scan:
     """
     if not after:
         return NOTHING
-    from evolvable_tools.scan.scanner import scan  # its patterns take a while to compile; no server waits for them
-
-    found = scan(file_bytes(before) or None, file_bytes(after), ref.kind)
+    found = _scan(before, after, ref)
     if found.blocks and actor is not Actor.HUMAN:
         raise Unsafe(str(ref), [str(one) for one in found.findings if one.severity is FindingSeverity.HIGH])
     return found
+
+
+def _scan(before: Files, after: Files, ref: Ref) -> Scan:
+    from evolvable_tools.scan.scanner import (
+        scan,
+    )  # late: 200 ms, most of them to compile patterns
+
+    return scan(file_bytes(before) or None, file_bytes(after), ref.kind)
 
 
 def file_bytes(files: Files) -> Mapping[str, bytes]:
@@ -183,9 +184,7 @@ def finding_messages(found: Scan) -> list[str]:
 
 def dump_scan(found: Scan) -> str | None:
     """Return a scan as it is stored with a proposal, None when there is nothing to say."""
-    if found == NOTHING:
-        return None
-    return json.dumps(asdict(found))
+    return None if found == NOTHING else json.dumps(asdict(found))
 
 
 def load_scan(text: str | None) -> Scan:
@@ -210,33 +209,23 @@ class ContentGate:
 
     def __call__(self, arrival: IncomingDirectory) -> HoldDecision | None:
         """Return why a content is held, None where it is served at once."""
-        from evolvable_tools.scan.scanner import scan  # its patterns take a while to compile
-
-        found = scan(file_bytes(arrival.before) or None, file_bytes(arrival.files), arrival.ref.kind)
-        if arrival.identity.principal is Principal.AGENT:
-            return self._of_agent(arrival, found)
-        return self._of_repository(arrival, found)
-
-    def _of_repository(self, arrival: IncomingDirectory, found: Scan) -> HoldDecision | None:
-        if self._is_known(arrival):
+        found = _scan(arrival.before, arrival.files, arrival.ref)
+        asked = [finding for finding in found.findings if finding.severity is not FindingSeverity.LOW]
+        by_agent, why = arrival.identity.principal is Principal.AGENT, ""
+        if not by_agent and self._is_known(arrival):
             return None
-        asked = [finding for finding in found.findings if finding.severity is not FindingSeverity.LOW]
         if asked:
-            return HoldDecision(f"held: a repository brought it, and the scan found: {_said(asked)}", dump_scan(found))
-        if self._has_trusted_head(arrival):
-            return HoldDecision("held: a repository brought a change of a resource that you trust", dump_scan(found))
-        return None
+            who = "an agent wrote the file" if by_agent else "a repository brought it"
+            why = f"{who}, and the scan found: {_said(asked)}"
+        elif by_agent and arrival.ref.kind is Kind.MEMORY and not self._memories_are_auto:
+            why = "an agent wrote the file, and memories wait for a person"
+        elif not by_agent and self._has_trusted_head(arrival):
+            why = "a repository brought a change of a resource that you trust"
+        return HoldDecision(f"held: {why}", dump_scan(found)) if why else None
 
-    def _of_agent(self, arrival: IncomingDirectory, found: Scan) -> HoldDecision | None:
-        asked = [finding for finding in found.findings if finding.severity is not FindingSeverity.LOW]
-        if asked:
-            return HoldDecision(f"held: an agent wrote the file, and the scan found: {_said(asked)}", dump_scan(found))
-        if (
-            arrival.ref.kind is Kind.MEMORY
-            and self._policies.get(Kind.MEMORY, ApprovalPolicy.ASK) is not ApprovalPolicy.AUTO
-        ):
-            return HoldDecision("held: an agent wrote the file, and memories wait for a person", dump_scan(found))
-        return None
+    @property
+    def _memories_are_auto(self) -> bool:
+        return self._policies.get(Kind.MEMORY) is ApprovalPolicy.AUTO
 
     def _has_trusted_head(self, arrival: IncomingDirectory) -> bool:
         head = arrival.head

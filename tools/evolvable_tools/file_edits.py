@@ -38,6 +38,15 @@ def apply_files(files: dict[str, File], given: Mapping[str, str | bytes | None])
         files[path] = File(data, old.mode) if old else File(data)
 
 
+def append_line(files: Mapping[str, File], path: str, line: str) -> dict[str, File]:
+    """Return the files with a line more at the end of one, unless the line is in it."""
+    text = files[path].data.decode("utf-8", "replace") if path in files else ""
+    if line in text.split("\n"):
+        return dict(files)
+    start = f"{text.rstrip(chr(10))}\n" if text.strip() else ""
+    return {**files, path: File(f"{start}{line}\n".encode())}
+
+
 def apply_edit(files: dict[str, File], edit: TextEdit, owner: object) -> None:
     """Make one edit. Raises as `edit_text`."""
     data = edit_text({path: file.data for path, file in files.items()}, edit, owner)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Identity, Principal, Signer
@@ -56,62 +56,44 @@ class Caller:
         return self.actor is Actor.HUMAN and self.identity.principal in (Principal.PERSON, Principal.SCRIPT)
 
 
+class LibraryOptions(TypedDict, total=False):
+    """What a library is opened with.
+
+    means: what a search may use in addition to the index; without any, words alone. redactor: what takes secrets out of
+    texts, by default what is built in. policies: what becomes of changes of a kind that are proposed; without one a
+    person is asked. level: which changes of an agent wait for a person, by default `guarded`. lock: the key that
+    decisions are signed with, None where the person did not lock approvals. trusted_folders: those that the person
+    trusts now, by default every one; decisions on other folders do not count.
+    """
+
+    means: SearchDependencies | None
+    redactor: "Callable[[], Redactor] | None"
+    policies: Mapping[Kind, ApprovalPolicy] | None
+    level: ApprovalLevel
+    lock: "ApprovalsLock | None"
+    trusted_folders: TrustedFolders
+
+
 class Library:
     """An open library with all that is derived from it, each opened when it is first used."""
 
-    def __init__(
-        self,
-        store: Store,
-        means: SearchDependencies | None = None,
-        *,
-        redactor: "Callable[[], Redactor] | None" = None,
-        policies: Mapping[Kind, ApprovalPolicy] | None = None,
-        lock: "ApprovalsLock | None" = None,
-        level: ApprovalLevel = ApprovalLevel.GUARDED,
-        trusted_folders: TrustedFolders = every_folder,
-    ) -> None:
-        """means: what a search may use in addition to the index; without any, words alone.
-
-        redactor: what takes secrets out of texts, by default what is built in. policies: what becomes of changes of a
-        kind that are proposed; without one a person is asked. level: which changes of an agent wait for a person. lock:
-        the key that decisions are signed with, None where the person did not lock approvals. trusted_folders: those
-        that the person trusts now; decisions on other folders do not count.
-        """
+    def __init__(self, store: Store, **options: Unpack[LibraryOptions]) -> None:
         self.store = store
-        store.backend.trusted_folders = trusted_folders
-        self.means = means or SearchDependencies()
-        self.policies = policies or {}
-        self.lock = lock
-        self.level = level
-        self._redactor = redactor or _built_in
+        store.backend.trusted_folders = options.get("trusted_folders", every_folder)
+        self.means = options.get("means") or SearchDependencies()
+        self.policies = options.get("policies") or {}
+        self.lock = options.get("lock")
+        self.level = options.get("level", ApprovalLevel.GUARDED)
+        self._redactor = options.get("redactor") or built_in_redactor
         self.shown = ImpressionLog(store.backend)
 
     @classmethod
     @contextlib.contextmanager
     def open(
-        cls,
-        home: Path,
-        *,
-        create: bool = False,
-        registered: Registered = no_homes,
-        means: SearchDependencies | None = None,
-        redactor: "Callable[[], Redactor] | None" = None,
-        policies: Mapping[Kind, ApprovalPolicy] | None = None,
-        lock: "ApprovalsLock | None" = None,
-        level: ApprovalLevel = ApprovalLevel.GUARDED,
-        trusted_folders: TrustedFolders = every_folder,
+        cls, home: Path, *, create: bool = False, registered: Registered = no_homes, **options: Unpack[LibraryOptions]
     ) -> Iterator[Self]:
         """Yield the library in `home` and closes it afterwards. Raises as Store.open."""
-        store = Store.open(home, create=create, registered=registered)
-        library = cls(
-            store,
-            means,
-            redactor=redactor,
-            policies=policies,
-            lock=lock,
-            level=level,
-            trusted_folders=trusted_folders,
-        )
+        library = cls(Store.open(home, create=create, registered=registered), **options)
         try:
             yield library
         finally:
@@ -125,14 +107,14 @@ class Library:
     @cached_property
     def index(self) -> "Index":
         """The text index; every search updates it first."""
-        from evolvable_store.search.index import Index  # a server answers before it searches
+        from evolvable_store.search.index import Index  # late: 30 ms; a server answers before it searches
 
         return Index.open(self.store)
 
     @cached_property
     def working_copies(self) -> "WorkingCopies":
         """The folders that mirror the library."""
-        from evolvable_store.workingcopy.registry import WorkingCopies  # start time
+        from evolvable_store.workingcopy.registry import WorkingCopies  # late: 30 ms; most commands need no folder
 
         return WorkingCopies(self.store, gate=self.gate)
 
@@ -188,8 +170,9 @@ class Library:
 
 
 @cache
-def _built_in() -> "Redactor":
-    from evolvable_tools.redaction.redactor import Redactor  # its patterns take a while to compile
+def built_in_redactor() -> "Redactor":
+    """Return the redactor of what is built in."""
+    from evolvable_tools.redaction.redactor import Redactor  # late: 50 ms to compile its patterns
 
     return Redactor()
 
@@ -222,13 +205,9 @@ class SkillLocator:
             path = f"{self._home}/{path.partition('/')[2]}"
         if not path or "\0" in path or len(path) > 4096 or not (os.path.isabs(path) or self._cwd):
             return None
-        if not self._bindings:
-            return None
-        real = Path(self._real(os.path.join(self._cwd, path)))
+        real = Path(self._real(os.path.join(self._cwd, path))) if self._bindings else Path()
         for folder, bindings in self._bindings.items():
-            if not real.is_relative_to(folder):
-                continue
-            parts = real.relative_to(folder).parts
+            parts = real.relative_to(folder).parts if real.is_relative_to(folder) else ()
             for length in range(1, len(parts)):
                 binding = bindings.get("/".join(parts[:length]))
                 if binding is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from evolvable_tools.library import Caller, Library
     from evolvable_tools.review import Reviewed
     from evolvable_tools.review.review_config import BudgetLeft, LastReview, ReviewStatus
-    from evolvable_tools.sessions.session_listing import SessionPage
+    from evolvable_tools.sessions.parser import SessionPage
 
 # Start time: `--help` imports this module; only `review` and `compress` need the reviewer.
 
@@ -40,7 +40,7 @@ def sessions_command(state: CommandContext, limit: int, project: str | None) -> 
 
     Shows which of them the library has imported. Nothing is read into the library, and nothing is written.
     """
-    from evolvable_tools.sessions.session_listing import list_sessions
+    from evolvable_tools.sessions.parser import list_sessions
 
     with state.library() as (library, _):
         log = library.store.backend.observations

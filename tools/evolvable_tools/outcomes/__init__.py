@@ -1,1 +1,1 @@
-"""Outcomes of finished sessions: which versions they used, how the uses ended, and reports over both."""
+"""How work ended and what was used in it: the signals of sessions, their ingestion, and the report."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from evolvable_store.errors import EvolvableError, NoSuchUse
 from evolvable_store.resource import Kind, main_file
-from evolvable_store.storage.evidence import Outcome, Use
+from evolvable_store.storage.evidence import Outcome
 from evolvable_store.storage.observations import IngestedSession, UsageObservation
 from evolvable_store.transaction import format_time
 from evolvable_tools.library import Library, SkillLocator
@@ -79,16 +79,6 @@ class RecordedSession:
     outcome: Outcome | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Here:
-    """A place in a session."""
-
-    index: int
-    turn: int
-    at: datetime | None
-    model: str | None
-
-
 @dataclass(slots=True)
 class _Seen:
     """One version while a session is read."""
@@ -112,16 +102,9 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
     reading = _Reading(library, session, home)
     sightings = tuple(reading.sightings())
     ends = reading.ends.between(-1)
-    taken = IngestedSession(
-        session.session_id or f"digest-{session.digest[:32]}",
-        session.client,
-        session.digest,
-        len(session.spans),
-        reading.moment(session.started),
-        session.model,
-        outcome_of(ends),
-        ends,
-    )
+    identity, started = session.session_id or f"digest-{session.digest[:32]}", reading.moment(session.started)
+    about = (identity, session.client, session.digest, len(session.spans), started, session.model)
+    taken = IngestedSession(*about, outcome_of(ends), ends)
     kept = False
     if not library.store.read_only and not session.reviewing:
         log = library.store.backend.observations
@@ -147,7 +130,7 @@ class _Reading:
             call = by_span.get(span.index)
             # The call of the skill itself may fail; what it drove comes after it.
             if span.skill is not None and span.role == "assistant" and span.tool != "Skill":
-                self._note_name(span.skill, "attributed", _here(span))
+                self._note_name(span.skill, "attributed", span)
             if call is not None:
                 self._read_call(call)
 
@@ -161,29 +144,25 @@ class _Reading:
     def sightings(self) -> Iterator[UsageObservation]:
         """Yield what was seen of each version."""
         for seen in self._seen.values():
-            used = seen.first_use is not None
+            used, loaded = seen.first_use is not None, not LOADING.isdisjoint(seen.how)
             signals = self.ends.between(seen.first_use, seen.last_turn + TURNS) if seen.first_use is not None else ()
-            yield UsageObservation(
-                *(seen.resource, seen.version, seen.at, seen.model),
-                *(any(how in LOADING for how in seen.how), used, tuple(seen.how)),
-                outcome_of(signals),
-                signals,
-            )
+            about = (seen.resource, seen.version, seen.at, seen.model, loaded, used, tuple(seen.how))
+            yield UsageObservation(*about, outcome_of(signals), signals)
 
     def _read_call(self, call: ToolCall) -> None:
-        span, given, here = call.span, call.span.input or {}, _here(call.span)
+        span, given = call.span, call.span.input or {}
         ours = _OURS.search(span.tool or "")
         if ours is not None:
             self._read_ours(call, ours[1])
         elif span.tool == "Skill" and not call.failed:
-            self._note_name(_text(given.get("skill")), "skill", here)
+            self._note_name(_text(given.get("skill")), "skill", span)
         elif span.tool == "Read" and not call.failed:
-            self._note_file(_text(given.get("file_path")), here)
+            self._note_file(_text(given.get("file_path")), span)
         elif call.commands:
             self._read_command(call)
 
     def _read_command(self, call: ToolCall) -> None:
-        commands, here = call.commands, _here(call.span)
+        commands, here = call.commands, call.span
         if call.result is None:
             return
         for path in run_files(commands)[:20]:
@@ -204,44 +183,36 @@ class _Reading:
             self.searches.update(dict.fromkeys(_SEARCH.findall(call.result.text)[:1]))
             return
         ids = _USE.findall(call.result.text[-300:])
-        use = self._use(ids[-1]) if ids else None
+        try:
+            use = self._library.evidence.use(ids[-1]) if ids else None
+        except NoSuchUse:
+            return
         if use is None or use.session not in (None, self._session.session_id):
             return
         self.uses[use.id] = None
         path = _text((call.span.input or {}).get("path"))
         how = "file" if path and path.casefold() != "skill.md" else "load_skill"
-        self._note(use.resource, use.version, how, _here(call.span))
+        self._note(use.resource, use.version, how, call.span)
 
-    def _use(self, identity: str) -> Use | None:
-        try:
-            return self._library.evidence.use(identity)
-        except NoSuchUse:
-            return None
-
-    def _note_name(self, name: str, how: str, here: _Here) -> None:
+    def _note_name(self, name: str, how: str, here: "Span") -> None:
         binding = self._places.by_name(name) if name else None
         if binding is not None:
             self._note_live(binding.resource, how, here)
 
-    def _note_file(self, path: str, here: _Here, *, ran: bool = False) -> None:
-        found = self._places.by_path(path)
-        if found is None:
-            return
-        binding, inside = found
-        how = "script" if ran else "read" if inside.casefold() == "skill.md" else "file"
-        self._note_live(binding.resource, how, here)
+    def _note_file(self, path: str, here: "Span", *, ran: bool = False) -> None:
+        if (found := self._places.by_path(path)) is not None:
+            binding, inside = found
+            how = "script" if ran else "read" if inside.casefold() == "skill.md" else "file"
+            self._note_live(binding.resource, how, here)
 
-    def _note_live(self, resource: int, how: str, here: _Here) -> None:
+    def _note_live(self, resource: int, how: str, here: "Span") -> None:
         version = self._log.version_at(resource, self.moment(here.at))
         if version is not None:
             self._note(resource, version, how, here)
 
-    def _note(self, resource: int, version: int, how: str, here: _Here) -> None:
-        key = (resource, version)
-        seen = self._seen.get(key)
-        if seen is None:
-            seen = _Seen(resource, version, self.moment(here.at), here.model or self._session.model)
-            self._seen[key] = seen
+    def _note(self, resource: int, version: int, how: str, here: "Span") -> None:
+        new = _Seen(resource, version, self.moment(here.at), here.model or self._session.model)
+        seen = self._seen.setdefault((resource, version), new)
         seen.how[how] = None
         if how in USING:
             seen.last_turn = here.turn
@@ -263,10 +234,6 @@ class _Reading:
         except EvolvableError:
             return frozenset()
         return steps_of(file.data.decode("utf-8", "replace"))
-
-
-def _here(span: "Span") -> _Here:
-    return _Here(span.index, span.turn, span.at, span.model)
 
 
 def _text(value: object) -> str:

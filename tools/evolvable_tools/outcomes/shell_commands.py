@@ -1,9 +1,8 @@
-"""Shell commands: parses a line into its simple commands, and classifies and normalises them."""
+"""Shell commands: parses a line into its simple commands, finds the files that they name, and normalises it."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 MAX_COMMAND = 20_000
 """Characters of the longest line that is parsed."""
@@ -181,7 +180,8 @@ def _edits(simple: SimpleCommand) -> bool:
 
 _MAX_NORMALIZED = 2_000  # characters of a line
 _LINE_START = re.compile(
-    r"^\s*(?:cd\s+\S+\s*(?:&&|;)\s*|(?:[A-Z_][A-Z0-9_]*=\S*\s+)+|(?:sudo|time|nohup|env|npx|poetry run|uv run|pipenv run)\s+)+"
+    r"^\s*(?:cd\s+\S+\s*(?:&&|;)\s*|(?:[A-Z_][A-Z0-9_]*=\S*\s+)+"
+    r"|(?:sudo|time|nohup|env|npx|poetry run|uv run|pipenv run)\s+)+"
 )
 _TAIL = re.compile(r"\s*(?:2>&1|2>/dev/null|\|\s*(?:head|tail|tee|cat|grep|less)\b.*)\s*$", re.DOTALL)
 _VARYING = (
@@ -190,39 +190,6 @@ _VARYING = (
     (re.compile(r"\b[0-9a-f]{7,40}\b"), "#"),
     (re.compile(r"(?<![\w-])[~.]?/?(?:[\w.@-]+/)+[\w.@-]*"), "PATH"),
     (re.compile(r"\b\d[\d.:-]*\b"), "0"),
-)
-_CHECKS = re.compile(
-    r"^(?:python\S*\s+-m\s+)?(?:pytest|py\.test|unittest|tox|nox|mypy|ruff\s+check|pyright|flake8|lint-imports)\b"
-    r"|^(?:npm|pnpm|yarn|bun)\s+(?:run\s+)?(?:test|lint|build|check|typecheck|e2e|ci)\b|^(?:jest|vitest|mocha|tsc|eslint|playwright\s+test)\b"
-    r"|^cargo\s+(?:test|check|build|clippy)\b|^go\s+(?:test|vet|build)\b|^make\s+(?:test|check|lint|build|ci)\b"
-    r"|^(?:\./)?(?:gradlew?|mvn|mvnw)\s+.*\b(?:test|build|verify|check)\b|^(?:bundle\s+exec\s+)?(?:rspec|rake\s+test)\b"
-    r"|^(?:phpunit|ctest|bats|shellcheck|dotnet\s+test|swift\s+test|mix\s+test|terraform\s+(?:validate|plan)|helm\s+lint)\b"
-    # By its name: a subcommand, a target, a script.
-    r"|^[\w.-]+\s+(?:check|test|lint|verify|validate)\b(?!-)|^make\s+(?:\S+\s+)*?[\w-]*(?:test|check|lint|verify|integration|e2e)"
-    r"|^(?:(?:bash|sh|node|ruby|python\S*)\s+)?\S*?(?:^|[/_.-])(?:tests?|checks?|verify|validate|lint)(?:[_.-]\S*)?(?=\s|$)"
-)
-_VIEWERS = frozenset(("head", "tail", "tee", "cat", "grep", "less"))
-"""Programs that show a part of what is piped into them."""
-
-_SEARCHES = re.compile(
-    r"^(?:e?grep|rg|ag|git\s+grep|find|fd|which|command\s+-v|type|pgrep|test|\[|diff|cmp|git\s+diff)\b"
-)
-_CLIENTS_OWN = re.compile(
-    r"^(?:Exit code \d+|Chunk ID:.*|Wall time:.*|Process exited with code \d+|Original token count:.*|Output:)[ \t]*$\n?",
-    re.MULTILINE,
-)
-_REFUSED = re.compile(
-    r"\A(?:Wall time:.*\n|Output:\n?)*\W*(?:MCP tool call requires approval|The user doesn't want to (?:proceed|take)"
-    r"|Permission to use \S+ (?:has been denied|with)|exec command rejected by user|(?:patch|user) rejected)",
-    re.IGNORECASE,
-)
-_LOOKS = re.compile(
-    r"^(?:ls|cat|pwd|echo|head|tail|grep|rg|find|sed\s+-n|wc|which|tree|stat|file|date|whoami|env|type|true|git\s+(?:status|diff|log|show|branch))\b"
-)
-_FAILED = re.compile(
-    r"\bexit(?:ed)?(?:\s+with)?\s*(?:code|status)?:?\s*[1-9]\d*\b|\"exit_code\":\s*[1-9]|^=+ .*\b\d+ (?:failed|error)"
-    r"|\bFAILED\b|\bTraceback \(most recent call last\)|^error(?:\[E\d+\])?:|^npm ERR!|\bBUILD FAIL",
-    re.MULTILINE,
 )
 
 
@@ -237,44 +204,6 @@ def normalize_command(command: str) -> str:
     return " ".join(text.split())[:200]
 
 
-def is_check(command: str) -> bool:
-    """Return whether the exit code of a command says if the work is right: tests, types, lint, build."""
-    return any(_CHECKS.search(text) for text in _command_texts(command))
-
-
-def only_looks(command: str) -> bool:
-    """Return whether a command only shows something, which is no step of a procedure."""
-    texts = _command_texts(command)
-    return bool(texts) and all(_LOOKS.search(text) for text in texts)
-
-
-@lru_cache(1_024)
-def _command_texts(command: str) -> tuple[str, ...]:
-    """Return the simple commands of a line as texts, without changes of folder and pipes that only show."""
-    found: list[str] = []
-    for simple in simple_commands(command):
-        if simple.program != "cd" and not (found and simple.piped and simple.program in _VIEWERS):
-            found.append(" ".join(simple.words))
-    return tuple(found)
-
-
-def undoes(command: str) -> bool:
-    """Return whether a command reverts changes of files."""
-    return any(
-        git == "restore"
-        or git == "revert"
-        or (git == "checkout" and "--" in simple.words)
-        or (git == "reset" and "--hard" in simple.words)
-        for simple in simple_commands(command)
-        if (git := git_command(simple)) is not None
-    )
-
-
-def commits(command: str) -> bool:
-    """Return whether a command makes a commit."""
-    return any(git_command(simple) == "commit" for simple in simple_commands(command))
-
-
 def git_command(simple: SimpleCommand) -> str | None:
     """Return the subcommand of git, None for another program."""
     if simple.program != "git":
@@ -286,28 +215,6 @@ def git_command(simple: SimpleCommand) -> str | None:
         elif not word.startswith("-"):
             return word
     return None
-
-
-def failed(text: str, is_error: bool) -> bool:
-    """Return whether the output of a command reports a failure."""
-    return is_error or bool(_FAILED.search(text[:4_000]) or _FAILED.search(text[-4_000:]))
-
-
-def ended_badly(command: str, text: str, is_error: bool) -> bool:
-    """Return whether a command failed. One that only shows something may show failures, and may find nothing."""
-    if not only_looks(command):
-        return failed(text, is_error) and not (is_error and _found_nothing(command, text))
-    return is_error and not _found_nothing(command, text)
-
-
-def _found_nothing(command: str, text: str) -> bool:
-    last = _command_texts(command)[-1:]
-    return bool(last and _SEARCHES.search(last[0])) and not _CLIENTS_OWN.sub("", text[:2_000]).strip()
-
-
-def was_refused(text: str) -> bool:
-    """Return whether a result says that a person or a setting refused the call."""
-    return _REFUSED.search(text[:600]) is not None
 
 
 def named_files(text: str) -> set[str]:

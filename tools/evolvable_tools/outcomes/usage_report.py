@@ -1,9 +1,12 @@
 """The report of the library's evidence: which resources are used, which help, harm or are dead, and what to review."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import permutations
+from operator import attrgetter
+from typing import TypeVar
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Head
@@ -27,6 +30,8 @@ OFTEN = 5
 """How often something must have been shown, without ever being opened, before it is called dead."""
 
 MAX_DAYS = 3650
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 _KNOWN = (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED)
 
@@ -137,9 +142,9 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
     else:
         heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
     nobody = store.backend.evidence.baseline_successes()
-    by_version = _grouped(store.backend.evidence.list_attempts([head.id for head in heads], versions=True))
-    by_resource, tallies = _grouped(whole), library.evidence.tallies([head.id for head in heads])
-    total = _proof(whole)
+    ids, of = [head.id for head in heads], attrgetter("resource")
+    by_version = _grouped_by(store.backend.evidence.list_attempts(ids, versions=True), of)
+    by_resource, tallies, total = _grouped_by(whole, of), library.evidence.tallies(ids), _proof(whole)
     lines, found, base = [], [], _base(nobody, total, None)
     for head in heads:
         mine = by_resource.get(head.id, [])
@@ -155,10 +160,10 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
     return Stats(days, lines, found, base)
 
 
-def _grouped(all_of_them: Iterable[Attempt]) -> dict[int, list[Attempt]]:
-    grouped: dict[int, list[Attempt]] = defaultdict(list)
-    for attempt in all_of_them:
-        grouped[attempt.resource].append(attempt)
+def _grouped_by(attempts: Iterable[Attempt], key: Callable[[Attempt], _Key]) -> dict[_Key, list[Attempt]]:
+    grouped: dict[_Key, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        grouped[key(attempt)].append(attempt)
     return grouped
 
 
@@ -192,33 +197,27 @@ def _line(
     not_counted: int,
 ) -> ResourceStats:
     helped, verified = share_of(_proof(mine)), share_of(_proof(one_of_each_connection(_ended(mine))))
-    opened = [attempt.at for attempt in mine if attempt.loaded or attempt.used]
-    last = max(opened, default=None)
-    dead = (
-        f"shown {seen.since} times in {days} days, never opened in them" if seen and _is_dead(seen, last, since) else ""
-    )
-    verdict, why = _verdict(helped, base, sum(attempt.used for attempt in mine), dead)
+    loaded, used = sum(attempt.loaded for attempt in mine), sum(attempt.used for attempt in mine)
+    last = max((attempt.at for attempt in mine if attempt.loaded or attempt.used), default=None)
+    dead = ""
+    if seen and seen.since >= OFTEN and (last is None or last < since):
+        dead = f"shown {seen.since} times in {days} days, never opened in them"
+    verdict, why = _verdict(helped, base, used, dead)
     return ResourceStats(
-        str(head.ref),
-        earned_maturity(verified.successes, verified.n, helped.n),
-        verdict,
-        seen.times if seen is not None else 0,
-        sum(attempt.loaded for attempt in mine),
-        sum(attempt.used for attempt in mine),
-        helped,
-        seen.last if seen is not None else None,
-        last,
-        _parts(versions),
-        _task_types(mine),
-        why,
-        share_of(SuccessCounts(helped.n - verified.n, helped.successes - verified.successes)),
-        verified,
-        not_counted,
+        *(str(head.ref), earned_maturity(verified.successes, verified.n, helped.n), verdict),
+        shown=seen.times if seen is not None else 0,
+        loaded=loaded,
+        used=used,
+        helped=helped,
+        last_shown=seen.last if seen is not None else None,
+        last_loaded=last,
+        versions=_parts(versions),
+        task_types=_task_types(mine),
+        why=why,
+        reported=share_of(SuccessCounts(helped.n - verified.n, helped.successes - verified.successes)),
+        verified=verified,
+        not_counted=not_counted,
     )
-
-
-def _is_dead(seen: ImpressionCount, last: str | None, since: str) -> bool:
-    return seen.since >= OFTEN and (last is None or last < since)
 
 
 def _verdict(helped: Share, base: Base | None, used: int, dead: str) -> tuple[str, str]:
@@ -242,9 +241,7 @@ def _verdict(helped: Share, base: Base | None, used: int, dead: str) -> tuple[st
 
 
 def _parts(versions: list[Attempt]) -> list[VersionShare]:
-    groups: dict[tuple[int, str], list[Attempt]] = defaultdict(list)
-    for attempt in versions:
-        groups[attempt.version or 0, attempt.model or ""].append(attempt)
+    groups = _grouped_by(versions, lambda attempt: (attempt.version or 0, attempt.model or ""))
     return [
         VersionShare(version, model or None, share_of(_proof(some)))
         for (version, model), some in sorted(groups.items(), key=lambda item: (-item[0][0], item[0][1]))
@@ -252,15 +249,9 @@ def _parts(versions: list[Attempt]) -> list[VersionShare]:
 
 
 def _task_types(mine: list[Attempt]) -> list[TaskUtility]:
-    learned = utilities(mine)
-    return [
-        TaskUtility(
-            task_type,
-            utility.value,
-            share_of(_proof(one for one in mine if (one.task_type or "") == task_type)),
-        )
-        for (_, task_type), utility in sorted(learned.items())
-    ]
+    by_type = _grouped_by(mine, lambda attempt: attempt.task_type or "")
+    learned = sorted(utilities(mine).items())
+    return [TaskUtility(kind, utility.value, share_of(_proof(by_type[kind]))) for (_, kind), utility in learned]
 
 
 def _opportunities(line: ResourceStats, head: Head) -> list[Opportunity]:
@@ -291,12 +282,10 @@ def _compared(line: ResourceStats, head: Head) -> list[tuple[str, str]]:
         if now is not None and version < head.latest and now.high < share.low:
             found.append(("newer-is-worse", f"@{head.latest} {_said(now)}; @{version} {_said(share)}"))
     parts = [part for part in line.versions if part.version == head.latest and part.model and part.share.n >= ENOUGH]
-    for worse in parts:
-        for better in parts:
-            if worse.share.high < better.share.low:
-                found.append(
-                    ("model-differs", f"{worse.model} {_said(worse.share)}; {better.model} {_said(better.share)}")
-                )
+    for worse, better in permutations(parts, 2):
+        if worse.share.high < better.share.low:
+            said = f"{worse.model} {_said(worse.share)}; {better.model} {_said(better.share)}"
+            found.append(("model-differs", said))
     return found
 
 

@@ -6,17 +6,16 @@ No model takes part. The sentence of a refusal names what would have to differ.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import Files
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.search.analyzer import FUNCTION_WORDS, terms, tokenize
 from evolvable_store.storage.proposals import EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_store.validation import blocking_problems, find_problems
-from evolvable_tools.approval_policy import dump_scan
+from evolvable_tools.approval_policy import dump_scan, file_bytes
 from evolvable_tools.library import Library
 from evolvable_tools.review import RefusedCandidate
 from evolvable_tools.review.candidates import (
@@ -30,7 +29,7 @@ from evolvable_tools.review.candidates import (
 from evolvable_tools.review.review_request import EvidenceSpan
 from evolvable_tools.review.rules import MAX_CLAIM, MEMORY, RULES, RuleCase, RuleContext, RuleViolation, flatten_quote
 from evolvable_tools.scan.scanner import scan
-from evolvable_tools.verbs.memory_facts import parse_facts, same_fact
+from evolvable_tools.verbs.memory_facts import content_terms, parse_facts, same_fact
 
 ALIKE = 0.6
 """Share of terms in common from which two texts are taken for the same thing."""
@@ -51,13 +50,13 @@ class EarlierProposal:
 
 def fingerprint(ref: Ref, says: str) -> str:
     """Return by what a change is known again: what it is of, and its words without order, case and forms."""
-    said = " ".join(sorted(_terms(says)))
+    said = " ".join(sorted(content_terms(says)))
     return hashlib.sha256(f"{ref.kind}:{ref.name}\n{said}".encode()).hexdigest()[:32]
 
 
 def proposed_before(library: Library, ref: Ref, says: str) -> list[EarlierProposal]:
     """Return the proposals that wait or were turned down and are like this change, the most alike first."""
-    proposals, own = library.store.backend.proposals, _terms(says)
+    proposals, own = library.store.backend.proposals, content_terms(says)
     found = []
     for state in (OPEN, REJECTED, EXPIRED):
         for other in proposals.in_state(state, LOOKED_AT):
@@ -68,7 +67,7 @@ def proposed_before(library: Library, ref: Ref, says: str) -> list[EarlierPropos
             # New skills are the same by what they are for, edits only of the same resource.
             if not same and other.name != ref.name and (ref.kind is not Kind.SKILL or other.base):
                 continue
-            likeness = 1.0 if same else jaccard(own, _terms(str(grounds["says"])))
+            likeness = 1.0 if same else jaccard(own, content_terms(str(grounds["says"])))
             if likeness >= ALIKE:
                 found.append(EarlierProposal(f"proposal {other.id}", state, likeness, _sessions(other, grounds)))
     return sorted(found, key=lambda double: -double.likeness)
@@ -76,51 +75,42 @@ def proposed_before(library: Library, ref: Ref, says: str) -> list[EarlierPropos
 
 def there_already(library: Library, ref: Ref, says: str, files: Files) -> list[EarlierProposal]:
     """Return the living resources of this kind that a new one is like, by its description or by its text."""
-    own, body = _terms(says), _terms(_text(files))
+    own, body = content_terms(says), content_terms(_text(files))
     found = []
     for head in library.store.heads(ref.kind):
         entry = library.index.entry(head)
-        about = _terms(f"{head.name} {entry.description if entry else ''}")
+        about = content_terms(f"{head.name} {entry.description if entry else ''}")
         likeness = jaccard(own, about)
         if likeness < ALIKE and body and len(about & own) >= 2:
-            likeness = max(likeness, jaccard(body, _terms(_text(library.store.files(head)))))
+            likeness = max(likeness, jaccard(body, content_terms(_text(library.store.files(head)))))
         if likeness >= ALIKE:
             found.append(EarlierProposal(str(head.ref), "live", likeness))
     return sorted(found, key=lambda double: -double.likeness)
 
 
-def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+def jaccard(one: Set[str], other: Set[str]) -> float:
     """Return the share of what two sets have in common, 0 to 1."""
     return len(one & other) / len(one | other) if one or other else 0.0
 
 
-def _sessions(proposal: Proposal, grounds: Mapping[str, object]) -> frozenset[str]:
-    cited = grounds.get("evidence")
-    theirs = (
-        {str(one.get("session")) for one in cited if isinstance(one, dict)} if isinstance(cited, list) else set[str]()
-    )
-    return frozenset(theirs | {str(proposal.session)})
+def _sessions(proposal: Proposal, grounds: Mapping[str, Any]) -> frozenset[str]:
+    cited = grounds.get("evidence") or ()
+    return frozenset({str(proposal.session), *(str(one.get("session")) for one in cited)})
 
 
 def _text(files: Files) -> str:
-    return "\n".join(
-        file.data[:40_000].decode("utf-8", "replace") for path, file in files.items() if path.endswith(".md")
-    )
-
-
-def _terms(text: str) -> frozenset[str]:
-    return frozenset(terms(word for word in tokenize(text) if word not in FUNCTION_WORDS))
+    texts = (file.data[:40_000] for path, file in files.items() if path.endswith(".md"))
+    return "\n".join(text.decode("utf-8", "replace") for text in texts)
 
 
 @dataclass(frozen=True, slots=True)
 class AdmittedCandidate:
-    """A candidate that keeps every rule. near: what it is like; findings: what the scan says; asks: it must wait."""
+    """A candidate that keeps every rule. drafted: its change; draft: the proposal of it."""
 
     number: int
     candidate: ReviewCandidate
     drafted: CandidateDraft
     draft: Draft
-    asks: bool
 
 
 def check_candidate(
@@ -137,15 +127,18 @@ def check_candidate(
     if wrong and not blocking_problems(find_problems(made.ref.kind, made.ref.name, made.before), strict=True):
         raise RuleViolation("unsound", f"It would not be a sound {made.ref.kind}: {wrong[0]}.")
     near = _new_to_us(case, made, before)
-    found = scan(_bytes(made.before) or None, _bytes(made.files), made.ref.kind)
+    found = scan(file_bytes(made.before) or None, file_bytes(made.files), made.ref.kind)
     if found.blocks:
-        raise RuleViolation(
-            "scan", f"The scan refuses it: {next(f.why for f in found.findings if f.severity == 'high')}"
-        )
+        worst = next(f.why for f in found.findings if f.severity == "high")
+        raise RuleViolation("scan", f"The scan refuses it: {worst}")
+    quotes = (cited.quote for cited in candidate.evidence)
     grounds = {
         "what": candidate.what,
         "says": _says(candidate),
-        "evidence": [_evidence(cited.quote, kept) for cited, kept in zip(candidate.evidence, case.cited, strict=True)],
+        "evidence": [
+            {"session": kept.session, "turn": kept.turn, "span": kept.id, "origin": kept.origin, "quote": quote}
+            for kept, quote in zip(case.cited, map(flatten_quote, quotes), strict=True)
+        ],
         "near": [f"{double.what} ({double.state}, {double.likeness:.0%} alike)" for double in near],
         "adds": dict(made.adds) if made.adds else None,
         "cost": dict(bench.cost) if bench.cost else None,
@@ -156,7 +149,7 @@ def check_candidate(
     mark = fingerprint(made.ref, _says(candidate))
     grounds_json = json.dumps(grounds, ensure_ascii=False)
     draft = Draft(made.ref, made.base, made.files, candidate.claim, grounds_json, mark, bench.expires, dump_scan(found))
-    return AdmittedCandidate(number, candidate, made, draft, found.asks)
+    return AdmittedCandidate(number, candidate, made, draft)
 
 
 def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandidate]) -> list[EarlierProposal]:
@@ -164,12 +157,8 @@ def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandid
     bench, candidate, says = case.bench, case.candidate, _says(case.candidate)
     if any(fingerprint(one.drafted.ref, _says(one.candidate)) == fingerprint(made.ref, says) for one in before):
         raise RuleViolation("double", "An earlier candidate says the same.")
-    if candidate.what in MEMORY:
-        known = (
-            parse_facts(made.before[path].data.decode("utf-8", "replace"))
-            if (path := f"{made.ref.name}.md") in made.before
-            else []
-        )
+    if candidate.what in MEMORY and (file := made.before.get(f"{made.ref.name}.md")) is not None:
+        known = parse_facts(file.data.decode("utf-8", "replace"))
         if any(same_fact(fact, candidate.text) for fact in known):
             raise RuleViolation("double", f"{made.ref} says so already.")
     sessions = {kept.session for kept in case.cited}
@@ -178,9 +167,8 @@ def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandid
         if double.state == OPEN:
             raise RuleViolation("double", f"{double.what} waits for a decision and says the same.")
         if sessions <= double.sessions:
-            raise RuleViolation(
-                "rejected_before", f"{double.what} said the same and was {double.state}; nothing is new."
-            )
+            reason = f"{double.what} said the same and was {double.state}; nothing is new."
+            raise RuleViolation("rejected_before", reason)
     if not made.base and made.ref.kind is not Kind.MEMORY and candidate.what is not CandidateKind.TASK:
         live = there_already(bench.library, made.ref, says, made.files)
         if live:
@@ -192,23 +180,9 @@ def _says(candidate: ReviewCandidate) -> str:
     """Return the words by which a change is known again."""
     if candidate.what in MEMORY or candidate.what is CandidateKind.TASK:
         return candidate.text
-    heads = (re.search(r"^description:(.*)$", text, re.MULTILINE) for text in (candidate.files or {}).values())
+    heads = (re.search(r"^description:(.*)$", text, re.MULTILINE) for text in candidate.files.values())
     described = " ".join(match[1] for match in heads if match)
     return f"{candidate.name} {described or candidate.claim}" if candidate.files else candidate.claim
-
-
-def _evidence(quote: str, kept: EvidenceSpan) -> dict[str, Any]:
-    return {
-        "session": kept.session,
-        "turn": kept.turn,
-        "span": kept.id,
-        "origin": kept.origin,
-        "quote": flatten_quote(quote),
-    }
-
-
-def _bytes(files: Files) -> dict[str, bytes]:
-    return {path: file.data for path, file in files.items()}
 
 
 def admit(bench: RuleContext, given: list[Mapping[str, Any]]) -> tuple[list[AdmittedCandidate], list[RefusedCandidate]]:

@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument
@@ -13,7 +14,7 @@ from evolvable_store.frontmatter import parse_document
 from evolvable_store.objects import File, Files
 from evolvable_store.paths import check_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file, slugify
-from evolvable_tools.file_edits import TextEdit, apply_edit
+from evolvable_tools.file_edits import TextEdit, append_line, apply_edit
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import schema_problem
 from evolvable_tools.verbs.memory_facts import add_fact
@@ -97,7 +98,7 @@ class ReviewCandidate:
     target: str = ""
     name: str = ""
     edits: tuple[SkillEdit, ...] = ()
-    files: Mapping[str, str] | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
     text: str = ""
     check: str = ""
     scope: str = "user"
@@ -109,87 +110,37 @@ class ReviewCandidate:
     def content(self) -> str:
         """Everything that would be kept or read by a model later, as one text."""
         edits = (f"{e.new}\n{e.to}\n{e.description}\n{e.triggers}" for e in self.edits)
-        files = (f"{path}\n{text}" for path, text in (self.files or {}).items())
+        files = (f"{path}\n{text}" for path, text in self.files.items())
         return "\n".join(part for part in (self.claim, self.name, self.text, self.check, *edits, *files) if part)
 
 
-def _texts(*names: str) -> dict[str, Any]:
-    return {name: {"type": "string"} for name in names}
+SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("answer.schema.json").read_text("utf-8"))
+"""JSON schema of an answer, as a model and a tool are given it."""
 
-
-def _closed(properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required or properties),
-        "additionalProperties": False,
-    }
-
-
-_CITED = _closed(_texts("span", "quote"))
-_EDIT = _closed(
-    {
-        "op": {"type": "string", "enum": list(SkillEditOp)},
-        **_texts("path", "old", "new", "after", "to", "description", "triggers"),
-    },
-    "op",
-)
-_FILE = _closed(_texts("path", "text"))
-
-CANDIDATE: dict[str, Any] = _closed(
-    {
-        "kind": {"type": "string", "enum": list(CandidateKind)},
-        **_texts("claim", "target", "name", "text", "check", "counter_evidence", "expected_signal", "risk"),
-        "evidence": {"type": "array", "items": _CITED},
-        "edits": {"type": "array", "items": _EDIT},
-        "files": {"type": "array", "items": _FILE},
-        "scope": {"type": "string", "enum": ["user", "project"]},
-    },
-    "kind",
-    "claim",
-    "evidence",
-)
-"""JSON schema of one candidate, as a model and a tool are given it."""
-
-SCHEMA: dict[str, Any] = _closed(
-    {"candidates": {"type": "array", "items": CANDIDATE}, "why_none": {"type": "string"}}, "candidates"
-)
-"""JSON schema of an answer."""
+CANDIDATE: dict[str, Any] = SCHEMA["properties"]["candidates"]["items"]
+"""JSON schema of one candidate."""
 
 
 def parse_candidate(given: Mapping[str, Any]) -> ReviewCandidate:
     """Return a candidate. Raises ValueError, which says what does not fit the schema."""
     if fault := schema_problem(given, CANDIDATE):
         raise ValueError(fault)
-    files = {file["path"]: file["text"] for file in given.get("files", ())}
-    texts = {
-        key: given.get(key, "").strip()
-        for key in ("target", "name", "check", "counter_evidence", "expected_signal", "risk")
-    }
+    texts = ("target", "name", "text", "check", "counter_evidence", "expected_signal", "risk")
     return ReviewCandidate(
         what=CandidateKind(given["kind"]),
         claim=" ".join(given["claim"].split()),
-        evidence=tuple(Citation(one["span"], one["quote"]) for one in given["evidence"]),
+        evidence=tuple(Citation(**one) for one in given["evidence"]),
         edits=tuple(SkillEdit(**{**edit, "op": SkillEditOp(edit["op"])}) for edit in given.get("edits", ())),
-        files=files or None,
-        text=given.get("text", "").strip(),
+        files={file["path"]: file["text"] for file in given.get("files", ())},
         scope=given.get("scope", "user"),
-        **texts,
+        **{key: given.get(key, "").strip() for key in texts},
     )
 
 
 TASKS = Ref(Kind.ENVIRONMENT, "candidate-tasks")
 """Where tasks wait until a person has looked at them; nothing is evaluated by them before."""
 
-_TASKS_TEXT = """\
----
-name: candidate-tasks
-description: Tasks that reviews of sessions found. None is used before a person marks it reviewed.
----
-
-Each line of tasks.jsonl is a task: its prompt, how it is checked, and the session it is from.
-"""
-_NEW = {CandidateKind.SKILL_NEW: Kind.SKILL, CandidateKind.PROMPT: Kind.PROMPT, CandidateKind.AGENT: Kind.AGENT}
+NEW_KINDS = {CandidateKind.SKILL_NEW: Kind.SKILL, CandidateKind.PROMPT: Kind.PROMPT, CandidateKind.AGENT: Kind.AGENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +164,7 @@ def draft_change(
     scope = caller.scopes[0] if candidate.scope == "project" else USER_SCOPE
     if candidate.what is CandidateKind.SKILL_EDIT:
         return _edited(library, caller, candidate)
-    if candidate.what in _NEW:
+    if candidate.what in NEW_KINDS:
         return _new(library, candidate, scope)
     if candidate.what is CandidateKind.TASK:
         return _task(library, candidate, session, scope)
@@ -279,12 +230,10 @@ def _retrieval(text: str, edit: SkillEdit) -> str:
 
 
 def _new(library: Library, candidate: ReviewCandidate, scope: str) -> CandidateDraft:
-    kind = _NEW[candidate.what]
-    name = candidate.name or slugify(
-        str(parse_document((candidate.files or {}).get(main_file(kind, ""), "").encode()).fields.get("name", ""))
-    )
-    ref = Ref.parse(f"{kind}:{name}").within(scope)
-    files: Files = {check_path(path): File(text.encode()) for path, text in (candidate.files or {}).items()}
+    kind = NEW_KINDS[candidate.what]
+    fields = parse_document(candidate.files.get(main_file(kind, ""), "").encode()).fields
+    ref = Ref.parse(f"{kind}:{candidate.name or slugify(str(fields.get('name', '')))}").within(scope)
+    files: Files = {check_path(path): File(text.encode()) for path, text in candidate.files.items()}
     head = library.store.head_or_none(ref)
     if head is not None and head.version is not None:
         raise InvalidArgument(f"There is a {ref} already.", "Propose an edit of it.")
@@ -293,13 +242,12 @@ def _new(library: Library, candidate: ReviewCandidate, scope: str) -> CandidateD
 
 def _task(library: Library, candidate: ReviewCandidate, session: str, scope: str) -> CandidateDraft:
     ref, before, base = _current(library, TASKS.within(scope))
-    line = json.dumps(
-        {"prompt": candidate.text, "check": candidate.check, "session": session, "reviewed": False}, ensure_ascii=False
-    )
-    start = before or {"ENVIRONMENT.md": File(_TASKS_TEXT.encode())}
-    return CandidateDraft(
-        ref, base, before, with_line(start, "tasks.jsonl", line), {"path": "tasks.jsonl", "line": line}
-    )
+    task = {"prompt": candidate.text, "check": candidate.check, "session": session, "reviewed": False}
+    adds = {"path": "tasks.jsonl", "line": json.dumps(task, ensure_ascii=False)}
+    start = before or {
+        "ENVIRONMENT.md": File(Path(__file__).with_name("candidate_tasks.md").read_text("utf-8").encode())
+    }
+    return CandidateDraft(ref, base, before, append_line(start, **adds), adds)
 
 
 def _fact(library: Library, candidate: ReviewCandidate, scope: str, day: date) -> CandidateDraft:
@@ -314,12 +262,3 @@ def _current(library: Library, ref: Ref) -> tuple[Ref, Files, int]:
     if head is None or head.version is None:
         return ref, {}, 0
     return ref, library.store.files(head), head.version
-
-
-def with_line(files: Files, path: str, line: str) -> Files:
-    """Return the files with a line more at the end of one, unless it is there."""
-    text = files[path].data.decode("utf-8", "replace") if path in files else ""
-    if line in text.split("\n"):
-        return files
-    text = f"{text.rstrip(chr(10))}\n" if text.strip() else ""
-    return {**files, path: File(f"{text}{line}\n".encode())}

@@ -1,7 +1,6 @@
 """Context compression: a summary of nine parts, an index of everything that was named, and the last messages.
 
-No model is asked. All quotes of the summary are cut from the messages. A client's model may rewrite the parts, and
-`keeps_everything` checks that all that was named is still there.
+No model is asked. All quotes of the summary are cut from the messages.
 """
 
 import json
@@ -10,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.outcomes.detection import accepts, corrects, states
-from evolvable_tools.outcomes.shell_commands import failed, is_check
+from evolvable_tools.outcomes.detection import accepts, corrects, failed, is_check, states
 from evolvable_tools.review import Assets, Compressed
 
 TAIL = 12
@@ -64,29 +62,16 @@ def compress_history(
     if before <= max_tokens or not gone:
         return Compressed(_level(given), {}, Assets(), given, before, before)
     known = _summary_of(gone[0])
-    texts = [
-        (str(message.get("role", "")), text)
-        for message in gone
-        if _summary_of(message) is None
-        for text in _texts(message)
-    ]
+    new = [message for message in gone if _summary_of(message) is None]
+    texts = [(str(message.get("role", "")), text) for message in new for text in _texts(message)]
     summary = _summary(texts, given[start:])
     assets = _assets(text for _, text in texts)
     if known is not None:
         summary = {part: list(dict.fromkeys([*known["summary"].get(part, []), *summary[part]])) for part in PARTS}
         assets = _joined(Assets(**known["assets"]), assets)
     level = _level(given) + 1
-    head = _as_message(level, summary, assets)
-    made = [head, *given[start:]]
+    made = [_as_message(level, summary, assets), *given[start:]]
     return Compressed(level, summary, assets, made, before, sum(map(_tokens, made)))
-
-
-def keeps_everything(before: Sequence[Mapping[str, Any]], after: Compressed) -> list[str]:
-    """Return what was named before and is in neither summary, assets nor tail: nothing, unless it was written over."""
-    said = "\n".join(text for message in after.messages for text in _texts(message))
-    named = _assets(text for message in before for text in _texts(message))
-    every = [*named.skills, *named.references, *named.images, *named.urls]
-    return [name for name in every if name not in said]
 
 
 def _tail_start(messages: Sequence[Mapping[str, Any]], keep: int) -> int:
@@ -114,7 +99,7 @@ def _summary(texts: Sequence[tuple[str, str]], tail: Sequence[Mapping[str, Any]]
         "decisions": [line for text in [*own, *user] for line in text.split("\n") if _DECIDED.search(line)],
         "user_instructions": user,
         "open_tasks": [line for text in [*own, *last] for line in text.split("\n") if _OPEN.match(line)],
-        "state": [*(text for text in user if accepts(text)), *(line for line in _checks(texts)), *own[-1:]],
+        "state": [*(text for text in user if accepts(text)), *_checks(texts), *own[-1:]],
         "next_step": last[-1:],
     }
     return {part: _few(parts[part], len(parts[part]) if part == "files" else _MOST) for part in PARTS}
@@ -126,29 +111,26 @@ def _checks(texts: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 def _few(lines: Iterable[str], most: int) -> list[str]:
     """Return the last of these, each as a short line and once."""
-    short = [
-        line if len(line) <= _LINE else f"{line[: _LINE - 1]}…" for text in lines if (line := " ".join(text.split()))
-    ]
-    return list(dict.fromkeys(short))[-most:] if most else []
+    plain = (" ".join(text.split()) for text in lines)
+    short = dict.fromkeys(line if len(line) <= _LINE else f"{line[: _LINE - 1]}…" for line in plain if line)
+    return list(short)[-most:] if most else []
 
 
 def _assets(texts: Iterable[str]) -> Assets:
-    skills, references, images, urls = dict[str, None](), dict[str, None](), dict[str, None](), dict[str, None]()
+    found = Assets()
     for text in texts:
         for url in _URL.findall(text):
-            (images if _IMAGE.search(url) else urls)[url] = None
+            (found.images if _IMAGE.search(url) else found.urls).append(url)
         rest = _URL.sub(" ", text)
-        for name in _SKILL.findall(rest):
-            skills[name] = None
+        found.skills.extend(_SKILL.findall(rest))
         for path in _PATH.findall(_SKILL.sub(" ", rest)):
-            (images if _IMAGE.search(path) else references)[path] = None
-    return Assets(list(skills), list(references), list(images), list(urls))
+            (found.images if _IMAGE.search(path) else found.references).append(path)
+    return _joined(found, Assets())
 
 
 def _joined(one: Assets, other: Assets) -> Assets:
-    return Assets(
-        **{name: list(dict.fromkeys([*getattr(one, name), *getattr(other, name)])) for name in one.__dataclass_fields__}
-    )
+    """Return what either names, each once."""
+    return Assets(**{name: list(dict.fromkeys(named + getattr(other, name))) for name, named in vars(one).items()})
 
 
 _MARK = "Summary of the conversation so far"

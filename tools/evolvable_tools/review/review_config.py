@@ -43,15 +43,9 @@ class ReviewBudget:
 
 def stricter_budget(floor: ReviewBudget, said: ReviewBudget) -> ReviewBudget:
     """Return the budget that allows no more than either of two. The prices are the floor's, where it has any."""
-    money = [one.money for one in (floor, said) if one.money is not None]
+    money = min((one.money for one in (floor, said) if one.money is not None), default=None)
     priced = floor if floor.price_in is not None else said
-    return ReviewBudget(
-        min(floor.calls, said.calls),
-        min(floor.tokens, said.tokens),
-        min(money) if money else None,
-        priced.price_in,
-        priced.price_out,
-    )
+    return replace(priced, calls=min(floor.calls, said.calls), tokens=min(floor.tokens, said.tokens), money=money)
 
 
 def parse_budget(text: str, floor: ReviewBudget | None = None) -> ReviewBudget:
@@ -104,10 +98,9 @@ def reserve(
         spent = reviews.spent(day)
         used = f"{spent.calls} of {budget.calls} calls, {spent.tokens:,} of {budget.tokens:,} tokens"
         money = f", {spent.money:.2f} of {budget.money:.2f}" if budget.money is not None else ""
-        text = (
-            f"The budget of {day} does not allow this: {used}{money} are spent, and it may take {most.tokens:,} tokens."
-        )
-        raise OverBudget(text, "It goes on tomorrow (UTC), or with a larger budget in the person's configuration.")
+        why = f"{used}{money} are spent, and it may take {most.tokens:,} tokens."
+        hint = "It goes on tomorrow (UTC), or with a larger budget in the person's configuration."
+        raise OverBudget(f"The budget of {day} does not allow this: {why}", hint)
     return BudgetReservation(reserved, most)
 
 
@@ -132,14 +125,6 @@ def _money(budget: ReviewBudget, tokens_in: int, tokens_out: int) -> float:
     return (tokens_in * (budget.price_in or 0.0) + tokens_out * (budget.price_out or 0.0)) / MILLION
 
 
-def _no_texts(project: str | None) -> tuple[str, ...]:
-    return ()
-
-
-def _nowhere(session: str) -> Path | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class ReviewSettings:
     """on: whether there are reviews at all. thinker: the language model; without one the caller answers.
@@ -153,8 +138,8 @@ class ReviewSettings:
     thinker: LanguageModel | None = None
     budget: ReviewBudget = field(default_factory=ReviewBudget)
     policies: Mapping[Kind, ApprovalPolicy] = field(default_factory=dict)
-    boot: Callable[[str | None], tuple[str, ...]] = _no_texts
-    transcript: Callable[[str], Path | None] = _nowhere
+    boot: Callable[[str | None], tuple[str, ...]] = lambda project: ()
+    transcript: Callable[[str], Path | None] = lambda session: None
     home: Path | None = None
 
     def policy(self, kind: Kind) -> ApprovalPolicy:
@@ -224,8 +209,6 @@ def review_status(library: Library, settings: ReviewSettings, home: Path) -> Rev
     reviews = library.store.backend.reviews
     newest = reviews.newest(MOST)
     done = next((one for one in newest if one.state is ReviewState.DONE), None)
-    day = library.store.clock().date().isoformat()
-    spent, budget = reviews.spent(day), settings.budget
     return ReviewStatus(
         settings.on,
         settings.thinker.name if settings.thinker is not None else "handoff",
@@ -233,23 +216,20 @@ def review_status(library: Library, settings: ReviewSettings, home: Path) -> Rev
         [entry.session or entry.transcript for entry in waiting_sessions(home)],
         [PendingReview(one.id, one.session, one.at, one.state) for one in newest if one.state is not ReviewState.DONE],
         _last(done) if done is not None else None,
-        BudgetLeft(
-            day,
-            max(0, budget.calls - spent.calls),
-            budget.calls,
-            max(0, budget.tokens - spent.tokens),
-            budget.tokens,
-            None if budget.money is None else max(0.0, round(budget.money - spent.money, 6)),
-            budget.money,
-        ),
+        _left(reviews, settings.budget, library.store.clock().date().isoformat()),
         len(library.store.backend.proposals.in_state(OPEN, 10_000)),
     )
+
+
+def _left(reviews: Reviews, budget: ReviewBudget, day: str) -> BudgetLeft:
+    spent = reviews.spent(day)
+    calls, tokens = max(0, budget.calls - spent.calls), max(0, budget.tokens - spent.tokens)
+    money = None if budget.money is None else max(0.0, round(budget.money - spent.money, 6))
+    return BudgetLeft(day, calls, budget.calls, tokens, budget.tokens, money, budget.money)
 
 
 def _last(review: Review) -> LastReview:
     kept = json.loads(review.result or "{}")
     refused = [f"{one['code']}: {one['reason']}" for one in kept.get("refused", [])]
-    proposals = json.loads(review.answer or "[]")
-    return LastReview(
-        review.id, review.session, review.at, kept.get("why", ""), kept.get("signals", {}), proposals, refused
-    )
+    about = (review.id, review.session, review.at, kept.get("why", ""), kept.get("signals", {}))
+    return LastReview(*about, json.loads(review.answer or "[]"), refused)

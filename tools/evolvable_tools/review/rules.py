@@ -4,9 +4,11 @@ They cover what is never stored, and whether a change follows from the words and
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 from evolvable_store.resource import Kind, Ref
@@ -18,14 +20,13 @@ from evolvable_tools.review.candidates import (
     MAX_EDITS,
     MAX_FACT,
     MAX_FILES,
+    NEW_KINDS,
     CandidateKind,
     ReviewCandidate,
     SkillEditOp,
 )
 from evolvable_tools.review.review_request import ECHOED, TYPED, UNTRUSTED, EvidenceSpan, ReviewRequest, shingles
 from evolvable_tools.verbs.memory_facts import content_terms, says_already
-
-_PAST = r"(?:failed|crashed|broke|hung|errored|timed\s+out)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,67 +39,11 @@ class NeverStoreRule:
     everywhere: bool = False
 
 
-def _class(code: str, said: str, pattern: str, *, everywhere: bool = False) -> NeverStoreRule:
-    return NeverStoreRule(code, said, re.compile(pattern, re.IGNORECASE), everywhere)
-
-
-NEVER_KEPT = (
-    _class(
-        "permission",
-        "It loosens permissions, or skips somebody's approval.",
-        r"--?dangerously[\w-]*|\bskip(?:ping)?[\s-]+permissions?\b|\bbypass\w*\s+(?:\w+\s+){0,3}(?:permission|approval|sandbox|review|check|security|hook)"
-        r"|\bdisabl\w+\s+(?:\w+\s+){0,3}(?:sandbox|permission|approval|security|auth\w*|verification|signature|ssl|tls|firewall|antivirus)"
-        r"|\bwithout\s+(?:asking|approval|confirmation|permission|telling|informing)\b|\bchmod\s+(?:-R\s+)?(?:777|a\+w)|\bNOPASSWD\b"
-        r"|\b(?:auto[\s-]?approve|always\s+(?:allow|approve|accept))\b|\ballow(?:ed)?[\s-]tools\b\s*:?\s*(?:\*|all|Bash\(\*)"
-        r"|\bdo(?:n't|\s+not)\s+(?:ask|tell|mention|inform|warn)\s+(?:\w+\s+){0,2}(?:the\s+)?(?:user|anyone|human|person|permission)",
-        everywhere=True,
-    ),
-    _class(
-        "reaches_out",
-        "It asks for credentials, or sends data away.",
-        r"\b(?:curl|wget)\b[^\n|]*\|\s*(?:ba|z|da)?sh\b|\b(?:send|post|upload|exfiltrat\w+|forward|mail|copy)\w*\b[^.\n]{0,60}\b(?:credential|secret|token|password|api[\s_-]?key|\.env|ssh\s+key|private\s+key|environment\s+variables?)"
-        r"|\b(?:cat|read|print|echo|collect|include|paste|dump)\w*\b[^.\n]{0,40}(?:~/\.ssh|\.env\b|id_rsa|\.aws/credentials|\.netrc|/etc/passwd|api[\s_-]?keys?\b|passwords?\b)"
-        r"|\b(?:curl|wget|http|fetch|nc)\b[^\n]{0,80}(?:\$\(|\$\{?[A-Z_]*(?:KEY|TOKEN|SECRET))",
-        everywhere=True,
-    ),
-    _class(
-        "override",
-        "It tells a model to put aside what it was told.",
-        r"\b(?:ignore|disregard|forget|override)\b[^.\n]{0,40}\b(?:previous|prior|above|earlier|all|other|system|your)\b[^.\n]{0,30}\b(?:instructions?|rules?|prompts?|guidelines?|messages?)"
-        r"|\bsystem\s+prompt\b|\byou\s+are\s+now\s+(?:a|in|an|the)\b|<\s*/?\s*(?:system|assistant|instructions?)\s*>",
-        everywhere=True,
-    ),
-    _class("secret", "It holds a secret.", r"\[REDACTED:|-----BEGIN [A-Z ]*PRIVATE KEY", everywhere=True),
-    _class(
-        "environment",
-        "It tells of a failure of one machine or network, not of how work is done.",
-        r"\b(?:command|module|package|executable)\s+(?:was\s+|is\s+)?not\s+found\b|\b(?:is|was|are|were)\s+(?:not|n't)\s+installed\b|\bisn't\s+installed\b|\bno\s+space\s+left\b"
-        r"|\b(?:network|host|internet|server|registry|dns|proxy|vpn|api)\s+(?:is|was|seems)\s+(?:down|unreachable|offline|unavailable|slow)"
-        r"|\bpermission\s+denied\b|\bconnection\s+(?:refused|reset|timed?\s*out)|\bout\s+of\s+(?:memory|disk)|\brate[\s-]limit(?:ed)?\b|\bport\s+\d+\s+(?:is|was)\s+(?:in\s+use|taken)",
-    ),
-    _class(
-        "negative_tool",
-        "It says that a tool is bad, which is soon untrue and keeps others from it.",
-        rf"\b(?:tool|command|server|cli|mcp|function|api|linter|compiler|editor|browser|client)s?\b[^.\n]{{0,40}}\b(?:is|are|does(?:n't|\s+not)|do(?:n't|\s+not)|never|always)\b[^.\n]{{0,20}}\b(?:broken|unreliable|buggy|useless|work|works|fail|fails|flaky)\b"
-        rf"|\b(?:is|are)\s+(?:broken|buggy|unreliable|flaky|useless)\b|\b(?:avoid|never\s+use|do(?:n't|\s+not)\s+(?:use|trust|rely\s+on))\s+(?:the\s+)?\w+\s+(?:tool|command|mcp|server)\b|\b\w+\s+always\s+{_PAST}",
-    ),
-    _class(
-        "transient",
-        "It holds only for now.",
-        r"\b(?:today|yesterday|tomorrow|right\s+now|at\s+the\s+moment|currently|for\s+now|this\s+(?:morning|afternoon|week|month|sprint|time)|temporar\w+|until\s+(?:then|it|the\s+fix|monday|tuesday|wednesday|thursday|friday))\b",
-    ),
-    _class(
-        "one_off",
-        "It tells the story of one task.",
-        r"\b(?:in|during)\s+this\s+(?:session|conversation|task|chat|ticket|pr)\b|\bthe\s+(?:user|agent|assistant)\s+(?:asked|wanted|fixed|ran|tried|said|changed|was|had|opened|requested)\b"
-        r"|\bwe\s+(?:just|then|finally)\s+\w+ed\b|\b(?:ticket|issue|pr|bug)\s*#?\d{2,}\b|\b(?:was|were)\s+(?:fixed|resolved|solved|merged|deployed)\b|\bline\s+\d+\b|\bcommit\s+[0-9a-f]{7,}",
-    ),
-    _class(
-        "third_party",
-        "It has personal data of somebody.",
-        r"[\w.+-]+@[\w-]+\.[a-z]{2,}|(?<!\d)\+?\d{2,4}[\s/-]\d{3,4}[\s/-]\d{3,}|\b(?:salary|diagnos\w+|pregnan\w+|birthday|home\s+address|phone\s+number)\b"
-        r"|\b(?:my|our|his|her|their)\s+(?:boss|manager|colleague|coworker|customer|client|wife|husband|partner|boyfriend|girlfriend)\b",
-    ),
+NEVER_KEPT = tuple(
+    NeverStoreRule(
+        one["code"], one["said"], re.compile("|".join(one["patterns"]), re.IGNORECASE), one.get("everywhere", False)
+    )
+    for one in tomllib.loads(Path(__file__).with_name("never_kept.toml").read_text("utf-8"))["class"]
 )
 """Every class. Those that are not `everywhere` are looked for in the claim, the fact and the description."""
 
@@ -139,16 +84,8 @@ def follows(quotes: str, candidate: ReviewCandidate) -> bool:
 def changed_text(candidate: ReviewCandidate) -> str:
     """Return what a candidate puts in or takes out, without its claim: a model says of that what it likes."""
     edits = (f"{e.old}\n{e.new}\n{e.after}\n{e.description}\n{e.triggers}" for e in candidate.edits)
-    return "\n".join(
-        (
-            candidate.name,
-            candidate.target.partition(":")[2],
-            candidate.text,
-            candidate.check,
-            *edits,
-            *(candidate.files or {}).values(),
-        )
-    )
+    said = (candidate.name, candidate.target.partition(":")[2], candidate.text, candidate.check)
+    return "\n".join((*said, *edits, *candidate.files.values()))
 
 
 def entities(text: str) -> set[str]:
@@ -225,10 +162,7 @@ def within_bounds(case: RuleCase) -> None:
         raise RuleViolation("bounds", f"An edit brings at most {MAX_EDIT:,} characters.")
     if c.what in MEMORY and not 1 <= len(c.text) <= MAX_FACT:
         raise RuleViolation("bounds", f"A fact has 1 to {MAX_FACT} characters.")
-    if (
-        c.what in (CandidateKind.SKILL_NEW, CandidateKind.PROMPT, CandidateKind.AGENT)
-        and not 1 <= len(c.files or {}) <= MAX_FILES
-    ):
+    if c.what in NEW_KINDS and not 1 <= len(c.files) <= MAX_FILES:
         raise RuleViolation("bounds", f"A new resource has 1 to {MAX_FILES} files.")
     if c.what is CandidateKind.TASK and not (c.text and c.check):
         raise RuleViolation("bounds", "A task has a prompt (text) and a way to check its result (check).")
@@ -267,9 +201,8 @@ def change_follows(case: RuleCase) -> None:
     if follows(quotes, case.candidate):
         return
     if case.bench.judge is None or not case.bench.judge(quotes, case.candidate):
-        raise RuleViolation(
-            "does_not_follow", "The change shares too little with what it quotes; quote what it rests on."
-        )
+        reason = "The change shares too little with what it quotes; quote what it rests on."
+        raise RuleViolation("does_not_follow", reason)
 
 
 def nothing_foreign(case: RuleCase) -> None:
@@ -281,7 +214,7 @@ def nothing_foreign(case: RuleCase) -> None:
 def not_of_a_class(case: RuleCase) -> None:
     """It belongs to no class of things that are never kept."""
     c = case.candidate
-    heads = [text.partition("\n---")[0] for text in (c.files or {}).values()]
+    heads = [text.partition("\n---")[0] for text in c.files.values()]
     short = "\n".join([c.claim, c.text if c.what in MEMORY else "", *(e.description for e in c.edits), *heads])
     found = never_kept(short, c.content)
     if found is not None:
@@ -312,9 +245,8 @@ def outcome_is_settled(case: RuleCase) -> None:
     open_turns = sorted({kept.turn for kept in case.cited if not kept.settled})
     if open_turns:
         turns = ", ".join(map(str, open_turns))
-        raise RuleViolation(
-            "not_settled", f"How turn {turns} ended is not known: no check passed, and no day has gone by."
-        )
+        reason = f"How turn {turns} ended is not known: no check passed, and no day has gone by."
+        raise RuleViolation("not_settled", reason)
 
 
 def a_new_skill_was_earned(case: RuleCase) -> None:
@@ -325,14 +257,11 @@ def a_new_skill_was_earned(case: RuleCase) -> None:
     sessions = {kept.session for kept in case.cited}
     if len(episodes) < EPISODES or len(sessions) < SESSIONS:
         needed = f"A new skill needs {EPISODES} episodes in {SESSIONS} sessions"
-        raise RuleViolation(
-            "too_few_episodes", f"{needed}; it cites {len(episodes)} in {len(sessions)}. An edit needs one."
-        )
+        reason = f"{needed}; it cites {len(episodes)} in {len(sessions)}. An edit needs one."
+        raise RuleViolation("too_few_episodes", reason)
 
 
-Rule = Callable[[RuleCase], None]
-
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Callable[[RuleCase], None], ...] = (
     within_bounds,
     quotes_are_there,
     somebody_vouches,

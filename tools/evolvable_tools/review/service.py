@@ -9,11 +9,14 @@ import gc
 import hashlib
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, NotFound
 from evolvable_store.operation import Actor
@@ -31,11 +34,10 @@ from evolvable_tools.approval_policy import ApprovalPolicy
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import LanguageModel, ProviderError, Request
 from evolvable_tools.outcomes.ingest import record_uses
-from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review import ProposedChange, RefusedCandidate, Reviewed
 from evolvable_tools.review.admission import AdmittedCandidate, admit
 from evolvable_tools.review.candidates import SCHEMA
-from evolvable_tools.review.review_config import OverBudget, ReviewBudget, ReviewSettings, reserve, settle
+from evolvable_tools.review.review_config import OverBudget, ReviewSettings, reserve, settle
 from evolvable_tools.review.review_request import (
     INSTRUCTIONS,
     ReviewRequest,
@@ -80,35 +82,6 @@ def pause_gc() -> Iterator[None]:
 MAX_TOKENS = 8_192
 """Of an answer, thoughts included."""
 
-
-def ask_model(
-    reviews: Reviews,
-    budget: ReviewBudget,
-    thinker: LanguageModel,
-    redactor: Redactor,
-    review: str,
-    day: str,
-    packet: ReviewRequest,
-) -> tuple[dict[str, Any], Spending]:
-    """Return an answer and what it cost, at most. Raises OverBudget before the call, ProviderError after."""
-    # Once more, as it leaves: the parts of the request were redacted piece by piece.
-    data = to_plain(redactor.redact_value(data_for_model(packet))[0])
-    used: list[tuple[int, int]] = []
-    request = Request(INSTRUCTIONS, data, SCHEMA, MAX_TOKENS, spent=lambda given, got: used.append((given, got)))
-    reserved = reserve(reviews, budget, day, review, thinker, request)
-    cost = reserved.most
-    try:
-        answer = thinker.think(request)
-    except ProviderError:
-        # Some failures are answers that were paid for; only what is known to have cost less is given back.
-        if used:
-            settle(reviews, budget, reserved, *map(sum, zip(*used, strict=True)))
-        raise
-    if used:
-        cost = settle(reviews, budget, reserved, *map(sum, zip(*used, strict=True)))
-    return answer, cost
-
-
 WAITS = timedelta(days=30)
 """How long a proposal waits for a decision, and a packet for an answer."""
 
@@ -140,52 +113,23 @@ def review_session(
         raise InvalidArgument(f"{ascii(mode[:40])} is no mode.", f"It is one of {', '.join(MODES)}.")
     given = [one for one in (transcript_path, transcript, session) if one is not None]
     if len(given) > 1:
-        raise InvalidArgument(
-            "Several sessions were named.", "Pass transcript_path, transcript or session, one of them."
-        )
+        hint = "Pass transcript_path, transcript or session, one of them."
+        raise InvalidArgument("Several sessions were named.", hint)
+    work = _ReviewWork(library, caller, settings)
     if not given:
-        return _next_waiting(library, caller, settings, mode)
-    kept = _kept_of(library, session, settings) if session is not None else None
-    if kept is not None:
-        return _went_on(library, caller, settings, kept, mode)
+        waiting = [one for one in work.reviews.newest(500) if one.state is not ReviewState.DONE]
+        if not waiting:
+            return Reviewed(None, None, "done", "No review waits. Name a session, or a transcript's path.")
+        return work.resume(waiting[-1], mode)
     source = transcript_path if transcript_path is not None else transcript
     if session is not None:
         source = settings.transcript(session)
+        # Its transcript cannot be read again, but a review of it may be kept.
+        if source is None and (kept := work.reviews.of(session)):
+            return work.resume(kept[-1], mode)
     if source is None:
         raise NotFound(f"No transcript of session {ascii(str(session)[:80])} was found.", "Pass transcript_path.")
-    with pause_gc():
-        read = read_session(source, redactor=settings.redactor)
-        record_uses(library, read, home=settings.home)
-    return review_transcript(library, caller, settings, read, mode)
-
-
-def review_transcript(
-    library: Library, caller: Caller, settings: ReviewSettings, session: Session, mode: str
-) -> Reviewed:
-    """Review a session that was read. Raises as `review_session`."""
-    if session.reviewing:
-        return Reviewed(None, session.session_id, "done", "It is itself a review, of which nothing is learned.")
-    proposal_inbox.expire(library)
-    reviews, now = library.store.backend.reviews, library.store.clock()
-    said = "\n".join((session.client, session.session_id, session.digest, str(REVIEWER)))
-    identity = f"review-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
-    try:
-        review = reviews.get(identity)
-    except NotFound:
-        with pause_gc():
-            packet, episodes = build_request(library, caller, session, now)
-        reviews.forget(format_time(now - WAITS))
-        fresh = Review(
-            identity,
-            session.session_id,
-            session.digest,
-            REVIEWER,
-            format_time(now),
-            ReviewState.BEGUN,
-            packet.to_json(),
-        )
-        review = reviews.begin(fresh, episodes)
-    return _went_on(library, caller, settings, review, mode)
+    return work.review(work.read(source), mode)
 
 
 def submit_review(
@@ -202,115 +146,169 @@ def submit_review(
     """
     if not settings.on:
         return Reviewed(None, None, "off", _OFF)
-    reviews = library.store.backend.reviews
-    review = reviews.get(review_id)
+    work = _ReviewWork(library, caller, settings)
+    review = work.reviews.get(review_id)
     if review.state is ReviewState.BEGUN:
         answer = {"candidates": list(candidates), "why_none": why_none, "cost": {"thinker": "caller"}}
-        reviews.answered(review.id, _clean(settings, answer))
-        review = reviews.get(review_id)
-    return _went_on(library, caller, settings, review, "handoff")
+        review = work.answered(review, answer)
+    return work.resume(review, "handoff")
 
 
-def _next_waiting(library: Library, caller: Caller, settings: ReviewSettings, mode: str) -> Reviewed:
-    waiting = [one for one in library.store.backend.reviews.newest(500) if one.state is not ReviewState.DONE]
-    if not waiting:
-        return Reviewed(None, None, "done", "No review waits. Name a session, or a transcript's path.")
-    return _went_on(library, caller, settings, waiting[-1], mode)
+def ask_model(
+    reviews: Reviews, settings: ReviewSettings, thinker: LanguageModel, review: str, day: str, packet: ReviewRequest
+) -> tuple[dict[str, Any], Spending]:
+    """Return an answer and what it cost, at most. Raises OverBudget before the call, ProviderError after."""
+    # Once more, as it leaves: the parts of the request were redacted piece by piece.
+    data = to_plain(settings.redactor.redact_value(data_for_model(packet))[0])
+    used: list[tuple[int, int]] = []
+    request = Request(INSTRUCTIONS, data, SCHEMA, MAX_TOKENS, spent=lambda given, got: used.append((given, got)))
+    reserved = reserve(reviews, settings.budget, day, review, thinker, request)
+    cost = reserved.most
+    try:
+        answer = thinker.think(request)
+    except ProviderError:
+        # Some failures are answers that were paid for; only what is known to have cost less is given back.
+        if used:
+            settle(reviews, settings.budget, reserved, *map(sum, zip(*used, strict=True)))
+        raise
+    if used:
+        cost = settle(reviews, settings.budget, reserved, *map(sum, zip(*used, strict=True)))
+    return answer, cost
 
 
-def _kept_of(library: Library, session: str, settings: ReviewSettings) -> Review | None:
-    """Return the review of a session whose transcript cannot be read again."""
-    if settings.transcript(session) is not None:
-        return None
-    return next(iter(reversed(library.store.backend.reviews.of(session))), None)
+@dataclass(frozen=True, slots=True)
+class _ReviewWork:
+    """The steps of reviews in one library, for one caller."""
+
+    library: Library
+    caller: Caller
+    settings: ReviewSettings
+
+    @property
+    def reviews(self) -> Reviews:
+        return self.library.store.backend.reviews
+
+    def read(self, source: Path | Sequence[Mapping[str, Any]]) -> Session:
+        """Return the session in a transcript, and record which skills it used."""
+        with pause_gc():
+            session = read_session(source, redactor=self.settings.redactor)
+            record_uses(self.library, session, home=self.settings.home)
+        return session
+
+    def review(self, session: Session, mode: str) -> Reviewed:
+        """Review a session that was read."""
+        if session.reviewing:
+            return Reviewed(None, session.session_id, "done", "It is itself a review, of which nothing is learned.")
+        proposal_inbox.expire(self.library)
+        now = self.library.store.clock()
+        said = "\n".join((session.client, session.session_id, session.digest, str(REVIEWER)))
+        identity = f"review-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+        try:
+            review = self.reviews.get(identity)
+        except NotFound:
+            with pause_gc():
+                packet, episodes = build_request(self.library, self.caller, session, now)
+            self.reviews.forget(format_time(now - WAITS))
+            about = (identity, session.session_id, session.digest, REVIEWER, format_time(now))
+            review = self.reviews.begin(Review(*about, ReviewState.BEGUN, packet.to_json()), episodes)
+        return self.resume(review, mode)
+
+    def resume(self, review: Review, mode: str) -> Reviewed:
+        """Resume a review, as far as it can go without the caller."""
+        if review.state is ReviewState.DONE:
+            # The process that stored them may have been killed before it made them.
+            self.make_at_once(review, json.loads(review.answer or "[]"))
+            return self.done(review)
+        packet = ReviewRequest.from_json(review.request or "{}")
+        if review.state is ReviewState.BEGUN:
+            if nothing := worth_thinking(packet):
+                return self.finish(review, packet, {"candidates": [], "why_none": nothing})
+            thinker = self.settings.thinker
+            if mode == "handoff" or thinker is None:
+                return _begun(review, packet)
+            day = format_time(self.library.store.clock())[:10]
+            answer, spent = ask_model(self.reviews, self.settings, thinker, review.id, day, packet)
+            cost = {"thinker": thinker.name, "tokens": spent.tokens, "money": round(spent.money, 6)}
+            review = self.answered(review, {**answer, "cost": cost})
+        return self.finish(review, packet, json.loads(review.answer or "{}"))
+
+    def answered(self, review: Review, answer: Mapping[str, Any]) -> Review:
+        """Keep an answer, with every text in it redacted."""
+        clean = self.settings.redactor.redact_value(answer)[0]
+        self.reviews.answered(review.id, json.dumps(clean, ensure_ascii=False, default=str))
+        return self.reviews.get(review.id)
+
+    def finish(self, review: Review, packet: ReviewRequest, answer: Mapping[str, Any]) -> Reviewed:
+        """Admit the candidates of an answer, and keep the proposals and the result together."""
+        now, redactor = self.library.store.clock(), self.settings.redactor
+        boot, cost = self.settings.boot(packet.project), answer.get("cost") or {}
+        about = (self.library, self.caller, packet, redactor, now.date(), format_time(now + WAITS), boot, cost)
+        admitted, refused = admit(RuleContext(*about), list(answer.get("candidates", ())))
+        off = [one for one in admitted if self.settings.policy(one.draft.ref.kind) is ApprovalPolicy.OFF]
+        admitted = [one for one in admitted if one not in off]
+        refused += [_refused_by_policy(one) for one in off]
+        why = "" if admitted else _why_none(answer, refused)
+        kept = {
+            "why": redactor.redact(why)[0],
+            "signals": _counts(packet),
+            "claims": [[str(one.draft.ref), one.draft.reason] for one in admitted],
+            "refused": [asdict(one) for one in sorted(refused, key=lambda one: one.number)],
+            "cost": cost,
+            "redacted": packet.redactions,
+        }
+        drafts, result = [one.draft for one in admitted], json.dumps(kept, ensure_ascii=False)
+        ids, ours = self.reviews.finish(review, self.library.store.now(), drafts, result)
+        if ours:
+            self.make_at_once(review, ids)
+        return self.done(self.reviews.get(review.id))
+
+    def make_at_once(self, review: Review, ids: Sequence[int]) -> None:
+        """Make the changes that the policy lets happen without a person; what cannot be made, or is decided, stays."""
+        if ApprovalPolicy.AUTO not in self.settings.policies.values():
+            return
+        made, how = Caller(Actor.REVIEW, review.session), "made by the policy memory=auto"
+        for identity in ids:
+            kind = self.library.store.backend.proposals.get(identity).kind
+            if self.settings.policy(kind) is ApprovalPolicy.AUTO:
+                with contextlib.suppress(EvolvableError):
+                    proposal_inbox.approve_together(self.library, made, [identity], "", how, by_policy=True)
+
+    def done(self, review: Review) -> Reviewed:
+        """Return the result of a review that is done."""
+        kept = json.loads(review.result or "{}")
+        claims = zip(json.loads(review.answer or "[]"), kept["claims"], strict=True)
+        return Reviewed(
+            review.id,
+            review.session,
+            ReviewState.DONE,
+            kept["why"],
+            kept["signals"],
+            [
+                ProposedChange(one, ref, claim, proposal_inbox.operation_of(self.library, one))
+                for one, (ref, claim) in claims
+            ],
+            [RefusedCandidate(**one) for one in kept["refused"]],
+            cost=kept["cost"],
+            redacted=kept["redacted"],
+        )
 
 
-def _went_on(library: Library, caller: Caller, settings: ReviewSettings, review: Review, mode: str) -> Reviewed:
-    """Resume a review, as far as it can go without the caller."""
-    reviews = library.store.backend.reviews
-    if review.state is ReviewState.DONE:
-        # The process that stored them may have been killed before it made them.
-        _make_at_once(library, review, settings, json.loads(review.answer or "[]"))
-        return _done(review, library)
-    packet = ReviewRequest.from_json(review.request or "{}")
-    if review.state is ReviewState.BEGUN:
-        nothing = worth_thinking(packet)
-        if nothing:
-            return _finish(library, caller, settings, review, packet, {"candidates": [], "why_none": nothing})
-        if mode == "handoff" or settings.thinker is None:
-            why = "Somebody has to think about the packet, and call submit_review."
-            shown = work_packet(review.id, packet)
-            return Reviewed(
-                review.id,
-                review.session,
-                ReviewState.BEGUN,
-                why,
-                _counts(packet),
-                packet=shown,
-                redacted=packet.redactions,
-            )
-        day = format_time(library.store.clock())[:10]
-        answer, cost = ask_model(reviews, settings.budget, settings.thinker, settings.redactor, review.id, day, packet)
-        reviews.answered(review.id, _clean(settings, {**answer, "cost": _cost(settings.thinker.name, cost)}))
-        review = reviews.get(review.id)
-    return _finish(library, caller, settings, review, packet, json.loads(review.answer or "{}"))
+def _begun(review: Review, packet: ReviewRequest) -> Reviewed:
+    """Return a review that waits for its caller's answer."""
+    return Reviewed(
+        review.id,
+        review.session,
+        ReviewState.BEGUN,
+        "Somebody has to think about the packet, and call submit_review.",
+        _counts(packet),
+        packet=work_packet(review.id, packet),
+        redacted=packet.redactions,
+    )
 
 
-def _finish(
-    library: Library,
-    caller: Caller,
-    settings: ReviewSettings,
-    review: Review,
-    packet: ReviewRequest,
-    answer: Mapping[str, Any],
-) -> Reviewed:
-    now = library.store.clock()
-    boot = settings.boot(packet.project)
-    cost = answer.get("cost") or {}
-    bench = RuleContext(library, caller, packet, settings.redactor, now.date(), format_time(now + WAITS), boot, cost)
-    admitted, refused = admit(bench, list(answer.get("candidates", ())))
-    admitted, off = _by_policy(settings, admitted)
-    refused = sorted([*refused, *off], key=lambda one: one.number)
-    why = "" if admitted else _why_none(answer, refused)
-    kept = {
-        "why": settings.redactor.redact(why)[0],
-        "signals": _counts(packet),
-        "claims": [[str(one.draft.ref), one.draft.reason] for one in admitted],
-        "refused": [asdict(one) for one in refused],
-        "cost": cost,
-        "redacted": packet.redactions,
-    }
-    reviews = library.store.backend.reviews
-    drafts = [one.draft for one in admitted]
-    ids, ours = reviews.finish(review, library.store.now(), drafts, json.dumps(kept, ensure_ascii=False))
-    if ours:
-        _make_at_once(library, review, settings, ids)
-    return _done(reviews.get(review.id), library)
-
-
-def _by_policy(
-    settings: ReviewSettings, admitted: list[AdmittedCandidate]
-) -> tuple[list[AdmittedCandidate], list[RefusedCandidate]]:
-    off = [one for one in admitted if settings.policy(one.draft.ref.kind) is ApprovalPolicy.OFF]
-    refused = [
-        RefusedCandidate(one.number, one.candidate.claim, "policy", f"Proposals of {one.draft.ref.kind}s are off here.")
-        for one in off
-    ]
-    return [one for one in admitted if one not in off], refused
-
-
-def _make_at_once(library: Library, review: Review, settings: ReviewSettings, ids: Sequence[int]) -> None:
-    """Make the changes that the policy lets happen without a person; what cannot be made, or is decided, stays."""
-    if ApprovalPolicy.AUTO not in settings.policies.values():
-        return
-    proposals = library.store.backend.proposals
-    for identity in ids:
-        if settings.policy(proposals.get(identity).kind) is ApprovalPolicy.AUTO:
-            with contextlib.suppress(EvolvableError):
-                made = Caller(Actor.REVIEW, review.session)
-                proposal_inbox.approve_together(
-                    library, made, [identity], "", "made by the policy memory=auto", by_policy=True
-                )
+def _refused_by_policy(one: AdmittedCandidate) -> RefusedCandidate:
+    reason = f"Proposals of {one.draft.ref.kind}s are off here."
+    return RefusedCandidate(one.number, one.candidate.claim, "policy", reason)
 
 
 def _why_none(answer: Mapping[str, Any], refused: Sequence[RefusedCandidate]) -> str:
@@ -319,43 +317,8 @@ def _why_none(answer: Mapping[str, Any], refused: Sequence[RefusedCandidate]) ->
     return str(answer.get("why_none") or "Whoever thought about it proposed nothing.")[:500]
 
 
-def _done(review: Review, library: Library | None = None) -> Reviewed:
-    kept = json.loads(review.result or "{}")
-    ids = json.loads(review.answer or "[]")
-    proposals = [
-        ProposedChange(identity, ref, claim) for identity, (ref, claim) in zip(ids, kept["claims"], strict=True)
-    ]
-    if library is not None:
-        made = {p.proposal_id: proposal_inbox.operation_of(library, p.proposal_id) for p in proposals}
-        proposals = [ProposedChange(p.proposal_id, p.ref, p.claim, made[p.proposal_id]) for p in proposals]
-    refused = [RefusedCandidate(**one) for one in kept["refused"]]
-    return Reviewed(
-        review.id,
-        review.session,
-        ReviewState.DONE,
-        kept["why"],
-        kept["signals"],
-        proposals,
-        refused,
-        cost=kept["cost"],
-        redacted=kept["redacted"],
-    )
-
-
 def _counts(packet: ReviewRequest) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for signal in packet.signals:
-        counts[signal.code] = counts.get(signal.code, 0) + 1
-    return counts
-
-
-def _cost(thinker: str, cost: Spending) -> dict[str, str | int | float]:
-    return {"thinker": thinker, "tokens": cost.tokens, "money": round(cost.money, 6)}
-
-
-def _clean(settings: ReviewSettings, value: Any) -> str:
-    """Return a value as JSON with every text in it redacted."""
-    return json.dumps(settings.redactor.redact_value(value)[0], ensure_ascii=False, default=str)
+    return dict(Counter(signal.code for signal in packet.signals))
 
 
 SHORTEST = timedelta(minutes=1)
@@ -374,8 +337,6 @@ def work_queue(
     """
     if not settings.on or not (home / "reviews").is_dir():
         return
-    from filelock import FileLock, Timeout  # a server answers before it works the queue
-
     try:
         with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):
             reclaim(home, 0)  # the process that took it held this lock, and is gone
@@ -384,7 +345,7 @@ def work_queue(
                 if entry is None:
                     return
                 try:
-                    yield _reviewed(library, caller, settings, entry)
+                    yield _reviewed(_ReviewWork(library, caller, settings), entry)
                 except (ProviderError, OverBudget) as error:
                     give_back(home, entry)
                     yield Reviewed(None, entry.session, "waits", error.text)
@@ -402,14 +363,10 @@ def work_queue(
         return
 
 
-def _reviewed(library: Library, caller: Caller, settings: ReviewSettings, entry: QueuedSession) -> Reviewed:
-    with pause_gc():
-        session = read_session(Path(entry.transcript), redactor=settings.redactor)
-        record_uses(library, session, home=settings.home)
+def _reviewed(work: _ReviewWork, entry: QueuedSession) -> Reviewed:
+    session = work.read(Path(entry.transcript))
     why = too_small(session)
-    if why:
-        return Reviewed(None, entry.session, "done", why)
-    return review_transcript(library, caller, settings, session, "auto")
+    return Reviewed(None, entry.session, "done", why) if why else work.review(session, "auto")
 
 
 def too_small(session: Session) -> str:

@@ -1,22 +1,27 @@
 """Session signals: each has a code, a turn and its spans, found without a model among the steps of a session."""
 
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
-from evolvable_tools.outcomes.detection import accepts, corrects, states, unquoted_text, wishes_skill
-from evolvable_tools.outcomes.shell_commands import (
-    MAX_COMMAND,
+from evolvable_tools.outcomes.detection import (
+    accepts,
     commits,
+    corrects,
     ended_badly,
     is_check,
-    named_files,
-    normalize_command,
     only_looks,
+    pair_calls,
+    states,
     undoes,
+    unquoted_text,
     was_refused,
+    wishes_skill,
 )
+from evolvable_tools.outcomes.shell_commands import MAX_COMMAND, named_files, normalize_command
 from evolvable_tools.sessions import Origin, Session, Span
 from evolvable_tools.sessions.taint import command_line
 
@@ -39,9 +44,7 @@ class SessionStep:
 
 def session_steps(spans: Sequence[Span]) -> list[SessionStep]:
     """Return the calls of a session in order, each with its result; none that was refused before it ran."""
-    results = {span.call_id: span for span in spans if span.call_id is not None and span.input is None}
-    found = (_step(span, results.get(span.call_id or "")) for span in spans if span.tool and span.input is not None)
-    return [step for step in found if not is_refused(step.result)]
+    return [_step(call, result) for call, result in pair_calls(spans) if not is_refused(result)]
 
 
 def is_refused(result: Span | None) -> bool:
@@ -159,26 +162,32 @@ def signals(session: Session) -> tuple[SessionSignal, ...]:
     return tuple(sorted(found, key=lambda signal: (signal.turn, signal.spans))[:MOST])
 
 
+def _signal(code: str, steps: Sequence[SessionStep], said: str, key: str = "") -> SessionSignal:
+    """Return the signal of some steps, in the turn of the last of them."""
+    spans = (span.index for step in steps for span in (step.call, step.result) if span is not None)
+    return SessionSignal(code, steps[-1].call.turn, tuple(spans), said, key)
+
+
 def said_by_user(seen: SignalContext) -> Iterator[SessionSignal]:
     """Yield corrections, acceptances, statements that are to hold, and wishes for a skill."""
     for number, span in enumerate(seen.typed):
-        shown = unquoted_text(span.text)[:160]
+        shown, at = unquoted_text(span.text)[:160], (span.turn, (span.index,))
         if wishes_skill(span.text):
-            yield SessionSignal("asked_for_skill", span.turn, (span.index,), f"The user asked for a skill: {shown}")
+            yield SessionSignal("asked_for_skill", *at, f"The user asked for a skill: {shown}")
         if states(span.text):
-            yield SessionSignal("user_statement", span.turn, (span.index,), f"The user stated: {shown}")
+            yield SessionSignal("user_statement", *at, f"The user stated: {shown}")
         before = seen.session.spans[span.index - 1] if span.index else None
         asked = before is not None and before.role == "assistant" and before.text.rstrip().endswith("?")
         instead = is_refused(before) and str(before and before.text).rstrip().endswith(("said:", "how to proceed."))
         if instead or (number and corrects(span.text, asked)):
-            yield SessionSignal("correction", span.turn, (span.index,), f"The user corrected the work: {shown}")
+            yield SessionSignal("correction", *at, f"The user corrected the work: {shown}")
         elif number and accepts(span.text):
-            yield SessionSignal("acceptance", span.turn, (span.index,), f"The user accepted the work: {shown}")
+            yield SessionSignal("acceptance", *at, f"The user accepted the work: {shown}")
 
 
 def retry_chains(seen: SignalContext) -> Iterator[SessionSignal]:
     """Yield calls that were made again and again in one turn, at least twice in vain."""
-    for turn, group in groupby(_patient(seen.steps), key=lambda step: step.call.turn):
+    for _, group in groupby(_patient(seen.steps), key=lambda step: step.call.turn):
         by_key: dict[str, list[SessionStep]] = {}
         for step in group:
             by_key.setdefault(_program(step), []).append(step)
@@ -187,7 +196,7 @@ def retry_chains(seen: SignalContext) -> Iterator[SessionSignal]:
             if len(tries) >= RETRIES and len(bad) >= RETRIES - 1:
                 end = "and worked in the end" if not tries[-1].failed else "and never worked"
                 said = f"{len(tries)} tries of {key[:80]}, {len(bad)} failed, {end}"
-                yield SessionSignal("retry_chain", turn, _spans(tries), said, f"retry:{key}")
+                yield _signal("retry_chain", tries, said, f"retry:{key}")
 
 
 def error_loops(seen: SignalContext) -> Iterator[SessionSignal]:
@@ -195,7 +204,7 @@ def error_loops(seen: SignalContext) -> Iterator[SessionSignal]:
     for (tool, bad), group in groupby(_patient(seen.steps), key=lambda step: (_tool(step), step.failed)):
         row = list(group)
         if bad and len(row) >= LOOP:
-            yield SessionSignal("error_loop", row[0].call.turn, _spans(row), f"{tool} failed {len(row)} times in a row")
+            yield replace(_signal("error_loop", row, f"{tool} failed {len(row)} times in a row"), turn=row[0].call.turn)
 
 
 def _patient(all_steps: Sequence[SessionStep]) -> Iterator[SessionStep]:
@@ -207,28 +216,18 @@ def _patient(all_steps: Sequence[SessionStep]) -> Iterator[SessionStep]:
 
 def reverted_edits(seen: SignalContext) -> Iterator[SessionSignal]:
     """Yield edits that were taken back later, by an edit or by git."""
-    made: dict[str, list[tuple[str, str, SessionStep]]] = {}
+    made: dict[tuple[str, str, str], SessionStep] = {}  # the first edit of a file from one text to another
     for edit in file_edits(seen.steps):
-        before = next(
-            (e for e in made.get(edit.path, []) if e[0] == edit.new and e[1] == edit.old and e[0] != e[1]), None
-        )
+        before = made.get((edit.path, edit.new, edit.old)) if edit.old != edit.new else None
         if before is not None and (edit.old.strip() or edit.new.strip()):
-            yield SessionSignal(
-                "edit_reverted",
-                edit.step.call.turn,
-                _spans([before[2], edit.step]),
-                f"{edit.path}: an edit was taken back",
-            )
-        made.setdefault(edit.path, []).append((edit.old, edit.new, edit.step))
-    edited = {path.rpartition("/")[2] for path in made}
+            yield _signal("edit_reverted", [before, edit.step], f"{edit.path}: an edit was taken back")
+        made.setdefault((edit.path, edit.old, edit.new), edit.step)
+    edited = {path.rpartition("/")[2] for path, _, _ in made}
     worked = next((n for n, step in enumerate(seen.steps) if not only_looks(step.command)), 0)
     for step in seen.steps[worked + 1 :]:  # before anything was done there is nothing of it to take back
-        if (
-            undoes(step.command)
-            and not step.failed
-            and (not edited or _names(step, edited) or "--hard" in step.command)
-        ):
-            yield SessionSignal("edit_reverted", step.call.turn, _spans([step]), "changes were taken back with git")
+        names_one = any(name in step.command for name in edited if name)
+        if undoes(step.command) and not step.failed and (not edited or names_one or "--hard" in step.command):
+            yield _signal("edit_reverted", [step], "changes were taken back with git")
 
 
 def fail_then_pass(seen: SignalContext) -> Iterator[SessionSignal]:
@@ -240,37 +239,33 @@ def fail_then_pass(seen: SignalContext) -> Iterator[SessionSignal]:
         if step.failed:
             failing.setdefault(step.key, step)
         elif step.key in failing:
-            first = failing.pop(step.key)
-            yield SessionSignal(
-                "fail_then_pass", step.call.turn, _spans([first, step]), f"{step.key[2:90]} failed, and passes now"
-            )
+            both = [failing.pop(step.key), step]
+            yield _signal("fail_then_pass", both, f"{step.key[2:90]} failed, and passes now")
         else:
-            yield SessionSignal("check_passed", step.call.turn, _spans([step]), f"{step.key[2:90]} passes")
+            yield _signal("check_passed", [step], f"{step.key[2:90]} passes")
     for step in failing.values():
-        yield SessionSignal("check_failing", step.call.turn, _spans([step]), f"{step.key[2:90]} still fails at the end")
+        yield _signal("check_failing", [step], f"{step.key[2:90]} still fails at the end")
 
 
 def committed(seen: SignalContext) -> Iterator[SessionSignal]:
     """Yield commits that were made."""
     for step in seen.steps:
         if commits(step.command) and step.result is not None and not step.failed:
-            yield SessionSignal("commit", step.call.turn, _spans([step]), "a commit was made")
+            yield _signal("commit", [step], "a commit was made")
 
 
 def procedures(seen: SignalContext) -> Iterator[SessionSignal]:
     """Yield each run of steps that changed something, by which the same procedure is known in another session."""
     found = 0
-    for turn, group in groupby(seen.steps, key=lambda step: step.call.turn):
+    for _, group in groupby(seen.steps, key=lambda step: step.call.turn):
         done = [step for step in group if step.command and not step.failed and not only_looks(step.command)]
-        plain = [
-            step for step, before in zip(done, [None, *done], strict=False) if before is None or before.key != step.key
-        ]
+        plain = [next(same) for _, same in groupby(done, key=lambda step: step.key)]
         for start in range(len(plain) - SEQUENCE + 1):
             part = plain[start : start + SEQUENCE]
             if len({step.key for step in part}) == SEQUENCE and found < MOST_SEQUENCES:
                 found += 1
                 key = " && ".join(step.key[2:] for step in part)
-                yield SessionSignal("procedure", turn, _spans(part), key, f"procedure:{key}")
+                yield _signal("procedure", part, key, f"procedure:{key}")
 
 
 def ignored_skills(seen: SignalContext) -> Iterator[SessionSignal]:
@@ -286,22 +281,16 @@ def ignored_skills(seen: SignalContext) -> Iterator[SessionSignal]:
         told = " ".join(f"{one.text[:2_000]} {one.input or ''}" for one in later if one.role == "assistant")
         marks = named_files(" ".join(span.text[:20_000].split())) | {str(span.skill)}
         if not any(mark in told for mark in marks):
-            yield SessionSignal(
-                "skill_ignored",
-                span.turn,
-                (span.index,),
-                f"{span.skill} was loaded and not used",
-                f"ignored:{span.skill}",
-            )
+            said = f"{span.skill} was loaded and not used"
+            yield SessionSignal("skill_ignored", span.turn, (span.index,), said, f"ignored:{span.skill}")
 
 
 def cost(seen: SignalContext) -> Iterator[SessionSignal]:
     """Yield a remark on a session that took many tokens."""
     tokens = seen.session.tokens or 0
     if tokens >= COSTLY and seen.typed:
-        yield SessionSignal(
-            "costly", seen.typed[-1].turn, (seen.typed[-1].index,), f"the session took {tokens:,} tokens"
-        )
+        last = seen.typed[-1]
+        yield SessionSignal("costly", last.turn, (last.index,), f"the session took {tokens:,} tokens")
 
 
 FINDERS: tuple[Callable[[SignalContext], Iterator[SessionSignal]], ...] = (
@@ -317,19 +306,10 @@ FINDERS: tuple[Callable[[SignalContext], Iterator[SessionSignal]], ...] = (
 )
 """What looks for signals. Each is deterministic and reads the session once."""
 
-LEARNABLE = frozenset(
-    {
-        "correction",
-        "user_statement",
-        "asked_for_skill",
-        "retry_chain",
-        "error_loop",
-        "fail_then_pass",
-        "edit_reverted",
-        "skill_ignored",
-        "repeated_procedure",
-    }
-)
+CODES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("signals.toml").read_text("utf-8"))
+"""The codes of signals, by what follows from them."""
+
+LEARNABLE = frozenset(CODES["learnable"])
 """Signals that something can be learned from. A session without any is not worth a thought."""
 
 
@@ -339,11 +319,3 @@ def _tool(step: SessionStep) -> str:
 
 def _program(step: SessionStep) -> str:
     return " ".join(step.key.split()[:3]) if step.command else step.key
-
-
-def _names(step: SessionStep, files: set[str]) -> bool:
-    return any(name in step.command for name in files if name)
-
-
-def _spans(of: Sequence[SessionStep]) -> tuple[int, ...]:
-    return tuple(i for step in of for i in (step.call.index, *([step.result.index] if step.result else [])))

@@ -1,24 +1,35 @@
 """The parser of transcripts: reads JSON lines one by one, redacts them first, and gives each piece its origin.
 
-It skips a line that is no JSON object. It recognises sessions that are reviews or observe another session.
+It skips a line that is no JSON object. It recognises sessions that are reviews or observe another session, and lists
+the sessions that clients have stored on this machine.
 """
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.storage.observations import IngestedSession
 from evolvable_tools.redaction.redactor import Redactor, StreamRedactor
-from evolvable_tools.sessions import NoTranscript, RawPiece, Session, Span, TranscriptInfo
-from evolvable_tools.sessions.codex_rollout import TYPES as CODEX
-from evolvable_tools.sessions.codex_rollout import CodexFormat
-from evolvable_tools.sessions.message_formats import TYPES as CLAUDE_CODE
-from evolvable_tools.sessions.message_formats import ClaudeCodeFormat, MessageListFormat
-from evolvable_tools.sessions.taint import QuoteTracker
+from evolvable_tools.sessions import NoTranscript, RawPiece, Session, Span, TranscriptInfo, parse_json
+from evolvable_tools.sessions.taint import TABLES, QuoteTracker
+from evolvable_tools.sessions.transcript_formats import (
+    CLAUDE_CODE_TYPES,
+    CODEX_TYPES,
+    ClaudeCodeFormat,
+    CodexFormat,
+    MessageListFormat,
+    TranscriptFormat,
+)
 from evolvable_tools.untrusted_text import REVIEWING_MARK
 
 MAX_LINE = 32 * 1024 * 1024
@@ -59,36 +70,16 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line.decode("utf-8", "replace").removeprefix("\ufeff"))
-    except (ValueError, RecursionError):
-        return None
+    found = parse_json(line.decode("utf-8", "replace").removeprefix("\ufeff"))
     return found if isinstance(found, dict) else None
 
 
-__all__ = ["READ", "REVIEWING_MARK", "is_reviewing"]
+_HINT = "A transcript is a .jsonl file of Claude Code or Codex, or a list of messages with role and content."
 
 READ = 4_000
 """Characters of a session's first messages that are looked at."""
 
-# Each is how a tool's own prompt begins, or a tag that no person types.
-_PROMPTS = re.compile(
-    "|".join(
-        (
-            rf"(?:<|\b){REVIEWING_MARK}\b",
-            r"\A\s*You review a finished session of a coding agent\b",
-            r"\A\s*You choose which of a few entries of a library\b",
-            r"<observed_from_primary_session>|\bYou are a Claude-Mem\b|\AHello memory agent\b",
-            r"\A\s*You are (?:a |an |the )?(?:background|session|transcript|memory)[ -]"
-            r"(?:review(?:er)?|observer|reflection)\b",
-            r"\A\s*You are (?:analy[sz]ing|reviewing|observing|summari[sz]ing) "
-            r"(?:a|an|the|this) (?:\w+ ){0,4}(?:session|transcript)\b",
-            r"\A\s*Your task is to create a detailed summary of the conversation so far\b",
-            r"\A\s*Analy[sz]e this (?:Claude Code|Codex|agent) (?:session|transcript)\b",
-        )
-    ),
-    re.IGNORECASE,
-)
+_PROMPTS = re.compile("|".join((rf"(?:<|\b){REVIEWING_MARK}\b", *TABLES["reviewing"]["first_words"])), re.IGNORECASE)
 _FOLDERS = re.compile(r"[/\\]\.claude-mem(?:[/\\]|$)|[/\\]observer-sessions(?:[/\\]|$)")
 
 
@@ -107,15 +98,7 @@ FIRST = 50
 
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 _NAMES = _SAFE | frozenset("@/+")
-
-
-class TranscriptReader(Protocol):
-    """Reads the lines of one client's format."""
-
-    about: TranscriptInfo
-
-    def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
-        """Yield the pieces of one line."""
+_NAMED = ("tool", "call_id", "model", "skill", "agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,24 +147,13 @@ def outline(path: Path) -> Outline:
         if not first and piece.role == "user":
             first = piece.text[:READ]
     _check(reader, ascii(path.name))
-    return _outline(reader.about, path, first, turns, digest.hexdigest())
-
-
-def first_words(path: Path) -> Outline:
-    """Return what the first lines of a file say of its session, with turns 0 and digest ''. Raises NoTranscript."""
-    reader, pieces = _opened(path, hashlib.sha256())
-    first = next((piece.text[:READ] for piece in islice(pieces, FIRST) if piece.role == "user"), "")
-    _check(reader, ascii(path.name))
-    return _outline(reader.about, path, first, 0, "")
-
-
-def _outline(about: TranscriptInfo, path: Path, first: str, turns: int, digest: str) -> Outline:
+    about, identity = reader.about, _named(reader.about.session_id, path.stem)
     started = about.started.isoformat() if about.started else None
     reviewing = about.reviewing or is_reviewing(first, about.project)
-    return Outline(about.client, _named(about.session_id, path.stem), about.project, started, turns, digest, reviewing)
+    return Outline(about.client, identity, about.project, started, turns, digest.hexdigest(), reviewing)
 
 
-def _opened(path: Path, digest: Any) -> tuple[TranscriptReader, Iterator[RawPiece]]:
+def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiece]]:
     """Return the reader of a file and its pieces. Raises NoTranscript."""
     try:
         lines = read_records(path, digest)
@@ -193,10 +165,11 @@ def _opened(path: Path, digest: Any) -> tuple[TranscriptReader, Iterator[RawPiec
     return reader, _read(reader, chain(first, lines))
 
 
-def _reader_of(first: list[dict[str, Any]]) -> TranscriptReader:
-    codex = sum(str(record.get("type")) in CODEX and isinstance(record.get("payload"), dict) for record in first)
+def _reader_of(first: list[dict[str, Any]]) -> TranscriptFormat:
+    codex = sum(str(record.get("type")) in CODEX_TYPES and isinstance(record.get("payload"), dict) for record in first)
     claude = sum(
-        str(record.get("type")) in CLAUDE_CODE and bool({"sessionId", "message"} & record.keys()) for record in first
+        str(record.get("type")) in CLAUDE_CODE_TYPES and bool({"sessionId", "message"} & record.keys())
+        for record in first
     )
     if codex > claude:
         return CodexFormat()
@@ -213,7 +186,7 @@ def _agent_of(first: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def _read(reader: TranscriptReader, lines: Iterable[Mapping[str, Any]]) -> Iterator[RawPiece]:
+def _read(reader: TranscriptFormat, lines: Iterable[Mapping[str, Any]]) -> Iterator[RawPiece]:
     for record in lines:
         yield from reader.read(record)
 
@@ -257,21 +230,8 @@ def _redacted(piece: RawPiece, stream: StreamRedactor) -> RawPiece:
     """Return a piece without secrets. Only what a tool printed goes on from what it printed before."""
     text = stream.redact(piece.text, piece.follows if piece.role == "tool" else None) if piece.text else ""
     given = stream.redact_value(piece.input) if piece.input is not None else None
-    return RawPiece(
-        piece.role,
-        piece.origin,
-        text,
-        piece.at,
-        _name(piece.tool),
-        _name(piece.call_id),
-        piece.is_error,
-        _name(piece.model),
-        given,
-        _name(piece.skill),
-        _name(piece.agent),
-        piece.typed,
-        piece.follows,
-    )
+    names: dict[str, Any] = {field: _name(getattr(piece, field)) for field in _NAMED}
+    return replace(piece, text=text, input=given, **names)
 
 
 def _redacted_again(pieces: Iterable[RawPiece], stream: StreamRedactor) -> Iterator[RawPiece]:
@@ -280,6 +240,9 @@ def _redacted_again(pieces: Iterable[RawPiece], stream: StreamRedactor) -> Itera
         text, given = _short(stream.again(piece.text)), stream.again_value(piece.input)
         same = text == piece.text and given == piece.input
         yield piece if same else replace(piece, text=text, input=given)
+
+
+_CARRIED = attrgetter("at", "tool", "call_id", "is_error", "model", "input", "skill", "agent")
 
 
 def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
@@ -293,21 +256,7 @@ def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
         if not parts and (piece.input is not None or piece.call_id is not None):
             parts = [(piece.text, piece.origin)]
         for text, origin in parts:
-            yield Span(
-                index=index,
-                turn=turn,
-                role=piece.role,
-                origin=origin,
-                text=text,
-                at=piece.at,
-                tool=piece.tool,
-                call_id=piece.call_id,
-                is_error=piece.is_error,
-                model=piece.model,
-                input=piece.input,
-                skill=piece.skill,
-                agent=piece.agent,
-            )
+            yield Span(piece.role, origin, text, *_CARRIED(piece), index=index, turn=turn)
             index += 1
 
 
@@ -327,7 +276,7 @@ def _session(about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedac
     )
 
 
-def _check(reader: TranscriptReader, name: str) -> None:
+def _check(reader: TranscriptFormat, name: str) -> None:
     if not reader.about.known:
         raise NoTranscript(f"{name} is no transcript: nothing in it is a message.", _HINT)
 
@@ -352,4 +301,85 @@ def _named(identity: str, otherwise: str) -> str:
     return identity if fits else "".join(char for char in otherwise if char in _SAFE)[:128] or "session"
 
 
-_HINT = "A transcript is a .jsonl file of Claude Code or Codex, or a list of messages with role and content."
+# Sessions that clients have stored on this machine
+
+DEPTH = 5
+"""Folders below a place in which sessions lie: Codex has one for each year, month and day."""
+
+MAX_LIMIT = 1_000
+_NO_SESSIONS = ("subagents", "memory", "tool-results")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSession:
+    """A session with what is known of it. at: when it began, ISO 8601 in UTC, or when its file was written last.
+
+    taken: yes, no, grown (ingested, and continued since), or skipped (a review of its own).
+    """
+
+    client: str
+    session: str
+    project: str | None
+    at: str
+    turns: int
+    size: int
+    taken: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """Sessions, the newest first. more: how many others there are."""
+
+    sessions: list[ListedSession]
+    more: int
+
+
+def list_sessions(
+    places: Iterable[Path], taken: Callable[[str], IngestedSession | None], limit: int = 20, project: str | None = None
+) -> SessionPage:
+    """Return the sessions below these folders, the newest first. taken: what the library has of a session.
+
+    project: only those that worked in this folder or below it; then `more` counts those that were not looked at.
+
+    Raises InvalidArgument for a limit out of range.
+    """
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidArgument(f"limit is {limit}.", f"It is between 1 and {MAX_LIMIT}.")
+    rows: list[ListedSession] = []
+    more = 0
+    for modified, path in _files(places):
+        if len(rows) == limit:
+            more += 1
+            continue
+        with suppress(NoTranscript, OSError):
+            known = outline(path)
+            if known.client != "messages" and (project is None or _works_in(known.project, project)):
+                rows.append(_listed(path, modified, known, taken(known.session_id)))
+    return SessionPage(rows, more)
+
+
+def _works_in(folder: str | None, project: str) -> bool:
+    base = os.path.abspath(os.path.expanduser(project))
+    return folder is not None and (folder == base or folder.startswith(base.rstrip(os.sep) + os.sep))
+
+
+def _listed(path: Path, modified: float, known: Outline, taken: IngestedSession | None) -> ListedSession:
+    state = "no" if taken is None else "yes" if taken.digest == known.digest else "grown"
+    at, size = known.started or datetime.fromtimestamp(modified, UTC).isoformat(), path.stat().st_size
+    about = (known.client, known.session_id, known.project, at, known.turns, size)
+    return ListedSession(*about, "skipped" if known.reviewing else state, str(path))
+
+
+def _files(places: Iterable[Path]) -> list[tuple[float, Path]]:
+    """Return (when it was written last, path) of the files that may be sessions, the newest first."""
+    found: dict[str, tuple[float, Path]] = {}
+    for place in places:
+        for folder, below, names in os.walk(place):
+            deep = len(Path(folder).relative_to(place).parts) >= DEPTH
+            below[:] = [] if deep else [name for name in below if name not in _NO_SESSIONS]
+            for path in (Path(folder, name) for name in names if name.endswith(".jsonl")):
+                with suppress(OSError):
+                    if not path.name.startswith("agent-"):
+                        found.setdefault(os.path.realpath(path), (path.stat().st_mtime, path))
+    return sorted(found.values(), key=lambda one: (-one[0], str(one[1])))

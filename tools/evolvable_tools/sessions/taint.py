@@ -5,58 +5,26 @@ Text that a later span repeats keeps the origin of the first.
 
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from evolvable_tools.sessions import UNTRUSTED, Origin
 
+TABLES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("origins.toml").read_text("utf-8"))
+"""What is known of the clients' tools, tags and prompts."""
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-COMMANDS = _words(
-    "Bash BashOutput KillShell KillBash TaskOutput Monitor PowerShell exec_command shell shell_command local_shell "
-    "local_shell_call container.exec write_stdin unified_exec exec"
-)
-_FILES = _words(
-    "Read NotebookRead Grep Glob LS Edit MultiEdit Write NotebookEdit LSP apply_patch read_file list_dir grep_files "
-    "view_image"
-)
-_WEB = _words("WebFetch WebSearch web_search web_search_call web.run web_fetch browser image_query")
-_OWN_WORDS = _words(
-    "Task Agent TodoWrite TodoRead ExitPlanMode EnterPlanMode AskUserQuestion TaskCreate TaskUpdate TaskList TaskGet "
-    "TaskStop CronCreate CronDelete CronList EnterWorktree ExitWorktree update_plan request_user_input spawn_agent "
-    "send_input wait close_agent resume_agent"
-)
-_CLIENT = _words("ToolSearch tool_search tool_search_call SlashCommand")
-_SKILL_TOOLS = frozenset(("Skill", "skill"))
-
+_TOOLS = {group: frozenset(names.split()) for group, names in TABLES["tools"].items()}
+COMMANDS, CONTINUES = _TOOLS["commands"], _TOOLS["continues"]
 _OURS = re.compile(r"^mcp__(?:plugin_)?evolvable(?:_evolvable)?(?:__|\.)(\w+)$")
 _OUR_DOCUMENTS = frozenset(("load_skill", "get_resource"))
 # Library texts, review requests and proposals: the library's own words prove nothing.
 _PATH_KEYS = ("file_path", "path", "notebook_path", "filePath", "dir_path")
 
-_FETCHES = re.compile(
-    r"(?<![\w./-])(?:curl|wget|http|https|xh|lynx|w3m|links|elinks|aria2c|gh|glab|hub|scp|sftp|ftp|nc|telnet|ssh|"
-    r"Invoke-WebRequest|iwr|yt-dlp)(?=\s|$)"
-    r"|(?:urlopen|requests\.(?:get|post)|httpx\.|fetch\()",
-)
-_LOCAL_URL = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\]|0\.0\.0\.0)", re.IGNORECASE)
-_ANY_URL = re.compile(r"https?://", re.IGNORECASE)
-_SKILL_FILE = re.compile(
-    r"(?:^|[\s'\"=])(\S*?(?:\.claude|\.agents|\.codex|plugins?)/(?:[\w.@~+-]+/)*?skills/(?:[\w.@~+-]+/)*?([\w.@~+-]+)/SKILL\.md)\b"
-    r"|(?:^|[\s'\"=/])([\w.@~+-]+)/SKILL\.md\b"
-)
-_SKILL_PLACE = re.compile(r"(?:^|/)(?:\.claude|\.agents|\.codex)/(?:[^/]+/)*?skills/([^/]+)/")
-_MEMORY_FILE = re.compile(
-    r"(?:^|[\s'\"/=])(?:CLAUDE(?:\.local)?|AGENTS(?:\.override)?|GEMINI|MEMORY|USER|SOUL)\.md\b|/\.claude/projects/[^/\s]+/memory/"
-)
-_THIRD_PARTY = re.compile(
-    r"(?:^|[/\s'\"])(?:node_modules|site-packages|dist-packages|vendor|third_party|\.venv|venv|\.cargo/registry|go/pkg/mod|Downloads)/"
-)
-_READS = re.compile(r"(?<![\w./-])(?:cat|head|tail|less|more|nl|bat|sed|awk|grep|rg|Get-Content|type)(?=\s)")
+_PATTERNS = {name: re.compile(pattern) for name, pattern in TABLES["patterns"].items()}
+_GIVES = {"web": Origin.WEB, "own_words": Origin.ASSISTANT, "client": Origin.MEMORY}
 
 
 def result_origin(tool: str | None, given: Mapping[str, Any] | None, project: str | None) -> tuple[Origin, str | None]:
@@ -67,22 +35,15 @@ def result_origin(tool: str | None, given: Mapping[str, Any] | None, project: st
     given = given or {}
     if tool is None:
         return Origin.MCP, None
-    if tool in _SKILL_TOOLS:
+    if tool in _TOOLS["skills"]:
         return Origin.SKILL, _first(given, "skill", "name", "command")
     if tool in COMMANDS:
         return _of_command(command_line(given))
-    if tool in _FILES:
+    if tool in _TOOLS["files"]:
         return _of_path(_first(given, *_PATH_KEYS), project)
-    if tool in _WEB:
-        return Origin.WEB, None
-    if tool in _OWN_WORDS:
-        return Origin.ASSISTANT, None
-    if tool in _CLIENT:
-        return Origin.MEMORY, None
-    ours = _OURS.match(tool)
-    if ours is not None:
+    if (ours := _OURS.match(tool)) is not None:
         return _of_ours(ours[1], given)
-    return Origin.MCP, None
+    return next((origin for group, origin in _GIVES.items() if tool in _TOOLS[group]), Origin.MCP), None
 
 
 def command_line(given: Mapping[str, Any]) -> str:
@@ -98,17 +59,18 @@ def command_line(given: Mapping[str, Any]) -> str:
 def _of_command(command: str) -> tuple[Origin, str | None]:
     """Return what a command's output is: text of others when it fetches any, a skill or memory when it reads one."""
     line = command[:20_000]
-    if _FETCHES.search(line) and not (
-        _LOCAL_URL.search(line) and len(_ANY_URL.findall(line)) == len(_LOCAL_URL.findall(line))
+    if _PATTERNS["fetches"].search(line) and not (
+        _PATTERNS["local_url"].search(line)
+        and len(_PATTERNS["any_url"].findall(line)) == len(_PATTERNS["local_url"].findall(line))
     ):
         return Origin.WEB, None
-    if _READS.search(line):
-        found = _SKILL_FILE.search(line)
+    if _PATTERNS["reads"].search(line):
+        found = _PATTERNS["skill_file"].search(line)
         if found is not None:
             return Origin.SKILL, found[2] or found[3]
-        if _MEMORY_FILE.search(line):
+        if _PATTERNS["memory_file"].search(line):
             return Origin.MEMORY, None
-        if _THIRD_PARTY.search(line):
+        if _PATTERNS["third_party"].search(line):
             return Origin.WEB, None
     return Origin.COMMAND, None
 
@@ -117,12 +79,12 @@ def _of_path(path: str | None, project: str | None) -> tuple[Origin, str | None]
     if path is None:
         return Origin.REPOSITORY, None
     plain = path.replace("\\", "/")
-    skill = _SKILL_PLACE.search(plain) or _SKILL_FILE.search(plain)
+    skill = _PATTERNS["skill_place"].search(plain) or _PATTERNS["skill_file"].search(plain)
     if skill is not None:
-        return Origin.SKILL, skill[1] if skill.re is _SKILL_PLACE else skill[2] or skill[3]
-    if _MEMORY_FILE.search(plain):
+        return Origin.SKILL, skill[1] if skill.re is _PATTERNS["skill_place"] else skill[2] or skill[3]
+    if _PATTERNS["memory_file"].search(plain):
         return Origin.MEMORY, None
-    if _THIRD_PARTY.search(plain) or (project is not None and not _lies_in(plain, project)):
+    if _PATTERNS["third_party"].search(plain) or (project is not None and not _lies_in(plain, project)):
         return Origin.WEB, None
     return Origin.REPOSITORY, None
 
@@ -147,42 +109,8 @@ def _first(given: Mapping[str, Any], *keys: str) -> str | None:
     return next((given[key] for key in keys if isinstance(given.get(key), str) and given[key]), None)
 
 
-_TAGS = {
-    Origin.MEMORY: (
-        "system-reminder system_reminder environment_context user_instructions permissions user-prompt-submit-hook "
-        "session-start-hook post-tool-use-hook pre-tool-use-hook additional-context local-command-caveat command-name "
-        "command-message command-contents turn_aborted task-notification task_notification subagent_notification "
-        "teammate-message cross-session-message ide_opened_file new-diagnostics ide_diagnostics INSTRUCTIONS "
-        "collaboration_mode apps_instructions plugins_instructions user_action model_switch personality_spec "
-        "context_summary remote_trigger scheduled-task send_user_message_question_reply hook_context persisted-context"
-    ),
-    Origin.COMMAND: (
-        "local-command-stdout local-command-stderr bash-stdout bash-stderr user_shell_command background-task-output"
-    ),
-    Origin.REPOSITORY: "ide_selection file-content file_content",
-    Origin.SKILL: "skill skills_instructions",
-    Origin.MCP: "mcp-resource mcp_resource channel",
-}
-_ORIGINS = {tag: origin for origin, tags in _TAGS.items() for tag in tags.split()}
-_TYPED = frozenset(("command-args", "bash-input", "user-memory-input"))
-_OPEN = re.compile(rf"<({'|'.join(map(re.escape, [*_ORIGINS, *_TYPED]))})(?=[\s>])[^>\n]{{0,500}}>")
-_WHOLE = (
-    ("# AGENTS.md instructions", Origin.MEMORY),
-    ("# CLAUDE.md", Origin.MEMORY),
-    ("Base directory for this skill:", Origin.SKILL),
-    ("Caveat: The messages below were generated", Origin.MEMORY),
-    ("[Request interrupted by user", Origin.MEMORY),
-    ("This session is being continued from a previous conversation", Origin.ASSISTANT),
-    ("Another language model started to solve this problem", Origin.ASSISTANT),
-)
-_SKILL_NAME = re.compile(
-    r"<name>\s*([\w.:@/-]{1,120})\s*</name>"
-    r"|Base directory for this skill:\s*\S*?/([\w.@-]+)\s*$",
-    re.MULTILINE,
-)
-_CODEX_REQUEST = re.compile(
-    r"^# Context from my IDE setup:.*?^## My request for Codex:[ \t]*\n", re.DOTALL | re.MULTILINE
-)
+_ORIGINS = {tag: Origin(origin) for origin, tags in TABLES["tags"].items() for tag in tags.split()}
+_OPEN = re.compile(rf"<({'|'.join(map(re.escape, _ORIGINS))})(?=[\s>])[^>\n]{{0,500}}>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +125,11 @@ class MessagePart:
 def split_message(text: str) -> Iterator[MessagePart]:
     """Yield the parts of a message that a client notes as the user's, in order; typed are those of origin USER."""
     start = text.lstrip()
-    for beginning, origin in _WHOLE:
+    for beginning, origin in TABLES["beginnings"].items():
         if start.startswith(beginning):
-            yield MessagePart(origin, text, skill_name(text) if origin is Origin.SKILL else None)
+            yield _injected(text, Origin(origin))
             return
-    setup = _CODEX_REQUEST.match(text) if start.startswith("# Context from my IDE setup:") else None
+    setup = _PATTERNS["codex_request"].match(text) if start.startswith("# Context from my IDE setup:") else None
     if setup is not None:
         yield MessagePart(Origin.MEMORY, setup[0])
         text = text[setup.end() :]
@@ -218,6 +146,10 @@ def split_message(text: str) -> Iterator[MessagePart]:
             yield part
 
 
+def _injected(text: str, origin: Origin) -> MessagePart:
+    return MessagePart(origin, text, skill_name(text) if origin is Origin.SKILL else None)
+
+
 def _cut(text: str) -> Iterator[tuple[MessagePart, str]]:
     """Yield each part with the tag that it stood in, '' for what stood in none."""
     at = 0
@@ -227,18 +159,14 @@ def _cut(text: str) -> Iterator[tuple[MessagePart, str]]:
         end = len(text) if closing < 0 else closing + len(tag) + 3
         yield MessagePart(Origin.USER, text[at : opening.start()]), ""
         inner = text[opening.end() : closing if closing >= 0 else len(text)]
-        if tag in _TYPED:
-            yield MessagePart(Origin.USER, f"! {inner}" if tag == "bash-input" else inner), tag
-        else:
-            origin = _ORIGINS[tag]
-            yield MessagePart(origin, inner, skill_name(inner) if origin is Origin.SKILL else None), tag
+        yield _injected(f"! {inner}" if tag == "bash-input" else inner, _ORIGINS[tag]), tag
         at = end
     yield MessagePart(Origin.USER, text[at:]), ""
 
 
 def skill_name(text: str) -> str | None:
     """Return the name of the skill whose text a client put into the context, None where it does not say."""
-    found = _SKILL_NAME.search(text[:2_000])
+    found = _PATTERNS["skill_name"].search(text[:2_000])
     return (found[1] or found[2]) if found else None
 
 

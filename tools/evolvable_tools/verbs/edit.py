@@ -7,12 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from evolvable_store.errors import (
-    AlreadyExists,
-    InvalidArgument,
-    InvalidResource,
-    VersionConflict,
-)
+from evolvable_store.errors import AlreadyExists, InvalidArgument, InvalidResource, VersionConflict
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor, Head, Operation
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
@@ -31,6 +26,8 @@ from evolvable_tools.file_edits import TextEdit, apply_edit, apply_files
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Scan
 from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs.search import near_duplicates_of
+from evolvable_tools.verbs.versions import changed_files
 
 
 def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) -> dict[str, File]:
@@ -60,11 +57,6 @@ def validate_change(ref: Ref, before: Files, after: Files) -> list[str]:
 def _same(problem: Problem) -> tuple[str, str]:
     # Counts and line numbers in the text may differ; a description that gets shorter is no new problem.
     return problem.path, re.sub(r"[0-9,]+", "", problem.text)
-
-
-def changed_paths(before: Files, after: Files) -> list[str]:
-    """Return the files that differ, in order."""
-    return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
 def frontmatter_bytes(ref: Ref, files: Files) -> bytes:
@@ -125,9 +117,18 @@ def update_resource(
     reason, asked = library.redacted(reason), needs_person(library.policies, ref, caller.actor)
     for _ in range(TRIES):
         try:
-            draft = _draft(library, caller, ref, files or {}, edits, expected_version, create, copy_of)
-            found = check_change(draft.ref, draft.before, draft.files, caller.actor)
-            asked = asked or change_waits(library, caller, draft.head)
+            head = None if create else _looked_at(library, library.store.head(ref, caller.scopes))
+            target = head.ref if head else _new_name(library, ref)
+            base = _expected(target, head, expected_version)
+            before: Files = library.store.files(head) if head else {}
+            after = dict(copy_resource(library, caller, copy_of, target) if copy_of else before)
+            apply_files(after, files or {})
+            for edit in edits:
+                apply_edit(after, edit, target)
+            warnings = validate_change(target, before, after)
+            draft = _Draft(target, head, base, before, after, changed_files(before, after), warnings)
+            found = check_change(target, before, after, caller.actor)
+            asked = asked or change_waits(library, caller, head)
             if propose or asked or requires_approval(caller, found):
                 return _propose(library, caller, draft, reason, found, meant=propose)
             return _publish(library, caller, draft, reason, found)
@@ -140,7 +141,7 @@ def update_resource(
 @dataclass(frozen=True, slots=True)
 class _Draft:
     """A checked change that is not made yet. head: None for a new resource. base: the version it is made from, 0 for
-    none. redescribed: whether its frontmatter differs from that of its base.
+    none. files: none at all to remove the resource.
     """
 
     ref: Ref
@@ -149,34 +150,7 @@ class _Draft:
     before: Files
     files: Files
     changed: list[str]
-    warnings: list[str]
-    create: bool
-    redescribed: bool
-
-
-def _draft(
-    library: Library,
-    caller: Caller,
-    ref: Ref,
-    files: Mapping[str, str | bytes | None],
-    edits: Sequence[TextEdit],
-    expected: int | None,
-    create: bool,
-    copy_of: Ref | None,
-) -> _Draft:
-    head = _target(library, caller, ref, create)
-    target = head.ref if head else ref.at(None).within(ref.scope or USER_SCOPE)
-    base = (head.version if head else None) or 0
-    if expected is not None and expected != base:
-        raise VersionConflict(str(target), expected, base)
-    before: Files = library.store.files(head) if head else {}
-    after = dict(copy_resource(library, caller, copy_of, target) if copy_of else before)
-    apply_files(after, files)
-    for edit in edits:
-        apply_edit(after, edit, target)
-    warnings = validate_change(target, before, after)
-    redescribed = frontmatter_bytes(target, before) != frontmatter_bytes(target, after)
-    return _Draft(target, head, base, before, after, changed_paths(before, after), warnings, create, redescribed)
+    warnings: list[str] = field(default_factory=list)
 
 
 def requires_approval(caller: Caller, found: Scan) -> bool:
@@ -186,12 +160,12 @@ def requires_approval(caller: Caller, found: Scan) -> bool:
 
 def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
     with _transaction(library, caller, draft.ref, reason) as tx:
-        tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.create)
+        tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None)
     updated = _updated(library, tx.written[0], tx.operation, draft.changed, [*draft.warnings, *finding_messages(found)])
-    if not draft.redescribed:
+    if frontmatter_bytes(draft.ref, draft.before) == frontmatter_bytes(draft.ref, draft.files):
         return updated
-    head = draft.head or library.store.head(draft.ref)
-    return replace(updated, warnings=[*updated.warnings, *_near_duplicates(library, head)])
+    alike = near_duplicates_of(library, [draft.head or draft.ref], limit=_MAX_NEAR_DUPLICATES).pairs
+    return replace(updated, warnings=[*updated.warnings, *(pair.said for pair in alike)])
 
 
 def _transaction(library: Library, caller: Caller, ref: Ref, reason: str) -> Transaction:
@@ -206,50 +180,34 @@ def _transaction(library: Library, caller: Caller, ref: Ref, reason: str) -> Tra
 
 
 def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan, *, meant: bool) -> Updated:
-    proposed = _proposed(library, caller, draft.ref, draft.base, draft.files, draft.changed, reason, found, meant=meant)
-    return replace(proposed, warnings=[*draft.warnings, *proposed.warnings])
-
-
-def _proposed(
-    library: Library,
-    caller: Caller,
-    ref: Ref,
-    base: int,
-    files: Files,
-    changed: list[str],
-    reason: str,
-    found: Scan,
-    *,
-    meant: bool,
-) -> Updated:
-    """meant: the caller wanted no more than a proposal."""
-    identity = proposal_inbox.propose(library, caller, ref, base, files, reason, found)
-    warnings = finding_messages(found)
+    """Keep a change for a person to decide on. meant: the caller wanted no more than a proposal."""
+    identity = proposal_inbox.propose(library, caller, draft.ref, draft.base, draft.files, reason, found)
+    warnings = [*draft.warnings, *finding_messages(found)]
     if not meant:
         warnings.append(
             f"Nothing changed: a person has to see this first. It waits in the inbox as proposal {identity}."
             " Go on without it."
         )
-    return Updated(str(ref), None, base or None, None, changed, warnings, identity)
+    return Updated(str(draft.ref), None, draft.base or None, None, draft.changed, warnings, identity)
 
 
-def _expected(head: Head, expected: int | None) -> int:
-    """Return the version there is now. Raises VersionConflict when another one was expected."""
-    now = head.version or 0
+def _expected(ref: Ref, head: Head | None, expected: int | None) -> int:
+    """Return the version there is now, 0 for none. Raises VersionConflict when another one was expected."""
+    now = (head.version if head else None) or 0
     if expected is not None and expected != now:
-        raise VersionConflict(str(head.ref), expected, now)
+        raise VersionConflict(str(ref), expected, now)
     return now
 
 
-def _target(library: Library, caller: Caller, ref: Ref, create: bool) -> Head | None:
-    if not create:
-        return _looked_at(library, library.store.head(ref, caller.scopes))
-    there = library.store.head_or_none(ref.within(ref.scope or USER_SCOPE))
+def _new_name(library: Library, ref: Ref) -> Ref:
+    """Return the ref of a resource that is to be made. Raises AlreadyExists."""
+    new = ref.at(None).within(ref.scope or USER_SCOPE)
+    there = library.store.head_or_none(new)
     if there is not None and there.version is not None:
         raise AlreadyExists(
             f"{there.ref} exists already (version {there.version}).", "Update it, or choose a new name."
         )
-    return None
+    return new
 
 
 def _looked_at(library: Library, head: Head) -> Head:
@@ -261,25 +219,9 @@ def _updated(
     library: Library, written: WriteResult, operation: Operation | None, changed: list[str], warnings: list[str]
 ) -> Updated:
     if written.changed:
-        created = written.version == 1
-        warnings = [*warnings, *library.checkout([written.ref], created=created)]
-    return Updated(
-        str(written.ref),
-        written.version,
-        written.previous,
-        operation.id if operation else None,
-        changed if written.changed else [],
-        warnings,
-    )
-
-
-def _near_duplicates(library: Library, head: Head) -> list[str]:
-    """Return a line for each resource that answers the same questions as this one."""
-    from evolvable_tools.retrieval.near_duplicates import find_near_duplicates  # late: most changes are of other texts
-
-    entry = library.index.entry(head)
-    limit = _MAX_NEAR_DUPLICATES
-    return [pair.said for pair in find_near_duplicates(library.index, [entry], limit=limit).pairs] if entry else []
+        warnings = [*warnings, *library.checkout([written.ref], created=written.version == 1)]
+    made, changed = operation.id if operation else None, changed if written.changed else []
+    return Updated(str(written.ref), written.version, written.previous, made, changed, warnings)
 
 
 def restore_resource(
@@ -301,14 +243,12 @@ def restore_resource(
     store, reason = library.store, library.redacted(reason)
     asked = needs_person(library.policies, ref, caller.actor)
     head = _looked_at(library, store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes))
-    after = store.manifest(head, version)
-    before = store.manifest(head) if head.version else {}
-    changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-    then = store.files(head, version)
-    found = check_change(head.ref, store.files(head) if head.version else {}, then, caller.actor)
+    then, now = store.files(head, version), store.files(head) if head.version else {}
+    changed = changed_files(now, then)
+    found = check_change(head.ref, now, then, caller.actor)
     if propose or asked or change_waits(library, caller, head) or requires_approval(caller, found):
-        base = _expected(head, expected_version)
-        return _proposed(library, caller, head.ref, base, then, changed, reason, found, meant=propose)
+        draft = _Draft(head.ref, head, _expected(head.ref, head, expected_version), now, then, changed)
+        return _propose(library, caller, draft, reason, found, meant=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, changed, finding_messages(found))
@@ -331,8 +271,8 @@ def remove_resource(
     reason, asked = library.redacted(reason), needs_person(library.policies, ref, caller.actor)
     head = _looked_at(library, library.store.head(ref, caller.scopes))
     if propose or asked or removal_waits(library, caller, head):
-        base = _expected(head, expected_version)
-        return _proposed(library, caller, head.ref, base, {}, [], reason, NOTHING, meant=propose)
+        draft = _Draft(head.ref, head, _expected(head.ref, head, expected_version), {}, {}, [])
+        return _propose(library, caller, draft, reason, NOTHING, meant=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.remove(head.ref, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, [], [])

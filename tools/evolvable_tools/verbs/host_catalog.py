@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from evolvable_store.errors import NoSuchVersion
+from evolvable_store.frontmatter import MAX_DESCRIPTION, Severity, parse_document
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Change
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
@@ -77,13 +78,8 @@ class HostCatalog:
         if files is None:
             raise NoSuchVersion(f"{ref} has no version {number}.", "resource_history shows those there are.")
         head = _head(self._store, files[MAIN].sha256) if MAIN in files else None
-        return SkillEntry(
-            ref,
-            number,
-            head.fields if head else {},
-            files,
-            (*_left_out(ref.name, files, head), *self._taken(skill, files)),
-        )
+        reasons = (*_left_out(ref.name, files, head), *self._taken(skill, files))
+        return SkillEntry(ref, number, head.fields if head else {}, files, reasons)
 
     def _taken(self, skill: ChannelEntry, files: Manifest) -> tuple[str, ...]:
         """Return a reason when one of its addresses is another skill's; see `is_users`."""
@@ -131,8 +127,6 @@ def _left_out(name: str, files: Manifest, head: _Head | None) -> list[str]:
         reasons.append(f"its files have {files.size:,} bytes together, hosts take {MAX_SHOWN_BYTES:,}")
     if head is None:
         return [*reasons, f"it has no {MAIN}"]
-    from evolvable_store.frontmatter import MAX_DESCRIPTION
-
     reasons += head.wrong
     said, description = head.fields.get("name"), head.fields.get("description")
     if said != name:
@@ -150,8 +144,6 @@ _heads: dict[str, _Head] = {}  # by the blob's hash, so nothing in it grows old
 def _head(store: Store, sha256: str) -> _Head:
     head = _heads.get(sha256)
     if head is None:
-        from evolvable_store.frontmatter import Severity, parse_document
-
         data = store.blob(sha256)
         document = parse_document(data)
         wrong = [defect.text for defect in document.defects if defect.severity is not Severity.WARNING]

@@ -85,8 +85,7 @@ def load_skill(
     if search_id is not None and len(search_id) > 80:
         raise InvalidArgument("That is no search_id.", "Pass the one that find_skill returned, or none.")
     if not library.store.read_only:
-        use = _use(library, caller, identity, head.id, loaded.version, search_id)
-        library.evidence.add_use(use)
+        library.evidence.add_use(_use(library, caller, identity, head.id, loaded.version, search_id))
     return replace(loaded, use_id=identity)
 
 
@@ -96,9 +95,8 @@ def note_load(library: Library, caller: Caller, resource: int, version: int, *, 
     Once for each session and resource, however it was loaded; returns whether it was recorded. A caller without a
     session, and a library that cannot be written, record nothing.
     """
-    if caller.session is None or library.store.read_only:
-        return False
-    if library.evidence.used_in(caller.session, [resource]):
+    session = caller.session
+    if session is None or library.store.read_only or library.evidence.used_in(session, [resource]):
         return False
     identity = f"use-{os.urandom(6).hex()}"
     return library.evidence.add_first_use(_use(library, caller, identity, resource, version, search_id))
@@ -188,18 +186,11 @@ def report_outcome(
         store.version(head, version)
     grade, voter = _counted(library, caller, head.id, version, use)
     told = ReportedOutcome(
-        store.now(),
-        head.id,
-        version,
-        _one_of(Outcome, "outcome", outcome),
-        use_id,
+        *(store.now(), head.id, version, _one_of(Outcome, "outcome", outcome), use_id),
         _one_of(Usage, "usage", usage) if usage is not None else None,
         _short(library, "task_type", task_type, 80),
         _short(library, "evidence", evidence, 2000),
-        caller.session,
-        caller.identity.principal,
-        grade,
-        voter,
+        *(caller.session, caller.identity.principal, grade, voter),
     )
     library.evidence.add_outcome(told)
     proof = store.backend.evidence.count_successes([head.id]).get(head.id)
@@ -246,25 +237,16 @@ def summarise(ref: str, tally: Tally, proof: SuccessCounts | None) -> EvidenceSu
     """Return the summary of a tally. `success` is None until an end was told."""
     ended = tally.succeeded + tally.failed + tally.partial
     return EvidenceSummary(
-        ref,
-        proven_maturity(proof),
-        tally.loaded,
-        tally.succeeded,
-        tally.failed,
-        tally.partial,
-        tally.abandoned,
-        tally.unknown,
-        tally.succeeded / ended if ended else None,
-        proof.reported if proof else 0,
-        proof.verified if proof else 0,
-        tally.not_counted,
+        *(ref, proven_maturity(proof), tally.loaded),
+        *(tally.succeeded, tally.failed, tally.partial, tally.abandoned, tally.unknown),
+        success=tally.succeeded / ended if ended else None,
+        reported=proof.reported if proof else 0,
+        verified=proof.verified if proof else 0,
+        not_counted=tally.not_counted,
     )
 
 
 def proven_maturity(proof: SuccessCounts | None) -> str:
     """Return the maturity of a resource by its proof: the independent attempts in which it was used."""
-    return (
-        earned_maturity(proof.verified_successes, proof.verified, proof.ends)
-        if proof is not None
-        else earned_maturity(0, 0, 0)
-    )
+    proof = proof or SuccessCounts()
+    return earned_maturity(proof.verified_successes, proof.verified, proof.ends)

@@ -43,7 +43,6 @@ class Added:
 
     files: Files
     said: str
-    archived: tuple[str, ...]
 
 
 def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
@@ -77,7 +76,7 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
     made = {**files, path: File(_joined(lines).encode())}
     if gone or len(archive) > 1 or ARCHIVE in files:
         made[ARCHIVE] = File(_joined([*archive, *gone]).encode())
-    return Added(made, said, tuple(gone))
+    return Added(made, said)
 
 
 def over_caps(name: str, text: str) -> str:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 
 from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument, InvalidResource, Refused
-from evolvable_store.objects import File, Files, Manifest
+from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Actor, Head, Principal
-from evolvable_store.paths import check_path
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_store.validation import blocking_problems, find_problems
@@ -23,9 +22,11 @@ from evolvable_tools.approval_policy import (
     needs_person,
     undo_waits,
 )
+from evolvable_tools.file_edits import append_line, apply_files
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, Scan
 from evolvable_tools.untrusted_text import AnswerMarks
+from evolvable_tools.verbs.load import as_text
 from evolvable_tools.verbs.versions import (
     UndoConflict,
     Undone,
@@ -56,10 +57,10 @@ def rebase(library: Library, proposal: Proposal, head: Head | None, now: Files) 
             f"{proposal.ref} was at version {proposal.base} when this was proposed and is at {at} now.",
             "Reject it, and propose the change again.",
         )
-    from evolvable_store.merge import merge_files  # late: most proposals are never rebased
+    from evolvable_store.merge import merge_files  # late: 2 ms; most proposals are never rebased
 
     merged = merge_files(base, now, theirs)
-    if merged.conflicts or _made_wrong(proposal, merged.files, theirs):
+    if merged.conflicts or (_problems(proposal, merged.files) and not _problems(proposal, theirs)):
         raise Conflict(
             f"{proposal.ref} changed since in the same places: {', '.join(merged.conflicts) or 'its frontmatter'}.",
             "Reject it, and propose the change again from the head.",
@@ -82,22 +83,15 @@ def _added(proposal: Proposal, now: Files) -> Files | None:
     if not isinstance(adds, dict):
         return None
     if "fact" in adds:
-        from evolvable_tools.verbs.memory_facts import add_fact
+        from evolvable_tools.verbs.memory_facts import add_fact  # late: 13 ms, for a stemmer
 
         return add_fact(now, proposal.name, str(adds["fact"]), date.fromisoformat(str(adds["day"]))).files
-    theirs = str(adds["line"])
-    path, text = str(adds["path"]), now[adds["path"]].data.decode("utf-8", "replace") if adds["path"] in now else ""
-    if not now or theirs in text.split("\n"):
-        return now or None
-    return {**now, path: File(f"{text.rstrip(chr(10))}\n{theirs}\n".lstrip("\n").encode())}
+    return append_line(now, str(adds["path"]), str(adds["line"])) if now else None
 
 
-def _made_wrong(proposal: Proposal, merged: Files, theirs: Files) -> bool:
-    wrong = [
-        bool(blocking_problems(find_problems(proposal.kind, proposal.name, files), strict=True))
-        for files in (merged, theirs)
-    ]
-    return wrong == [True, False]
+def _problems(proposal: Proposal, files: Files) -> list[str]:
+    """Return what stops a change that is not a person's own."""
+    return [str(one) for one in blocking_problems(find_problems(proposal.kind, proposal.name, files), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +166,7 @@ def describe_proposal(library: Library, proposal: Proposal, *, with_diff: bool =
     base = library.store.manifest(head, proposal.base) if head and proposal.base else Manifest({})
     p, found = proposal, load_scan(proposal.findings)
     return WaitingProposal(
-        p.id,
-        str(p.ref),
-        p.at,
-        p.actor,
-        p.session,
-        p.reason,
-        p.base,
-        head.version if head else None,
+        *(p.id, str(p.ref), p.at, p.actor, p.session, p.reason, p.base, head.version if head else None),
         changed_files(base, p.manifest),
         p.state,
         diff(library, base, p.manifest, (str(p.base), "proposed")) if with_diff else None,
@@ -204,6 +191,14 @@ def as_read(proposals: Sequence[WaitingProposal], reader: Actor) -> list[Waiting
 
 def _marked(one: WaitingProposal, marks: AnswerMarks) -> WaitingProposal:
     diff = marks.block(one.diff or "", f"proposal {one.proposal_id} for {one.ref}", "not approved by a person")
+    grounds = one.grounds and replace(
+        one.grounds,
+        evidence=[replace(quoted, quote=marks.line(quoted.quote)) for quoted in one.grounds.evidence],
+        near=[marks.line(text) for text in one.grounds.near],
+        counter_evidence=marks.line(one.grounds.counter_evidence),
+        expected_signal=marks.line(one.grounds.expected_signal),
+        risk=marks.line(one.grounds.risk),
+    )
     return replace(
         one,
         reason=marks.line(one.reason),
@@ -211,19 +206,8 @@ def _marked(one: WaitingProposal, marks: AnswerMarks) -> WaitingProposal:
         findings=[replace(found, excerpt=marks.line(found.excerpt)) for found in one.findings],
         gains=[marks.line(text) for text in one.gains],
         loses=[marks.line(text) for text in one.loses],
-        grounds=None if one.grounds is None else _grounds_marked(one.grounds, marks),
+        grounds=grounds,
         notice=marks.notice,
-    )
-
-
-def _grounds_marked(grounds: Grounds, marks: AnswerMarks) -> Grounds:
-    return replace(
-        grounds,
-        evidence=[replace(quoted, quote=marks.line(quoted.quote)) for quoted in grounds.evidence],
-        near=[marks.line(text) for text in grounds.near],
-        counter_evidence=marks.line(grounds.counter_evidence),
-        expected_signal=marks.line(grounds.expected_signal),
-        risk=marks.line(grounds.risk),
     )
 
 
@@ -277,15 +261,12 @@ def revert_or_propose(
     if not undo_waits(library, caller, undid, [back.ref for back in backs]):
         return undo(library, caller, reason, operation=operation, session=session)
     proposed = propose_undo(library, caller, reason, operation=operation, session=session)
-    return replace(proposed, warnings=[*proposed.warnings, *_waits(proposed.proposal_ids)])
-
-
-def _waits(proposals: Sequence[int]) -> list[str]:
-    if not proposals:
-        return []
-    which = f"proposal{'s' * (len(proposals) > 1)} {', '.join(map(str, proposals))}"
+    if not (ids := proposed.proposal_ids):
+        return proposed
     why = "Nothing changed: a person has to see this first, because it takes back what others did or many resources."
-    return [f"{why} It waits in the inbox as {which}. Go on without it."]
+    which = f"proposal{'s' * (len(ids) > 1)} {', '.join(map(str, ids))}"
+    waits = f"{why} It waits in the inbox as {which}. Go on without it."
+    return replace(proposed, warnings=[*proposed.warnings, waits])
 
 
 def propose_undo(
@@ -299,22 +280,14 @@ def propose_undo(
     backs, conflicts = plan_revert(library, undid, True, session)
     ids = []
     for back in backs:
-        if not _may_change(library, caller, back.ref, conflicts):
-            continue
-        head = library.store.head_or_none(back.ref)
-        assert head is not None
-        files = library.store.files(head, back.version) if back.version else {}
-        ids.append(propose(library, caller, back.ref, back.expected, files, reason))
+        try:
+            needs_person(library.policies, back.ref, caller.actor)
+        except Refused as refusal:
+            conflicts.append(UndoConflict(str(back.ref), refusal.text))
+        else:
+            files = files_at(library, back.ref, back.version or 0)
+            ids.append(propose(library, caller, back.ref, back.expected, files, reason))
     return Undone(None, undid, [], conflicts, proposal_ids=ids)
-
-
-def _may_change(library: Library, caller: Caller, ref: Ref, conflicts: list[UndoConflict]) -> bool:
-    try:
-        needs_person(library.policies, ref, caller.actor)
-    except Refused as refusal:
-        conflicts.append(UndoConflict(str(ref), refusal.text))
-        return False
-    return True
 
 
 def list_waiting(library: Library, limit: int = 100) -> list[WaitingProposal]:
@@ -366,7 +339,10 @@ def approve_together(
     found = [_open(library, identity) for identity in dict.fromkeys(proposal_ids)]
     library.take_in([proposal.ref for proposal in found])
     reason = library.redacted(reason)
-    evidence = [how] * bool(how) + [text for proposal in found for text in (_origin(proposal), proposal.reason)]
+    evidence = [how] if how else []
+    for one in found:
+        session = f", session {one.session}" if one.session else ""
+        evidence += [f"proposal {one.id} by {one.actor}{session}", one.reason]
     made = _made(library, caller, found, edited or {})
     with library.store.transaction(
         caller.actor,
@@ -384,10 +360,8 @@ def approve_together(
         for proposal in found:
             tx.approve(proposal.id, reason)
     operation = tx.operation.id if tx.operation else None
-    warnings: dict[Ref, list[str]] = {}
-    for written in tx.written:
-        warnings[written.ref] = library.checkout([written.ref], created=written.version == 1)
-    version = {written.ref: written.version for written in tx.written}
+    warnings = {one.ref: library.checkout([one.ref], created=one.version == 1) for one in tx.written}
+    version = {one.ref: one.version for one in tx.written}
     return [Decided(p.id, str(p.ref), APPROVED, version[p.ref], operation, warnings.pop(p.ref, [])) for p in found]
 
 
@@ -407,19 +381,13 @@ def _made(
 
 
 def _with(files: Files, edited: Mapping[str, str | None], proposal: Proposal) -> Files:
-    """Return the files as a person edited them. Raises InvalidResource."""
+    """Return the files as a person edited them. Raises InvalidResource, InvalidPath, InvalidArgument."""
     if not edited:
         return files
     changed = dict(files)
-    for path, text in edited.items():
-        check_path(path)
-        mode = changed[path].mode if path in changed else File(b"").mode
-        changed.pop(path, None)
-        if text is not None:
-            changed[path] = File(text.encode("utf-8", "surrogatepass"), mode)
-    stops = blocking_problems(find_problems(proposal.kind, proposal.name, changed), strict=True)
-    if stops:
-        raise InvalidResource(str(proposal.ref), [str(problem) for problem in stops])
+    apply_files(changed, {path: text for path, text in edited.items() if text is not None or path in files})
+    if stops := _problems(proposal, changed):
+        raise InvalidResource(str(proposal.ref), stops)
     return changed
 
 
@@ -442,10 +410,6 @@ def approve_as_asked(library: Library, proposal_ids: Sequence[int], how: str) ->
     session = library.store.backend.proposals.get(proposal_ids[0]).session
     person = Caller(Actor.HUMAN, session, principal=Principal.PERSON, via="elicitation")
     return approve_together(library, person, proposal_ids, "", how)
-
-
-def _origin(proposal: Proposal) -> str:
-    return f"proposal {proposal.id} by {proposal.actor}" + (f", session {proposal.session}" if proposal.session else "")
 
 
 def reject(library: Library, proposal_id: int, reason: str) -> Decided:
@@ -476,9 +440,8 @@ def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
     """Return the text files of a proposal that differ from its base, for a person to edit. Raises NotFound."""
     proposal = _open(library, proposal_id)
     base, theirs = files_at(library, proposal.ref, proposal.base), library.store.files_of(proposal.manifest)
-    changed = {path: file.data for path, file in theirs.items() if base.get(path) != file}
-    texts = {path: data.decode("utf-8", "replace") for path, data in changed.items() if b"\0" not in data}
-    return {path: text for path, text in texts.items() if "\ufffd" not in text}
+    texts = {path: as_text(theirs[path]) for path in changed_files(base, theirs) if path in theirs}
+    return {path: text for path, text in texts.items() if text is not None}
 
 
 def operation_of(library: Library, proposal_id: int) -> int | None:

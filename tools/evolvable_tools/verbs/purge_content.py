@@ -22,7 +22,7 @@ from evolvable_store.search.index_file import FILE as INDEX
 from evolvable_store.search.vector_store import forget_vectors
 from evolvable_store.storage.maintenance import PurgeJob
 from evolvable_store.store import Store
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Caller, Library, built_in_redactor
 from evolvable_tools.secret_leaks import LeakedSecret, check_may_decide, found_secrets, leak_id, leaks, spans
 
 MIN_TEXT = 8
@@ -36,6 +36,9 @@ NOTES = "purged.jsonl"
 
 COPIES = "copies.jsonl"
 """In the home: where exports and backups of the library were written."""
+
+_WHOLE = (b"SQLite format 3", b'{"format":"evolvable-history"')
+"""Beginnings of files that are removed, as they cannot be edited: databases and exports."""
 
 _LEDGER = re.compile(rb'\{"length":(\d{1,15}),"sha256":"([0-9a-f]{64})","record":')
 
@@ -70,11 +73,9 @@ def plan_secret(library: Library, id: str) -> PurgePlan:
     found = [one for one in leaks(library) if one.id == id] or _accepted(library, id)
     texts = {text for leak in found for text in _texts_of(library, leak.ref, leak.version, leak.path, id)}
     if not texts:
-        raise InvalidArgument(
-            f"There is no finding {ascii(id[:40])} of a secret.", "`evolvable purge --list` shows them."
-        )
-    kind = found[0].kind
-    return _plan(library, kind, tuple(sorted(texts)), ())
+        hint = "`evolvable purge --list` shows them."
+        raise InvalidArgument(f"There is no finding {ascii(id[:40])} of a secret.", hint)
+    return _plan(library, found[0].kind, tuple(sorted(texts)), ())
 
 
 def _accepted(library: Library, id: str) -> list[LeakedSecret]:
@@ -103,19 +104,17 @@ def plan_file(library: Library, caller: Caller, ref: Ref, path: str) -> PurgePla
     names = {entry.sha256 for number in numbers if (entry := store.manifest(head, number).get(path)) is not None}
     if not names:
         raise NoSuchFile(f"No version of {head.ref} has a file {ascii(path[:200])}.", "`evolvable history` shows them.")
-    values = {text for name in names for text in _values(library, store.blob(name))}
+    values = {text for name in names for text in _values(store.blob(name))}
     return _plan(library, "file", tuple(sorted(values)), tuple(sorted(names)))
 
 
-def _values(library: Library, data: bytes) -> Iterator[bytes]:
+def _values(data: bytes) -> Iterator[bytes]:
     """Yield the secrets of a file that are long enough to be looked for elsewhere."""
-    from evolvable_tools.redaction.redactor import Redactor
-
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return
-    for start, end, _ in Redactor().hits(text):
+    for start, end, _ in built_in_redactor().hits(text):
         if end - start >= MIN_TEXT and "[purged" not in text[start:end]:
             yield text[start:end].encode()
 
@@ -144,9 +143,8 @@ def purge(library: Library, caller: Caller, plan: PurgePlan, reason: str, *, edi
     """
     check_may_decide(caller, "purge")
     reason = library.redacted(reason).strip() or "it should not be kept"
-    job = library.store.backend.purges.begin(
-        library.store.now(), caller.identity.principal.value, reason, plan.kind, plan.texts, plan.blobs
-    )
+    by = (library.store.now(), caller.identity.principal.value, reason)
+    job = library.store.backend.purges.begin(*by, plan.kind, plan.texts, plan.blobs)
     return run_purge(library, caller, job, plan.versions, edit_copies=edit_copies)
 
 
@@ -170,19 +168,16 @@ def run_purge(
     forget_vectors(store.home, affected)
     _forget_index(library)
     done.files = list(_sweep(store, job))
+    copies, purges = _copies_with(library, job.texts, job.blobs), store.backend.purges
     done.remains = [
-        *(f"{path}: a watched folder; edit or delete it there" for path in _copies_with(library, job.texts, job.blobs)),
-        *(
-            f"operation {one}: its reason; version hashes cover it"
-            for one in store.backend.purges.operations_with(job.texts)
-        ),
+        *(f"{path}: a watched folder; edit or delete it there" for path in copies),
+        *(f"operation {one}: its reason; version hashes cover it" for one in purges.operations_with(job.texts)),
         *(f"{path}: {why}" for path, why in _files_with(store, job.texts, job.blobs)),
+        *(f"{path}: it may hold it; delete it or make it again" for path in known_copies(store.home)),
     ]
-    done.remains += [f"{path}: it may hold it; delete it or make it again" for path in known_copies(store.home)]
-    if not store.backend.purges.finish(job):
-        done.remains.append(
-            f"{store.backend.path}-wal: another process reads it; close it and run `evolvable purge --resume`"
-        )
+    if not purges.finish(job):
+        hint = "another process reads it; close it and run `evolvable purge --resume`"
+        done.remains.append(f"{store.backend.path}-wal: {hint}")
     return done
 
 
@@ -289,7 +284,7 @@ def _sweep(store: Store, job: PurgeJob) -> Iterator[str]:
         data = path.read_bytes()
         if path.name == LIBRARY_FILE:
             yield f"{path}: {_purge_backup(path, job)}"
-        elif data.startswith(b"SQLite format 3") or zipfile.is_zipfile(path) or _is_export(data):
+        elif data.startswith(_WHOLE) or zipfile.is_zipfile(path):
             path.unlink()
             yield f"{path}: removed"
         elif _LEDGER.match(data) is not None:
@@ -306,10 +301,6 @@ def _sweep(store: Store, job: PurgeJob) -> Iterator[str]:
                 _note(run, path, job, made)
             _write(path, made)
             yield f"{path}: edited"
-
-
-def _is_export(data: bytes) -> bool:
-    return data.startswith(b'{"format":"evolvable-history"')
 
 
 def _purge_backup(path: Path, job: PurgeJob) -> str:

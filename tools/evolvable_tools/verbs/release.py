@@ -3,6 +3,7 @@
 A person moves the channel. An agent decides what hosts see only where the person's policy allows it.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -242,11 +243,10 @@ def channel_log(library: Library, limit: int = 20) -> ChannelLog:
     if not 1 <= limit <= MAX_MOVES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MOVES}.")
     channel = library.store.backend.channel
-    moves = channel.moves(limit)
-    steps: dict[int, list[ChannelStep]] = {}
+    moves, steps = channel.moves(limit), defaultdict[int, list[ChannelStep]](list)
     for placing in channel.placings([move.id for move in moves]):
-        steps.setdefault(placing.move, []).append(channel_step(placing))
-    return ChannelLog([_moved(move, steps.get(move.id, [])) for move in moves])
+        steps[placing.move].append(channel_step(placing))
+    return ChannelLog([ReleaseMove(*_about(move), steps[move.id]) for move in moves])
 
 
 def changelog(library: Library, move: int | None = None) -> Changelog:
@@ -254,20 +254,21 @@ def changelog(library: Library, move: int | None = None) -> Changelog:
     channel = library.store.backend.channel
     made = channel.move(channel.last() if move is None else move)
     skills = [_changes(library, placing) for placing in channel.placings([made.id])]
-    note, policy = made.note, made.note.policy.value if made.note.policy else None
-    text = "\n".join(_lines(made, skills)) + "\n"
-    return Changelog(made.id, note.at, note.actor, note.reason, note.operation, policy, skills, text)
+    return Changelog(*_about(made), skills, "\n".join(_lines(made, skills)) + "\n")
 
 
-def _moved(move: ChannelMove, steps: list[ChannelStep]) -> ReleaseMove:
+def _about(move: ChannelMove) -> tuple[int, str, str, str, int, str | None]:
     note = move.note
     policy = note.policy.value if note.policy else None
-    return ReleaseMove(move.id, note.at, note.actor, note.reason, note.operation, policy, steps)
+    return move.id, note.at, note.actor, note.reason, note.operation, policy
 
 
 def _changes(library: Library, placing: Placement) -> StepChanges:
     before, after = (_manifest(library, placing.resource, number) for number in (placing.before, placing.after))
-    files = {path: _how(path, before, after) for path in changed_files(before, after)}
+    files = {
+        path: "added" if path not in before else "changed" if path in after else "deleted"
+        for path in changed_files(before, after)
+    }
     step = channel_step(placing)
     low, high = sorted((placing.before or 0, placing.after or 0))
     versions = _between(library, placing.resource, low, high) if placing.after else []
@@ -278,18 +279,13 @@ def _manifest(library: Library, resource: int, number: int | None) -> Manifest:
     return (library.store.backend.manifest(resource, number) if number else None) or Manifest({})
 
 
-def _how(path: str, before: Manifest, after: Manifest) -> str:
-    return "added" if path not in before else "changed" if path in after else "deleted"
-
-
 def _between(library: Library, resource: int, low: int, high: int) -> list[BetweenVersion]:
     """Return the versions over `low` up to `high`, newest first, at most MAX_VERSIONS."""
     rows = []
     for version in library.store.backend.versions(resource, min(high - low, MAX_VERSIONS), high + 1):
         made = library.store.operation(version.operation)
-        files = changed_files(
-            _manifest(library, resource, version.parent), _manifest(library, resource, version.number)
-        )
+        before, after = (_manifest(library, resource, number) for number in (version.parent, version.number))
+        files = changed_files(before, after)
         rows.append(BetweenVersion(version.number, made.at, made.actor, made.reason, files))
     return rows
 

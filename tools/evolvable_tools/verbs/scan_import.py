@@ -3,13 +3,14 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evolvable_store import bundle
 from evolvable_store.bundle.import_ import ImportReport
 from evolvable_store.errors import InvalidArgument, InvalidResource, NotFound, Refused, Unsafe
-from evolvable_store.objects import Files, make_manifest
+from evolvable_store.objects import File, Files, make_manifest
 from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
 from evolvable_store.workingcopy.tree_reader import read_folder
@@ -51,45 +52,27 @@ def scan_path(path: Path) -> list[Scanned]:
 
     Raises InvalidArgument when there is nothing to scan.
     """
-    if path.is_file() and not _is_main(path.name):
-        return [_of_file(path)]
     if path.is_file():
-        return [_scanned(str(path), read_folder(path.parent).files, _kind_of(path.name))]
+        if path.name in _MAINS:
+            return [_scanned(str(path), read_folder(path.parent).files, _MAINS[path.name])]
+        return [_scanned(str(path), {path.name: File(path.read_bytes())}, Kind.SKILL)]
     if not path.is_dir():
         raise InvalidArgument(f"{path} is not there.", "Name a folder, a file, or a ref such as skill:pdf.")
     found = [place for place in (path, *sorted(path.iterdir())) if place.is_dir() and _main_in(place)]
     if not found:
         mains = ", ".join(sorted(main_file(kind, "") for kind in Kind))
         raise InvalidArgument(f"{path} holds no resource.", f"A resource is a folder with one of {mains}.")
-    return [_scanned(str(place), read_folder(place).files, _kind_of(_main_in(place))) for place in found]
-
-
-def _of_file(path: Path) -> Scanned:
-    found = scan(None, {path.name: path.read_bytes()}, Kind.SKILL)
-    return Scanned(
-        str(path), _verdict(found.blocks, found.asks), list(found.findings), _means(found.capabilities.added)
-    )
+    return [_scanned(str(place), read_folder(place).files, _MAINS[_main_in(place)]) for place in found]
 
 
 def _scanned(what: str, files: Files, kind: Kind) -> Scanned:
     found = scan(None, file_bytes(files), kind)
-    return Scanned(what, _verdict(found.blocks, found.asks), list(found.findings), _means(found.capabilities.added))
+    verdict = "refused" if found.blocks else "waits" if found.asks else "passes"
+    return Scanned(what, verdict, list(found.findings), _gained(found))
 
 
-def _verdict(blocks: bool, asks: bool) -> str:
-    return "refused" if blocks else "waits" if asks else "passes"
-
-
-def _means(capabilities: Iterable[object]) -> list[str]:
-    return [str(one) for one in capabilities]
-
-
-def _is_main(name: str) -> bool:
-    return name in _MAINS
-
-
-def _kind_of(name: str) -> Kind:
-    return _MAINS[name]
+def _gained(found: Scan) -> list[str]:
+    return [str(one) for one in found.capabilities.added]
 
 
 def _main_in(folder: Path) -> str:
@@ -220,9 +203,8 @@ def _coming(looking: _Looking, ref: Ref) -> Coming:
     if ref not in looking.seen:
         return Coming(str(ref), 0, 0, 0, [], [])  # a history that goes on without a new content
     base, files, found = looking.seen[ref]
-    means = [str(one) for one in found.capabilities.added]
     size = sum(len(file.data) for file in files.values())
-    return Coming(str(ref), base, len(files), size, list(found.findings), means)
+    return Coming(str(ref), base, len(files), size, list(found.findings), _gained(found))
 
 
 def import_folders(
@@ -242,12 +224,8 @@ def import_folders(
     inbox, as proposals of one session that are decided together. Raises Refused when another than a person accepts or
     answers.
     """
-    return _held(
-        library,
-        caller,
-        (accepted, answer),
-        lambda look: bundle.import_folders(library.store, source, look=look, **options),
-    )
+    take = partial(bundle.import_folders, library.store, source, **options)
+    return _held(library, caller, accepted, answer, take)
 
 
 def import_zip(
@@ -260,12 +238,7 @@ def import_zip(
     **options: Any,
 ) -> ImportSummary:
     """Import a zip; options and errors as in `bundle.folders.import_zip`, the rest as `import_folders`."""
-    return _held(
-        library,
-        caller,
-        (accepted, answer),
-        lambda look: bundle.import_zip(library.store, source, look=look, **options),
-    )
+    return _held(library, caller, accepted, answer, partial(bundle.import_zip, library.store, source, **options))
 
 
 def import_json(
@@ -292,28 +265,19 @@ def import_json(
 
 
 def _held(
-    library: Library,
-    caller: Caller,
-    said: tuple[bool, Answer | None],
-    take: Callable[[bundle.ImportCheck], ImportReport],
+    library: Library, caller: Caller, accepted: bool, answer: Answer | None, take: Callable[..., ImportReport]
 ) -> ImportSummary:
-    accepted, answer = said
     if (accepted or answer is not None) and not caller.decides:
         raise Refused("A person alone answers for an import.", "Import it without that; it waits for the user.")
     looking = _Looking(library, accepted, not caller.decides, answer)
-    imported = take(looking.hold)
+    imported = take(look=looking.hold)
     together = caller.session if caller.decides else f"import-{os.urandom(4).hex()}"
     who = Caller(Actor.IMPORT, together, caller.scopes)
     proposals = {}
     for ref in imported.held:
         base, files, found = looking.seen[ref]
-        why = (
-            "imported; a scan found what a person is to see"
-            if found.asks
-            else "imported without a person at a terminal"
-        )
-        identity = proposal_inbox.propose(library, who, ref, base, files, why, found)
-        proposals[identity] = ref
+        why = "; a scan found what a person is to see" if found.asks else " without a person at a terminal"
+        proposals[proposal_inbox.propose(library, who, ref, base, files, f"imported{why}", found)] = ref
     return ImportSummary(imported, proposals, _told(looking, imported))
 
 
@@ -454,21 +418,15 @@ def _held_below(library: Library, folder: Path) -> Sequence[int]:
 
 
 def _offer(library: Library, head: Head, level: Trust) -> TrustOffer:
-    from evolvable_tools.scan.scanner import scan  # its patterns take a while to compile
-
     found = scan(None, file_bytes(library.store.files(head)), head.kind)
-    means = [str(one) for one in found.capabilities.added]
-    return TrustOffer(str(head.ref), head.id, head.tree, level, list(found.findings), means)
+    return TrustOffer(str(head.ref), head.id, head.tree, level, list(found.findings), _gained(found))
 
 
 def _of_proposal(library: Library, proposal: int) -> TrustOffer:
-
     waiting = library.store.backend.proposals.get(proposal)
     head = library.store.head_or_none(waiting.ref)
     base = library.store.manifest(head, waiting.base) if head is not None and waiting.base else None
     found = load_scan(waiting.findings)
     changes = diff(library, base, waiting.manifest, (str(waiting.base), "on disk")) if base is not None else ""
-    means = [str(one) for one in found.capabilities.added]
-    return TrustOffer(
-        str(waiting.ref), 0, waiting.manifest.tree, "held", list(found.findings), means, proposal, changes
-    )
+    about = (str(waiting.ref), 0, waiting.manifest.tree, "held")
+    return TrustOffer(*about, list(found.findings), _gained(found), proposal, changes)

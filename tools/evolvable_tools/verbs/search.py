@@ -5,17 +5,17 @@ optional; the values after = are offered as completions. `{file}` in the text is
 """
 
 import base64
-import binascii
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import parse_document
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.evidence import SuccessCounts, Tally
 from evolvable_store.storage.observations import Impression
@@ -123,7 +123,7 @@ def find_skill(
     means: instead of the library's own. shown: an agent will see the matches, so those that fit are noted as shown to
     it. Raises InvalidArgument.
     """
-    # Only its types are needed before the first search, and a server shall start fast.
+    # Late: 60 ms. Only its types are needed before the first search, and a server shall start fast.
     from evolvable_tools.llm import RedactingModel
     from evolvable_tools.retrieval.cascade import break_ties, search_cascade
 
@@ -138,7 +138,7 @@ def find_skill(
     trust = {resource: one.trust for resource, one in stand.items()}
     capped = {resource for resource, level in trust.items() if level is Trust.AGENT}
     order = _untrusted_last(break_ties(found.matches, known, scopes, means.fits, capped), trust, means.fits)
-    marks = _Marks(caller)
+    marks = _marks(caller)
     matches = [_match(m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
     search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
     if shown and not found.none_fits and caller.actor is not Actor.HUMAN:
@@ -148,43 +148,31 @@ def find_skill(
     return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice)
 
 
-def _choices(library: Library, asked: ChooseBetween | None, marks: "_Marks") -> ChooseBetween | None:
+def _choices(library: Library, asked: ChooseBetween | None, marks: AnswerMarks) -> ChooseBetween | None:
     """Return a choice that is left to the caller, with the words of those that are not trusted between marks."""
     if asked is None:
         return None
     heads = {one.ref: library.store.head_or_none(Ref.parse(one.ref)) for one in asked.choices}
     stand = trust_statuses(library, [head.id for head in heads.values() if head is not None])
     known = {ref: stand.get(head.id, _NOBODY) for ref, head in heads.items() if head is not None}
-    return replace(
-        asked,
-        choices=[
-            replace(one, tells_apart=marks.around(one.tells_apart, known.get(one.ref, _NOBODY)))
-            for one in asked.choices
-        ],
-    )
+    texts = (_shown(one.tells_apart, known.get(one.ref, _NOBODY), marks) for one in asked.choices)
+    choices = [replace(one, tells_apart=text) for one, text in zip(asked.choices, texts, strict=True)]
+    return replace(asked, choices=choices)
 
 
 _NOBODY = TrustStatus(Trust.AGENT)
 
 
-class _Marks:
-    """The marks around descriptions of one answer: a person reads them without."""
+def _marks(caller: Caller) -> AnswerMarks:
+    """Return the marks around descriptions of one answer: a person reads them without."""
+    return AnswerMarks(caller.actor is not Actor.HUMAN)
 
-    def __init__(self, caller: Caller) -> None:
-        self._marks = AnswerMarks(caller.actor is not Actor.HUMAN)
 
-    @property
-    def notice(self) -> str:
-        """What the answer says of its marks, '' when it has none."""
-        return self._marks.notice
-
-    def around(self, text: str, standing: TrustStatus) -> str:
-        """Return a description as this answer shows it."""
-        if not standing.marked:
-            return bound_text(text)
-        if not self._marks.on:
-            return bound_text(text, trusted=standing.trust is not Trust.UNTRUSTED)
-        return self._marks.description(text)
+def _shown(text: str, status: TrustStatus, marks: AnswerMarks) -> str:
+    """Return a description as this answer shows it."""
+    if status.marked and marks.on:
+        return marks.description(text)
+    return bound_text(text, trusted=not status.marked or status.trust is not Trust.UNTRUSTED)
 
 
 def _untrusted_last(matches: Sequence[SearchMatch], trust: Mapping[int, Trust], fits: float) -> list[SearchMatch]:
@@ -192,17 +180,17 @@ def _untrusted_last(matches: Sequence[SearchMatch], trust: Mapping[int, Trust], 
     last = [m for m in matches if trust.get(m.entry.id) is Trust.UNTRUSTED and m.confidence >= fits]
     if not last:
         return list(matches)
-    others = [m for m in matches if m not in last]
-    fitting = [m for m in others if m.confidence >= fits]
-    return [*fitting, *last, *(m for m in others if m.confidence < fits)]
+    return sorted(matches, key=lambda match: 1 if match in last else 0 if match.confidence >= fits else 2)
 
 
-def _described(entry: "IndexEntry", status: TrustStatus, proof: SuccessCounts | None, marks: _Marks) -> dict[str, Any]:
+def _described(
+    entry: "IndexEntry", status: TrustStatus, proof: SuccessCounts | None, marks: AnswerMarks
+) -> dict[str, Any]:
     """Return the fields that a match and a listed resource have in common."""
     return {
         "ref": str(entry.ref),
         "version": entry.version,
-        "description": marks.around(entry.description, status),
+        "description": _shown(entry.description, status, marks),
         "maturity": proven_maturity(proof),
         "trust": status.trust,
         "reported": proof.reported if proof is not None else 0,
@@ -212,13 +200,13 @@ def _described(entry: "IndexEntry", status: TrustStatus, proof: SuccessCounts | 
     }
 
 
-def _match(match: SearchMatch, status: TrustStatus, proof: SuccessCounts | None, marks: _Marks) -> FoundMatch:
+def _match(match: SearchMatch, status: TrustStatus, proof: SuccessCounts | None, marks: AnswerMarks) -> FoundMatch:
     return FoundMatch(
         **_described(match.entry, status, proof, marks),
         name=match.entry.name,
         stage=match.stage,
         confidence=match.confidence,
-        why=marks.around(match.why, status),  # it quotes the description
+        why=_shown(match.why, status, marks),  # it quotes the description
         notice=status.notice,
     )
 
@@ -229,14 +217,14 @@ def record_impressions(library: Library, caller: Caller, search: str, versions: 
     library.shown.note([Impression(search, resource, version, at, caller.session) for resource, version in versions])
 
 
-def near_duplicates_of(library: Library, refs: Sequence[Ref], *, limit: int = 10) -> "NearDuplicateReport":
+def near_duplicates_of(library: Library, resources: Sequence[Ref | Head], *, limit: int = 10) -> "NearDuplicateReport":
     """Return which of these resources can easily be taken for another one, the most alike first."""
-    from evolvable_tools.retrieval.near_duplicates import MOST_AT_ONCE, find_near_duplicates
+    from evolvable_tools.retrieval.near_duplicates import MOST_AT_ONCE, find_near_duplicates  # late: 35 ms
 
-    heads = (library.store.head_or_none(ref) for ref in refs[:MOST_AT_ONCE])
-    entries = (library.index.entry(head) for head in heads if head is not None)
-    newcomers = [entry for entry in entries if entry is not None]
-    return find_near_duplicates(library.index, newcomers, limit=limit, further=len(refs[MOST_AT_ONCE:]))
+    few = resources[:MOST_AT_ONCE]
+    heads = (one if isinstance(one, Head) else library.store.head_or_none(one) for one in few)
+    newcomers = [entry for head in heads if head is not None and (entry := library.index.entry(head)) is not None]
+    return find_near_duplicates(library.index, newcomers, limit=limit, further=len(resources) - len(few))
 
 
 def list_resources(
@@ -254,17 +242,16 @@ def list_resources(
     entries, following = list_page(library, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
     ids = [entry.id for entry in entries]
     tallies, known = library.evidence.tallies(ids), library.store.backend.evidence.count_successes(ids)
-    stand, marks = trust_statuses(library, ids), _Marks(caller)
-    listed = []
+    stand, marks = trust_statuses(library, ids), _marks(caller)
+    ordered = []
     for entry in entries:
         tally, proof, status = tallies.get(entry.id, Tally()), known.get(entry.id), stand.get(entry.id, _NOBODY)
         success = summarise(str(entry.ref), tally, proof).success
-        common = _described(entry, status, proof, marks)
-        listed.append(ListedResource(**common, uses=tally.loaded, success=success))
-    last = {str(entry.ref): stand.get(entry.id, _NOBODY).trust is Trust.UNTRUSTED for entry in entries}
-    names = {str(entry.ref): (entry.name, entry.kind) for entry in entries}
-    listed.sort(key=lambda one: (*names[one.ref], last[one.ref]))  # behind the person's own of the same name
-    return Listing(listed, following, marks.notice)
+        listed = ListedResource(**_described(entry, status, proof, marks), uses=tally.loaded, success=success)
+        # What nobody trusts comes behind the person's own of the same name.
+        ordered.append(((entry.name, entry.kind, status.trust is Trust.UNTRUSTED), listed))
+    ordered.sort(key=lambda one: one[0])
+    return Listing([listed for _, listed in ordered], following, marks.notice)
 
 
 def list_page(
@@ -292,13 +279,11 @@ def _cursor(entry: "IndexEntry") -> str:
 
 
 def _after(cursor: str) -> tuple[str, str, str]:
-    try:
+    with suppress(ValueError, TypeError):
         name, kind, scope = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
-    except (ValueError, binascii.Error, TypeError):
-        name = kind = scope = None
-    if not (isinstance(name, str) and isinstance(kind, str) and isinstance(scope, str)):
-        raise InvalidArgument("That is no cursor.", "Pass next_cursor of the page before, or none for the first.")
-    return name, kind, scope
+        if isinstance(name, str) and isinstance(kind, str) and isinstance(scope, str):
+            return name, kind, scope
+    raise InvalidArgument("That is no cursor.", "Pass next_cursor of the page before, or none for the first.")
 
 
 MAX_ARGUMENTS = 16
@@ -344,8 +329,7 @@ def list_prompts(library: Library, caller: Caller) -> list[Prompt]:
 
 def get_prompt(library: Library, caller: Caller, name: str) -> Prompt:
     """Return one prompt. Raises NoSuchResource, InvalidRef, LibraryCorrupt."""
-    loaded = load.get_resource(library, caller, Ref(Kind.PROMPT, name))
-    return _parsed(loaded, "")
+    return _parsed(load.get_resource(library, caller, Ref(Kind.PROMPT, name)), "")
 
 
 def fill_prompt(library: Library, caller: Caller, name: str, given: Mapping[str, str]) -> str:
@@ -384,10 +368,9 @@ def _entries(library: Library, caller: Caller) -> Iterator["IndexEntry"]:
 
 def _prompt(library: Library, caller: Caller, entry: "IndexEntry") -> Prompt | None:
     try:
-        loaded = load.get_resource(library, caller, entry.ref.at(None))
+        return _parsed(load.get_resource(library, caller, entry.ref.at(None)), entry.description)
     except EvolvableError:
         return None
-    return _parsed(loaded, entry.description)
 
 
 def _parsed(loaded: load.Loaded, description: str) -> Prompt:

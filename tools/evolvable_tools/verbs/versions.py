@@ -3,7 +3,10 @@
 The verb that takes changes back: one operation, or everything a session did.
 """
 
-from collections.abc import Iterator, Sequence
+import difflib
+import io
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from evolvable_store.errors import InvalidArgument, NoSuchOperation, Refused, Unsafe
@@ -15,6 +18,7 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import is_env_file, is_released
 from evolvable_tools.trust import UNMARKED_SAID, operation_said, version_notice
 from evolvable_tools.untrusted_text import AnswerMarks
+from evolvable_tools.verbs.load import as_text
 
 MAX_LIMIT = 100
 
@@ -107,8 +111,8 @@ def _said(library: Library, head: Head, *numbers: int) -> str:
     return next((text for text in said if text not in UNMARKED_SAID), "")
 
 
-def changed_files(before: Manifest, after: Manifest) -> list[str]:
-    """Return the paths that differ, sorted."""
+def changed_files(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Return the paths that differ between two manifests, or between two sets of files, sorted."""
     return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
@@ -139,8 +143,6 @@ def _diff_file(
         return
     if before and after and before.mode != after.mode:
         yield f"mode of {path}: {before.mode:o} to {after.mode:o}\n"
-    import difflib  # late: a server answers before anybody compares
-
     for line in difflib.unified_diff(old, new, was, now):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
@@ -155,15 +157,8 @@ def _lines(library: Library, entry: TreeEntry | None) -> list[str] | None:
 
 def text_lines(file: File) -> list[str] | None:
     """Return the lines with their ends (only `\\n` ends one), or None when it is not text."""
-    if b"\0" in file.data:
-        return None
-    try:
-        text = file.data.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    return [line + "\n" for line in text.split("\n")[:-1]] + (
-        [text.rpartition("\n")[2]] if not text.endswith("\n") else []
-    )
+    text = as_text(file)
+    return None if text is None else list(io.StringIO(text, newline="\n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,26 +222,20 @@ def _is_harmless(library: Library, caller: Caller, back: RevertStep, conflicts: 
 
     If not, adds the conflict that says why.
     """
+    why = ""
     try:
         if needs_person(library.policies, back.ref, caller.actor):
-            conflicts.append(UndoConflict(str(back.ref), "a person decides about memories; undo with propose=true."))
-            return False
-    except Refused as refusal:
-        conflicts.append(UndoConflict(str(back.ref), refusal.text))
-        return False
-    head = library.store.head_or_none(back.ref)
-    if back.version is None or head is None:
-        return True
-    now = library.store.files(head) if head.version else {}
-    try:
-        found = check_change(back.ref, now, library.store.files(head, back.version), caller.actor)
-    except Unsafe as error:
-        conflicts.append(UndoConflict(str(back.ref), error.text))
-        return False
-    if found.asks:
-        why = f"{finding_messages(found)[0]}; a person can bring it back, or undo with propose=true."
+            why = "a person decides about memories; undo with propose=true."
+        elif back.version is not None and (head := library.store.head_or_none(back.ref)) is not None:
+            now = library.store.files(head) if head.version else {}
+            found = check_change(back.ref, now, library.store.files(head, back.version), caller.actor)
+            if found.asks:
+                why = f"{finding_messages(found)[0]}; a person can bring it back, or undo with propose=true."
+    except (Refused, Unsafe) as error:
+        why = error.text
+    if why:
         conflicts.append(UndoConflict(str(back.ref), why))
-    return not found.asks
+    return not why
 
 
 def operations_undone(library: Library, operation: int | None, session: str | None) -> list[int]:
@@ -258,12 +247,11 @@ def operations_undone(library: Library, operation: int | None, session: str | No
     if (operation is None) == (session is None):
         raise InvalidArgument("Name either an operation or a session.", "resource_history shows operations.")
     if operation is not None:
-        undid = [store.operation(operation).id]
-    else:
-        led_to = approvals_led_to(library, session)
-        undid = sorted({made.id for made in store.operations(limit=10_000, session=session)} | set(led_to))
-        if not undid:
-            raise NoSuchOperation(f"Session {ascii(session)} changed nothing.", "`evolvable log` shows what did.")
+        return [store.operation(operation).id]
+    own = {made.id for made in store.operations(limit=10_000, session=session)}
+    undid = sorted(own.union(approvals_led_to(library, session)))
+    if not undid:
+        raise NoSuchOperation(f"Session {ascii(session)} changed nothing.", "`evolvable log` shows what did.")
     return undid
 
 
@@ -272,10 +260,10 @@ def approvals_led_to(library: Library, session: str | None) -> dict[int, set[Ref
     if session is None:
         return {}
     own = {made.id for made in library.store.operations(limit=10_000, session=session)}
-    led_to: dict[int, set[Ref]] = {}
+    led_to: dict[int, set[Ref]] = defaultdict(set)
     for proposal in library.store.backend.proposals.approved_in_session(session):
         if proposal.operation is not None and proposal.operation not in own:
-            led_to.setdefault(proposal.operation, set()).add(proposal.ref)
+            led_to[proposal.operation].add(proposal.ref)
     return led_to
 
 
@@ -289,23 +277,17 @@ def plan_revert(
     """
     library.take_in({change.ref for change in library.store.backend.changes_of(undid)})
     backs, conflicts = list[RevertStep](), list[UndoConflict]()
-    led_to = approvals_led_to(library, session)
-    all_changes = library.store.backend.changes_of(undid)
-    meant = [change for change in all_changes if change.ref in led_to.get(change.operation, {change.ref})]
-    for changes in _by_resource(meant):
+    led_to, by_resource = approvals_led_to(library, session), defaultdict[Ref, list[Change]](list)
+    for change in library.store.backend.changes_of(undid):
+        if change.ref in led_to.get(change.operation, {change.ref}):
+            by_resource[change.ref].append(change)
+    for changes in by_resource.values():
         problem = _in_the_way(library, changes, undid, human)
         if problem:
             conflicts.append(UndoConflict(str(changes[0].ref), problem))
         elif changes[0].before is not None or changes[-1].after is not None:
             backs.append(RevertStep(changes[0].ref, changes[-1].after or 0, changes[0].before))
     return backs, conflicts
-
-
-def _by_resource(changes: Sequence[Change]) -> list[list[Change]]:
-    groups: dict[Ref, list[Change]] = {}
-    for change in changes:
-        groups.setdefault(change.ref, []).append(change)
-    return list(groups.values())
 
 
 def _in_the_way(library: Library, changes: Sequence[Change], undid: Sequence[int], human: bool) -> str:

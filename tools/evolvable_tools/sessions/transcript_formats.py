@@ -1,0 +1,424 @@
+"""The formats of transcripts: Claude Code's, Codex's rollouts, and plain lists of the Anthropic and OpenAI APIs."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from evolvable_tools.sessions import (
+    Origin,
+    RawPiece,
+    TranscriptInfo,
+    as_list,
+    as_mapping,
+    as_text,
+    parse_json,
+    parse_moment,
+    text_of,
+)
+from evolvable_tools.sessions.taint import COMMANDS, CONTINUES, command_line, result_origin, skill_name, split_message
+
+CLAUDE_CODE_TYPES = frozenset(
+    ("user", "assistant", "attachment", "system", "summary", "file-history-snapshot", "queue-operation")
+)
+"""Types of lines by which a file of Claude Code is known; others come and go."""
+
+CODEX_TYPES = frozenset(
+    ("session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state", "token_usage_record")
+)
+"""Types of lines by which a file of Codex is known."""
+
+_SAID = "To tell you how to proceed, the user said:\n"
+_PERSONS = frozenset(("human", "user"))
+_OUTPUT = "Output:\n"
+_CALLS = frozenset(
+    ("function_call", "custom_tool_call", "mcp_tool_call", "local_shell_call", "web_search_call", "tool_search_call")
+)
+_RESULTS = frozenset(("function_call_output", "custom_tool_call_output", "mcp_tool_call_output", "tool_search_output"))
+_PROVENANCES = {"user": Origin.USER, "skills": Origin.SKILL, "harness": Origin.MEMORY, "memory": Origin.MEMORY}
+_ORIGINS = {origin.value: origin for origin in Origin}
+
+
+class TranscriptFormat:
+    """What the formats have in common: facts of the session, and its calls, which say where their results are from."""
+
+    def __init__(self, client: str, agent: str | None = None) -> None:
+        self.about = TranscriptInfo(client)
+        self._agent = agent
+        self._calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
+
+    def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
+        """Yield the pieces of one line, or of one message; none for one that says nothing."""
+        raise NotImplementedError
+
+    def _learn(self, record: Mapping[str, Any], base: RawPiece, session: str = "session_id") -> None:
+        """Read what a line says of the session. session: the key of its id."""
+        about = self.about
+        about.known += 1
+        about.session_id = about.session_id or as_text(record.get(session)) or ""
+        about.project = about.project or as_text(record.get("cwd"))
+        about.started = about.started or base.at
+
+    def _call(self, call: str | None, tool: str, given: Mapping[str, Any], base: RawPiece) -> RawPiece:
+        if call:
+            self._calls[call] = (tool, given)
+        return replace(base, role="assistant", origin=Origin.ASSISTANT, tool=tool, call_id=call, input=given)
+
+    def _result(
+        self, call: str | None, text: str, failed: bool, base: RawPiece, *, unknown: str | None = None
+    ) -> RawPiece:
+        """Return the result of a call. unknown: the tool where nothing is known of the call."""
+        tool, given = self._calls.get(call or "", (unknown, {}))
+        origin, skill = result_origin(tool, given, self.about.project)
+        if origin is Origin.COMMAND and tool in CONTINUES:
+            # Nobody says which command it is, so it is a third party's text if any of them fetches.
+            running = (result_origin(*one, None)[0] for one in self._calls.values() if self._runs_on(one[1]))
+            origin = Origin.WEB if Origin.WEB in running else Origin.COMMAND
+        return replace(
+            base, role="tool", origin=origin, text=text, tool=tool, call_id=call, is_error=failed, skill=skill
+        )
+
+    def _runs_on(self, given: Mapping[str, Any]) -> bool:
+        """Return whether a call starts a command whose output a later call may show."""
+        return bool(given.get("run_in_background"))
+
+
+class ClaudeCodeFormat(TranscriptFormat):
+    """Reads the lines of one file of Claude Code. agent: the subagent whose file it is."""
+
+    def __init__(self, agent: str | None = None) -> None:
+        super().__init__("claude-code", agent)
+        self._spent: dict[str, int] = {}
+
+    def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
+        kind = record.get("type")
+        if not isinstance(kind, str) or kind not in CLAUDE_CODE_TYPES:
+            return
+        agent = self._agent
+        if agent is None and record.get("isSidechain") is True:
+            agent = as_text(record.get("agentId")) or "sidechain"
+        at, skill = parse_moment(record.get("timestamp")), as_text(record.get("attributionSkill"))
+        base = RawPiece("system", Origin.MEMORY, "", at, skill=skill, agent=agent)
+        self._learn(record, base, "sessionId")
+        if kind == "assistant":
+            yield from self._assistant(as_mapping(record.get("message")), base)
+        elif kind == "user":
+            yield from _typed_once(self._user(record, base))
+        elif kind == "attachment":
+            yield from self._attachment(as_mapping(record.get("attachment")), base)
+
+    def _assistant(self, message: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+        model = as_text(message.get("model"))
+        if model == "<synthetic>":
+            # The client's own words, such as that a limit is reached.
+            yield replace(base, text=text_of(message.get("content")))
+            return
+        self.about.model = model or self.about.model
+        self._count(message)
+        base = replace(base, model=model)
+        for block in _blocks(message):
+            if block.get("type") == "text" and as_text(block.get("text")):
+                yield replace(base, role="assistant", origin=Origin.ASSISTANT, text=block["text"])
+            elif block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use") and as_text(block.get("name")):
+                tool, given = block["name"], as_mapping(block.get("input"))
+                skill = result_origin(tool, given, None)[1] if tool == "Skill" else base.skill
+                yield self._call(as_text(block.get("id")), tool, given, replace(base, skill=skill))
+            elif str(block.get("type")).endswith("_tool_result"):
+                yield self._block_result(block, base)
+
+    def _user(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+        for block in _blocks(as_mapping(record.get("message"))):
+            if block.get("type") == "tool_result":
+                yield from self._answered(self._block_result(block, base), record, base)
+            elif block.get("type") == "text" and as_text(block.get("text")):
+                yield from self._said(block["text"], record, base)
+
+    def _said(self, text: str, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+        """Yield the texts under the user's name: typed texts, prompts of subagents, and injected texts."""
+        if record.get("isMeta") is True:
+            called = self._calls.get(str(record.get("sourceToolUseID")))
+            name = (called and result_origin(*called, None)[1]) or skill_name(text)
+            skilful = called is not None and called[0] == "Skill" or text.startswith("Base directory for this skill:")
+            origin = Origin.SKILL if skilful else Origin.MEMORY
+            yield replace(base, text=text, origin=origin, skill=name if skilful else None)
+        elif record.get("isCompactSummary") is True or base.agent is not None:
+            yield replace(base, text=text, origin=Origin.ASSISTANT)
+        elif not _from_person(record):
+            yield replace(base, text=text, origin=Origin.MEMORY)
+        else:
+            yield from _split_typed(text, base)
+
+    def _block_result(self, block: Mapping[str, Any], base: RawPiece) -> RawPiece:
+        call, text = as_text(block.get("tool_use_id")), text_of(block.get("content"))
+        return self._result(call, text, block.get("is_error") is True, base)
+
+    def _answered(self, result: RawPiece, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+        """Yield a result; of a call that a person refused, apart from it what they typed instead.
+
+        The client says who refused it beside the text, where no tool can write.
+        """
+        about, said, words = result.text.partition(_SAID)
+        if words and result.is_error and record.get("toolDenialKind") == "user-rejected" and base.agent is None:
+            yield replace(result, text=about + said)
+            yield from _split_typed(words, base)
+        else:
+            yield result
+
+    def _attachment(self, said: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+        kind = said.get("type")
+        if kind == "queued_command":
+            # What a person types while the model works is noted here and nowhere else.
+            text = text_of(said.get("prompt"))
+            if said.get("isMeta") is not True and said.get("commandMode", "prompt") == "prompt" and _from_person(said):
+                yield from _typed_once(_split_typed(text, base))
+            else:
+                yield replace(base, text=text)
+        elif kind == "hook_additional_context":
+            yield replace(base, text=text_of(said.get("content")))
+        elif kind in ("nested_memory", "file"):
+            inner = as_mapping(said.get("content"))
+            text = text_of(inner.get("content")) or text_of(as_mapping(inner.get("file")).get("content"))
+            origin = Origin.MEMORY
+            if kind == "file":
+                origin = result_origin("Read", {"file_path": said.get("filename")}, self.about.project)[0]
+            yield replace(base, text=text, origin=origin)
+
+    def _count(self, message: Mapping[str, Any]) -> None:
+        """Count a message's tokens once: every line of it repeats them, and the last is right."""
+        usage = as_mapping(message.get("usage"))
+        keys = ("input_tokens", "cache_creation_input_tokens", "output_tokens")
+        spent = sum(said for key in keys if type(said := usage.get(key)) is int)
+        identity = as_text(message.get("id"))
+        if usage and identity:
+            before = self._spent.get(identity, 0)
+            self._spent[identity] = spent
+            self.about.tokens = (self.about.tokens or 0) + spent - before
+
+
+def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [as_mapping(block) for block in as_list(content)]
+
+
+def _from_person(record: Mapping[str, Any]) -> bool:
+    """Return whether a line under the user's name has no other sender."""
+    said = record.get("origin")
+    kind = as_mapping(said).get("kind") if isinstance(said, dict) else said
+    return kind is None or kind in _PERSONS
+
+
+def _split_typed(text: str, base: RawPiece) -> Iterator[RawPiece]:
+    """Yield the parts of a message in a person's name; what was typed has role user."""
+    for part in split_message(text):
+        if part.origin is Origin.USER:
+            yield replace(base, role="user", origin=Origin.USER, text=part.text.strip("\n"), skill=None, typed=True)
+        else:
+            yield replace(base, origin=part.origin, text=part.text, skill=part.skill)
+
+
+def _typed_once(pieces: Iterable[RawPiece]) -> Iterator[RawPiece]:
+    """Yield the pieces of one message, whatever its parts: only the first that was typed begins a turn."""
+    opens = True
+    for piece in pieces:
+        yield piece if opens or not piece.typed else replace(piece, typed=False)
+        opens = opens and not piece.typed
+
+
+class CodexFormat(TranscriptFormat):
+    """Reads the lines of one rollout of Codex, which states itself where each part of a message came from."""
+
+    def __init__(self) -> None:
+        super().__init__("codex")
+        self._failed: set[str] = set()
+
+    def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
+        kind, said = record.get("type"), as_mapping(record.get("payload"))
+        if not isinstance(kind, str) or kind not in CODEX_TYPES:
+            return
+        base = RawPiece("system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=self._agent)
+        self._learn({}, base)
+        if kind == "session_meta":
+            self._begin(said)
+        elif kind == "turn_context":
+            self.about.model = as_text(said.get("model")) or self.about.model
+            self.about.project = self.about.project or as_text(said.get("cwd"))
+        elif kind == "token_usage_record":
+            self._count(as_mapping(said.get("thread_token_usage")))
+        elif kind == "event_msg":
+            self._event(said)
+        elif kind == "compacted":
+            yield replace(base, origin=Origin.ASSISTANT, text=text_of(said.get("message")))
+        elif kind == "response_item":
+            yield from self._item(said, replace(base, model=self.about.model))
+
+    def _begin(self, said: Mapping[str, Any]) -> None:
+        """Read the metadata of the session. A resumed or forked rollout says it again; the first time counts."""
+        about = self.about
+        if about.session_id:
+            return
+        about.session_id = as_text(said.get("id")) or as_text(said.get("session_id")) or ""
+        about.project = as_text(said.get("cwd"))
+        about.started = parse_moment(said.get("timestamp")) or about.started
+        source = said.get("source")
+        if isinstance(source, dict) and "subagent" in source:
+            about.reviewing = source["subagent"] == "review"
+            self._agent = "subagent"
+        elif said.get("thread_source") == "subagent":
+            self._agent = "subagent"
+
+    def _event(self, said: Mapping[str, Any]) -> None:
+        item = as_mapping(said.get("item"))
+        if said.get("type") == "item_completed":
+            if item.get("status") == "failed" or (isinstance(item.get("exit_code"), int) and item["exit_code"]):
+                self._failed.add(str(item.get("id")))
+        elif said.get("type") in ("mcp_tool_call_end", "exec_command_end", "patch_apply_end"):
+            if said.get("exit_code") or said.get("success") is False or "Err" in as_mapping(said.get("result")):
+                self._failed.add(str(said.get("call_id")))
+        elif said.get("type") == "token_count":
+            self._count(as_mapping(as_mapping(said.get("info")).get("total_token_usage")))
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        total, cached = usage.get("total_tokens"), usage.get("cached_input_tokens")
+        if isinstance(total, int):
+            self.about.tokens = max(self.about.tokens or 0, total - (cached if isinstance(cached, int) else 0))
+
+    def _item(self, said: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+        kind = said.get("type")
+        if kind == "message":
+            yield from _typed_once(self._message(said, base))
+        elif kind in _CALLS:
+            call = as_text(said.get("call_id")) or as_text(said.get("id"))
+            key = next((key for key in ("arguments", "input", "action") if isinstance(said.get(key), dict | str)), "")
+            yield self._call(call, _tool_of(str(kind), said), _given(key, said.get(key)), base)
+        elif kind in _RESULTS:
+            yield self._item_result(said, replace(base, model=None))
+
+    def _message(self, said: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+        role, content = said.get("role"), said.get("content")
+        if role == "assistant":
+            yield replace(base, role="assistant", origin=Origin.ASSISTANT, text=text_of(content))
+            return
+        base = replace(base, model=None)
+        passed = as_mapping(said.get("internal_chat_message_metadata_passthrough"))
+        kinds, facts = as_list(passed.get("content_item_kinds")), as_list(passed.get("content_item_metadata"))
+        for place, block in enumerate(content if isinstance(content, list) else [content]):
+            text = text_of(block)
+            origin = _provenance(place, kinds, facts)
+            if not text.strip():
+                continue
+            if role != "user" or (origin is not None and origin is not Origin.USER):
+                skill = skill_name(text) if origin is Origin.SKILL else None
+                yield replace(base, origin=origin or Origin.MEMORY, text=text, skill=skill)
+            elif self._agent is not None:
+                yield replace(base, origin=Origin.ASSISTANT, text=text)
+            else:
+                yield from _split_typed(text, base)
+
+    def _item_result(self, said: Mapping[str, Any], base: RawPiece) -> RawPiece:
+        call = as_text(said.get("call_id"))
+        output, failed = _output(said.get("output", said.get("tools")))
+        result = self._result(call, output, failed or (call or "") in self._failed, base)
+        head = output[:400]
+        body = head.find(_OUTPUT) + len(_OUTPUT) if _OUTPUT in head else 0
+        if result.tool in COMMANDS and not failed:
+            code = head[:body].rpartition("exited with code ")[2].split("\n")[0].strip()
+            failed = code.isdigit() and code != "0"
+        return replace(result, is_error=result.is_error or failed, follows=body)
+
+    def _runs_on(self, given: Mapping[str, Any]) -> bool:
+        return bool(command_line(given))
+
+
+def _tool_of(kind: str, said: Mapping[str, Any]) -> str:
+    calls = {"local_shell_call": "local_shell", "web_search_call": "web_search"}
+    name = as_text(said.get("name")) or calls.get(kind, kind)
+    space = as_text(said.get("namespace"))
+    return f"{space}__{name}" if space and not name.startswith(space) else name
+
+
+def _provenance(place: int, kinds: list[Any], facts: list[Any]) -> Origin | None:
+    """Return where a part of a message came from as Codex says it, None where it says nothing."""
+    fact = as_mapping(as_mapping(facts[place]).get("provenance")) if place < len(facts) else {}
+    kind = str(kinds[place]) if place < len(kinds) else ""
+    if fact.get("type") == "tool":
+        space = str(fact.get("namespace", ""))
+        return Origin.MCP if space.startswith("mcp__") and "evolvable" not in space else Origin.MEMORY
+    found = _PROVENANCES.get(str(fact.get("type")))
+    if found is None and kind:
+        found = Origin.USER if kind.startswith("user.") else None if kind == "unknown" else Origin.MEMORY
+    return found
+
+
+def _given(key: str, value: object) -> Mapping[str, Any]:
+    """Return what a call was given: an object, or a text that is JSON or free."""
+    found = parse_json(value) if isinstance(value, str) else value
+    if isinstance(found, dict):
+        return found
+    return {key: value} if isinstance(value, str) else {}
+
+
+def _output(value: object) -> tuple[str, bool]:
+    """Return a result's text, and whether it says that it failed; older rollouts have JSON in it."""
+    if isinstance(value, str) and value.startswith('{"output":') and isinstance(inner := parse_json(value), dict):
+        return text_of(inner.get("output")), bool(as_mapping(inner.get("metadata")).get("exit_code"))
+    if isinstance(value, dict):
+        failed = value.get("success") is False or value.get("isError") is True
+        return text_of(value.get("content", value.get("output"))), failed
+    return text_of(value), False
+
+
+class MessageListFormat(TranscriptFormat):
+    """Reads messages one by one. A message may say its own origin, which can only make it less believed."""
+
+    def __init__(self) -> None:
+        super().__init__("messages")
+
+    def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
+        role = record.get("role")
+        if role not in ("user", "assistant", "system", "developer", "tool", "function"):
+            return
+        content = record.get("content", record.get("text"))
+        base = RawPiece("system", Origin.MEMORY, "", parse_moment(record.get("timestamp") or record.get("at")))
+        self._learn(record, base)
+        if role == "assistant":
+            self.about.model = as_text(record.get("model")) or self.about.model
+            yield from self._assistant(record, content, replace(base, model=self.about.model))
+        elif role in ("tool", "function"):
+            yield self._message_result(as_text(record.get("tool_call_id")), content, record, base)
+        elif role == "user":
+            yield from _typed_once(self._user(record, content, base))
+        else:
+            yield replace(base, text=text_of(content))
+
+    def _assistant(self, record: Mapping[str, Any], content: object, base: RawPiece) -> Iterator[RawPiece]:
+        for block in content if isinstance(content, list) else [content]:
+            said = as_mapping(block)
+            if said.get("type") == "tool_use":
+                yield self._function_call(said, said.get("input"), said, base)
+            elif text := text_of(block):
+                yield replace(base, role="assistant", origin=Origin.ASSISTANT, text=text)
+        for call in map(as_mapping, as_list(record.get("tool_calls"))):
+            function = as_mapping(call.get("function"))
+            yield self._function_call(call, function.get("arguments"), function, base)
+
+    def _function_call(
+        self, call: Mapping[str, Any], given: object, function: Mapping[str, Any], base: RawPiece
+    ) -> RawPiece:
+        name = as_text(function.get("name")) or "unknown"
+        return self._call(as_text(call.get("id")), name, _given("arguments", given), base)
+
+    def _user(self, record: Mapping[str, Any], content: object, base: RawPiece) -> Iterator[RawPiece]:
+        claimed = _ORIGINS.get(str(record.get("origin")), Origin.USER)
+        for block in content if isinstance(content, list) else [content]:
+            said = as_mapping(block)
+            if said.get("type") == "tool_result":
+                yield self._message_result(as_text(said.get("tool_use_id")), said.get("content"), said, base)
+            elif claimed is not Origin.USER:
+                yield replace(base, origin=claimed, text=text_of(block))
+            else:
+                yield from _split_typed(text_of(block), base)
+
+    def _message_result(self, call: str | None, content: object, said: Mapping[str, Any], base: RawPiece) -> RawPiece:
+        failed = said.get("is_error") is True
+        return self._result(call, text_of(content), failed, base, unknown=as_text(said.get("name")))
