@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evolvable_server import config as settings
+from evolvable_server.cli.client_commands import Connected, HealthProblem
 from evolvable_server.cli.folder_commands import Remarks, WatchedRoot, folder_statuses
 from evolvable_server.cli.maintenance import near_duplicate_lines
+from evolvable_server.clients.memory_files import MemoryCopy
 from evolvable_server.config import Config, names_address
 from evolvable_server.environment import HOME, REVIEW
 from evolvable_server.model_setup import approval_policies, budget_limits
@@ -24,8 +25,10 @@ from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import Kind, slugify
 from evolvable_store.search import bm25
 from evolvable_store.search.vector_store import embedding_progress
+from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.maintenance import SqliteFacts, describe_sqlite
 from evolvable_store.storage.migrations import LATEST
+from evolvable_store.store import Store
 from evolvable_store.validation import blocking_problems, find_problems, main_path, named_problems
 from evolvable_store.workingcopy.atomic_dir import read_back
 from evolvable_store.workingcopy.status import is_single, unread_main
@@ -34,15 +37,6 @@ from evolvable_tools.embedding import installed_spec
 from evolvable_tools.library import Library
 from evolvable_tools.trust import find_downgraded, format_downgraded
 from evolvable_tools.verbs import release
-
-if TYPE_CHECKING:
-    from evolvable_server.cli.client_commands import Connected
-    from evolvable_server.clients.memory_files import MemoryCopy
-    from evolvable_store.storage.bindings import WatchedFolder
-    from evolvable_store.store import Store
-
-# Start time: `connect` imports this module for HealthProblem alone, without sqlite_utils.
-
 
 DEFAULT = "default"
 LOOSER = "would loosen what the person's configuration says"
@@ -67,7 +61,7 @@ def effective_settings(
     """Return the settings that decide who may do what, and what may be spent. home: as an option named it."""
     env = os.environ if environment is None else environment
     return [
-        _home(config, env, home),
+        Setting("home", str(config.home), "--home" if home is not None else HOME if env.get(HOME) else DEFAULT),
         _approve(config, env),
         _memories(config, env),
         _budget(config, env),
@@ -82,11 +76,6 @@ def effective_settings(
 
 def _file(config: Config) -> str:
     return str(config.person.path)
-
-
-def _home(config: Config, env: Mapping[str, str], home: Path | None) -> Setting:
-    source = "--home" if home is not None else HOME if env.get(HOME) else DEFAULT
-    return Setting("home", str(config.home), source)
 
 
 def _approve(config: Config, env: Mapping[str, str]) -> Setting:
@@ -180,14 +169,6 @@ class LibraryFacts:
     open_in: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class HealthProblem:
-    """Something that is wrong, and what to do about it."""
-
-    what: str
-    next: str
-
-
 @dataclass(slots=True)
 class Health:
     """All that was seen. library is None when it cannot be opened; problems is empty when all is well.
@@ -209,10 +190,10 @@ class Health:
     doubles: list[str] = field(default_factory=list)
     embedder: str = ""
     sandbox: str = ""
-    clients: "list[Connected]" = field(default_factory=list)
-    memory: "list[MemoryCopy]" = field(default_factory=list)
+    clients: list[Connected] = field(default_factory=list)
+    memory: list[MemoryCopy] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    settings: "list[Setting]" = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
     problems: list[HealthProblem] = field(default_factory=list)
 
 
@@ -223,7 +204,7 @@ def check_library(home: Path) -> Health:
         with Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home)) as library:
             health.sqlite = describe_sqlite(library.store.backend.journal, home)
             health.library = _facts(library, home)
-            health.folders = folder_statuses(library).folders
+            health.folders = folder_statuses(library)
             health.refused = list(_refused(library))
             health.warnings = [*_warnings(library.store), *_linked(library), *_left_out(library)]
             health.doubles = near_duplicate_lines(library, [head.ref for head in library.store.heads()])
@@ -308,7 +289,7 @@ def _refused(library: Library) -> Iterator[Remarks]:
                     yield Remarks(str(folder.path / directory), reasons)
 
 
-def _reasons(folder: "WatchedFolder", directory: str) -> list[str]:
+def _reasons(folder: WatchedFolder, directory: str) -> list[str]:
     path = Path(directory)
     name = path.stem if is_single(folder.kind, directory) else path.name
     if not slugify(name):
@@ -325,7 +306,7 @@ def _reasons(folder: "WatchedFolder", directory: str) -> list[str]:
     return [str(problem) for problem in blocking_problems(found, strict=False)]
 
 
-def _warnings(store: "Store") -> Iterator[Remarks]:
+def _warnings(store: Store) -> Iterator[Remarks]:
     for head in store.heads():
         manifest = store.manifest(head)
         path = main_path(head.kind, head.name, manifest)
