@@ -226,8 +226,7 @@ def _show_imported(result: ImportResult, removed: Collection[str]) -> None:
     """removed: those of the added that only have a history, as they were removed where they come from."""
     added = [ref for ref in result.added if ref not in removed]
     warn(*result.warnings)
-    say(*(f"added: {ref}" for ref in added))
-    say(*(f"history only, it is removed: {ref}" for ref in sorted(removed)))
+    say(*(f"added: {ref}" for ref in added), *(f"history only, it is removed: {ref}" for ref in sorted(removed)))
     say(*(f"updated: {ref}" for ref in result.updated))
     say(*(f"waits for you: {ref} (evolvable inbox show {identity})" for identity, ref in result.waiting.items()))
     for refused in result.refused:

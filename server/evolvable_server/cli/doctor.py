@@ -352,15 +352,14 @@ def doctor_command(state: CommandContext, verbose: bool) -> Output[Health]:
 
 def _show_health(health: Health, verbose: bool) -> None:
     rows = [*_program_rows(health), ("sandbox", health.sandbox), *_library_rows(health)]
-    rows += map(_client_row, health.clients)
+    rows += [("client", _client(one)) for one in health.clients]
     rows += [("setting", f"{one.name}: {one.value} ({one.source})") for one in health.settings]
     rows += [("memory", f"{one.title} reads it in {one.path}: {one.state}") for one in health.memory]
     show_table(("", " "), [[(name, "bold"), text] for name, text in rows], wide=(" ",))
     for remark in health.warnings if verbose else ():
         say(f"\nwarnings of {remark.directory}:", *(f"  - {text}" for text in remark.problems))
     show_near_duplicates(health.doubles)
-    say("")
-    say(*(f"Ignored: {setting.ignored}." for setting in health.settings if setting.ignored))
+    say("", *(f"Ignored: {setting.ignored}." for setting in health.settings if setting.ignored))
     say(*(f"Note: {note}" for note in health.notes))
     for problem in health.problems:
         click.echo(f"{click.style('Wrong:', fg='red', bold=True)} {safe(f'{problem.what} {problem.next}'.strip())}")
@@ -375,10 +374,10 @@ def _sandbox(config: Config) -> str:
     return f"none: what a candidate could execute waits for a person ({found.why or 'no mechanism is known here'})"
 
 
-def _client_row(one: Connected) -> tuple[str, str]:
+def _client(one: Connected) -> str:
     speed = "not started" if one.seconds is None else f"starts in {one.seconds:.1f} s"
     last = f"last session {local_time(one.last_session)}" if one.last_session else "never called"
-    return "client", f"{one.client} ({one.scope}): {one.name} in {one.path}, {speed}, {last}"
+    return f"{one.client} ({one.scope}): {one.name} in {one.path}, {speed}, {last}"
 
 
 def _program_rows(health: Health) -> list[tuple[str, str]]:

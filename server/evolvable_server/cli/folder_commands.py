@@ -43,14 +43,6 @@ class SyncedResource:
 
 
 @dataclass(frozen=True, slots=True)
-class Remarks:
-    """A directory, and everything that is to be said of it."""
-
-    directory: str
-    problems: list[str]
-
-
-@dataclass(frozen=True, slots=True)
 class Waits:
     """A directory whose content waits in the inbox as a proposal; `why` is '' when it was held before."""
 
@@ -76,9 +68,9 @@ class SyncResult:
     in_step: list[str]
     written: list[str]
     removed: list[str]
-    refused: list[Remarks]
-    conflicts: list[Remarks]
-    warnings: list[Remarks]
+    refused: list[DirectoryIssue]
+    conflicts: list[DirectoryIssue]
+    warnings: list[DirectoryIssue]
     held: list[Waits] = field(default_factory=list)
     untrusted: list[str] = field(default_factory=list)
 
@@ -95,16 +87,12 @@ def sync_result(sync: SyncReport) -> SyncResult:
         in_step=list(sync.bound),
         written=list(sync.written),
         removed=list(sync.removed),
-        refused=_remarks(sync.refused),
-        conflicts=_remarks(sync.conflicts),
-        warnings=_remarks(sync.warnings),
+        refused=sync.refused,
+        conflicts=sync.conflicts,
+        warnings=sync.warnings,
         held=[Waits(one.directory, str(one.ref), one.proposal, one.why) for one in sync.held],
         untrusted=[str(taken.ref) for taken in sync.taken if taken.principal is Principal.REPOSITORY],
     )
-
-
-def _remarks(refusals: Sequence[DirectoryIssue]) -> list[Remarks]:
-    return [Remarks(refusal.directory, list(refusal.problems)) for refusal in refusals]
 
 
 def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
@@ -144,7 +132,7 @@ def _show_sync_details(one: SyncResult, verbose: bool) -> None:
         say(f"\n{count(number, 'warning')} in {where} of {one.path}: `evolvable doctor --verbose` shows them.")
 
 
-def _show_remarks(title: str, path: str, remarks: Sequence[Remarks]) -> None:
+def _show_remarks(title: str, path: str, remarks: Sequence[DirectoryIssue]) -> None:
     if remarks:
         say(f"\n{title} in {path}:")
     for one in remarks:
@@ -200,7 +188,7 @@ def init_command(
         _confirm_folders(choices)
     made = not (config.home / "library.db").exists()
     with state.library(create=True) as (library, _):
-        with index_worker.index_worker(config.home, sum(map(_size, choices))):
+        with index_worker.index_worker(config.home, sum(1 for choice in choices for _ in choice.path.iterdir())):
             results = list(_add_folders(library, choices, state.identity))
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
         alike = near_duplicate_lines(library, taken)
@@ -234,10 +222,6 @@ def _confirm_folders(choices: Sequence[FolderChoice]) -> None:
         refused="Nothing was imported.",
         hint="`evolvable init FOLDER...` imports those that you name.",
     )
-
-
-def _size(choice: FolderChoice) -> int:
-    return sum(1 for _ in choice.path.iterdir())
 
 
 def _add_folders(library: Library, choices: Sequence[FolderChoice], identity: Identity) -> Iterator[SyncResult]:

@@ -132,15 +132,12 @@ def _answer(file: click.File) -> dict[str, Any]:
         said = json.loads(file.read())  # type: ignore[attr-defined]
     except ValueError:
         said = None
-    if (
-        not isinstance(said, dict)
-        or not isinstance(said.get("review_id"), str)
-        or not isinstance(said.get("candidates"), list)
-    ):
-        raise InvalidArgument(
-            "The answer is no JSON object with review_id and candidates.", "The request has an answer_schema."
-        )
-    return said
+    match said:
+        case {"review_id": str(), "candidates": list()}:
+            return said
+    raise InvalidArgument(
+        "The answer is no JSON object with review_id and candidates.", "The request has an answer_schema."
+    )
 
 
 def _show_all(reviews: "list[Reviewed]", on: bool) -> None:
