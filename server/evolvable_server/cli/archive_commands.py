@@ -9,14 +9,13 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import KIND, REF, CommandContext, Output, command, to_cli_words
-from evolvable_server.cli.folder_commands import SyncResult, show_sync, sync_result
+from evolvable_server.cli.folder_commands import SyncResult, reasons_against, show_sync, sync_result
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
 from evolvable_server.cli.person_commands import ask_import
 from evolvable_server.cli.terminal import Progress, count, progress, remark, say, warn
 from evolvable_server.config import Machine, project_scope, read_machine
 from evolvable_store import bundle
 from evolvable_store.bundle.export import backup
-from evolvable_store.bundle.import_ import ImportReport
 from evolvable_store.errors import InvalidArchive, InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
@@ -24,8 +23,7 @@ from evolvable_store.paths import LIBRARY_FILE, is_ignored
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.store import Store
-from evolvable_store.validation import blocking_problems, find_problems, main_path
-from evolvable_store.workingcopy.status import unread_main
+from evolvable_store.validation import main_path
 from evolvable_store.workingcopy.tree_reader import read_folder
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_may_leave
@@ -102,11 +100,7 @@ def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
     except OSError as error:
         copied.refused.append((place.name, [f"cannot be read: {error.strerror or error}"]))
         return None
-    if why := unread_main(Kind.SKILL, place.name, reading) or reading.cut_short:
-        found = [why]
-    else:
-        problems = find_problems(Kind.SKILL, place.name, reading.files)
-        found = [str(problem) for problem in blocking_problems(problems, strict=False)]
+    found = reasons_against(Kind.SKILL, place.name, reading)
     if not slugify(place.name):
         found.append(f"no name can be made of {ascii(place.name)}")
     if found:
@@ -181,19 +175,23 @@ def import_command(
         taken = _import(library, caller, source, form, {**options, "accepted": accept, "answer": answer})
         imported = taken.imported
         # An archive's history may end with a removal.
-        living = [ref for ref in imported.added if _lives(library.store, ref)]
+        heads = {ref: library.store.head_or_none(ref) for ref in imported.added}
+        living = [ref for ref, head in heads.items() if head is not None and head.version is not None]
         warnings = taken.warnings + library.checkout(imported.updated) + library.checkout(living, created=True)
         alike = near_duplicate_lines(library, [*living, *imported.updated])
         warn_of_secrets(library)
-    waiting = {identity: str(ref) for identity, ref in taken.proposals.items()}
-    result = _result(imported, [to_cli_words(text) for text in warnings], alike, waiting)
+    result = ImportResult(
+        operation=imported.operation,
+        added=list(map(str, imported.added)),
+        updated=list(map(str, imported.updated)),
+        unchanged=list(map(str, imported.unchanged)),
+        refused=[RefusedImport(name, list(problems)) for name, problems in imported.refused],
+        warnings=[to_cli_words(text) for text in warnings],
+        doubles=alike,
+        waiting={identity: str(ref) for identity, ref in taken.proposals.items()},
+    )
     removed = {*result.added} - {str(ref) for ref in living}
     return Output(result, lambda _: _show_imported(result, removed), 1 if result.refused else 0)
-
-
-def _lives(store: Store, ref: Ref) -> bool:
-    head = store.head_or_none(ref)
-    return head is not None and head.version is not None
 
 
 def _format_of(path: Path) -> str:
@@ -212,14 +210,6 @@ def _import(library: Library, caller: Caller, source: Path, form: str, options: 
         return scan_import.import_zip(library, caller, source, **options)
     with progress("reading") as show:
         return scan_import.import_folders(library, caller, source, progress=show, **options)
-
-
-def _result(imported: ImportReport, warnings: list[str], alike: list[str], waiting: dict[int, str]) -> ImportResult:
-    added, updated, unchanged = (
-        list(map(str, refs)) for refs in (imported.added, imported.updated, imported.unchanged)
-    )
-    refused = [RefusedImport(name, list(problems)) for name, problems in imported.refused]
-    return ImportResult(imported.operation, added, updated, unchanged, refused, warnings, alike, waiting)
 
 
 def _show_imported(result: ImportResult, removed: Collection[str]) -> None:

@@ -39,17 +39,13 @@ from evolvable_store.paths import LIBRARY_FILE
 PATIENCE_SECONDS = 20.0
 """How long a configured server may take to list its tools."""
 
+_INTRODUCTION: dict[str, Any] = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "evolvable-doctor", "version": "1"},
+}
 _HANDSHAKE: tuple[dict[str, Any], ...] = (
-    {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "evolvable-doctor", "version": "1"},
-        },
-    },
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _INTRODUCTION},
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
     {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
 )

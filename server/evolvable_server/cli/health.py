@@ -11,7 +11,7 @@ from pathlib import Path
 
 from evolvable_server import config as settings
 from evolvable_server.cli.client_commands import Connected, HealthProblem
-from evolvable_server.cli.folder_commands import WatchedRoot, folder_statuses
+from evolvable_server.cli.folder_commands import WatchedRoot, folder_statuses, reasons_against
 from evolvable_server.cli.maintenance import near_duplicate_lines
 from evolvable_server.clients.memory_files import MemoryCopy
 from evolvable_server.config import Config, names_address
@@ -29,10 +29,10 @@ from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.maintenance import SqliteFacts, describe_sqlite
 from evolvable_store.storage.migrations import LATEST
 from evolvable_store.store import Store
-from evolvable_store.validation import blocking_problems, find_problems, main_path, named_problems
+from evolvable_store.validation import find_problems, main_path, named_problems
 from evolvable_store.workingcopy.atomic_dir import read_back
 from evolvable_store.workingcopy.incoming import DirectoryIssue
-from evolvable_store.workingcopy.status import is_single, unread_main
+from evolvable_store.workingcopy.status import is_single
 from evolvable_tools import secret_leaks
 from evolvable_tools.embedding import installed_spec
 from evolvable_tools.library import Library
@@ -307,10 +307,7 @@ def _reasons(folder: WatchedFolder, directory: str) -> list[str]:
         return []
     # As WorkingCopy takes them in: a skill is held to its folder's name, any other kind to what can be made of it.
     name = name if folder.kind is Kind.SKILL else slugify(name)
-    if why := unread_main(folder.kind, name, reading) or reading.cut_short:
-        return [why]
-    found = find_problems(folder.kind, name, reading.files)
-    return [str(problem) for problem in blocking_problems(found, strict=False)]
+    return reasons_against(folder.kind, name, reading)
 
 
 def _warnings(store: Store) -> Iterator[DirectoryIssue]:

@@ -132,9 +132,8 @@ def _answer(file: click.File) -> dict[str, Any]:
         said = json.loads(file.read())  # type: ignore[attr-defined]
     except ValueError:
         said = None
-    match said:
-        case {"review_id": str(), "candidates": list()}:
-            return said
+    if isinstance(said, dict) and isinstance(said.get("review_id"), str) and isinstance(said.get("candidates"), list):
+        return said
     raise InvalidArgument(
         "The answer is no JSON object with review_id and candidates.", "The request has an answer_schema."
     )
