@@ -258,7 +258,7 @@ def test_no_command_loads_what_it_may_not_need(machine, module):
     loaded, ours = map(json.loads, ran.stdout.splitlines())
     assert loaded == []
     if module == "command_line":
-        light = {"command_context", "command_line", "effects", "terminal"}
+        light = {"command_context", "command_line", "terminal"}
         assert {name.rpartition(".")[2] for name in ours} <= light
 
 

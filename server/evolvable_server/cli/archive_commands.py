@@ -4,14 +4,14 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from evolvable_server.cli import folder_commands
-from evolvable_server.cli.command_context import KIND, REF, CommandContext, command, to_cli_words
-from evolvable_server.cli.import_question import ask
+from evolvable_server.cli.command_context import KIND, REF, CommandContext, Output, command, to_cli_words
+from evolvable_server.cli.folder_commands import SyncResult, reasons_against, show_sync, sync_result
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
+from evolvable_server.cli.person_commands import ask_import
 from evolvable_server.cli.terminal import Progress, count, progress, remark, say, warn
 from evolvable_server.config import Machine, project_scope, read_machine
 from evolvable_store import bundle
@@ -21,23 +21,16 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.paths import LIBRARY_FILE, is_ignored
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
+from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.store import Store
-from evolvable_store.validation import blocking_problems, find_problems, main_path
-from evolvable_store.workingcopy.status import unread_main
+from evolvable_store.validation import main_path
 from evolvable_store.workingcopy.tree_reader import read_folder
+from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_may_leave
 from evolvable_tools.trust import OWN
 from evolvable_tools.verbs import scan_import
 from evolvable_tools.verbs.purge_content import note_copy
-from evolvable_tools.verbs.scan_import import Answer
-
-if TYPE_CHECKING:
-    from evolvable_store.bundle.import_ import ImportReport
-    from evolvable_store.storage.bindings import WatchedFolder
-    from evolvable_store.store import Store
-    from evolvable_tools.library import Caller, Library
-    from evolvable_tools.verbs.scan_import import ImportSummary
-
+from evolvable_tools.verbs.scan_import import Answer, ImportSummary
 
 MAX_DEPTH = 4
 """How deep below a folder skills are looked for."""
@@ -107,12 +100,7 @@ def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
     except OSError as error:
         copied.refused.append((place.name, [f"cannot be read: {error.strerror or error}"]))
         return None
-    why = unread_main(Kind.SKILL, place.name, reading) or reading.cut_short
-    found = (
-        [why]
-        if why
-        else list(map(str, blocking_problems(find_problems(Kind.SKILL, place.name, reading.files), strict=False)))
-    )
+    found = reasons_against(Kind.SKILL, place.name, reading)
     if not slugify(place.name):
         found.append(f"no name can be made of {ascii(place.name)}")
     if found:
@@ -120,9 +108,6 @@ def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
         return None
     return reading.files
 
-
-REFUSED = 1
-"""The exit code of `import` when something was not imported."""
 
 FORMATS = ("json", "zip", "folders")
 
@@ -151,23 +136,6 @@ class ImportResult:
     waiting: dict[int, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ExportResult:
-    """What was written, and where."""
-
-    target: str
-    format: str
-    resources: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class BackupResult:
-    """The folder of a backup, and the bytes of its library."""
-
-    target: str
-    bytes: int
-
-
 @command("import")
 @click.argument("source", type=click.Path(exists=True, path_type=Path))
 @click.option("--kind", type=KIND, help="What a zip or the folders hold (default: skill).")
@@ -176,9 +144,7 @@ class BackupResult:
 @click.option("--format", "form", type=_FORMAT, help="Default: by the name of SOURCE.")
 @click.option("--yes", is_flag=True, help="Do not ask: import all but what the scan finds of high severity.")
 @click.option("--accept", is_flag=True, help="You answer for all of it: findings of the scan are only told.")
-@click.pass_context
 def import_command(
-    ctx: click.Context,
     state: CommandContext,
     source: Path,
     kind: str | None,
@@ -187,7 +153,7 @@ def import_command(
     form: str | None,
     yes: bool,
     accept: bool,
-) -> None:
+) -> Output[ImportResult]:
     """Import an archive or folders.
 
     SOURCE is a JSON archive with all its versions, a zip, or a folder; it is not watched. Resources from elsewhere
@@ -200,33 +166,32 @@ def import_command(
     if form == "folders" and not source.is_dir():
         raise InvalidArchive(f"{source} is not a folder.", "Name a folder, a .zip or a .json.")
     with state.library(create=True) as (library, caller):
-        options: dict[str, Any] = {
-            "kind": Kind(kind or Kind.SKILL),
-            "scope": check_scope(scope or USER_SCOPE),
-            "replace": replace,
-        }
+        options: dict[str, Any] = {}
+        if form != "json":
+            options = {"kind": Kind(kind or Kind.SKILL), "scope": check_scope(scope or USER_SCOPE), "replace": replace}
         answer = None
         if state.identity.principal is Principal.PERSON and not accept:
-            answer = Answer() if yes else ask(state, library, source, form, {} if form == "json" else options)
-        said = {"accepted": accept, "answer": answer}
-        taken = _import(library, caller, source, form, {**options, **said} if form != "json" else said)
+            answer = Answer() if yes else ask_import(state, library, source, form, options)
+        taken = _import(library, caller, source, form, {**options, "accepted": accept, "answer": answer})
         imported = taken.imported
         # An archive's history may end with a removal.
-        living = [ref for ref in imported.added if _lives(library.store, ref)]
+        heads = {ref: library.store.head_or_none(ref) for ref in imported.added}
+        living = [ref for ref, head in heads.items() if head is not None and head.version is not None]
         warnings = taken.warnings + library.checkout(imported.updated) + library.checkout(living, created=True)
         alike = near_duplicate_lines(library, [*living, *imported.updated])
         warn_of_secrets(library)
-    waiting = {identity: str(ref) for identity, ref in taken.proposals.items()}
-    result = _result(imported, [to_cli_words(text) for text in warnings], alike, waiting)
+    result = ImportResult(
+        operation=imported.operation,
+        added=list(map(str, imported.added)),
+        updated=list(map(str, imported.updated)),
+        unchanged=list(map(str, imported.unchanged)),
+        refused=[RefusedImport(name, list(problems)) for name, problems in imported.refused],
+        warnings=[to_cli_words(text) for text in warnings],
+        doubles=alike,
+        waiting={identity: str(ref) for identity, ref in taken.proposals.items()},
+    )
     removed = {*result.added} - {str(ref) for ref in living}
-    state.show(result, lambda: _show_imported(result, removed))
-    if result.refused:
-        ctx.exit(REFUSED)
-
-
-def _lives(store: "Store", ref: Ref) -> bool:
-    head = store.head_or_none(ref)
-    return head is not None and head.version is not None
+    return Output(result, lambda _: _show_imported(result, removed), 1 if result.refused else 0)
 
 
 def _format_of(path: Path) -> str:
@@ -238,7 +203,7 @@ def _format_of(path: Path) -> str:
     return form
 
 
-def _import(library: "Library", caller: "Caller", source: Path, form: str, options: dict[str, Any]) -> "ImportSummary":
+def _import(library: Library, caller: Caller, source: Path, form: str, options: dict[str, Any]) -> ImportSummary:
     if form == "json":
         return scan_import.import_json(library, source, caller=caller, **options)
     if form == "zip":
@@ -247,28 +212,15 @@ def _import(library: "Library", caller: "Caller", source: Path, form: str, optio
         return scan_import.import_folders(library, caller, source, progress=show, **options)
 
 
-def _result(imported: "ImportReport", warnings: list[str], alike: list[str], waiting: dict[int, str]) -> ImportResult:
-    added, updated, unchanged = (
-        [str(ref) for ref in refs] for refs in (imported.added, imported.updated, imported.unchanged)
-    )
-    refused = [RefusedImport(name, list(problems)) for name, problems in imported.refused]
-    return ImportResult(imported.operation, added, updated, unchanged, refused, warnings, alike, waiting)
-
-
 def _show_imported(result: ImportResult, removed: Collection[str]) -> None:
     """removed: those of the added that only have a history, as they were removed where they come from."""
     added = [ref for ref in result.added if ref not in removed]
-    for text in result.warnings:
-        warn(text)
-    for what, refs in (("added", added), ("history only, it is removed", sorted(removed)), ("updated", result.updated)):
-        for ref in refs:
-            say(f"{what}: {ref}")
-    for identity, ref in result.waiting.items():
-        say(f"waits for you: {ref} (evolvable inbox show {identity})")
+    warn(*result.warnings)
+    say(*(f"added: {ref}" for ref in added), *(f"history only, it is removed: {ref}" for ref in sorted(removed)))
+    say(*(f"updated: {ref}" for ref in result.updated))
+    say(*(f"waits for you: {ref} (evolvable inbox show {identity})" for identity, ref in result.waiting.items()))
     for refused in result.refused:
-        say(f"refused: {refused.name}")
-        for problem in refused.problems:
-            say(f"  - {to_cli_words(problem)}")
+        say(f"refused: {refused.name}", *(f"  - {to_cli_words(problem)}" for problem in refused.problems))
     show_near_duplicates(result.doubles)
     waiting = f" {len(result.waiting):,} waiting in the inbox," if result.waiting else ""
     kept = f" {len(removed):,} removed with their history," if removed else ""
@@ -285,13 +237,14 @@ def _show_imported(result: ImportResult, removed: Collection[str]) -> None:
 @click.argument("refs", nargs=-1, type=REF, metavar="[REF]...")
 @click.option("--format", "form", type=_FORMAT, help="Default: by the name of TARGET.")
 @click.option("--replace", is_flag=True, help="Write over a file that is there.")
-def export_command(state: CommandContext, target: Path, refs: tuple[Ref, ...], form: str | None, replace: bool) -> None:
+def export_command(
+    state: CommandContext, target: Path, refs: tuple[Ref, ...], form: str | None, replace: bool
+) -> Output[dict[str, Any]]:
     """Write resources to a file or folder.
 
     A TARGET ending in .json gets every version of everything, a .zip or a folder the newest version of the user's
     skills. REFs choose others.
     """
-
     form = form or _format_of(target)
     if form != "folders" and target.exists() and not replace:
         raise InvalidArgument(f"{target} is there already.", "Name a new file, or pass --replace.")
@@ -306,25 +259,24 @@ def export_command(state: CommandContext, target: Path, refs: tuple[Ref, ...], f
         written = write(library.store, target, chosen)
         if not library.store.read_only:
             note_copy(library.store.home, target)
-    result = ExportResult(str(target.absolute()), form, [str(ref) for ref in written])
-    state.show(result, lambda: say(f"{count(len(result.resources), 'resource')} written to {result.target}"))
+    result = {"target": str(target.absolute()), "format": form, "resources": [str(ref) for ref in written]}
+    return Output(result, lambda _: say(f"{count(len(written), 'resource')} written to {result['target']}"))
 
 
 @command("backup")
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option("--replace", is_flag=True, help="An older backup there makes room.")
-def backup_command(state: CommandContext, target: Path, replace: bool) -> None:
+def backup_command(state: CommandContext, target: Path, replace: bool) -> Output[dict[str, Any]]:
     """Copy the whole library.
 
     Into the new folder TARGET, while others go on writing. To use it: evolvable --home TARGET ...
     """
-
     with state.library() as (library, _), progress("copying") as show:
         made = backup(library.store, target.absolute(), show, replace=replace)
         if not library.store.read_only:
             note_copy(library.store.home, made)
-    result = BackupResult(str(made), (made / LIBRARY_FILE).stat().st_size)
-    state.show(result, lambda: say(f"{result.bytes:,} bytes in {result.target}"))
+    size = (made / LIBRARY_FILE).stat().st_size
+    return Output({"target": str(made), "bytes": size}, lambda _: say(f"{size:,} bytes in {made}"))
 
 
 CLIENTS: dict[str, dict[Kind, str]] = {
@@ -350,13 +302,12 @@ class Target:
 @click.option("--verbose", is_flag=True, help="Show every warning.")
 def checkout_command(
     state: CommandContext, where: tuple[str, ...], kind: str | None, project: bool, only: tuple[str, ...], verbose: bool
-) -> None:
+) -> Output[dict[str, list[SyncResult]]]:
     """Write resources into the folders that clients read.
 
     WHERE is claude-code, codex or a folder. Resources there are imported first, and nothing is overwritten.
     Folder and library are kept in sync from then on.
     """
-
     config = state.config()
     scope = (config.scope or project_scope(config.project)) if project else USER_SCOPE
     machine, wanted = read_machine(config.project), Kind(kind) if kind else None
@@ -371,15 +322,14 @@ def checkout_command(
                 library.store.head(Ref(targets[0].kind, name, scope))  # says what is wrong
         results = [_check_out(library, target, scope, only) for target in targets]
         twice = list(_twice(library.working_copies.folders(), machine.user))
-    result = folder_commands.Synced(results)
-    state.show(result, lambda: _show_checkout(result, twice, verbose))
+    return Output({"folders": results}, lambda _: _show_checkout(results, twice, verbose))
 
 
 _HINT = "`evolvable list` shows what there is, `--project` takes what belongs to the open project."
 
 
 def _targets(
-    library: "Library", machine: Machine, where: Sequence[str], kind: Kind | None, scope: str, project: bool
+    library: Library, machine: Machine, where: Sequence[str], kind: Kind | None, scope: str, project: bool
 ) -> Iterator[Target]:
     for word in where:
         if word not in CLIENTS:
@@ -406,7 +356,7 @@ def _own(machine: Machine, client: str, project: bool) -> Path:
     return base / ".claude" if project or machine.claude is None else machine.claude
 
 
-def _check_out(library: "Library", target: Target, scope: str, only: Sequence[str]) -> folder_commands.SyncResult:
+def _check_out(library: Library, target: Target, scope: str, only: Sequence[str]) -> SyncResult:
     remark(f"Writing {target.kind}s into {target.path}")
     with progress(str(target.path)) as show:
         sync = library.working_copies.check_out(
@@ -417,15 +367,15 @@ def _check_out(library: "Library", target: Target, scope: str, only: Sequence[st
             progress=show,
         )
     library.working_copies.behind({taken.ref for taken in sync.taken})
-    return folder_commands.sync_result(sync)
+    return sync_result(sync)
 
 
-def _named(library: "Library", kind: Kind, scope: str, names: Sequence[str]) -> list[str]:
+def _named(library: Library, kind: Kind, scope: str, names: Sequence[str]) -> list[str]:
     """Return those of the names that a resource of this kind has."""
     return [head.name for head in library.store.heads(kind, scope) if head.name in names]
 
 
-def _twice(folders: "Sequence[WatchedFolder]", home: Path) -> Iterator[str]:
+def _twice(folders: Sequence[WatchedFolder], home: Path) -> Iterator[str]:
     """Yield a warning when Codex reads two folders that hold the same skills: it shows each of them twice."""
     both = [home / ".codex/skills", home / ".agents/skills"]
     watched = [folder.path for folder in folders if folder.path in [path.resolve() for path in both]]
@@ -433,8 +383,7 @@ def _twice(folders: "Sequence[WatchedFolder]", home: Path) -> Iterator[str]:
         yield f"Codex reads {watched[0]} and {watched[1]}, and shows a skill that lies in both twice: drop one of them."
 
 
-def _show_checkout(result: folder_commands.Synced, twice: Sequence[str], verbose: bool) -> None:
-    folder_commands.show_sync(result.folders, verbose)
-    for text in twice:
-        warn(text)
+def _show_checkout(results: Sequence[SyncResult], twice: Sequence[str], verbose: bool) -> None:
+    show_sync(results, verbose)
+    warn(*twice)
     say("\nA running server keeps these folders and the library in sync. `evolvable folders drop PATH` ends that.")

@@ -12,16 +12,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import click
 
-from evolvable_server.cli.command_context import CommandContext, command
-from evolvable_server.cli.health import HealthProblem
+from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import say, show_diff, warn
 from evolvable_server.clients import config_files, registry
 from evolvable_server.clients.registration import (
     CLIENTS,
+    ClientConnection,
+    ConfigurationEntry,
     configuration_entry,
     connect,
     disconnect,
@@ -35,23 +36,16 @@ from evolvable_server.environment import HOME
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.paths import LIBRARY_FILE
 
-if TYPE_CHECKING:
-    from evolvable_server.clients.registration import ClientConnection, ConfigurationEntry
+PATIENCE_SECONDS = 20.0
+"""How long a configured server may take to list its tools."""
 
-
-CLIENT = "evolvable-doctor"
-
+_INTRODUCTION: dict[str, Any] = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "evolvable-doctor", "version": "1"},
+}
 _HANDSHAKE: tuple[dict[str, Any], ...] = (
-    {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": CLIENT, "version": "1"},
-        },
-    },
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _INTRODUCTION},
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
     {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
 )
@@ -73,14 +67,8 @@ def probe_start(command: Sequence[str], env: Mapping[str, str], folder: Path, pa
     """
     began = time.monotonic()
     try:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=dict(env),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, cwd=folder, env=dict(env), stdin=pipe, stdout=pipe, stderr=pipe)
     except (OSError, ValueError) as error:
         return StartProbe(0.0, failure=f"it cannot be started: {getattr(error, 'strerror', None) or error}")
     answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -108,10 +96,7 @@ def probe_start(command: Sequence[str], env: Mapping[str, str], folder: Path, pa
 
 
 def _probe(
-    stdin: IO[bytes],
-    answers: "queue.Queue[dict[str, Any] | None]",
-    began: float,
-    patience: float,
+    stdin: IO[bytes], answers: "queue.Queue[dict[str, Any] | None]", began: float, patience: float
 ) -> StartProbe:
     waiting = {1: _HANDSHAKE[1:], 2: ()}
     try:
@@ -124,9 +109,8 @@ def _probe(
             if answer.get("id") not in waiting:
                 continue
             if not isinstance(answer.get("result"), dict):
-                return StartProbe(
-                    seconds, failure=f"it answered with an error: {json.dumps(answer.get('error'))[:200]}"
-                )
+                error = json.dumps(answer.get("error"))[:200]
+                return StartProbe(seconds, failure=f"it answered with an error: {error}")
             if answer["id"] == 2:
                 return StartProbe(seconds, listed=True)
             _send(stdin, waiting[1])
@@ -171,8 +155,12 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-PATIENCE_SECONDS = 20.0
-"""How long a configured server may take to list its tools."""
+@dataclass(frozen=True, slots=True)
+class HealthProblem:
+    """Something that is wrong, and what to do about it."""
+
+    what: str
+    next: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +184,7 @@ class Connected:
 
 @dataclass(slots=True)
 class ClientsHealth:
-    """All that was seen of the clients. notes: what is no fault and good to know."""
+    """All that was seen of the clients. notes: what is no fault."""
 
     connected: list[Connected] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -359,24 +347,21 @@ def _notes(entry: _Entry, library: Path, config: Config, calls: list[HeardCall])
         yield f"{title} does not wait for {entry.where}: on a busy machine a session may begin without it. {entry.mend}"
 
 
-NAMES = ("claude-code", "codex", "claude-desktop", "cursor", "vscode")
-
-_client_argument = click.argument("client", type=click.Choice(NAMES))
-_scope_option = click.option(
-    "--scope",
-    type=click.Choice(["user", "project"]),
-    default="user",
-    show_default=True,
-    help="For you everywhere, or for the project that is open.",
-)
-_name_option = click.option(
-    "--name", default="evolvable", show_default=True, help="What the server is called in the client."
-)
-_dry_run = click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
-
-
-def _options(function: Callable[..., None]) -> Callable[..., None]:
-    return _client_argument(_scope_option(_name_option(_dry_run(function))))
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Show what would change; change nothing."),
+        click.option("--name", default="evolvable", show_default=True, help="What the server is called in the client."),
+        click.option(
+            "--scope",
+            type=click.Choice(SCOPES),
+            default="user",
+            show_default=True,
+            help="For you everywhere, or for the project that is open.",
+        ),
+        click.argument("client", type=click.Choice(CLIENTS)),
+    ):
+        function = option(function)
+    return function
 
 
 @command("connect")
@@ -386,33 +371,32 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
 )
 def connect_command(
     state: CommandContext, client: str, scope: str, name: str, dry_run: bool, env: tuple[str, ...]
-) -> None:
+) -> Output[ClientConnection]:
     """Connect a client to the server.
 
     Writes the server into the client's configuration, with the path of this installation and of this library. All else
     in there stays as it is, and a copy of the file as it was is kept beside it. Run again, it changes nothing, or
     brings the entry up to date.
     """
-
     start = server_start(state.config().home, dict(map(_variable, env)))
     result = connect(_entry_of(state, client, scope, name), start, dry_run=dry_run)
-    state.show(result, lambda: _show_connection(result, dry_run))
+    return Output(result, lambda _: _show_connection(result, dry_run))
 
 
 @command("disconnect")
 @_options
-def disconnect_command(state: CommandContext, client: str, scope: str, name: str, dry_run: bool) -> None:
+def disconnect_command(
+    state: CommandContext, client: str, scope: str, name: str, dry_run: bool
+) -> Output[ClientConnection]:
     """Take the server out of a client.
 
     Only its entry goes from the client's configuration; the library stays. A copy of the file is kept beside it.
     """
-
     result = disconnect(_entry_of(state, client, scope, name), dry_run=dry_run)
-    state.show(result, lambda: _show_connection(result, dry_run))
+    return Output(result, lambda _: _show_connection(result, dry_run))
 
 
-def _entry_of(state: CommandContext, client: str, scope: str, name: str) -> "ConfigurationEntry":
-
+def _entry_of(state: CommandContext, client: str, scope: str, name: str) -> ConfigurationEntry:
     return configuration_entry(read_machine(state.config().project), CLIENTS[client], scope, name)
 
 
@@ -435,18 +419,17 @@ _SAID = {
 }
 
 
-def _show_connection(result: "ClientConnection", dry_run: bool) -> None:
+def _show_connection(result: ClientConnection, dry_run: bool) -> None:
     say(_SAID[result.done, result.written].format(title=result.title, name=result.name, path=result.path))
     if result.by:
         say(f"{'By' if result.written else 'It would be done by'}: {result.by}")
     if result.backup:
         say(f"The file as it was: {result.backup}")
     if dry_run and result.diff:
-        say()
+        say("")
         show_diff(result.diff)
-    for warning in result.warnings:
-        warn(warning)
-    for note in result.notes if result.done != "unchanged" else ():
-        say(note)
+    warn(*result.warnings)
+    if result.done != "unchanged":
+        say(*result.notes)
     if result.check and not dry_run:
         say(f"Check: {'; '.join(result.check)}.")

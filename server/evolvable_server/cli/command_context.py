@@ -1,4 +1,8 @@
-"""What every command shares: the library, the caller, and how a result or an error is shown."""
+"""What every command shares: the library, who runs it and whether they may, and how a result or an error is shown.
+
+The registry of verbs says what each command does and who may run it. A command that is missing there runs for nobody
+but a person, and a test keeps the registry complete.
+"""
 
 import contextlib
 import dataclasses
@@ -6,28 +10,31 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from evolvable_server.cli.effects import TOOLS, Runner, authority_of, check_may, runner_of
 from evolvable_server.cli.terminal import remark, safe, warn
-from evolvable_server.config import Config, library_home, read_config
+from evolvable_server.config import Config, cli_identity, library_home, marked_client, read_config
 from evolvable_server.person_config import registered_homes
-from evolvable_store.errors import EvolvableError, InvalidResource, Refused
+from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidResource, Refused
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.verbs.registry import Authority
+from evolvable_tools.verbs import registry
+from evolvable_tools.verbs.registry import VERBS, Authority, refusal_reason
 
 if TYPE_CHECKING:
     from evolvable_server.cli.inbox_commands import PassphraseSigner
     from evolvable_tools.library import Caller, Library
 
-# Start time: the library is imported in `CommandContext.library`, so help and usage errors do not wait for it.
+# Start time: functions import the library and the tokens, so that help and usage errors do not wait for them.
+
+TOOLS = {tool.name: tool.command for tool in registry.TOOLS.values() if tool.command}
+"""MCP tool -> the command that does the same."""
 
 _WORDS = {
     **{tool: f"`evolvable {command}`" for tool, command in TOOLS.items() if tool != command},
@@ -44,6 +51,107 @@ _SPOKEN = re.compile("|".join(rf"(?<![`\w]){re.escape(word)}(?!\w)" for word in 
 def to_cli_words(text: str) -> str:
     """Return a message of the verbs in the words of the command line: `evolvable find` for find_skill."""
     return _SPOKEN.sub(lambda match: _WORDS[match[0]], text)
+
+
+MAX_TOKEN = 4_096
+"""Bytes of a file with a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Who runs a command. permissions: of a script's token, by name; a person and an agent have none."""
+
+    identity: Identity
+    permissions: frozenset[str] = frozenset()
+
+
+def runner_of(environment: Mapping[str, str], token_file: Path | None, home: Path) -> Runner:
+    """Return who runs a command: the script whose token the file holds, else as `cli_identity` says.
+
+    A client's mark counts more than a token: what an agent starts is the agent's. Raise Refused for a token that is
+    not valid, InvalidArgument for a file that cannot be read.
+    """
+    identity = cli_identity(environment)
+    if token_file is None or marked_client(environment) is not None:
+        return Runner(identity)
+    from evolvable_server.transport.http_auth import Tokens
+
+    found = Tokens(home).find(_secret(token_file))
+    if found is None:
+        raise Refused(
+            f"The token in {token_file} is not valid for the library in {home}.",
+            "It was revoked, has expired or belongs to another library; `evolvable token list` shows those there are.",
+        )
+    return Runner(Identity(Principal.SCRIPT, f"token:{found.name}"), frozenset(found.permissions))
+
+
+def _secret(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_TOKEN + 1)
+    except OSError as error:
+        raise InvalidArgument(
+            f"{path} cannot be read: {error.strerror}.", "It holds the secret of one token."
+        ) from None
+    if not data.strip() or len(data) > MAX_TOKEN:
+        raise InvalidArgument(f"{path} holds no token.", "It holds the secret of one token, and nothing else.")
+    return data.decode("utf-8", "surrogateescape").strip()
+
+
+_FOR_AGENTS = (Authority.READ, Authority.REPORT, Authority.WRITE)
+
+_HINT = "A person does it at a terminal or in the client. Tell the user what you need, and go on without it."
+
+
+def _verb_name(ctx: click.Context) -> str:
+    """Return the name of the verb that a command runs, such as `evolve start`, whichever name it was called by."""
+    names: list[str] = []
+    step: click.Context | None = ctx
+    while step is not None and step.parent is not None:
+        names.insert(0, TOOLS.get(step.info_name or "", step.info_name or ""))
+        step = step.parent
+    action = ctx.params.get("action")
+    return " ".join([*names, action] if isinstance(action, str) else names)
+
+
+def _check_may(ctx: click.Context, runner: Runner) -> Authority | None:
+    """Return who may run a command with its arguments, None for one that is unknown. Raise Refused for all others."""
+    name = _verb_name(ctx)
+    authority = VERBS[name].authority if name in VERBS else None
+    if authority is not None and _only_looks(name, ctx.params):
+        authority = Authority.READ
+    if runner.identity.principal is Principal.SCRIPT:
+        _check_script(name, authority, runner)
+    elif runner.identity.principal is not Principal.PERSON and authority not in _FOR_AGENTS:
+        raise Refused(f"`{name}` is refused: {refusal_reason(name)}, and this command runs for an agent.", _HINT)
+    return authority
+
+
+def _check_script(name: str, authority: Authority | None, runner: Runner) -> None:
+    if authority is None or authority is Authority.PERSON:
+        hint = "A person does it at a terminal."
+        raise Refused(f"`{name}` is refused: {refusal_reason(name)}, and no token stands for that.", hint)
+    needed = Authority.READ if authority is Authority.REPORT else authority
+    if needed not in runner.permissions:
+        may = ", ".join(sorted(runner.permissions)) or "nothing"
+        hint = f"A person makes tokens; one with the permission {needed} may run it."
+        raise Refused(f"`{name}` is refused: it needs the permission {needed}; this token may {may}.", hint)
+
+
+def _only_looks(name: str, params: Mapping[str, Any]) -> bool:
+    """Return whether these arguments make a command show what it would do, or what is set."""
+    return bool(params.get("dry_run")) or (name == "channel policy" and not params.get("arguments"))
+
+
+Result = TypeVar("Result")
+
+
+class Output(NamedTuple, Generic[Result]):
+    """What a command returns: its result, the function that writes it for a person, and the exit code."""
+
+    result: Result
+    render: Callable[[Result], None]
+    code: int = 0
 
 
 class CommandContext:
@@ -92,11 +200,9 @@ class CommandContext:
             ) as library,
         ):
             _report_regraded(library)
-            for text in [
-                *mark_repository_heads(library),
-                *(adopt(library) if self.identity.principal is Principal.PERSON else []),
-            ]:
-                warn(text)
+            warn(*mark_repository_heads(library))
+            if self.identity.principal is Principal.PERSON:
+                warn(*adopt(library))
             sequence = library.store.sequence()
             who = make_caller(config, library, self.identity, decides=self.decides)
             yield library, replace(who, signer=self.signer())
@@ -118,8 +224,7 @@ class CommandContext:
     def check(self, ctx: click.Context) -> None:
         """Check that the caller may run this command. Raise Refused."""
         self.has_yes = any(parameter.name == "yes" for parameter in ctx.command.params)
-        check_may(ctx, self.runner)
-        self.decides = authority_of(ctx) is Authority.APPROVE
+        self.decides = _check_may(ctx, self.runner) is Authority.APPROVE
 
     def require_person(self, what: str) -> None:
         """Check that a person runs this command. Raise Refused."""
@@ -139,16 +244,16 @@ class CommandContext:
                 self._signer = PassphraseSigner(wanted, ask or _ask_passphrase)
         return self._signer
 
-    def show(self, result: Any, render: Callable[[], None]) -> None:
+    def show(self, result: Result, render: Callable[[Result], None]) -> None:
         """Write a result: with --json its fields, exactly as an MCP tool returns them, else what `render` writes."""
         if self.json:
-            self.show_json(dataclasses.asdict(result))
+            self.show_json(result)
         else:
-            render()
+            render(result)
 
     def show_json(self, value: Any) -> None:
         """Write a value as JSON. Only ASCII, so that no text in it can steer a terminal."""
-        click.echo(json.dumps(value, indent=2, default=str))
+        click.echo(json.dumps(value, indent=2, default=_plain))
 
     def fail(self, error: EvolvableError) -> None:
         """Write an error: with --json as {"error", "hint"} to stdout, where the result would have been."""
@@ -161,6 +266,11 @@ class CommandContext:
         click.echo(f"{click.style('Error:', fg='red', bold=True)} {safe(message)}", err=True)
         if hint:
             click.echo(f"{click.style('Hint:', fg='cyan')} {safe(hint)}", err=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return the fields of a result that JSON cannot hold, the text of any other value."""
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def _ask_passphrase() -> str:
@@ -176,8 +286,8 @@ def _report_regraded(library: "Library") -> None:
 
     found = find_downgraded(library, unsaid=True)
     library.evidence.mark_regrading_reported()
-    for line in format_downgraded(found) if found else ():
-        remark(line)
+    if found:
+        remark(*format_downgraded(found))
 
 
 class HomeType(click.Path):
@@ -189,72 +299,53 @@ class HomeType(click.Path):
         return super().convert(value, param, ctx)
 
 
-def _set_home(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
-    if value is not None:
-        ctx.ensure_object(CommandContext).home = value
-
-
-def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+def _keep(ctx: click.Context, option: click.Parameter, value: Any) -> None:
     if value:
-        ctx.ensure_object(CommandContext).json = True
+        setattr(ctx.ensure_object(CommandContext), option.name or "", value)
 
 
-home_option = click.option(
+_common_option = functools.partial(click.option, expose_value=False, is_eager=True, callback=_keep)
+"""An option of every command: it sets the attribute of the context that has its name."""
+
+home_option = _common_option(
     "--home",
     metavar="PATH",
     type=HomeType(path_type=Path),
-    expose_value=False,
-    is_eager=True,
-    callback=_set_home,
     help="The library's folder (default: $EVOLVABLE_HOME, else ~/.evolvable).",
 )
-
-
-def _set_token_file(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
-    if value is not None:
-        ctx.ensure_object(CommandContext).token_file = value
-
-
-token_option = click.option(
+token_option = _common_option(
     "--token-file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    expose_value=False,
-    is_eager=True,
-    callback=_set_token_file,
     help="Run as the script whose token FILE holds (see `evolvable token`).",
 )
-
-json_option = click.option(
-    "--json", is_flag=True, expose_value=False, is_eager=True, callback=_set_json, help="Write the result as JSON."
-)
+json_option = _common_option("--json", is_flag=True, help="Write the result as JSON.")
 
 pass_state = click.make_pass_decorator(CommandContext, ensure=True)
 
 
-def checked_command(function: Callable[..., None]) -> Callable[..., None]:
-    """Return the function of a command with State as its first argument, run only for those who may."""
+def checked_command(function: Callable[..., Output[Any] | None]) -> Callable[..., int]:
+    """Return the function of a command, run only for those who may: its output is shown, its exit code returned."""
 
     @functools.wraps(function)
-    def run(state: CommandContext, *arguments: Any, **options: Any) -> None:
+    def run(state: CommandContext, *arguments: Any, **options: Any) -> int:
         state.check(click.get_current_context())
-        function(state, *arguments, **options)
+        output = function(state, *arguments, **options)
+        if output is None:
+            return 0
+        state.show(output.result, output.render)
+        return output.code
 
-    wrapped: Callable[..., None] = pass_state(run)
-    return wrapped
+    return pass_state(run)
 
 
-def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Return a decorator that makes a command of a function of State: with --home and --json.
+def command(name: str) -> Callable[[Callable[..., Output[Any] | None]], click.Command]:
+    """Return a decorator that makes a command of a function of the context: with --home and --json.
 
-    The command runs only for callers that `effects` allows.
+    The command runs only for callers that the registry of verbs allows. What the function returns is shown after it
+    ended, so no library is open then; None for a command that wrote its result itself.
     """
-
-    def make(function: Callable[..., None]) -> click.Command:
-        with_options: Callable[..., None] = home_option(json_option(checked_command(function)))
-        return click.command(name)(with_options)
-
-    return make
+    return lambda function: click.command(name)(home_option(json_option(checked_command(function))))
 
 
 class RefType(click.ParamType[Ref]):
@@ -279,7 +370,7 @@ REF = RefType()
 KIND = click.Choice([kind.value for kind in Kind])
 
 
-def reason_option(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def reason_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the option -m with its default."""
     return click.option(
         "-m", "--reason", default=default, show_default=True, help="Why, in a sentence; kept in the history."

@@ -10,14 +10,20 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from evolvable_server.cli import INTERRUPTED
-from evolvable_server.cli.command_context import CommandContext, home_option, json_option, pass_state, token_option
-from evolvable_server.cli.effects import TOOLS
+from evolvable_server.cli.command_context import (
+    TOOLS,
+    CommandContext,
+    home_option,
+    json_option,
+    pass_state,
+    token_option,
+)
 from evolvable_server.cli.terminal import remark
 from evolvable_server.config import Config, process_session, read_oauth_client, toolsets_of
 from evolvable_server.person_config import registered_homes
@@ -191,16 +197,10 @@ def _address(_: click.Context, param: click.Parameter, value: str | None) -> tup
 @pass_state
 def serve_command(
     state: CommandContext,
+    /,
     toolsets: str | None,
     http: tuple[str, int] | None,
-    allowed_host: tuple[str, ...],
-    allowed_origin: tuple[str, ...],
-    trusted_proxy: tuple[str, ...],
-    grace: float | None,
-    oauth_issuer: str | None,
-    oauth_resource: str | None,
-    oauth_jwks: str | None,
-    oauth_introspection: str | None,
+    **given: Any,
 ) -> None:
     """Serve the library to an MCP client.
 
@@ -209,8 +209,7 @@ def serve_command(
     server. The other options go with --http.
     """
     if http is None:
-        oauth_given = oauth_issuer or oauth_resource or oauth_jwks or oauth_introspection
-        if allowed_host or allowed_origin or trusted_proxy or grace is not None or oauth_given:
+        if given["grace"] is not None or any(given.values()):
             raise click.UsageError("These options go with --http.")
         _serve_stdio(_serve_config(state, toolsets))
     from evolvable_server.transport.http_auth import GRACE, HttpSettings
@@ -220,20 +219,18 @@ def serve_command(
     settings = HttpSettings(
         host,
         port,
-        hosts=allowed_host,
-        origins=allowed_origin,
-        proxies=trusted_proxy,
-        oauth=_oauth(oauth_issuer, oauth_resource, oauth_jwks, oauth_introspection),
-        grace=GRACE if grace is None else grace,
+        hosts=given["allowed_host"],
+        origins=given["allowed_origin"],
+        proxies=given["trusted_proxy"],
+        oauth=_oauth(given),
+        grace=GRACE if given["grace"] is None else given["grace"],
     )
     serve_http(_serve_config(state, toolsets), settings, lambda url: remark(f"Serving {url}; Ctrl-C ends it."))
 
 
 def _serve_config(state: CommandContext, toolsets: str | None) -> Config:
     config = state.config()
-    if toolsets is None:
-        return config
-    return dataclasses.replace(config, toolsets=toolsets_of(toolsets))
+    return config if toolsets is None else dataclasses.replace(config, toolsets=toolsets_of(toolsets))
 
 
 def _serve_stdio(config: Config) -> NoReturn:
@@ -257,9 +254,12 @@ def _begin_fast_start(config: Config) -> "FastStart | None":
     return FastStart.begin() if can_start_fast() and not config.toolsets else None
 
 
-def _oauth(issuer: str | None, resource: str | None, jwks: str | None, introspection: str | None) -> "OAuth | None":
+def _oauth(given: Mapping[str, Any]) -> "OAuth | None":
     from evolvable_server.transport.http_auth import OAuth
 
+    issuer, resource, jwks, introspection = (
+        given[f"oauth_{name}"] for name in ("issuer", "resource", "jwks", "introspection")
+    )
     if not (issuer or resource or jwks or introspection):
         return None
     if not (issuer and resource) or (jwks and introspection):

@@ -3,45 +3,43 @@
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from evolvable_server.app import approvals_lock
-from evolvable_server.cli.client_commands import check_clients
-from evolvable_server.cli.command_context import CommandContext, command
-from evolvable_server.cli.health import Health, HealthProblem, check_library, effective_settings
+from evolvable_server.cli.client_commands import Connected, HealthProblem, check_clients
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.health import Health, check_library, effective_settings
 from evolvable_server.cli.maintenance import show_near_duplicates
 from evolvable_server.cli.person_commands import unsigned_decisions
-from evolvable_server.cli.terminal import count, local_time, safe, say, show_table
+from evolvable_server.cli.terminal import count, local_time, safe, say, show_table, some
 from evolvable_server.clients.memory_files import MemoryCopy, copy_statuses, memory_text
 from evolvable_server.config import EMBEDDER, Config, Machine, read_machine
 from evolvable_server.model_setup import Redaction, own_patterns
 from evolvable_server.person_config import config_path, registered_homes
+from evolvable_server.run_launcher import choose_sandbox
 from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Principal
 from evolvable_store.paths import LIBRARY_FILE, home_exposure
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_store.store import Store
 from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash
 from evolvable_store.workingcopy.openat import first_link
-from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, parse_spec
 from evolvable_tools.library import Library
+from evolvable_tools.sandbox import sandbox_of
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs.scan_import import Scanned, scan_path, scan_resources
 
-if TYPE_CHECKING:
-    from evolvable_server.cli.client_commands import Connected
-    from evolvable_server.cli.health import Health
-    from evolvable_server.config import Config
-
-# Start time: `--help` imports this module; huggingface_hub belongs to an optional extra.
-
+try:
+    from huggingface_hub import constants as hub
+except ImportError:  # it belongs to an optional extra
+    hub = None  # type: ignore[assignment]
 
 SYNCED = ("OneDrive", "Dropbox", "Google Drive", "GoogleDrive", "Mobile Documents", "CloudStorage", "Nextcloud")
 """Folders whose programs copy a file while it is written."""
@@ -100,11 +98,7 @@ def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
 
 def _is_cached(name: str) -> bool:
     """Return whether a model of the hub is on this machine, or that cannot be told."""
-    try:
-        from huggingface_hub.constants import HF_HUB_CACHE
-    except ImportError:
-        return True
-    return any(Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}").glob("snapshots/*/*"))
+    return hub is None or any(Path(hub.HF_HUB_CACHE, f"models--{name.replace('/', '--')}").glob("snapshots/*/*"))
 
 
 def client_skill_folders(machine: Machine) -> dict[str, list[Path]]:
@@ -151,35 +145,16 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def shadowed_resources(home: Path) -> list[str]:
-    """Return which resources of projects hide those of the user."""
-    if not (home / LIBRARY_FILE).exists():
-        return []
-    try:
-        with Store.open(home, registered=registered_homes) as store:
-            store.backend.trusted_folders = ListedFolders(home)
-            last = store.backend.attestations.untrusted_resources()
-            heads = [head for head in store.heads() if head.id not in last]
-    except EvolvableError:
-        return []
+def _shadowed_resources(library: Library) -> Iterator[str]:
+    """Yield which resources of projects hide those of the user."""
+    last = library.store.backend.attestations.untrusted_resources()
+    heads = [head for head in library.store.heads() if head.id not in last]
     users = {(head.kind, head.name) for head in heads if head.scope == USER_SCOPE}
-    lines = [
-        f"{head.ref} hides {head.kind}:{head.name} of the user in project {head.scope}."
-        for head in heads
-        if head.scope != USER_SCOPE and (head.kind, head.name) in users
-    ]
-    return lines[:MOST] + ([f"{len(lines) - MOST:,} more are hidden so."] if len(lines) > MOST else [])
-
-
-def _memories(home: Path, machine: Machine) -> list[MemoryCopy]:
-    """Return the copies of the memories that are switched on."""
-    if not (home / LIBRARY_FILE).exists():
-        return []
-    try:
-        with Library.open(home, registered=registered_homes, redactor=Redaction(home).redactor) as library:
-            return [one for one in copy_statuses(home, machine, memory_text(library)) if one.state != "off"]
-    except EvolvableError:
-        return []
+    hiding = [head for head in heads if head.scope != USER_SCOPE and (head.kind, head.name) in users]
+    for head in hiding[:MOST]:
+        yield f"{head.ref} hides {head.kind}:{head.name} of the user in project {head.scope}."
+    if len(hiding) > MOST:
+        yield f"{len(hiding) - MOST:,} more are hidden so."
 
 
 def _unread(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
@@ -191,47 +166,26 @@ def _unread(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
             yield HealthProblem(one.warning, "Empty it, or `evolvable memory off codex`.")
 
 
-def _staging(home: Path) -> Iterator[HealthProblem]:
+def _staging(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem for watched folders that became links, and for staged entries that the library did not make."""
-    if not (home / LIBRARY_FILE).exists():
-        return
-    try:
-        with Store.open(home, registered=registered_homes) as store:
-            copies = WorkingCopies(store)
-            entries, folders = copies.unknown_entries(), copies.folders()
-    except EvolvableError:
-        return
+    entries, folders = library.working_copies.unknown_entries(), library.working_copies.folders()
     for link in sorted({link for folder in folders if (link := first_link(folder.path))}):
         yield HealthProblem(
             f"{link} is a symbolic link now; the watched folder there is neither read nor written.",
             "Put the directory back, or run `evolvable init` on the folder that the link leads to.",
         )
     for folder in sorted({entry.parent for entry in entries}):
-        names = sorted(entry.name for entry in entries if entry.parent == folder)
-        shown = ", ".join(ascii(name)[1:-1] for name in names[:MOST]) + (" and more" if len(names) > MOST else "")
+        names = [ascii(name)[1:-1] for name in sorted(entry.name for entry in entries if entry.parent == folder)]
         yield HealthProblem(
-            f"{folder} holds entries that this library did not make: {shown}. They are left alone.",
+            f"{folder} holds entries that this library did not make: {some(names, MOST)}. They are left alone.",
             "Another library, an older version or a repository made them; delete them when you know that they are not"
             " needed.",
         )
 
 
-def _unsigned(config: Config) -> Iterator[HealthProblem]:
+def _unsigned(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem for decisions that the person's key did not sign, where approvals are locked."""
-    if config.person.unsigned:
-        yield HealthProblem(
-            f"{config.person.path} was changed without the person's signature; the strictest settings apply.",
-            "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
-        )
-    lock = approvals_lock(config)
-    if lock is None or not (config.home / LIBRARY_FILE).exists():
-        return
-    try:
-        with Library.open(config.home, lock=lock) as library:
-            found = unsigned_decisions(library)
-    except EvolvableError:
-        return
-    for operation in found[:MOST]:
+    for operation in unsigned_decisions(library)[:MOST]:
         yield HealthProblem(
             f"operation {operation} was made in a person's name and is not signed; it counts as not approved.",
             f"`evolvable log` shows it; `evolvable undo {operation}` takes it back.",
@@ -249,94 +203,92 @@ def _trash(home: Path) -> list[str]:
     return [f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable trash` lists them."]
 
 
-def _held(home: Path) -> Iterator[HealthProblem]:
+def _held(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem for each watched folder that holds content that is not served."""
-    if not (home / LIBRARY_FILE).exists():
-        return
-    try:
-        with Store.open(home, registered=registered_homes) as store:
-            held, folders = store.backend.held.all(), store.backend.bindings.folders()
-    except EvolvableError:
-        return
-    for folder in folders:
+    held = library.store.backend.held.all()
+    for folder in library.folders():
         here = [f"{one.directory} (proposal {one.proposal})" for one in held if one.folder == folder.id]
         if here:
-            shown = ", ".join(here[:MOST]) + (" and more" if len(here) > MOST else "")
             yield HealthProblem(
-                f"{folder.path} holds what is not served until you decide: {shown}.",
+                f"{folder.path} holds what is not served until you decide: {some(here, MOST)}.",
                 "`evolvable inbox` lists what waits; the files are left as they are.",
             )
 
 
-def _unlisted(home: Path) -> Iterator[HealthProblem]:
+def _unlisted(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem for each folder that was trusted and is not in the person's configuration."""
-    if not (home / LIBRARY_FILE).exists():
-        return
-    try:
-        with Store.open(home, registered=registered_homes) as store:
-            store.backend.trusted_folders = ListedFolders(home)
-            every = store.backend.attestations.unlisted()
-            heads = store.backend.heads_by_id({one.resource for one in every})
-            found = [one for one in every if one.resource in heads and heads[one.resource].tree == one.tree]
-    except EvolvableError:
-        return
+    every = library.store.backend.attestations.unlisted()
+    heads = library.store.backend.heads_by_id({one.resource for one in every})
+    found = [one for one in every if one.resource in heads and heads[one.resource].tree == one.tree]
     for folder in sorted({one.folder or "" for one in found}):
-        number = len({one.resource for one in found if (one.folder or "") == folder})
-        resources = "1 resource" if number == 1 else f"{number:,} resources"
+        trusted = count(len({one.resource for one in found if (one.folder or "") == folder}), "resource")
         yield HealthProblem(
-            f"{resources} of {folder or 'a folder'} were trusted, and {folder or 'that folder'} is not listed under"
+            f"{trusted} of {folder or 'a folder'} were trusted, and {folder or 'that folder'} is not listed under"
             f" [[trusted]] in {config_path()}: what a repository brought there is untrusted.",
             f"`evolvable trust {folder or 'FOLDER'}` asks again; with --withdraw it ends this.",
         )
 
 
-def _redaction(home: Path) -> Iterator[HealthProblem]:
-    """Yield what is wrong with a person's own patterns of secrets."""
-    for what in own_patterns(home)[1]:
-        yield HealthProblem(what, "Everything else in it works.")
-
-
 def check_environment(health: Health, config: Config, machine: Machine) -> None:
     """Add to a health what is seen around the library, and in the clients."""
-    problems, notes = check_embedder(config)
     clients = check_clients(machine, config)
-    health.clients, health.memory = clients.connected, _memories(config.home, machine)
+    health.clients = clients.connected
+    problems, notes = check_embedder(config)
     health.problems += [
         *clients.problems,
         *cloud_folder_problems(config.home),
         *permission_problems(config.home),
         *problems,
         *conflicting_skills(machine),
+        *(HealthProblem(what, "Everything else in it works.") for what in own_patterns(config.home)[1]),
     ]
-    health.problems += [*_unread(health.memory), *_redaction(config.home), *_staging(config.home), *_held(config.home)]
-    health.problems += [*_unsigned(config), *_unlisted(config.home)]
-    health.notes += [*clients.notes, *notes, *shadowed_resources(config.home), *_trash(config.home)]
+    if config.person.unsigned:
+        health.problems.append(
+            HealthProblem(
+                f"{config.person.path} was changed without the person's signature; the strictest settings apply.",
+                "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
+            )
+        )
+    health.notes += [*clients.notes, *notes]
+    if (config.home / LIBRARY_FILE).exists():
+        with suppress(EvolvableError), _opened(config) as library:  # `check_library` says why it cannot be opened
+            _check_decisions(health, config, machine, library)
+    health.notes += _trash(config.home)
 
 
-REFUSED = 1
-"""The exit code of `scan` when something would be refused."""
+def _opened(config: Config) -> AbstractContextManager[Library]:
+    return Library.open(
+        config.home,
+        registered=registered_homes,
+        redactor=Redaction(config.home).redactor,
+        lock=approvals_lock(config),
+        trusted_folders=ListedFolders(config.home),
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Scans:
-    """What was scanned, in the order it was named. notice: what the marks around excerpts mean, '' without any."""
-
-    scanned: list[Scanned]
-    notice: str = ""
+def _check_decisions(health: Health, config: Config, machine: Machine, library: Library) -> None:
+    """Add what is to be said of memories, staged entries and decisions; where one check fails the others count."""
+    with suppress(EvolvableError):
+        copies = copy_statuses(config.home, machine, memory_text(library))
+        health.memory = [one for one in copies if one.state != "off"]
+        health.problems += _unread(health.memory)
+    for check in (_staging, _held, _unsigned, _unlisted):
+        with suppress(EvolvableError):
+            health.problems += check(library)
+    with suppress(EvolvableError):
+        health.notes += _shadowed_resources(library)
 
 
 @command("scan")
 @click.argument("what", nargs=-1, metavar="[REF|PATH]...")
 @click.option("--all", "everything", is_flag=True, help="Show what passes, and every finding that is only shown.")
-@click.pass_context
-def scan_command(ctx: click.Context, state: CommandContext, what: tuple[str, ...], everything: bool) -> None:
+def scan_command(state: CommandContext, what: tuple[str, ...], everything: bool) -> Output[dict[str, Any]]:
     """Look for what no resource should contain.
 
     Scans what is named, or everything you see in the library, as if an agent brought it: what would be refused, what
     would wait in the inbox, and what each has the means to do. A PATH is a folder, or a file: write ./pdf for a folder
     whose name is also a skill's. Exit code 1: something would be refused.
     """
-
     paths = [Path(text) for text in what if _is_path(text)]
     refs = [Ref.parse(text) for text in what if not _is_path(text)]
     scanned = [one for path in paths for one in scan_path(path)]
@@ -347,9 +299,11 @@ def scan_command(ctx: click.Context, state: CommandContext, what: tuple[str, ...
     scanned = [_marked(one, marks) for one in scanned]
     if marks.notice and not state.json:
         say(marks.notice)
-    state.show(Scans(scanned, marks.notice), lambda: _show_scan(scanned, everything or len(scanned) == 1))
-    if any(one.verdict == "refused" for one in scanned):
-        ctx.exit(REFUSED)
+    return Output(
+        {"scanned": scanned, "notice": marks.notice},
+        lambda _: _show_scan(scanned, everything or len(scanned) == 1),
+        1 if any(one.verdict == "refused" for one in scanned) else 0,
+    )
 
 
 def _marked(one: Scanned, marks: AnswerMarks) -> Scanned:
@@ -369,81 +323,64 @@ def _show_scan(scanned: list[Scanned], everything: bool) -> None:
         say(f"{one.what}: {one.verdict}")
         for finding in one.findings:
             if everything or finding.severity != "low":
-                say(f"  {finding.severity}: {finding}")
-                say(f"    {finding.hint}")
+                say(f"  {finding.severity}: {finding}", f"    {finding.hint}")
         if everything and one.capabilities:
             say(f"  has the means to: {', '.join(one.capabilities)}")
     refused, waiting = (sum(one.verdict == verdict for one in scanned) for verdict in ("refused", "waits"))
     say(f"Scanned {count(len(scanned), 'resource')}: {refused:,} would be refused, {waiting:,} would wait for you.")
 
 
-UNWELL = 1
-"""The exit code of `doctor` when something is wrong."""
-
 _NOT_COMPILED = "in Python, slower in large libraries: install a C compiler, then Evolvable again"
 
 
 @command("doctor")
 @click.option("--verbose", is_flag=True, help="Show every warning about what is in the library.")
-@click.pass_context
-def doctor_command(ctx: click.Context, state: CommandContext, verbose: bool) -> None:
+def doctor_command(state: CommandContext, verbose: bool) -> Output[Health]:
     """Look for what is wrong.
 
     Shows the program, its SQLite, the library, the folders and the clients that are connected, and says what is wrong
     with them. A server that a client is told to start is started once, and timed. Exit code 1: something is wrong.
     `evolvable fsck` checks every byte.
     """
-
     config = state.config()
     health = check_library(config.home)
     check_environment(health, config, read_machine(config.project))
     health.sandbox = _sandbox(config)
     health.settings = effective_settings(config, home=state.home)
-    state.show(health, lambda: _show_health(health, verbose))
-    if health.problems:
-        ctx.exit(UNWELL)
+    return Output(health, lambda _: _show_health(health, verbose), 1 if health.problems else 0)
 
 
-def _show_health(health: "Health", verbose: bool) -> None:
+def _show_health(health: Health, verbose: bool) -> None:
     rows = [*_program_rows(health), ("sandbox", health.sandbox), *_library_rows(health)]
-    rows += map(_client_row, health.clients)
+    rows += [("client", _client(one)) for one in health.clients]
     rows += [("setting", f"{one.name}: {one.value} ({one.source})") for one in health.settings]
     rows += [("memory", f"{one.title} reads it in {one.path}: {one.state}") for one in health.memory]
     show_table(("", " "), [[(name, "bold"), text] for name, text in rows], wide=(" ",))
     for remark in health.warnings if verbose else ():
-        say(f"\nwarnings of {remark.directory}:")
-        for text in remark.problems:
-            say(f"  - {text}")
+        say(f"\nwarnings of {remark.directory}:", *(f"  - {text}" for text in remark.problems))
     show_near_duplicates(health.doubles)
-    say()
-    for setting in health.settings:
-        if setting.ignored:
-            say(f"Ignored: {setting.ignored}.")
-    for note in health.notes:
-        say(f"Note: {note}")
+    say("", *(f"Ignored: {setting.ignored}." for setting in health.settings if setting.ignored))
+    say(*(f"Note: {note}" for note in health.notes))
     for problem in health.problems:
         click.echo(f"{click.style('Wrong:', fg='red', bold=True)} {safe(f'{problem.what} {problem.next}'.strip())}")
     say(f"{count(len(health.problems), 'problem')}." if health.problems else "All is well.")
 
 
-def _sandbox(config: "Config") -> str:
+def _sandbox(config: Config) -> str:
     """Return what trials of an evolution run in, found out by a run, and why nothing better is used."""
-    from evolvable_server.run_launcher import choose_sandbox
-    from evolvable_tools.sandbox import sandbox_of
-
     found = sandbox_of(choose_sandbox(config), fresh=True)
     if found.sandbox is not None:
         return f"{found.name}" + (f" ({found.why})" if found.why else "")
     return f"none: what a candidate could execute waits for a person ({found.why or 'no mechanism is known here'})"
 
 
-def _client_row(one: "Connected") -> tuple[str, str]:
+def _client(one: Connected) -> str:
     speed = "not started" if one.seconds is None else f"starts in {one.seconds:.1f} s"
     last = f"last session {local_time(one.last_session)}" if one.last_session else "never called"
-    return "client", f"{one.client} ({one.scope}): {one.name} in {one.path}, {speed}, {last}"
+    return f"{one.client} ({one.scope}): {one.name} in {one.path}, {speed}, {last}"
 
 
-def _program_rows(health: "Health") -> list[tuple[str, str]]:
+def _program_rows(health: Health) -> list[tuple[str, str]]:
     program, sqlite = health.program, health.sqlite
     packages = ", ".join(f"{name} {version or 'missing'}" for name, version in program.packages.items())
     journal = f", journal {sqlite.journal}" if sqlite.journal else ""
@@ -456,7 +393,7 @@ def _program_rows(health: "Health") -> list[tuple[str, str]]:
     ]
 
 
-def _library_rows(health: "Health") -> list[tuple[str, str]]:
+def _library_rows(health: Health) -> list[tuple[str, str]]:
     facts = health.library
     if facts is None:
         return [("library", f"none in {health.home}")]

@@ -2,16 +2,15 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import REF, CommandContext, command, home_option, json_option
+from evolvable_server.cli.command_context import REF, CommandContext, Output, command, home_option, json_option
 from evolvable_server.cli.taskset_commands import (
     adopt_command,
     allow_command,
@@ -20,30 +19,26 @@ from evolvable_server.cli.taskset_commands import (
     report_command,
     watch_command,
 )
-from evolvable_server.cli.terminal import Row, local_time, remark, say, show_table, warn
+from evolvable_server.cli.terminal import local_time, remark, say, show_table, warn
 from evolvable_server.config import is_person
+from evolvable_server.run_launcher import evolve_context, start_driver
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
-
-if TYPE_CHECKING:
-    from evolvable_tools.evolve.run_control import RunStatus
-
-# Start time: `--help` imports this module, and evolvable_tools.evolve loads slowly.
-
+from evolvable_tools.evolve import driver, run_control
+from evolvable_tools.evolve.factory import check_runnable
+from evolvable_tools.evolve.ledger.run_directory import RunDirectory, find_run
+from evolvable_tools.evolve.run_config import parse_executor_spec
+from evolvable_tools.evolve.run_control import PendingQuestions, RunStatus
+from evolvable_tools.evolve.start import start_run
+from evolvable_tools.evolve.tasks.locate import load_taskset
 
 SHOWN = 0.5
 """Seconds between two looks at a run that is followed."""
 
 
-def drive_run(state: CommandContext, run: str | None, since: int = 0) -> None:
+def _drive(state: CommandContext, run: str | None, since: int = 0) -> Output[RunStatus]:
     """Drive a run, and show what happened after this event, then how it stands."""
-
-    from evolvable_server.run_launcher import evolve_context
-    from evolvable_tools.evolve.driver import drive_run
-    from evolvable_tools.evolve.ledger.run_directory import find_run
-    from evolvable_tools.evolve.run_control import read_status
-
     config, asked, seen = state.config(), list[int](), [since]
     folder = find_run(config.home, run)
 
@@ -54,35 +49,30 @@ def drive_run(state: CommandContext, run: str | None, since: int = 0) -> None:
                 loop.add_signal_handler(number, asked.append, number)
         telling = asyncio.create_task(_tell(state, folder, seen))
         try:
-            await drive_run(library, caller, folder, evolve_context(config), lambda: bool(asked))
+            await driver.drive_run(library, caller, folder, evolve_context(config), lambda: bool(asked))
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
 
     with state.library() as (library, caller):
         asyncio.run(work())
-    now = read_status(folder, seen[0])
-    state.show(now, lambda: show_status(now))
+    return Output(run_control.read_status(folder, seen[0]), show_status)
 
 
-async def _tell(state: CommandContext, folder: Any, seen: list[int]) -> None:
+async def _tell(state: CommandContext, folder: RunDirectory, seen: list[int]) -> None:
     """Say what happens while it happens, for people; `seen` is the last event that was said."""
-
-    from evolvable_tools.evolve.run_control import read_status
-
     while not state.json:
-        now = read_status(folder, seen[0])
+        now = run_control.read_status(folder, seen[0])
         show_events(now)
         seen[0] = now.next
         await asyncio.sleep(SHOWN)
 
 
-def show_events(now: "RunStatus") -> None:
-    for event in now.events:
-        say(f"{local_time(event.at)}  {event.what}")
+def show_events(now: RunStatus) -> None:
+    say(*(f"{local_time(event.at)}  {event.what}" for event in now.events))
 
 
-def show_status(now: "RunStatus") -> None:
+def show_status(now: RunStatus) -> None:
     show_events(now)
     say(now.line)
     for member in now.frontier:
@@ -108,10 +98,10 @@ def evolve_command() -> None:
     """
 
 
-run_argument = click.argument("run", required=False, metavar="[RUN]")
+_run_argument = click.argument("run", required=False, metavar="[RUN]")
 
 
-def _limits(function: Callable[..., None]) -> Callable[..., None]:
+def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--max-minutes", type=click.FloatRange(min=0), help="Minutes of trials."),
         click.option("--max-calls", type=click.IntRange(min=0), help="Calls of models."),
@@ -151,17 +141,11 @@ def _limits(function: Callable[..., None]) -> Callable[..., None]:
 @_limits
 def start_command(
     state: CommandContext, tasks: Ref, program: tuple[Ref, ...], executor: str, wait: bool, **given: Any
-) -> None:
+) -> Output[Any]:
     """Begin a run: ENVIRONMENT is a task set of the library, such as environment:invoices.
 
     A command is given by the name that `evolvable executor add`, `proposer add` or `judge add` gave it.
     """
-    from evolvable_server.run_launcher import evolve_context, start_driver
-    from evolvable_tools.evolve.ledger.run_directory import find_run
-    from evolvable_tools.evolve.run_config import parse_executor_spec
-    from evolvable_tools.evolve.start import start_run
-    from evolvable_tools.evolve.tasks.locate import load_taskset
-
     stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
     config = state.config()
     means = evolve_context(config, person=state.identity.principal is Principal.PERSON)
@@ -177,83 +161,68 @@ def start_command(
     folder = find_run(config.home, begun.run)
     if not wait:
         start_driver(config.home, folder)
-        state.show(begun, lambda: _show_started(begun))
-        return
+        return Output(begun, _show_started)
     if not state.json:
         _show_started(begun)
-    drive_run(state, begun.run)
+    return _drive(state, begun.run)
 
 
 def _show_started(begun: Any) -> None:
     sizes = ", ".join(f"{count} {split}" for split, count in begun.sizes.items())
     say(f"Run {begun.run} [{begun.label}] on {sizes} tasks, from {', '.join(begun.base) or 'nothing'}.")
-    for line in begun.warnings:
-        warn(line)
+    warn(*begun.warnings)
     remark("`evolvable evolve status` shows how it goes, `evolvable evolve pending` what it waits for.")
 
 
 @command("drive")
-@run_argument
-def drive_command(state: CommandContext, run: str | None) -> None:
+@_run_argument
+def drive_command(state: CommandContext, run: str | None) -> Output[RunStatus]:
     """Drive a run as far as it comes, in this process. `start` and `continue` have this done in the background."""
-    drive_run(state, run)
+    return _drive(state, run)
 
 
 @command("status")
-@run_argument
+@_run_argument
 @click.option("--since", type=click.IntRange(min=0), default=0, help="Only events after this number.")
 @click.option("--follow", is_flag=True, help="Go on showing events until it stands still.")
 @click.option("--all", "every", is_flag=True, help="All runs, a line each.")
-def status_command(state: CommandContext, run: str | None, since: int, follow: bool, every: bool) -> None:
+def status_command(state: CommandContext, run: str | None, since: int, follow: bool, every: bool) -> Output[Any]:
     """Show how far a run is, what it cost so far, and what it waits for. Without RUN the newest."""
-    from evolvable_tools.evolve import run_control
-
     home = state.config().home
     if every:
-        found = run_control.list_statuses(home)
-        if state.json:
-            state.show_json([_plain(one) for one in found])
-        else:
-            show_table(["Run", "State", "Verdict", "Evaluations", "Label"], [_row(one) for one in found])
-        return
+        return Output(run_control.list_statuses(home), _show_statuses)
     now = run_control.get_status(home, run, since)
     while follow and now.state == "running":
         show_events(now)
         time.sleep(SHOWN)
         now = run_control.get_status(home, now.run, now.next)
-    state.show(now, lambda: show_status(now))
+    return Output(now, show_status)
 
 
-def _plain(one: "RunStatus") -> dict[str, Any]:
-
-    return dataclasses.asdict(one)
-
-
-def _row(one: "RunStatus") -> Row:
-    return [one.run, one.state, one.verdict or "-", f"{one.spent['trials']:,}", one.label]
+def _show_statuses(found: list[RunStatus]) -> None:
+    show_table(
+        ["Run", "State", "Verdict", "Evaluations", "Label"],
+        [[one.run, one.state, one.verdict or "-", f"{one.spent['trials']:,}", one.label] for one in found],
+    )
 
 
 @command("pending")
-@run_argument
-def pending_command(state: CommandContext, run: str | None) -> None:
+@_run_argument
+def pending_command(state: CommandContext, run: str | None) -> Output[PendingQuestions]:
     """Show the questions that a run waits for; with --json all that an answer needs."""
-    from evolvable_tools.evolve import run_control
+    return Output(run_control.list_pending(state.config().home, run), _show_pending)
 
-    waits = run_control.list_pending(state.config().home, run)
 
-    def render() -> None:
-        for one in waits.held:
-            say(f"{one['name']} does not run before a person has seen its change: {one['why']}.")
-        if waits.held and is_person():
-            remark(f"`evolvable evolve allow {waits.run} {waits.held[0]['name']}` shows it, and asks.")
-        if not waits.packets and not waits.held:
-            say(f"Run {waits.run} waits for no answer; it is {waits.state}.")
-        for packet in waits.packets:
-            say(f"{packet['question_id']}: for a {packet['role']}")
-        if waits.packets:
-            remark("--json shows a question whole; `evolvable evolve submit --question ID FILE` takes its answer.")
-
-    state.show(waits, render)
+def _show_pending(waits: PendingQuestions) -> None:
+    for one in waits.held:
+        say(f"{one['name']} does not run before a person has seen its change: {one['why']}.")
+    if waits.held and is_person():
+        remark(f"`evolvable evolve allow {waits.run} {waits.held[0]['name']}` shows it, and asks.")
+    if not waits.packets and not waits.held:
+        say(f"Run {waits.run} waits for no answer; it is {waits.state}.")
+    say(*(f"{packet['question_id']}: for a {packet['role']}" for packet in waits.packets))
+    if waits.packets:
+        remark("--json shows a question whole; `evolvable evolve submit --question ID FILE` takes its answer.")
 
 
 @command("submit")
@@ -261,12 +230,10 @@ def pending_command(state: CommandContext, run: str | None) -> None:
 @click.option("--run", "run", help="Which run [default: the newest].")
 @click.option("--question", metavar="ID", help="Which question [default: the one that waits].")
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
-def submit_command(state: CommandContext, answer: Any, run: str | None, question: str | None, wait: bool) -> None:
+def submit_command(
+    state: CommandContext, answer: Any, run: str | None, question: str | None, wait: bool
+) -> Output[RunStatus] | None:
     """Hand in an answer: FILE holds one JSON object, - is stdin. The run goes on with it."""
-    from evolvable_server.run_launcher import start_driver
-    from evolvable_tools.evolve import run_control
-    from evolvable_tools.evolve.ledger.run_directory import find_run
-
     home = state.config().home
     found = run_control.list_pending(home, run)
     waits = [packet["question_id"] for packet in found.packets]
@@ -282,45 +249,39 @@ def submit_command(state: CommandContext, answer: Any, run: str | None, question
     taken = run_control.submit_answer(home, run, question or waits[0], said)
     if not state.json or not wait:
         then = "goes on" if taken.goes_on else "is stopped; `evolvable evolve continue` goes on with it"
-        state.show(taken, lambda: say(f"Taken as the {taken.role}'s answer; run {taken.run} {then}."))
-    if not taken.goes_on:
-        return
-    if wait:
-        drive_run(state, taken.run, run_control.get_status(home, taken.run).next)
-    else:
+        state.show(taken, lambda _: say(f"Taken as the {taken.role}'s answer; run {taken.run} {then}."))
+    if taken.goes_on and wait:
+        return _drive(state, taken.run, run_control.get_status(home, taken.run).next)
+    if taken.goes_on:
         start_driver(home, find_run(home, taken.run))
+    return None
 
 
 @command("stop")
-@run_argument
-def stop_command(state: CommandContext, run: str | None) -> None:
+@_run_argument
+def stop_command(state: CommandContext, run: str | None) -> Output[Any]:
     """Stop a run. What was measured stays, and `continue` goes on from there."""
-    from evolvable_tools.evolve import run_control
+    return Output(run_control.stop_run(state.config().home, run), _show_line)
 
-    told = run_control.stop_run(state.config().home, run)
-    state.show(told, lambda: say(f"Run {told.run}: {told.line}"))
+
+def _show_line(told: Any) -> None:
+    say(f"Run {told.run}: {told.line}")
 
 
 @command("continue")
-@run_argument
+@_run_argument
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
 @_limits
-def continue_command(state: CommandContext, run: str | None, wait: bool, **given: Any) -> None:
+def continue_command(state: CommandContext, run: str | None, wait: bool, **given: Any) -> Output[Any]:
     """Go on with a run that was stopped or interrupted, with another budget if you like."""
-    from evolvable_server.run_launcher import evolve_context, start_driver
-    from evolvable_tools.evolve import run_control
-    from evolvable_tools.evolve.factory import check_runnable
-    from evolvable_tools.evolve.ledger.run_directory import find_run
-
     config = state.config()
     home = config.home
     check_runnable(find_run(home, run), evolve_context(config, person=state.identity.principal is Principal.PERSON))
     told = run_control.resume_run(home, run, _limit_of(given))
     if wait:
-        drive_run(state, told.run, run_control.get_status(home, told.run).next)
-        return
+        return _drive(state, told.run, run_control.get_status(home, told.run).next)
     start_driver(home, find_run(home, told.run))
-    state.show(told, lambda: say(f"Run {told.run}: {told.line}"))
+    return Output(told, _show_line)
 
 
 def _limit_of(given: dict[str, Any]) -> dict[str, float]:

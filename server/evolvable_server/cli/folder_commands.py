@@ -1,10 +1,9 @@
 """The commands init, folders and sync, for the folders that the library watches."""
 
-import dataclasses
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +11,7 @@ from evolvable_server.cli import index_worker
 from evolvable_server.cli.command_context import (
     KIND,
     CommandContext,
+    Output,
     checked_command,
     command,
     home_option,
@@ -19,17 +19,17 @@ from evolvable_server.cli.command_context import (
     pass_state,
 )
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
-from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table
+from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table, some
 from evolvable_server.config import client_folders
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.bindings import WatchedFolder
-    from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
-    from evolvable_tools.library import Library
-
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.validation import blocking_problems, find_problems
+from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
+from evolvable_store.workingcopy.status import unread_main
+from evolvable_store.workingcopy.tree_reader import FolderContents
+from evolvable_tools.library import Library
 
 MAX_NAMED = 10
 """Resources that a line names."""
@@ -43,14 +43,6 @@ class SyncedResource:
     ref: str
     version: int
     how: str
-
-
-@dataclass(frozen=True, slots=True)
-class Remarks:
-    """A directory, and everything that is to be said of it."""
-
-    directory: str
-    problems: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +71,14 @@ class SyncResult:
     in_step: list[str]
     written: list[str]
     removed: list[str]
-    refused: list[Remarks]
-    conflicts: list[Remarks]
-    warnings: list[Remarks]
+    refused: list[DirectoryIssue]
+    conflicts: list[DirectoryIssue]
+    warnings: list[DirectoryIssue]
     held: list[Waits] = field(default_factory=list)
     untrusted: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
-    """What a sync of all folders did."""
-
-    folders: list[SyncResult]
-
-
-def sync_result(sync: "SyncReport") -> SyncResult:
+def sync_result(sync: SyncReport) -> SyncResult:
     """Return what a sync did, as plain data."""
     folder = sync.folder
     return SyncResult(
@@ -105,16 +90,12 @@ def sync_result(sync: "SyncReport") -> SyncResult:
         in_step=list(sync.bound),
         written=list(sync.written),
         removed=list(sync.removed),
-        refused=_remarks(sync.refused),
-        conflicts=_remarks(sync.conflicts),
-        warnings=_remarks(sync.warnings),
+        refused=sync.refused,
+        conflicts=sync.conflicts,
+        warnings=sync.warnings,
         held=[Waits(one.directory, str(one.ref), one.proposal, one.why) for one in sync.held],
         untrusted=[str(taken.ref) for taken in sync.taken if taken.principal is Principal.REPOSITORY],
     )
-
-
-def _remarks(refusals: "Sequence[DirectoryIssue]") -> list[Remarks]:
-    return [Remarks(refusal.directory, list(refusal.problems)) for refusal in refusals]
 
 
 def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
@@ -133,14 +114,12 @@ def _row(one: SyncResult) -> Row:
 
 
 def _show_sync_details(one: SyncResult, verbose: bool) -> None:
+    most = sys.maxsize if verbose else MAX_NAMED
     if one.taken:
-        names = [f"{taken.ref}@{taken.version}" for taken in one.taken]
-        more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED and not verbose else ""
-        say(f"\nImported from {one.path}: {', '.join(names if verbose else names[:MAX_NAMED])}{more}")
+        say(f"\nImported from {one.path}: {some([f'{taken.ref}@{taken.version}' for taken in one.taken], most)}")
     if one.untrusted:
-        more = f" and {len(one.untrusted) - MAX_NAMED:,} more" if len(one.untrusted) > MAX_NAMED and not verbose else ""
-        named = ", ".join(one.untrusted if verbose else one.untrusted[:MAX_NAMED])
-        say(f"\nuntrusted: a repository brought {named}{more}. They are found after your own, and marked.")
+        brought = some(one.untrusted, most)
+        say(f"\nuntrusted: a repository brought {brought}. They are found after your own, and marked.")
         say(f"  Read what they hold and decide: evolvable trust {one.path}")
     if one.held:
         say(f"\nheld: not served, and left in {one.path} as it is, until you decide:")
@@ -156,19 +135,17 @@ def _show_sync_details(one: SyncResult, verbose: bool) -> None:
         say(f"\n{count(number, 'warning')} in {where} of {one.path}: `evolvable doctor --verbose` shows them.")
 
 
-def _show_remarks(title: str, path: str, remarks: Sequence[Remarks]) -> None:
+def _show_remarks(title: str, path: str, remarks: Sequence[DirectoryIssue]) -> None:
     if remarks:
         say(f"\n{title} in {path}:")
     for one in remarks:
-        say(f"  {one.directory}")
-        for problem in one.problems:
-            say(f"    - {problem}")
+        say(f"  {one.directory}", *(f"    - {problem}" for problem in one.problems))
 
 
 MEMORIES = ("SOUL", "USER", "MEMORY")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class InitResult:
     """Where the library is, whether it was made, and what each folder brought. doubles: what is easily confused."""
 
@@ -178,7 +155,14 @@ class InitResult:
     doubles: list[str]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+def reasons_against(kind: Kind, name: str, reading: FolderContents) -> list[str]:
+    """Return why a directory is not imported from a person's own folder: only what is not safe counts."""
+    if why := unread_main(kind, name, reading) or reading.cut_short:
+        return [why]
+    return [str(problem) for problem in blocking_problems(find_problems(kind, name, reading.files), strict=False)]
+
+
+@dataclass(frozen=True, slots=True)
 class FolderChoice:
     """A folder that is to be watched, as resources of one kind in one scope."""
 
@@ -195,7 +179,7 @@ class FolderChoice:
 @click.option("--verbose", is_flag=True, help="Show every warning.")
 def init_command(
     state: CommandContext, folders: tuple[Path, ...], scope: str | None, kind: str, yes: bool, verbose: bool
-) -> None:
+) -> Output[InitResult]:
     """Import folders and watch them.
 
     The library is made when it is missing, imports the skills in FOLDERS, and both are kept in sync from now on.
@@ -214,13 +198,12 @@ def init_command(
         _confirm_folders(choices)
     made = not (config.home / "library.db").exists()
     with state.library(create=True) as (library, _):
-        with index_worker.index_worker(config.home, sum(map(_size, choices))):
+        with index_worker.index_worker(config.home, sum(1 for choice in choices for _ in choice.path.iterdir())):
             results = list(add_folders(library, choices, state.identity))
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
         alike = near_duplicate_lines(library, taken)
         warn_of_secrets(library)
-    result = InitResult(str(config.home), made, results, alike)
-    state.show(result, lambda: _show_init(result, verbose))
+    return Output(InitResult(str(config.home), made, results, alike), lambda result: _show_init(result, verbose))
 
 
 def _check_is_no_resource(choice: FolderChoice) -> None:
@@ -251,11 +234,7 @@ def _confirm_folders(choices: Sequence[FolderChoice]) -> None:
     )
 
 
-def _size(choice: FolderChoice) -> int:
-    return sum(1 for _ in choice.path.iterdir())
-
-
-def add_folders(library: "Library", choices: Sequence[FolderChoice], identity: Identity) -> Iterator[SyncResult]:
+def add_folders(library: Library, choices: Sequence[FolderChoice], identity: Identity) -> Iterator[SyncResult]:
     """Yield what each folder brought; what a later one changes reaches those before it."""
     for choice in choices:
         remark(f"Importing {choice.path}")
@@ -284,7 +263,7 @@ def _show_init(result: InitResult, verbose: bool) -> None:
 
 @command("sync")
 @click.option("--verbose", is_flag=True, help="Show every warning.")
-def sync_command(state: CommandContext, verbose: bool) -> None:
+def sync_command(state: CommandContext, verbose: bool) -> Output[dict[str, list[SyncResult]]]:
     """Synchronise folders and library.
 
     A running server does this by itself, within a fraction of a second.
@@ -292,18 +271,17 @@ def sync_command(state: CommandContext, verbose: bool) -> None:
     with state.library() as (library, _):
         results = [sync_result(sync) for sync in library.working_copies.sync()]
         warn_of_secrets(library)
-    result = Synced(results)
-    state.show(result, lambda: _show_sync(result, verbose))
+    return Output({"folders": results}, lambda _: _show_sync(results, verbose))
 
 
-def _show_sync(result: Synced, verbose: bool) -> None:
-    if result.folders:
-        show_sync(result.folders, verbose)
+def _show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
+    if results:
+        show_sync(results, verbose)
     else:
         say("No folder is watched. `evolvable init FOLDER` watches one.")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class WatchedRoot:
     """One watched folder. behind: directories that hold an older version than the library."""
 
@@ -316,19 +294,12 @@ class WatchedRoot:
     conflicts: list[str]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class WatchedFolders:
-    """All watched folders, in the order they were added."""
-
-    folders: list[WatchedRoot]
+def folder_statuses(library: Library) -> list[WatchedRoot]:
+    """Return the watched folders in the order they were added, and how each stands; no folder is read."""
+    return [_watched(library, folder) for folder in library.working_copies.folders()]
 
 
-def folder_statuses(library: "Library") -> WatchedFolders:
-    """Return the watched folders and how each stands, as the library knows it; no folder is read."""
-    return WatchedFolders([_watched(library, folder) for folder in library.working_copies.folders()])
-
-
-def _watched(library: "Library", folder: "WatchedFolder") -> WatchedRoot:
+def _watched(library: Library, folder: WatchedFolder) -> WatchedRoot:
     bound = library.working_copies.bindings.of_folder(folder)
     heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
     behind = [place for place, binding in bound.items() if binding.version != heads[binding.resource].version]
@@ -350,16 +321,19 @@ def folders_command(ctx: click.Context, state: CommandContext) -> None:
     """
     if ctx.invoked_subcommand is None:
         with state.library() as (library, _):
-            result = folder_statuses(library)
-        state.show(result, lambda: _show_folders(result))
+            folders = folder_statuses(library)
+        state.show({"folders": folders}, lambda _: _show_folders(folders))
 
 
-def _show_folders(result: WatchedFolders) -> None:
-    if not result.folders:
+def _show_folders(folders: list[WatchedRoot]) -> None:
+    if not folders:
         say("No folder is watched. `evolvable init FOLDER` watches one.")
         return
-    rows: list[Row] = [[(f.path, "bold"), f.scope, f.kind, str(f.resources), _standing(f)] for f in result.folders]
-    show_table(["folder", "scope", "kind", "holds", "state"], rows, wide=("folder",))
+    show_table(
+        ["folder", "scope", "kind", "holds", "state"],
+        [[(one.path, "bold"), one.scope, one.kind, str(one.resources), _standing(one)] for one in folders],
+        wide=("folder",),
+    )
 
 
 def _standing(folder: WatchedRoot) -> str:
@@ -370,19 +344,12 @@ def _standing(folder: WatchedRoot) -> str:
     return ", ".join(parts) or "in sync"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DroppedFolder:
-    """A folder that is watched no more."""
-
-    path: str
-
-
 @folders_command.command("drop")
 @click.argument("path", type=click.Path(path_type=Path))
 @home_option
 @json_option
 @checked_command
-def drop_command(state: CommandContext, path: Path) -> None:
+def drop_command(state: CommandContext, path: Path) -> Output[dict[str, str]]:
     """Stop watching the folder PATH.
 
     Neither its files nor the library's resources are touched.
@@ -391,5 +358,5 @@ def drop_command(state: CommandContext, path: Path) -> None:
         bindings = library.working_copies.bindings
         folder = bindings.folder(path)
         bindings.drop_folder(folder)
-    result = DroppedFolder(str(folder.path))
-    state.show(result, lambda: say(f"{result.path} is not watched any more; its files and all versions are kept."))
+    said = f"{folder.path} is not watched any more; its files and all versions are kept."
+    return Output({"path": str(folder.path)}, lambda _: say(said))

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evolvable_server import config as settings
-from evolvable_server.cli.folder_commands import Remarks, WatchedRoot, folder_statuses
+from evolvable_server.cli.client_commands import Connected, HealthProblem
+from evolvable_server.cli.folder_commands import WatchedRoot, folder_statuses, reasons_against
 from evolvable_server.cli.maintenance import near_duplicate_lines
+from evolvable_server.clients.memory_files import MemoryCopy
 from evolvable_server.config import Config, names_address
 from evolvable_server.environment import HOME, REVIEW
 from evolvable_server.model_setup import approval_policies, budget_limits
@@ -24,25 +25,19 @@ from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import Kind, slugify
 from evolvable_store.search import bm25
 from evolvable_store.search.vector_store import embedding_progress
+from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.maintenance import SqliteFacts, describe_sqlite
 from evolvable_store.storage.migrations import LATEST
-from evolvable_store.validation import blocking_problems, find_problems, main_path, named_problems
+from evolvable_store.store import Store
+from evolvable_store.validation import find_problems, main_path, named_problems
 from evolvable_store.workingcopy.atomic_dir import read_back
-from evolvable_store.workingcopy.status import is_single, unread_main
+from evolvable_store.workingcopy.incoming import DirectoryIssue
+from evolvable_store.workingcopy.status import is_single
 from evolvable_tools import secret_leaks
 from evolvable_tools.embedding import installed_spec
 from evolvable_tools.library import Library
 from evolvable_tools.trust import find_downgraded, format_downgraded
 from evolvable_tools.verbs import release
-
-if TYPE_CHECKING:
-    from evolvable_server.cli.client_commands import Connected
-    from evolvable_server.clients.memory_files import MemoryCopy
-    from evolvable_store.storage.bindings import WatchedFolder
-    from evolvable_store.store import Store
-
-# Start time: `connect` imports this module for HealthProblem alone, without sqlite_utils.
-
 
 DEFAULT = "default"
 LOOSER = "would loosen what the person's configuration says"
@@ -67,7 +62,7 @@ def effective_settings(
     """Return the settings that decide who may do what, and what may be spent. home: as an option named it."""
     env = os.environ if environment is None else environment
     return [
-        _home(config, env, home),
+        Setting("home", str(config.home), "--home" if home is not None else HOME if env.get(HOME) else DEFAULT),
         _approve(config, env),
         _memories(config, env),
         _budget(config, env),
@@ -84,45 +79,46 @@ def _file(config: Config) -> str:
     return str(config.person.path)
 
 
-def _home(config: Config, env: Mapping[str, str], home: Path | None) -> Setting:
-    source = "--home" if home is not None else HOME if env.get(HOME) else DEFAULT
-    return Setting("home", str(config.home), source)
+def _guarded(
+    config: Config, name: str, value: str, listed: bool, variable: str, *, counts: bool, ignored: str
+) -> Setting:
+    """Return a setting that a variable may tighten only.
+
+    listed: whether the person's configuration says it. counts: whether the variable does. ignored: what the variable
+    says in vain, '' for nothing.
+    """
+    source = variable if counts else _file(config) if listed else DEFAULT
+    return Setting(name, value, source, f"{variable}={ignored} {LOOSER}" if ignored else "")
 
 
 def _approve(config: Config, env: Mapping[str, str]) -> Setting:
     own, said = config.person.approve, (env.get(settings.APPROVE) or "").strip().lower()
-    of_person = _file(config) if "approve" in config.person.said else DEFAULT
-    if config.approve != own:
-        return Setting("approve", config.approve, settings.APPROVE)
-    ignored = f"{settings.APPROVE}={said} {LOOSER}" if said and said != own else ""
-    return Setting("approve", config.approve, of_person, ignored)
+    counts, listed = config.approve != own, "approve" in config.person.said
+    ignored = "" if counts or said == own else said
+    return _guarded(config, "approve", config.approve, listed, settings.APPROVE, counts=counts, ignored=ignored)
 
 
 def _memories(config: Config, env: Mapping[str, str]) -> Setting:
-    name = settings.REVIEW_POLICY
+    name, variable = "review policy", settings.REVIEW_POLICY
     try:
-        found = {str(kind): str(policy) for kind, policy in approval_policies(config).items()}
+        found = [f"{kind}={policy}" for kind, policy in approval_policies(config).items()]
     except EvolvableError as error:
-        return Setting("review policy", "", name, str(error))
-    value = ",".join(f"{kind}={policy}" for kind, policy in found.items()) or "memory=ask"
-    source = _file(config) if config.person.review_policy else DEFAULT
-    said = (env.get(name) or "").strip()
-    if not said:
-        return Setting("review policy", value, source)
-    holds = all(f"{kind}={policy}" in said.replace(" ", "") for kind, policy in found.items())
-    return Setting("review policy", value, name if holds else source, "" if holds else f"{name}={said} {LOOSER}")
+        return Setting(name, "", variable, str(error))
+    said = (env.get(variable) or "").strip()
+    counts = bool(said) and all(one in said.replace(" ", "") for one in found)
+    value, listed = ",".join(found) or "memory=ask", bool(config.person.review_policy)
+    return _guarded(config, name, value, listed, variable, counts=counts, ignored="" if counts else said)
 
 
 def _budget(config: Config, env: Mapping[str, str]) -> Setting:
-    name = settings.REVIEW_BUDGET
+    name, variable = "review budget", settings.REVIEW_BUDGET
     try:
         floor, asked, holds = budget_limits(config)
     except EvolvableError as error:
-        return Setting("review budget", "", name, str(error))
+        return Setting(name, "", variable, str(error))
     value = f"{holds.calls} calls, {holds.tokens:,} tokens" + (f", {holds.money:g} in money" if holds.money else "")
-    source = _file(config) if "review" in config.person.budgets else DEFAULT
-    ignored = f"{name}={env.get(name)} {LOOSER}" if env.get(name) and holds != asked else ""
-    return Setting("review budget", value, name if holds != floor else source, ignored)
+    listed, ignored = "review" in config.person.budgets, "" if holds == asked else env.get(variable) or ""
+    return _guarded(config, name, value, listed, variable, counts=holds != floor, ignored=ignored)
 
 
 def _plain(name: str, value: str, env: Mapping[str, str], variable: str, usual: str) -> Setting:
@@ -180,14 +176,6 @@ class LibraryFacts:
     open_in: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class HealthProblem:
-    """Something that is wrong, and what to do about it."""
-
-    what: str
-    next: str
-
-
 @dataclass(slots=True)
 class Health:
     """All that was seen. library is None when it cannot be opened; problems is empty when all is well.
@@ -204,15 +192,15 @@ class Health:
     sqlite: SqliteFacts
     library: LibraryFacts | None = None
     folders: list[WatchedRoot] = field(default_factory=list)
-    refused: list[Remarks] = field(default_factory=list)
-    warnings: list[Remarks] = field(default_factory=list)
+    refused: list[DirectoryIssue] = field(default_factory=list)
+    warnings: list[DirectoryIssue] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
     embedder: str = ""
     sandbox: str = ""
-    clients: "list[Connected]" = field(default_factory=list)
-    memory: "list[MemoryCopy]" = field(default_factory=list)
+    clients: list[Connected] = field(default_factory=list)
+    memory: list[MemoryCopy] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    settings: "list[Setting]" = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
     problems: list[HealthProblem] = field(default_factory=list)
 
 
@@ -223,7 +211,7 @@ def check_library(home: Path) -> Health:
         with Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home)) as library:
             health.sqlite = describe_sqlite(library.store.backend.journal, home)
             health.library = _facts(library, home)
-            health.folders = folder_statuses(library).folders
+            health.folders = folder_statuses(library)
             health.refused = list(_refused(library))
             health.warnings = [*_warnings(library.store), *_linked(library), *_left_out(library)]
             health.doubles = near_duplicate_lines(library, [head.ref for head in library.store.heads()])
@@ -297,7 +285,7 @@ def _embedder(home: Path) -> str:
     return f"{done.model}, {done.done:,} of {done.total:,} texts embedded"
 
 
-def _refused(library: Library) -> Iterator[Remarks]:
+def _refused(library: Library) -> Iterator[DirectoryIssue]:
     """Yield each directory of a watched folder that holds a main file and may not be imported."""
     for folder in library.working_copies.folders():
         with contextlib.suppress(OSError):
@@ -305,10 +293,10 @@ def _refused(library: Library) -> Iterator[Remarks]:
             for directory in sorted(library.working_copies.copy(folder).directories_at(inside)):
                 reasons = _reasons(folder, directory)
                 if reasons:
-                    yield Remarks(str(folder.path / directory), reasons)
+                    yield DirectoryIssue(str(folder.path / directory), tuple(reasons))
 
 
-def _reasons(folder: "WatchedFolder", directory: str) -> list[str]:
+def _reasons(folder: WatchedFolder, directory: str) -> list[str]:
     path = Path(directory)
     name = path.stem if is_single(folder.kind, directory) else path.name
     if not slugify(name):
@@ -319,13 +307,10 @@ def _reasons(folder: "WatchedFolder", directory: str) -> list[str]:
         return []
     # As WorkingCopy takes them in: a skill is held to its folder's name, any other kind to what can be made of it.
     name = name if folder.kind is Kind.SKILL else slugify(name)
-    if why := unread_main(folder.kind, name, reading) or reading.cut_short:
-        return [why]
-    found = find_problems(folder.kind, name, reading.files)
-    return [str(problem) for problem in blocking_problems(found, strict=False)]
+    return reasons_against(folder.kind, name, reading)
 
 
-def _warnings(store: "Store") -> Iterator[Remarks]:
+def _warnings(store: Store) -> Iterator[DirectoryIssue]:
     for head in store.heads():
         manifest = store.manifest(head)
         path = main_path(head.kind, head.name, manifest)
@@ -333,10 +318,10 @@ def _warnings(store: "Store") -> Iterator[Remarks]:
         found = [str(problem) for problem in find_problems(head.kind, head.name, files)]
         found += [str(problem) for other in sorted(manifest) if other != path for problem in named_problems(other)]
         if found:
-            yield Remarks(str(head.ref), found)
+            yield DirectoryIssue(str(head.ref), tuple(found))
 
 
-def _linked(library: Library) -> Iterator[Remarks]:
+def _linked(library: Library) -> Iterator[DirectoryIssue]:
     """Yield each directory in a watched folder that holds a file with several names; one may be a private file's."""
     for folder in library.working_copies.folders():
         for directory, inner, names in os.walk(folder.path):
@@ -345,13 +330,13 @@ def _linked(library: Library) -> Iterator[Remarks]:
                 linked = [name for name in sorted(names) if os.lstat(os.path.join(directory, name)).st_nlink > 1]
                 if linked:
                     text = "it has another name by a hard link, and may be a private file"
-                    yield Remarks(directory, [f"{name}: {text}" for name in linked])
+                    yield DirectoryIssue(directory, tuple(f"{name}: {text}" for name in linked))
 
 
-def _left_out(library: Library) -> Iterator[Remarks]:
+def _left_out(library: Library) -> Iterator[DirectoryIssue]:
     """Yield each skill of the stable channel that is not offered to hosts, with every reason."""
     for step in release.channel_status(library).left_out:
-        yield Remarks(step.ref, [f"not offered to hosts: {reason}" for reason in step.left_out])
+        yield DirectoryIssue(step.ref, tuple(f"not offered to hosts: {reason}" for reason in step.left_out))
 
 
 def _problems(health: Health) -> Iterator[HealthProblem]:

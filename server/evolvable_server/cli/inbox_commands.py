@@ -6,25 +6,22 @@ The passphrase that signs decisions is here too: its key is a file beside the pe
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import REF, CommandContext, command, reason_option
-from evolvable_server.cli.terminal import Row, count, local_time, remark, say, show_diff, show_table, warn
+from evolvable_server.cli.command_context import REF, CommandContext, Output, command, reason_option
+from evolvable_server.cli.terminal import count, local_time, remark, say, show_diff, show_table, some, warn
 from evolvable_server.person_config import PRIVATE, check_owner, config_path
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_store.storage.protocol import ReleasePolicy
 from evolvable_tools.approvals_lock import SigningKey, make_key, open_key
+from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import proposal_inbox, release
-from evolvable_tools.verbs.proposal_inbox import Grounds, WaitingProposal, as_read
-
-if TYPE_CHECKING:
-    from evolvable_tools.library import Caller, Library
-
+from evolvable_tools.verbs.proposal_inbox import Decided, Grounds, WaitingProposal, as_read
+from evolvable_tools.verbs.release import ChannelLog, ChannelStatus, ChannelStep, Published, ReleaseMove
 
 FILE = "approvals.key"
 
@@ -92,20 +89,6 @@ def _read(path: Path) -> Any:
         raise InvalidArgument(f"{path} cannot be read: {error}.", "Restore it from a backup.") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Inbox:
-    """The proposals that wait, oldest first."""
-
-    proposals: list[WaitingProposal]
-
-
-@dataclass(frozen=True, slots=True)
-class DecidedAll:
-    """What became of several proposals."""
-
-    decided: list[proposal_inbox.Decided]
-
-
 @command("inbox")
 @click.argument("action", type=click.Choice(["list", "show", "approve", "edit", "reject"]), default="list")
 @click.argument("proposals", type=click.IntRange(min=1), nargs=-1, metavar="[PROPOSAL]...")
@@ -121,7 +104,7 @@ def inbox_command(
     every: bool,
     session: str | None,
     files: tuple[str, ...],
-) -> None:
+) -> Output[Any] | None:
     """Decide on proposed changes.
 
     Lists those that wait; shows, approves, edits or rejects those with the numbers PROPOSAL. Several that are approved
@@ -133,26 +116,23 @@ def inbox_command(
         if (action == "list") != (not ids) and not (every or session):
             raise click.UsageError("`inbox list` takes no number, every other action the number of a proposal.")
         if action == "list":
-            waiting = Inbox(
-                as_read(
-                    [one for one in proposal_inbox.list_waiting(library) if not ids or one.proposal_id in ids],
-                    caller.actor,
-                )
-            )
-            state.show(waiting, lambda: _show_inbox(waiting.proposals))
-        elif not ids:
+            waiting = [one for one in proposal_inbox.list_waiting(library) if not ids or one.proposal_id in ids]
+            listed = as_read(waiting, caller.actor)
+            return Output({"proposals": listed}, lambda _: _show_inbox(listed))
+        if not ids:
             say("Nothing waits for a decision.")
-        elif action == "show":
+            return None
+        if action == "show":
             shown = as_read([proposal_inbox.show_proposal(library, identity) for identity in ids], caller.actor)
-            _show_each(state, shown, decides=caller.decides)
-        elif action == "reject":
-            _show_decisions(state, [proposal_inbox.reject(library, identity, reason) for identity in ids])
-        else:
-            edited = _edited(library, ids) if action == "edit" else _given(files)
-            _show_decisions(state, proposal_inbox.approve_together(library, caller, ids, reason, edited=edited))
+            result: Any = shown[0] if len(shown) == 1 else {"proposals": shown}
+            return Output(result, lambda _: _show_proposals(shown, decides=caller.decides))
+        if action == "reject":
+            return _decisions([proposal_inbox.reject(library, identity, reason) for identity in ids])
+        edited = _edited(library, ids) if action == "edit" else _given(files)
+        return _decisions(proposal_inbox.approve_together(library, caller, ids, reason, edited=edited))
 
 
-def _chosen(library: "Library", every: bool, session: str | None) -> list[int]:
+def _chosen(library: Library, every: bool, session: str | None) -> list[int]:
     if not every and session is None:
         return []
     return [one.proposal_id for one in proposal_inbox.list_waiting(library) if every or one.session == session]
@@ -168,7 +148,7 @@ def _given(files: tuple[str, ...]) -> dict[str, str | None]:
     return given
 
 
-def _edited(library: "Library", ids: list[int]) -> Mapping[str, str | None]:
+def _edited(library: Library, ids: list[int]) -> Mapping[str, str | None]:
     """Return the texts of a proposal as a person saves them in an editor. Raise InvalidArgument for none."""
     if len(ids) != 1:
         raise click.UsageError("Edit one proposal at a time.")
@@ -182,17 +162,15 @@ def _edited(library: "Library", ids: list[int]) -> Mapping[str, str | None]:
     return edited
 
 
-def _show_decisions(state: CommandContext, decided: list[proposal_inbox.Decided]) -> None:
+def _decisions(decided: list[Decided]) -> Output[Any]:
     if len(decided) == 1:
-        state.show(decided[0], lambda: _show_decided(decided[0]))
-    else:
-        state.show(DecidedAll(decided), lambda: _show_all(decided))
+        return Output(decided[0], _show_decided)
+    return Output({"decided": decided}, lambda _: _show_all(decided))
 
 
-def _show_all(decided: list[proposal_inbox.Decided]) -> None:
+def _show_all(decided: list[Decided]) -> None:
     for one in decided:
-        for text in one.warnings:
-            warn(text)
+        warn(*one.warnings)
         say(f"Proposal {one.proposal_id} is {one.state}: {one.ref}" + (f"@{one.version}" if one.version else ""))
     if decided[0].operation is not None:
         say(f"Take all of it back: evolvable undo {decided[0].operation}")
@@ -204,10 +182,11 @@ def _show_inbox(proposals: list[WaitingProposal]) -> None:
         return
     if notice := next((p.notice for p in proposals if p.notice), ""):
         say(notice)
-    rows: list[Row] = [
-        [(str(p.proposal_id), "bold"), p.ref, local_time(p.at), _who(p), p.reason, _files(p)] for p in proposals
-    ]
-    show_table(["proposal", "ref", "when", "who", "why", "files"], rows, wide=("ref", "why", "files"))
+    show_table(
+        ["proposal", "ref", "when", "who", "why", "files"],
+        [[(str(p.proposal_id), "bold"), p.ref, local_time(p.at), _who(p), p.reason, _files(p)] for p in proposals],
+        wide=("ref", "why", "files"),
+    )
     say("\nRead one: evolvable inbox show PROPOSAL")
 
 
@@ -219,14 +198,7 @@ def _files(proposal: WaitingProposal) -> str:
     return "removes it" if proposal.removes else ", ".join(proposal.files)
 
 
-def _show_each(state: CommandContext, proposals: list[WaitingProposal], *, decides: bool) -> None:
-    if len(proposals) == 1:
-        state.show(proposals[0], lambda: _show_one(proposals[0], decides=decides))
-    else:
-        state.show(Inbox(proposals), lambda: _show_those(proposals, decides=decides))
-
-
-def _show_those(proposals: list[WaitingProposal], *, decides: bool) -> None:
+def _show_proposals(proposals: list[WaitingProposal], *, decides: bool) -> None:
     for one in proposals:
         _show_one(one, decides=decides)
 
@@ -243,10 +215,7 @@ def _show_one(proposal: WaitingProposal, *, decides: bool) -> None:
         say(f"It was proposed {proposal.times} times; the reason is that of the last.\n")
     if proposal.grounds is not None:
         _show_grounds(proposal.grounds, proposal.session)
-    for finding in proposal.findings:
-        warn(f"scan: {finding}")
-    for gain in proposal.gains:
-        warn(f"it gains: {gain}")
+    warn(*(f"scan: {finding}" for finding in proposal.findings), *(f"it gains: {gain}" for gain in proposal.gains))
     if not proposal.removes:
         show_diff(proposal.diff or "")
     if proposal.blocked:
@@ -266,20 +235,16 @@ def _show_grounds(grounds: Grounds, session: str | None) -> None:
     for quoted in grounds.evidence:
         where = "" if quoted.session == session else f" of session {quoted.session}"
         say(f"  {quoted.origin}, turn {quoted.turn}{where}: “{quoted.quote}”")
-    for near in grounds.near:
-        say(f"  like {near}")
+    say(*(f"  like {near}" for near in grounds.near))
     told = {"Against it": grounds.counter_evidence, "Shows itself by": grounds.expected_signal, "Risk": grounds.risk}
-    for name, text in told.items():
-        if text:
-            say(f"{name}: {text}")
+    say(*(f"{name}: {text}" for name, text in told.items() if text))
     if grounds.cost:
         say("Cost: " + ", ".join(f"{key} {value}" for key, value in grounds.cost.items()))
-    say()
+    say("")
 
 
-def _show_decided(decided: proposal_inbox.Decided) -> None:
-    for text in decided.warnings:
-        warn(text)
+def _show_decided(decided: Decided) -> None:
+    warn(*decided.warnings)
     version = f"; {decided.ref} is now version {decided.version}" if decided.version else ""
     if decided.operation is not None and decided.version is None:
         version = f"; {decided.ref} is removed, its versions are kept"
@@ -303,20 +268,18 @@ MAX_STEPS_SHOWN = 5
 @click.argument("refs", metavar="[REF]...", type=REF, nargs=-1)
 @click.option("--dry-run", is_flag=True, help="Only say what would be published.")
 @reason_option("published on the command line")
-def publish_command(state: CommandContext, refs: tuple[Ref, ...], dry_run: bool, reason: str) -> None:
+def publish_command(state: CommandContext, refs: tuple[Ref, ...], dry_run: bool, reason: str) -> Output[Published]:
     """Let hosts see what changed.
 
     All skills that wait, or those named, move to their newest version in one step; pdf@3 moves to version 3. A host
     asks its user again for a skill that moved.
     """
     with state.library() as (library, caller):
-        done = release.publish(library, caller, reason, refs=refs or None, dry_run=dry_run)
-    state.show(done, lambda: _show_published(done))
+        return Output(release.publish(library, caller, reason, refs=refs or None, dry_run=dry_run), _show_published)
 
 
-def _show_published(done: release.Published) -> None:
-    for ref in done.unchanged:
-        remark(f"{ref} is published as it is.")
+def _show_published(done: Published) -> None:
+    remark(*(f"{ref} is published as it is." for ref in done.unchanged))
     if not done.steps:
         say(f"The policy is {done.policy} now." if done.move else "Nothing waits to be published.")
         return
@@ -327,12 +290,14 @@ def _show_published(done: release.Published) -> None:
     say(f"\nMove {done.move}: {count(len(done.steps), 'skill')}. What changed: evolvable channel log {done.move}")
 
 
-def _show_steps(steps: list[release.ChannelStep]) -> None:
-    rows: list[Row] = [[(step.ref, "bold"), _end(step.before), _end(step.after), step.what] for step in steps]
-    show_table(["skill", "hosts see", "then", "what"], rows, wide=("skill",))
-    for step in steps:
-        if step.left_out:
-            warn(f"{step.ref} will not be offered to hosts: {'; '.join(step.left_out)}.")
+def _show_steps(steps: list[ChannelStep]) -> None:
+    show_table(
+        ["skill", "hosts see", "then", "what"],
+        [[(step.ref, "bold"), _end(step.before), _end(step.after), step.what] for step in steps],
+        wide=("skill",),
+    )
+    hidden = [step for step in steps if step.left_out]
+    warn(*(f"{step.ref} will not be offered to hosts: {'; '.join(step.left_out)}." for step in hidden))
 
 
 def _end(version: int | None) -> str:
@@ -346,7 +311,9 @@ def _end(version: int | None) -> str:
 @click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1)
 @click.option("--limit", type=click.IntRange(1, release.MAX_MOVES), default=20, show_default=True, help="Of log.")
 @reason_option("decided on the command line")
-def channel_command(state: CommandContext, action: str, arguments: tuple[str, ...], limit: int, reason: str) -> None:
+def channel_command(
+    state: CommandContext, action: str, arguments: tuple[str, ...], limit: int, reason: str
+) -> Output[Any]:
     """Show and steer what hosts see.
 
     \b
@@ -361,89 +328,70 @@ def channel_command(state: CommandContext, action: str, arguments: tuple[str, ..
         raise click.UsageError(f"`channel {action}` takes one argument at most.")
     with state.library() as (library, caller):
         if action == "status":
-            _status(state, library)
-        elif action == "log":
-            _log(state, library, arguments, limit)
-        elif action == "policy":
-            _policy(state, library, caller, arguments, reason)
-        else:
-            done = release.withdraw_skills(library, caller, [Ref.parse(text) for text in arguments], reason)
-            state.show(done, lambda: _show_withdrawn(done))
+            return Output(release.channel_status(library), _show_status)
+        if action == "log":
+            return _log(library, arguments, limit)
+        if action == "policy":
+            return _policy(library, caller, arguments, reason)
+        refs = [Ref.parse(text) for text in arguments]
+        return Output(release.withdraw_skills(library, caller, refs, reason), _show_withdrawn)
 
 
-def _status(state: CommandContext, library: "Library") -> None:
-    status = release.channel_status(library)
-    state.show(status, lambda: _show_status(status))
-
-
-def _show_status(status: release.ChannelStatus) -> None:
+def _show_status(status: ChannelStatus) -> None:
     say(f"Policy {status.policy}: {MEANING[ReleasePolicy(status.policy)]}.")
     say(f"Hosts see {count(status.seen, 'skill')}.")
-    for step in status.left_out:
-        warn(f"{step.ref} is not offered to hosts: {'; '.join(step.left_out)}.")
-    for ref in status.withdrawn:
-        say(f"Withdrawn: {ref}")
+    warn(*(f"{step.ref} is not offered to hosts: {'; '.join(step.left_out)}." for step in status.left_out))
+    say(*(f"Withdrawn: {ref}" for ref in status.withdrawn))
     if status.waiting:
-        say()
+        say("")
         _show_steps(status.waiting)
         say("\nPublish all of it: evolvable publish")
     else:
         say("Nothing waits to be published.")
 
 
-def _log(state: CommandContext, library: "Library", arguments: tuple[str, ...], limit: int) -> None:
-    if arguments:
-        if not (arguments[0].isascii() and arguments[0].isdigit() and len(arguments[0]) < 10):
-            raise click.UsageError(f"{ascii(arguments[0])} is no number of a move. `evolvable channel log` lists them.")
-        changes = release.changelog(library, int(arguments[0]))
-        state.show(changes, lambda: say(changes.text.rstrip("\n")))
-        return
-    log = release.channel_log(library, limit)
-    state.show(log, lambda: _show_log(log))
+def _log(library: Library, arguments: tuple[str, ...], limit: int) -> Output[Any]:
+    if not arguments:
+        return Output(release.channel_log(library, limit), _show_log)
+    if not (arguments[0].isascii() and arguments[0].isdigit() and len(arguments[0]) < 10):
+        raise click.UsageError(f"{ascii(arguments[0])} is no number of a move. `evolvable channel log` lists them.")
+    return Output(release.changelog(library, int(arguments[0])), lambda changes: say(changes.text.rstrip("\n")))
 
 
-def _show_log(log: release.ChannelLog) -> None:
+def _show_log(log: ChannelLog) -> None:
     if not log.moves:
         say("The channel has not moved yet.")
         return
-    rows: list[Row] = [
-        [(str(move.move), "bold"), local_time(move.at), move.actor, move.reason, _moves(move)] for move in log.moves
-    ]
-    show_table(["move", "when", "who", "why", "what"], rows, wide=("why", "what"))
+    show_table(
+        ["move", "when", "who", "why", "what"],
+        [[(str(one.move), "bold"), local_time(one.at), one.actor, one.reason, _moves(one)] for one in log.moves],
+        wide=("why", "what"),
+    )
     say("\nWhat one changed: evolvable channel log MOVE")
 
 
-def _moves(move: release.ReleaseMove) -> str:
-    shown = [f"{step.ref} {_end(step.before)} -> {_end(step.after)}" for step in move.steps]
-    more = f" and {len(shown) - MAX_STEPS_SHOWN} more" if len(shown) > MAX_STEPS_SHOWN else ""
+def _moves(move: ReleaseMove) -> str:
     policy = [f"policy {move.policy}"] if move.policy else []
-    return ", ".join(policy + shown[:MAX_STEPS_SHOWN]) + more
+    steps = some([f"{step.ref} {_end(step.before)} -> {_end(step.after)}" for step in move.steps], MAX_STEPS_SHOWN)
+    return ", ".join([*policy, *([steps] if steps else [])])
 
 
-def _policy(
-    state: CommandContext, library: "Library", caller: "Caller", arguments: tuple[str, ...], reason: str
-) -> None:
+def _policy(library: Library, caller: Caller, arguments: tuple[str, ...], reason: str) -> Output[Published]:
     if arguments:
-        done = release.set_policy(library, caller, arguments[0], reason)
-        state.show(done, lambda: _show_policy(done))
-        return
-    status = release.channel_status(library)
-    state.show(
-        release.Published(None, [], [], policy=status.policy),
-        lambda: say(f"{status.policy}: {MEANING[ReleasePolicy(status.policy)]}."),
-    )
+        return Output(release.set_policy(library, caller, arguments[0], reason), _show_policy)
+    policy = release.channel_status(library).policy
+    return Output(Published(None, [], [], policy=policy), lambda _: say(f"{policy}: {MEANING[ReleasePolicy(policy)]}."))
 
 
-def _show_policy(done: release.Published) -> None:
+def _show_policy(done: Published) -> None:
     policy = ReleasePolicy(done.policy or "")
     say(f"The policy is {policy}: {MEANING[policy]}.")
     if done.steps:
-        say()
+        say("")
         _show_steps(done.steps)
 
 
-def _show_withdrawn(done: release.Published) -> None:
-    for ref in done.unchanged:
-        remark(f"{ref} is withdrawn already.")
+def _show_withdrawn(done: Published) -> None:
+    remark(*(f"{ref} is withdrawn already." for ref in done.unchanged))
     for step in done.steps:
         say(f"{step.ref} is withdrawn; it stays in the library. Let hosts see it again: evolvable publish {step.ref}")

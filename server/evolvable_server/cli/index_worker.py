@@ -12,7 +12,7 @@ from pathlib import Path
 from evolvable_store.errors import EvolvableError
 from evolvable_store.search.analyzer import weigh_packed
 
-# Start time: few imports are so large that they need a second process.
+# Start time: processes of the pool import this module, and need nothing of the library.
 
 WORTHWHILE = 1_000
 """Resources to import for which another process is worth its start."""

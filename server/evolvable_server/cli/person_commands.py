@@ -1,4 +1,4 @@
-"""The commands `approvals`, which locks decisions behind a passphrase, and `trust`, which trusts a folder."""
+"""The commands `approvals`, which locks decisions behind a passphrase, and `trust`; and the question of an import."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,18 +6,18 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import CommandContext, command
+from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.inbox_commands import create_key, key_path
-from evolvable_server.cli.terminal import confirm, count, local_time, say, show_diff, warn
-from evolvable_server.person_config import (
-    read_person_config,
-)
+from evolvable_server.cli.terminal import confirm, count, local_time, progress, remark, say, show_diff, some, warn
+from evolvable_server.person_config import read_person_config
 from evolvable_server.person_config_edit import edit_config, note_trusted, withdraw_trusted
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
-from evolvable_tools.scan import FindingSeverity
+from evolvable_tools.library import Library
+from evolvable_tools.scan import Finding, FindingSeverity
 from evolvable_tools.verbs import scan_import
+from evolvable_tools.verbs.scan_import import Answer, Coming, Preview, TrustDecision, TrustQuestion, preview
 
 LIMIT = (
     "The lock does not hold against code of this account that replaces the program, the key or the lock;"
@@ -36,7 +36,7 @@ class LockState:
 
 @command("approvals")
 @click.argument("action", type=click.Choice(["status", "lock", "unlock"]), default="status")
-def approvals_command(state: CommandContext, action: str) -> None:
+def approvals_command(state: CommandContext, action: str) -> Output[LockState]:
     """Lock decisions behind a passphrase.
 
     After `lock`, approvals, adoptions, settings, trusted folders and memory:SOUL count only when they are signed with a
@@ -49,27 +49,21 @@ def approvals_command(state: CommandContext, action: str) -> None:
         _unlock(state)
     with state.library() as (library, _):
         lock = library.lock
-        found = unsigned_decisions(library) if lock else []
-    shown = LockState(lock is not None, lock.key if lock else "", found)
-    state.show(shown, lambda: _show_lock(shown))
+        shown = LockState(lock is not None, lock.key if lock else "", unsigned_decisions(library))
+    return Output(shown, _show_lock)
 
 
-def unsigned_decisions(library: Any) -> list[int]:
+def unsigned_decisions(library: Library) -> list[int]:
     """Return the operations in the name of a person that are neither signed nor older than the lock."""
-
     if library.lock is None:
         return []
+    own = (Principal.PERSON, Principal.SCRIPT, None)
     made = library.store.operations(10_000)
-    persons = [
-        one.id
-        for one in made
-        if one.actor is Actor.HUMAN and one.principal in (Principal.PERSON, Principal.SCRIPT, None)
-    ]
+    persons = [one.id for one in made if one.actor is Actor.HUMAN and one.principal in own]
     return sorted(set(persons) - library.lock.vouched(library.store.backend, persons))
 
 
 def _lock(state: CommandContext) -> None:
-
     state.require_person("Locking approvals")
     if not read_person_config().lock_key:
         click.echo(LIMIT, err=True)
@@ -86,23 +80,17 @@ def _lock(state: CommandContext) -> None:
 
 
 def _unlock(state: CommandContext) -> None:
-
     state.require_person("Unlocking approvals")
     signer = state.signer()
     if signer is None:
         raise InvalidArgument("Approvals are not locked.", "`evolvable approvals lock` locks them.")
     signer.unlock()
-    edit_config(lambda document: _drop_key(document))
+    edit_config(_drop_key)
     key_path().unlink(missing_ok=True)
 
 
 def _set_key(document: Any, key: str) -> None:
-    if "approvals" not in document:
-        import tomlkit  # start time: `doctor` loads this module too
-
-        document["approvals"] = tomlkit.table()
-    table: Any = document["approvals"]
-    table["public_key"] = key
+    document.setdefault("approvals", {})["public_key"] = key
 
 
 def _drop_key(document: Any) -> None:
@@ -117,7 +105,7 @@ def _show_lock(shown: LockState) -> None:
         return
     say(f"Approvals are locked with key {shown.key[:16]}.")
     if shown.unsigned:
-        numbers = ", ".join(map(str, shown.unsigned[:20])) + (", ..." if len(shown.unsigned) > 20 else "")
+        numbers = some(list(map(str, shown.unsigned)), 20)
         what = count(len(shown.unsigned), "operation")
         say(f"{what} in a person's name without a signature, which count as not approved: {numbers}")
 
@@ -129,20 +117,12 @@ MAX_FINDINGS = 5
 """Findings of one resource that are shown; `evolvable scan` shows all."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrustedFolders:
-    """The folders that the person trusts, and what the library notes of each decision."""
-
-    folders: list[str]
-    decisions: list[dict[str, str]]
-
-
 @command("trust")
 @click.argument("what", required=False, metavar="[FOLDER|REF]")
 @click.option("--list", "listing", is_flag=True, help="Show the folders and resources that you trust.")
 @click.option("--withdraw", is_flag=True, help="Trust it no longer.")
 @click.option("--show", is_flag=True, help="Show what would be asked, and decide nothing.")
-def trust_command(state: CommandContext, what: str | None, listing: bool, withdraw: bool, show: bool) -> None:
+def trust_command(state: CommandContext, what: str | None, listing: bool, withdraw: bool, show: bool) -> Output[Any]:
     """Trust what a folder holds.
 
     Lists what a repository or an unknown program brought to FOLDER (or one resource, REF), what the scan found in it,
@@ -150,8 +130,7 @@ def trust_command(state: CommandContext, what: str | None, listing: bool, withdr
     comes later is asked about again.
     """
     if listing:
-        _list(state)
-        return
+        return _list(state)
     if what is None:
         raise click.UsageError("Name a folder or a resource, or pass --list.")
     folder = Path(what) if Path(what).is_dir() or (withdraw and _is_trusted(what, state)) else None
@@ -161,19 +140,17 @@ def trust_command(state: CommandContext, what: str | None, listing: bool, withdr
             decision = scan_import.withdraw_trust(library, caller, folder=folder, ref=ref)
             if folder is not None:
                 withdraw_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
-            state.show(decision, lambda: _show_withdrawn(decision))
-            return
+            return Output(decision, _show_withdrawn)
         asked = scan_import.ask_trust(library, caller, folder=folder, ref=ref)
         if show:
-            state.show(asked, lambda: _show_question(asked))
-            return
+            return Output(asked, _show_question)
         if not state.json:
             _show_question(asked)
         confirm(f"Trust {_counted(asked)}?", yes=not asked.offered, refused="Nothing was trusted.")
         decision = scan_import.trust(library, caller, asked)
         if folder is not None:
             note_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
-    state.show(decision, lambda: _show_decision(decision))
+    return Output(decision, _show_decision)
 
 
 def _is_trusted(folder: str, state: CommandContext) -> bool:
@@ -187,13 +164,13 @@ def _ref(what: str) -> Ref:
     return Ref.parse(what)
 
 
-def _counted(asked: scan_import.TrustQuestion) -> str:
+def _counted(asked: TrustQuestion) -> str:
     high = sum(1 for one in asked.offered if one.high)
     dangers = f", of which {high} with findings of high severity" if high else ""
     return f"{count(len(asked.offered), 'resource')} in {asked.what}{dangers}"
 
 
-def _show_question(asked: scan_import.TrustQuestion) -> None:
+def _show_question(asked: TrustQuestion) -> None:
     if not asked.offered:
         say(f"Everything that {asked.what} holds is trusted already ({count(len(asked.trusted), 'resource')}).")
         return
@@ -212,35 +189,83 @@ def _show_question(asked: scan_import.TrustQuestion) -> None:
         say(f"\nand {len(asked.offered) - MAX_LISTED:,} more without findings of higher severity.")
 
 
-def _show_decision(decision: scan_import.TrustDecision) -> None:
-    for text in decision.warnings:
-        warn(text)
+def _show_decision(decision: TrustDecision) -> None:
+    warn(*decision.warnings)
     say(f"Trusted: {', '.join(decision.refs) or 'nothing new'}.")
     say(f"Take it back: evolvable trust --withdraw {decision.what}")
 
 
-def _show_withdrawn(decision: scan_import.TrustDecision) -> None:
+def _show_withdrawn(decision: TrustDecision) -> None:
     say(f"Trusted no longer: {', '.join(decision.refs) or 'nothing was'}.")
 
 
-def _list(state: CommandContext) -> None:
-
+def _list(state: CommandContext) -> Output[dict[str, Any]]:
     folders = sorted(read_person_config().trusted_folders(state.config().home))
     with state.library() as (library, _):
         heads = {head.id: head for head in library.store.heads()}
         vouched = [one for one in library.store.backend.attestations.of(heads) if one.tree == heads[one.resource].tree]
-        rows = [
+        decisions = [
             {"ref": str(heads[one.resource].ref), "at": one.at, "principal": one.principal, "via": one.via}
             for one in vouched
         ]
-    result = TrustedFolders(folders, rows)
-    state.show(result, lambda: _show_list(result))
+    return Output({"folders": folders, "decisions": decisions}, _show_list)
 
 
-def _show_list(result: TrustedFolders) -> None:
-    for folder in result.folders:
-        say(f"folder  {folder}")
-    for row in result.decisions:
+def _show_list(result: dict[str, Any]) -> None:
+    say(*(f"folder  {folder}" for folder in result["folders"]))
+    for row in result["decisions"]:
         say(f"{row['ref']}  {local_time(row['at'])}, {row['principal']} ({row['via']})")
-    if not result.folders and not result.decisions:
+    if not any(result.values()):
         say("Nothing is trusted beyond what you wrote yourself.")
+
+
+MAX_LOW_FINDINGS = 5
+"""Findings of low severity that are shown of one resource; those of higher severity are all shown."""
+
+
+def ask_import(state: CommandContext, library: Library, source: Path, form: str, options: dict[str, Any]) -> Answer:
+    """Show what an import would bring, ask once, and return the person's yes. Raise InvalidArgument for a no.
+
+    An import that would bring nothing new asks nothing.
+    """
+    with progress("reading") as show:
+        if form == "folders":
+            options = {**options, "progress": show}
+        found = preview(library, source, form, **options)
+    if not found.coming:
+        return found.answer
+    # With --json the result alone is on stdout.
+    (remark if state.json else say)(*_preview_lines(source, found))
+    asking = sum(1 for one in found.coming if one.asks)
+    findings = f", {asking} with findings that need your decision" if asking else ""
+    confirm(f"Import {count(len(found.coming), 'resource')}{findings}?", refused="Nothing was imported.")
+    return found.answer
+
+
+def _preview_lines(source: Path, found: Preview) -> list[str]:
+    lines = [f"{source} brings {count(len(found.coming), 'resource')}:"]
+    asking = [one for one in found.coming if one.findings]
+    others = [one for one in found.coming if not one.findings]
+    for one in (*asking, *others[:MAX_LISTED]):
+        lines += ["", _headline(one), *_findings(one.findings)]
+        if one.capabilities:
+            lines.append(f"  has the means to: {', '.join(one.capabilities)}")
+    if len(others) > MAX_LISTED:
+        lines += ["", f"and {len(others) - MAX_LISTED:,} more without findings"]
+    for name, problems in found.refused:
+        lines += ["", f"{name}  (refused)", *(f"  {to_cli_words(problem)}" for problem in problems)]
+    return [*lines, ""]
+
+
+def _headline(one: Coming) -> str:
+    if not one.files:
+        return f"{one.ref}  (history only)"
+    new = f"replaces version {one.base}" if one.base else "new"
+    return f"{one.ref}  ({new}, {count(one.files, 'file')}, {one.size:,} bytes)"
+
+
+def _findings(findings: list[Finding]) -> list[str]:
+    asking = [f"  {one.severity}: {one}" for one in findings if one.severity is not FindingSeverity.LOW]
+    low = [f"  {one.severity}: {one}" for one in findings if one.severity is FindingSeverity.LOW]
+    more = [f"  and {len(low) - MAX_LOW_FINDINGS:,} more of low severity"] if len(low) > MAX_LOW_FINDINGS else []
+    return [*asking, *low[:MAX_LOW_FINDINGS], *more]

@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import KIND, REF, CommandContext, command
+from evolvable_server.cli.command_context import KIND, REF, CommandContext, Output, command
 from evolvable_server.cli.terminal import (
-    Row,
     count,
     local_time,
     one_line,
@@ -19,13 +18,13 @@ from evolvable_server.cli.terminal import (
     show_diff,
     show_table,
     show_text,
+    some,
 )
 from evolvable_store.resource import Kind, Ref, check_scope
 from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import marks, quote_marks
 from evolvable_tools.verbs import load, search, versions
-from evolvable_tools.verbs import load as verbs
 
 NONE_FITS = 3
 """The exit code of `find` when the library holds nothing for the task."""
@@ -43,28 +42,17 @@ MAX_SHOWN = 200
 @click.option("--kind", type=KIND, default="skill", show_default=True)
 @click.option("--scope", help="Search only this scope: 'user' or a project's name.")
 @click.option("--mode", type=click.Choice(["auto", "keyword", "text", "paper"]), default="auto", show_default=True)
-@click.pass_context
 def find_command(
-    ctx: click.Context,
-    state: CommandContext,
-    task: tuple[str, ...],
-    limit: int,
-    kind: str,
-    scope: str | None,
-    mode: str,
-) -> None:
+    state: CommandContext, task: tuple[str, ...], kind: str, scope: str | None, **given: Any
+) -> Output[search.FoundSkills]:
     """Find the skills that fit a TASK.
 
     The best comes first, each with how sure the match is and why. Exit code 3: nothing in the library fits.
     """
     with state.library() as (library, caller):
         scopes = (check_scope(scope),) if scope else None
-        found = search.find_skill(
-            library, caller, " ".join(task), limit=limit, kind=Kind(kind), scopes=scopes, mode=mode
-        )
-    state.show(found, lambda: show_found(found))
-    if found.none_fits:
-        ctx.exit(NONE_FITS)
+        found = search.find_skill(library, caller, " ".join(task), kind=Kind(kind), scopes=scopes, **given)
+    return Output(found, show_found, NONE_FITS if found.none_fits else 0)
 
 
 def show_found(found: search.FoundSkills) -> None:
@@ -92,37 +80,28 @@ def show_found(found: search.FoundSkills) -> None:
 @click.option("--scope", help="Only this scope: 'user' or a project's name.")
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
 @click.option("--cursor", help="Go on where the page before ended.")
-def list_command(
-    state: CommandContext, query: str | None, kind: str | None, scope: str | None, limit: int, cursor: str | None
-) -> None:
+def list_command(state: CommandContext, kind: str | None, scope: str | None, **given: Any) -> Output[search.Listing]:
     """List what the library holds.
 
     With QUERY, only what has this text in its name or description.
     """
     with state.library() as (library, caller):
-        listing = search.list_resources(
-            library,
-            caller,
-            kind=Kind(kind) if kind else None,
-            query=query,
-            scope=check_scope(scope) if scope else None,
-            limit=limit,
-            cursor=cursor,
-        )
-    state.show(listing, lambda: _show_listing(listing))
+        kinds, scopes = Kind(kind) if kind else None, check_scope(scope) if scope else None
+        return Output(search.list_resources(library, caller, kind=kinds, scope=scopes, **given), _show_listing)
 
 
 def _show_listing(listing: search.Listing) -> None:
     if not listing.resources:
         say("Nothing. `evolvable init` imports folders of skills, `evolvable import` an archive.")
         return
-    rows: list[Row] = [
-        [(f"{r.ref}@{r.version}", "bold"), r.trust, r.maturity, _uses(r), r.description] for r in listing.resources
-    ]
     if listing.notice:
         say(listing.notice)
-    columns = ["ref", "trust", "maturity", "used", "description"]
-    show_table(columns, rows, wide=("description",), cut=not listing.notice)
+    show_table(
+        ["ref", "trust", "maturity", "used", "description"],
+        [[(f"{r.ref}@{r.version}", "bold"), r.trust, r.maturity, _uses(r), r.description] for r in listing.resources],
+        wide=("description",),
+        cut=not listing.notice,
+    )
     if listing.next_cursor:
         say(f"\nMore: the same command with --cursor {listing.next_cursor}")
 
@@ -138,44 +117,43 @@ def _uses(listed: search.ListedResource) -> str:
 MAX_FILES_SHOWN = 10
 """Files that a table names of one version."""
 
-version_option = click.option("--version", "version", type=click.IntRange(min=1), metavar="N", help="Default: newest.")
-path_option = click.option("--path", metavar="FILE", help="A file of it; default its main file.")
+_version_option = click.option("--version", type=click.IntRange(min=1), metavar="N", help="Default: newest.")
+_path_option = click.option("--path", metavar="FILE", help="A file of it; default its main file.")
 
 
 @command("load")
 @click.argument("ref", type=REF)
-@version_option
-@path_option
+@_version_option
+@_path_option
 @click.option("--search", "search_id", metavar="ID", help="The search that led here, as `find` names it.")
-def load_command(state: CommandContext, ref: Ref, version: int | None, path: str | None, search_id: str | None) -> None:
+def load_command(state: CommandContext, ref: Ref, **given: Any) -> Output[load.Loaded]:
     """Open a skill to work by it.
 
     Its other files are listed below the document. The use is counted; `evolvable report` records its outcome.
     """
     with state.library() as (library, caller):
-        loaded = load.load_skill(library, caller, ref, version=version, path=path, search_id=search_id)
-    state.show(loaded, lambda: _show_document(loaded))
+        return Output(load.load_skill(library, caller, ref, **given), _show_document)
 
 
 @command("get")
 @click.argument("ref", type=REF)
-@version_option
-@path_option
-def get_command(state: CommandContext, ref: Ref, version: int | None, path: str | None) -> None:
+@_version_option
+@_path_option
+def get_command(state: CommandContext, ref: Ref, **given: Any) -> Output[load.Loaded] | None:
     """Read any file of any version.
 
     No use is counted. Into a file or a pipe go the exact bytes: evolvable get pdf@3 > SKILL.md
     """
     with state.library() as (library, caller):
-        loaded = load.get_resource(library, caller, ref, version=version, path=path)
+        loaded = load.get_resource(library, caller, ref, **given)
         data = None if state.json or sys.stdout.isatty() else _exact(library, loaded)
-    if data is not None:
-        if loaded.marked:
-            remark(f"{loaded.ref}@{loaded.version}: {loaded.trust}. It is material to judge, not an instruction.")
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    else:
-        state.show(loaded, lambda: _show_document(loaded))
+    if data is None:
+        return Output(loaded, _show_document)
+    if loaded.marked:
+        remark(f"{loaded.ref}@{loaded.version}: {loaded.trust}. It is material to judge, not an instruction.")
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+    return None
 
 
 def _exact(library: Library, loaded: load.Loaded) -> bytes:
@@ -232,7 +210,9 @@ class RangeType(click.ParamType[tuple[int | None, int | None]]):
     "--diff", "between", type=RangeType(), metavar="FROM..TO", help="Show what changed; 5 alone: what version 5 did."
 )
 @click.option("--limit", type=click.IntRange(1, versions.MAX_LIMIT), default=20, show_default=True)
-def history_command(state: CommandContext, ref: Ref, between: tuple[int | None, int | None] | None, limit: int) -> None:
+def history_command(
+    state: CommandContext, ref: Ref, between: tuple[int | None, int | None] | None, limit: int
+) -> Output[versions.History]:
     """Show versions, or what changed.
 
     The newest version comes first. Works for removed resources too.
@@ -240,7 +220,7 @@ def history_command(state: CommandContext, ref: Ref, between: tuple[int | None, 
     start, end = between or (None, None)
     with state.library() as (library, caller):
         past = versions.resource_history(library, caller, ref, from_version=start, to_version=end, limit=limit)
-    state.show(past, lambda: _show_history(past, limit))
+    return Output(past, lambda _: _show_history(past, limit))
 
 
 def _show_history(past: versions.History, limit: int) -> None:
@@ -254,28 +234,25 @@ def _show_history(past: versions.History, limit: int) -> None:
     if past.head is None:
         newest = past.versions[0].version
         say(f"{past.ref} was removed. `evolvable restore {past.ref} {newest}` brings it back.")
-    rows: list[Row] = [
+    show_table(
+        ["version", "when", "who", "why", "files", "operation"],
         [
-            (str(v.version), "bold"),
-            local_time(v.at),
-            v.principal or v.actor,
-            v.reason,
-            _files(v.files),
-            str(v.operation),
-        ]
-        for v in past.versions
-    ]
-    show_table(["version", "when", "who", "why", "files", "operation"], rows, wide=("why", "files"))
+            [
+                (str(v.version), "bold"),
+                local_time(v.at),
+                v.principal or v.actor,
+                v.reason,
+                some(v.files, MAX_FILES_SHOWN),
+                str(v.operation),
+            ]
+            for v in past.versions
+        ],
+        wide=("why", "files"),
+    )
     for version in past.versions:
-        for line in version.evidence:
-            say(f"version {version.version}: {one_line(line)}")
+        say(*(f"version {version.version}: {one_line(line)}" for line in version.evidence))
     if past.versions and past.versions[-1].version > 1:
         say(f"(the newest {limit}; --limit shows more)")
-
-
-def _files(paths: list[str]) -> str:
-    more = f" and {len(paths) - MAX_FILES_SHOWN} more" if len(paths) > MAX_FILES_SHOWN else ""
-    return ", ".join(paths[:MAX_FILES_SHOWN]) + more
 
 
 _USE = re.compile(r"use-[0-9a-f]{12}")
@@ -287,32 +264,20 @@ _USE = re.compile(r"use-[0-9a-f]{12}")
 @click.option("--usage", type=click.Choice([usage.value for usage in Usage]), help="How far the skill was followed.")
 @click.option("--task-type", metavar="TEXT", help="A word or two, at most 80 characters.")
 @click.option("--evidence", metavar="TEXT", help="How you know, at most 2,000 characters.")
-def report_command(
-    state: CommandContext, use_or_ref: str, outcome: str, usage: str | None, task_type: str | None, evidence: str | None
-) -> None:
+def report_command(state: CommandContext, use_or_ref: str, **given: Any) -> Output[load.EvidenceSummary]:
     """Tell what came of using a skill.
 
     Name the use that `load` showed, or a ref such as pdf@3.
     """
     use = use_or_ref if _USE.fullmatch(use_or_ref) else None
     with state.library() as (library, caller):
-        summary = verbs.report_outcome(
-            library,
-            caller,
-            outcome=outcome,
-            use_id=use,
-            ref=None if use else Ref.parse(use_or_ref),
-            usage=usage,
-            task_type=task_type,
-            evidence=evidence,
-        )
-    state.show(summary, lambda: _show_summary(summary))
+        ref = None if use else Ref.parse(use_or_ref)
+        return Output(load.report_outcome(library, caller, use_id=use, ref=ref, **given), _show_summary)
 
 
-def _show_summary(summary: verbs.EvidenceSummary) -> None:
-    told = ((summary.succeeded, "succeeded"), (summary.failed, "failed"), (summary.partial, "partial"))
-    more = ((summary.abandoned, "abandoned"), (summary.unknown, "unknown"))
-    counts = ", ".join(f"{number} {word}" for number, word in (*told, *more) if number)
+def _show_summary(summary: load.EvidenceSummary) -> None:
+    ends = ("succeeded", "failed", "partial", "abandoned", "unknown")
+    counts = ", ".join(f"{number} {end}" for end in ends if (number := getattr(summary, end)))
     success = "" if summary.success is None else f", {summary.success:.0%} well"
     said = [f"loaded {summary.loaded}", *([f"{counts}{success}"] if counts else [])]
     said.append(f"{summary.verified} verified, {summary.reported} reported")

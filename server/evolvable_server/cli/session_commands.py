@@ -2,14 +2,14 @@
 
 import contextlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from evolvable_server.cli.command_context import CommandContext, command
-from evolvable_server.cli.terminal import Row, count, local_time, say, show_table, warn
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.terminal import Row, count, local_time, say, show_table, some, warn
 from evolvable_server.clients import memory_files
 from evolvable_server.clients.memory_files import MemoryCopy, memory_text
 from evolvable_server.config import read_machine
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from evolvable_tools.review.review_config import BudgetLeft, LastReview, ReviewStatus
     from evolvable_tools.sessions.parser import SessionPage
 
-# Start time: `--help` imports this module; only `review` and `compress` need the reviewer.
-
+# Start time: only `review` and `compress` need the reviewer.
 
 SIZES = ((1_000_000, "MB"), (1_000, "kB"))
 
@@ -35,7 +34,7 @@ SIZES = ((1_000_000, "MB"), (1_000, "kB"))
     "--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many, the newest first."
 )
 @click.option("--project", metavar="PATH", help="Only those that worked in this folder or below it.")
-def sessions_command(state: CommandContext, limit: int, project: str | None) -> None:
+def sessions_command(state: CommandContext, limit: int, project: str | None) -> Output[Any]:
     """List the sessions that clients wrote down.
 
     Shows which of them the library has imported. Nothing is read into the library, and nothing is written.
@@ -44,40 +43,36 @@ def sessions_command(state: CommandContext, limit: int, project: str | None) -> 
 
     with state.library() as (library, _):
         log = library.store.backend.observations
-        found = list_sessions(read_machine(state.config().project).transcripts, log.taken, limit, project)
-    state.show(found, lambda: _show_sessions(found))
+        transcripts = read_machine(state.config().project).transcripts
+        return Output(list_sessions(transcripts, log.taken, limit, project), _show_sessions)
 
 
 def _show_sessions(found: "SessionPage") -> None:
-    rows: list[Row] = [
-        [
-            (one.session, "bold"),
-            one.client,
-            local_time(one.at),
-            str(one.turns),
-            _size(one.size),
-            one.taken,
-            one.project or "",
-        ]
-        for one in found.sessions
-    ]
-    if not rows:
+    if not found.sessions:
         say("There are no sessions of Claude Code or Codex here.")
         return
-    show_table(["session", "client", "when", "turns", "size", "imported", "project"], rows, wide=("project",))
+    show_table(
+        ["session", "client", "when", "turns", "size", "imported", "project"],
+        [
+            [
+                (one.session, "bold"),
+                one.client,
+                local_time(one.at),
+                str(one.turns),
+                _size(one.size),
+                one.taken,
+                one.project or "",
+            ]
+            for one in found.sessions
+        ],
+        wide=("project",),
+    )
     if found.more:
         say(f"({found.more} more; --limit shows them)")
 
 
 def _size(size: int) -> str:
     return next((f"{size / unit:.1f} {name}" for unit, name in SIZES if size >= unit), f"{size} B")
-
-
-@dataclass(frozen=True, slots=True)
-class ReviewedAll:
-    """What became of each session of the queue."""
-
-    reviews: "list[Reviewed]"
 
 
 @command("review")
@@ -88,7 +83,7 @@ class ReviewedAll:
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="With --queue: how many.")
 def review_command(
     state: CommandContext, session: str | None, queue: bool, answer: click.File | None, status: bool, limit: int
-) -> None:
+) -> Output[Any]:
     """Learn from finished sessions.
 
     SESSION is the file of a transcript, or a session's id. Proposals wait in `evolvable inbox`. EVOLVABLE_REVIEW
@@ -103,14 +98,11 @@ def review_command(
     config = state.config()
     with state.library() as (library, caller), review_settings(config) as settings:
         if status:
-            found = review_status(library, settings, config.home)
-            state.show(found, lambda: _show_standing(found))
-            return
+            return Output(review_status(library, settings, config.home), _show_status)
         if queue:
-            done = ReviewedAll(list(work_queue(library, caller, settings, config.home, limit)))
+            done = list(work_queue(library, caller, settings, config.home, limit))
             _watch(library, caller)
-            state.show(done, lambda: _show_all(done.reviews, settings.on))
-            return
+            return Output({"reviews": done}, lambda _: _show_all(done, settings.on))
         if answer is not None:
             said = _answer(answer)
             one = submit_review(
@@ -121,7 +113,7 @@ def review_command(
             named = session if path is None else None
             one = review_session(library, caller, settings, transcript_path=path, session=named)
         _watch(library, caller)
-    state.show(one, lambda: _show_review(one))
+    return Output(one, _show_review)
 
 
 def _watch(library: "Library", caller: "Caller") -> None:
@@ -135,21 +127,16 @@ def _watch(library: "Library", caller: "Caller") -> None:
             monitor_adoptions(library, caller)
 
 
-def _answer(file: click.File) -> "dict[str, Any]":
-
+def _answer(file: click.File) -> dict[str, Any]:
     try:
         said = json.loads(file.read())  # type: ignore[attr-defined]
     except ValueError:
         said = None
-    if (
-        not isinstance(said, dict)
-        or not isinstance(said.get("review_id"), str)
-        or not isinstance(said.get("candidates"), list)
-    ):
-        raise InvalidArgument(
-            "The answer is no JSON object with review_id and candidates.", "The request has an answer_schema."
-        )
-    return said
+    if isinstance(said, dict) and isinstance(said.get("review_id"), str) and isinstance(said.get("candidates"), list):
+        return said
+    raise InvalidArgument(
+        "The answer is no JSON object with review_id and candidates.", "The request has an answer_schema."
+    )
 
 
 def _show_all(reviews: "list[Reviewed]", on: bool) -> None:
@@ -158,22 +145,18 @@ def _show_all(reviews: "list[Reviewed]", on: bool) -> None:
     for one in reviews:
         say(f"Session {one.session}:")
         _show_review(one)
-        say()
+        say("")
 
 
 def _show_review(one: "Reviewed") -> None:
     if one.signals:
-        say("It showed: " + ", ".join(f"{code} {number}" for code, number in sorted(one.signals.items())))
+        say(f"It showed: {_counts(one.signals)}")
     if one.redacted:
-        say(
-            "Taken out before anything was kept: "
-            + ", ".join(f"{kind} {n}" for kind, n in sorted(one.redacted.items()))
-        )
+        say(f"Taken out before anything was kept: {_counts(one.redacted)}")
     for proposed in one.proposals:
         made = f" (made, operation {proposed.operation})" if proposed.operation else ""
         say(f"Proposal {proposed.proposal_id}: {proposed.ref}: {proposed.claim}{made}")
-    for refusal in one.refused:
-        say(f"Refused [{refusal.code}]: {refusal.claim}: {refusal.reason}")
+    say(*(f"Refused [{refusal.code}]: {refusal.claim}: {refusal.reason}" for refusal in one.refused))
     if one.cost.get("tokens"):
         say(f"{one.cost['thinker']} took {one.cost['tokens']:,} tokens.")
     if one.state == "waits":
@@ -187,7 +170,11 @@ def _show_review(one: "Reviewed") -> None:
         say(f"\n{count(len(one.proposals), 'proposal')} to decide on: evolvable inbox")
 
 
-def _show_standing(found: "ReviewStatus") -> None:
+def _counts(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in sorted(numbers.items()))
+
+
+def _show_status(found: "ReviewStatus") -> None:
     who = "the calling agent (handoff)" if found.thinker == "handoff" else found.thinker
     policies = "".join(f", {kind}={policy}" for kind, policy in found.policies.items())
     rows: list[Row] = [
@@ -204,19 +191,16 @@ def _show_standing(found: "ReviewStatus") -> None:
 def _some(names: "list[str]", what: str, next_step: str) -> str:
     if not names:
         return "none"
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{count(len(names), what)}: {', '.join(names[:3])}{more} (`{next_step}`)"
+    return f"{count(len(names), what)}: {some(names, 3)} (`{next_step}`)"
 
 
 def _last(last: "LastReview | None") -> str:
     if last is None:
         return "none yet"
     said = f"{count(len(last.proposals), 'proposal')}." if last.proposals else last.why
-    shown = ", ".join(f"{code} {number}" for code, number in sorted(last.signals.items()))
+    shown = f" It showed {_counts(last.signals)}." if last.signals else ""
     refused = "".join(f" Refused: {one}" for one in last.refused[:3])
-    return (
-        f"{local_time(last.at)}, session {last.session}: {said}" + (f" It showed {shown}." if shown else "") + refused
-    )
+    return f"{local_time(last.at)}, session {last.session}: {said}{shown}{refused}"
 
 
 def _left(left: "BudgetLeft") -> str:
@@ -235,7 +219,7 @@ MOST = 64 << 20
 @click.option(
     "--max-tokens", type=click.IntRange(0), default=64_000, show_default=True, help="Shorter ones stay whole."
 )
-def compress_command(state: CommandContext, file: Path, keep: int, max_tokens: int) -> None:
+def compress_command(state: CommandContext, file: Path, keep: int, max_tokens: int) -> Output[Compressed]:
     """Make a long conversation short, without a model.
 
     FILE holds a JSON list of messages, each with role and content. Nothing that was named is lost: it stands in the
@@ -243,8 +227,7 @@ def compress_command(state: CommandContext, file: Path, keep: int, max_tokens: i
     """
     from evolvable_tools.review.context_compression import compress_history
 
-    found = compress_history(_messages(file), keep=keep, max_tokens=max_tokens)
-    state.show(found, lambda: _show_compressed(found))
+    return Output(compress_history(_messages(file), keep=keep, max_tokens=max_tokens), _show_compressed)
 
 
 def _messages(file: Path) -> list[dict[str, Any]]:
@@ -269,47 +252,35 @@ def _show_compressed(found: Compressed) -> None:
         f"{found.tokens_before:,} tokens before, {found.tokens_after:,} after, {count(len(found.messages), 'message')}."
     )
     for part, lines in found.summary.items():
-        say(f"\n{part}")
-        for line in lines:
-            say(f"  {line}")
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryCopies:
-    """The copies of the clients. text: what they read, '' where that was not asked for."""
-
-    copies: list[MemoryCopy]
-    text: str = ""
+        say(f"\n{part}", *(f"  {line}" for line in lines))
 
 
 @command("memory")
 @click.argument("action", type=click.Choice(["show", "on", "off"]), default="show")
 @click.argument("clients", type=click.Choice(list(memory_files.TITLES)), nargs=-1, metavar="[CLIENT]...")
-def memory_command(state: CommandContext, action: str, clients: tuple[str, ...]) -> None:
+def memory_command(state: CommandContext, action: str, clients: tuple[str, ...]) -> Output[dict[str, Any]]:
     """Write the memories where clients read them.
 
     `on` writes memory:SOUL, memory:USER and memory:MEMORY where Claude Code (a rule of yours) and Codex (AGENTS.md)
     read them at their start, by default for those that are installed, and keeps them up to date; `off` takes them out
     again. What you wrote in such a file stays as it is, and a copy is kept beside it. `show` shows what they read.
     """
-
     config = state.config()
-    machine = read_machine(config.project)
+    machine, shown = read_machine(config.project), ""
     if action == "off":
-        done = MemoryCopies(memory_files.disable_copies(config.home, clients or tuple(memory_files.TITLES)))
-        state.show(done, lambda: _show_memory(done))
-        return
-    with state.library(create=action == "on") as (library, _):
-        text = memory_text(library)
-    if action == "on":
-        chosen = clients or tuple(memory_files.installed_clients(machine))
-        if not chosen:
-            raise InvalidArgument("Neither Claude Code nor Codex is installed here.", "Name one: codex.")
-        done = MemoryCopies(memory_files.enable_copies(config.home, machine, chosen, text))
+        copies = memory_files.disable_copies(config.home, clients or tuple(memory_files.TITLES))
     else:
-        found = memory_files.copy_statuses(config.home, machine, text)
-        done = MemoryCopies([one for one in found if not clients or one.client in clients], text)
-    state.show(done, lambda: _show_memory(done))
+        with state.library(create=action == "on") as (library, _):
+            text = memory_text(library)
+        if action == "on":
+            chosen = clients or tuple(memory_files.installed_clients(machine))
+            if not chosen:
+                raise InvalidArgument("Neither Claude Code nor Codex is installed here.", "Name one: codex.")
+            copies = memory_files.enable_copies(config.home, machine, chosen, text)
+        else:
+            found = memory_files.copy_statuses(config.home, machine, text)
+            copies, shown = [one for one in found if not clients or one.client in clients], text
+    return Output({"copies": copies, "text": shown}, lambda _: _show_memory(copies, shown))
 
 
 _SAID = {
@@ -320,12 +291,12 @@ _SAID = {
 }
 
 
-def _show_memory(done: MemoryCopies) -> None:
-    if done.text:
-        say(f"{done.text}\n")
-    if not done.copies:
+def _show_memory(copies: list[MemoryCopy], text: str) -> None:
+    if text:
+        say(f"{text}\n")
+    if not copies:
         say("It was off already. Nothing changed.")
-    for one in done.copies:
+    for one in copies:
         say(_SAID[one.state].format(title=one.title, path=one.path, why=one.why))
         if one.backup:
             say(f"The file as it was: {one.backup}")
@@ -350,7 +321,7 @@ _REASONS = {
 @click.option(
     "--days", type=click.IntRange(1, verbs.MAX_DAYS), default=30, show_default=True, help="How far back `dead` looks."
 )
-def stats_command(state: CommandContext, ref: str | None, days: int) -> None:
+def stats_command(state: CommandContext, ref: str | None, days: int) -> Output[verbs.Stats]:
     """Show what is used, what helps, what harms and what is dead.
 
     Every share comes with the number of attempts that it is of, and with its 95 % interval. Maturity goes by verified
@@ -358,26 +329,25 @@ def stats_command(state: CommandContext, ref: str | None, days: int) -> None:
     """
     with state.library() as (library, caller):
         found = verbs.stats(library, caller, Ref.parse(ref) if ref else None, days=days)
-    state.show(found, lambda: _show_stats(found, whole=ref is not None))
+    return Output(found, lambda _: _show_stats(found, whole=ref is not None))
 
 
 def _show_stats(found: verbs.Stats, *, whole: bool) -> None:
     if not found.resources:
         say("Nothing was shown, loaded or used yet.")
         return
-    rows: list[Row] = [
-        [
-            (line.ref, "bold"),
-            (line.verdict, _STYLES.get(line.verdict, "")),
-            line.maturity,
-            *(str(line.shown), str(line.loaded), str(line.used), _share(line.helped)),
-            *(str(line.verified.n), str(line.reported.n), line.why),
-        ]
-        for line in found.resources
-    ]
     show_table(
         ["ref", "verdict", "maturity", "shown", "loaded", "used", "helped", "verified", "reported", "why"],
-        rows,
+        [
+            [
+                (line.ref, "bold"),
+                (line.verdict, _STYLES.get(line.verdict, "")),
+                line.maturity,
+                *(str(line.shown), str(line.loaded), str(line.used), _share(line.helped)),
+                *(str(line.verified.n), str(line.reported.n), line.why),
+            ]
+            for line in found.resources
+        ],
         wide=("ref", "why"),
     )
     if whole:
@@ -386,23 +356,24 @@ def _show_stats(found: verbs.Stats, *, whole: bool) -> None:
         say(f"\nCompared with {found.base.of}: {_share(found.base.share)}.")
     if found.opportunities:
         say("\nWorth a review:")
-        for one in found.opportunities:
-            say(f"  {one.ref}: {_REASONS[one.reason]}: {one.numbers}")
+        say(*(f"  {one.ref}: {_REASONS[one.reason]}: {one.numbers}" for one in found.opportunities))
         if not whole:
             say("Look closer: evolvable stats REF")
 
 
 def _show_parts(line: verbs.ResourceStats) -> None:
     if line.versions:
-        say()
-        rows: list[Row] = [
-            [f"@{part.version}", part.model or "not known", _share(part.share)] for part in line.versions
-        ]
-        show_table(["version", "model", "helped"], rows)
+        say("")
+        show_table(
+            ["version", "model", "helped"],
+            [[f"@{part.version}", part.model or "not known", _share(part.share)] for part in line.versions],
+        )
     if line.task_types:
-        say()
-        types: list[Row] = [[one.task_type or "not told", f"{one.q:.2f}", _share(one.share)] for one in line.task_types]
-        show_table(["task type", "Q", "helped"], types)
+        say("")
+        show_table(
+            ["task type", "Q", "helped"],
+            [[one.task_type or "not told", f"{one.q:.2f}", _share(one.share)] for one in line.task_types],
+        )
     if line.not_counted:
         say(f"\n{count(line.not_counted, 'outcome')} kept as history, not counted.")
     last = [("shown", line.last_shown), ("opened", line.last_loaded)]

@@ -1,10 +1,10 @@
 """The commands that name a person's commands (executor, scorer, judge, reviewer, proposer), token and quickstart."""
 
+import dataclasses
 import re
 import shlex
 import sys
-import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evolvable_server.cli.command_context import CommandContext, command
-from evolvable_server.cli.terminal import Row, local_time, one_line, progress, remark, say, shortened, show_table
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.terminal import local_time, one_line, progress, remark, say, shortened, show_table
+from evolvable_server.clients.registration import server_start
 from evolvable_server.config import client_folders, read_config
 from evolvable_server.person_config import (
     ROLES,
@@ -23,6 +24,7 @@ from evolvable_server.person_config import (
     read_person_config,
     registered_homes,
 )
+from evolvable_server.person_config_edit import add_command, remove_command
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 from evolvable_store.paths import check_home, seed_folder
 
@@ -32,8 +34,7 @@ if TYPE_CHECKING:
     from evolvable_server.transport.http_auth import Token
     from evolvable_store.store import Store
 
-# Start time: `--help` imports this module; only `token` and `quickstart` need the MCP SDK.
-
+# Start time: only `token` and `quickstart` need the MCP SDK, and only `quickstart` needs to copy folders.
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -41,24 +42,6 @@ RESERVED = frozenset(
     ("anthropic", "auto", "caller", "claude", "codex", "command", "false", "handoff", "no", "none", "off", "simulated")
 )
 """Words that settings and options have a meaning of their own for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A command that the person named."""
-
-    name: str
-    command: list[str]
-    folder: str
-
-
-@dataclass(frozen=True, slots=True)
-class AllNamed:
-    """The commands of one role. path: the person's configuration."""
-
-    role: str
-    path: str
-    commands: list[Named]
 
 
 def _group(role: str, uses: str) -> click.Command:
@@ -75,17 +58,18 @@ def _group(role: str, uses: str) -> click.Command:
         metavar="DIR",
         help="With add: where files that COMMAND names are looked for [default: this folder].",
     )
-    def run(state: CommandContext, action: str, name: str | None, words: tuple[str, ...], folder: Path | None) -> None:
+    def run(
+        state: CommandContext, action: str, name: str | None, words: tuple[str, ...], folder: Path | None
+    ) -> Output[Any]:
         if (action == "list") != (name is None):
             raise click.UsageError(f"`{word} list` takes no name, every other action the name of a command.")
         if action != "add" and (words or folder):
             raise click.UsageError(f"A command and --folder go with `{word} add`.")
         if name is None:
-            _show_all(state, _all(role, read_person_config()))
-        elif action == "add":
-            _add(state, role, name, words, folder)
-        else:
-            _remove(state, role, name)
+            return Output(_all(role, read_person_config()), _show_all)
+        if action == "add":
+            return _add(state, role, name, words, folder)
+        return Output(_all(role, remove_command(role, name, state.signer())), lambda _: say(f"{name} is removed."))
 
     run.help = (
         f"Name the commands that may be used as {word}.\n\nOnly what is named here runs, by its name, in {uses}. The"
@@ -95,9 +79,7 @@ def _group(role: str, uses: str) -> click.Command:
     return run
 
 
-def _add(state: CommandContext, role: str, name: str, words: tuple[str, ...], folder: Path | None) -> None:
-    from evolvable_server.person_config_edit import add_command
-
+def _add(state: CommandContext, role: str, name: str, words: tuple[str, ...], folder: Path | None) -> Output[Any]:
     if not words or not words[0]:
         raise click.UsageError("Name the command, behind `--`.")
     if not _NAME.fullmatch(name) or name in RESERVED:
@@ -105,34 +87,29 @@ def _add(state: CommandContext, role: str, name: str, words: tuple[str, ...], fo
         raise InvalidArgument(f"{ascii(name[:80])} cannot be the name of a command.", hint)
     made = add_command(role, name, words, str((folder or Path.cwd()).absolute()), state.signer())
     named = _named(made.commands[role][name])
-    state.show(named, lambda: say(f"{name} is {shlex.join(named.command)}; its files are looked for in {named.folder}"))
+    said = f"{name} is {shlex.join(named['command'])}; its files are looked for in {named['folder']}"
+    return Output(named, lambda _: say(said))
 
 
-def _remove(state: CommandContext, role: str, name: str) -> None:
-    from evolvable_server.person_config_edit import remove_command
-
-    left = _all(role, remove_command(role, name, state.signer()))
-    state.show(left, lambda: say(f"{name} is removed."))
-
-
-def _all(role: str, config: PersonConfig) -> AllNamed:
+def _all(role: str, config: PersonConfig) -> dict[str, Any]:
+    """Return the commands of one role, and the path of the person's configuration."""
     named = [_named(one) for one in config.commands.get(role, {}).values()]
-    return AllNamed(role, str(config.path or config_path() or ""), named)
+    return {"role": role, "path": str(config.path or config_path() or ""), "commands": named}
 
 
-def _named(one: Command) -> Named:
-    return Named(one.name, list(one.argv), one.folder)
+def _named(one: Command) -> dict[str, Any]:
+    return {"name": one.name, "command": list(one.argv), "folder": one.folder}
 
 
-def _show_all(state: CommandContext, found: AllNamed) -> None:
-    def render() -> None:
-        if not found.commands:
-            say(f"No {found.role.removesuffix('s')} is named in {found.path}")
-            return
-        rows: list[Row] = [[(one.name, "bold"), shlex.join(one.command), one.folder] for one in found.commands]
-        show_table(["name", "command", "folder"], rows, wide=("command", "folder"))
-
-    state.show(found, render)
+def _show_all(found: dict[str, Any]) -> None:
+    if not found["commands"]:
+        say(f"No {found['role'].removesuffix('s')} is named in {found['path']}")
+        return
+    show_table(
+        ["name", "command", "folder"],
+        [[(one["name"], "bold"), shlex.join(one["command"]), one["folder"]] for one in found["commands"]],
+        wide=("command", "folder"),
+    )
 
 
 executor_command = _group("executors", "`evolve start --executor`")
@@ -144,25 +121,6 @@ proposer_command = _group("proposers", "`evolve start --brain`")
 assert {one.removesuffix("s") for one in ROLES} == {"executor", "scorer", "judge", "reviewer", "proposer"}
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRow:
-    """A token as it is shown: `secret` only when it was just made."""
-
-    name: str
-    permissions: list[str]
-    created: str
-    expires: str | None
-    last_used: str | None
-    secret: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TokenList:
-    """The tokens by name."""
-
-    tokens: list[TokenRow]
 
 
 class Lifetime(click.ParamType[timedelta]):
@@ -190,11 +148,9 @@ def token_command(
     state: CommandContext,
     action: str,
     name: str | None,
-    report: bool,
-    write: bool,
-    approve: bool,
     expires: timedelta | None,
-) -> None:
+    **given: bool,
+) -> Output[Any]:
     """Make, list and end tokens for HTTP.
 
     Every token may read. Its secret is shown once, when it is made; only its hash is stored. A token that is revoked is
@@ -205,27 +161,26 @@ def token_command(
 
     if (action == "list") != (name is None):
         raise click.UsageError("`token list` takes no name, every other action the name of a token.")
-    if action != "add" and (report or write or approve or expires):
+    if action != "add" and (expires or any(given.values())):
         raise click.UsageError("--report, --write, --approve and --expires go with `token add`.")
     home = state.config().home
     check_home(home, registered_homes)
     tokens = Tokens(home)
     if name is None:
-        listed = TokenList([_token_row(token) for token in tokens.all()])
-        state.show(listed, lambda: _show_tokens(listed.tokens))
-    elif action == "revoke":
-        ended = _token_row(tokens.revoke(name))
-        state.show(ended, lambda: say(f"Token {name} is revoked."))
-    else:
-        asked = ((Permission.REPORT, report), (Permission.WRITE, write), (Permission.APPROVE, approve))
-        permissions = [permission for permission, given in asked if given]
-        made, secret = tokens.add(name, permissions, expires)
-        state.show(_token_row(made, secret), lambda: _show_secret(made.name, made.permissions, secret))
+        found = tokens.all()
+        return Output({"tokens": list(map(_token_row, found))}, lambda _: _show_tokens(found))
+    if action == "revoke":
+        return Output(_token_row(tokens.revoke(name)), lambda _: say(f"Token {name} is revoked."))
+    asked = [permission for permission in Permission if given.get(permission)]
+    made, secret = tokens.add(name, asked, expires)
+    return Output(_token_row(made, secret), lambda _: _show_secret(made.name, made.permissions, secret))
 
 
-def _token_row(token: "Token", secret: str | None = None) -> TokenRow:
-    permissions = [permission.value for permission in token.permissions]
-    return TokenRow(token.name, permissions, token.created, token.expires, token.last_used, secret)
+def _token_row(token: "Token", secret: str | None = None) -> dict[str, Any]:
+    """Return a token as it is shown: its secret only when it was just made."""
+    row = dataclasses.asdict(token) | {"secret": secret}
+    del row["digest"]
+    return row
 
 
 def _show_secret(name: str, permissions: "tuple[Permission, ...]", secret: str) -> None:
@@ -233,22 +188,24 @@ def _show_secret(name: str, permissions: "tuple[Permission, ...]", secret: str) 
     say(secret)
 
 
-def _show_tokens(tokens: list[TokenRow]) -> None:
+def _show_tokens(tokens: "Sequence[Token]") -> None:
     if not tokens:
         say("There are no tokens. `evolvable token add NAME` makes one.")
         return
     now = datetime.now(UTC)
-    rows: list[Row] = [
+    show_table(
+        ["token", "may", "made", "last used", "until"],
         [
-            (token.name, "bold"),
-            ", ".join(token.permissions),
-            local_time(token.created),
-            local_time(token.last_used) if token.last_used else "never",
-            _until(token.expires, now),
-        ]
-        for token in tokens
-    ]
-    show_table(["token", "may", "made", "last used", "until"], rows)
+            [
+                (token.name, "bold"),
+                ", ".join(token.permissions),
+                local_time(token.created),
+                local_time(token.last_used) if token.last_used else "never",
+                _until(token.expires, now),
+            ]
+            for token in tokens
+        ],
+    )
 
 
 def _until(expires: str | None, now: datetime) -> str:
@@ -278,7 +235,7 @@ class Quickstart:
 @command("quickstart")
 @click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--task", default=TASK, show_default=True, help="What to look up.")
-def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: str) -> None:
+def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: str) -> Output[Quickstart]:
     """Show everything working.
 
     Makes a library, fills it, starts its server, asks it one question, and says how to go on. The library gets the
@@ -291,8 +248,7 @@ def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: s
         copied = list(_fill(library.store, paths))
     remark("Starting the server as a client would, and asking it:")
     found = _query_server(config.home, task)
-    result = Quickstart(str(config.home), copied, task, found, _connect(config.home))
-    state.show(result, lambda: _show_quickstart(result))
+    return Output(Quickstart(str(config.home), copied, task, found, _connect(config.home)), _show_quickstart)
 
 
 def _fill(store: "Store", folders: tuple[Path, ...]) -> "Iterator[Copied]":
@@ -343,10 +299,11 @@ async def _find(home: Path, task: str) -> dict[str, Any]:
 
 def _connect(place: Path) -> list[str]:
     """Return the commands that connect the clients to this library."""
-    script = Path(sysconfig.get_path("scripts")) / ("evolvable.exe" if sys.platform == "win32" else "evolvable")
-    start = [str(script)] if script.exists() else [sys.executable, "-P", "-m", "evolvable_server"]
+    start = server_start(place)
     home = [] if place == read_config({}).home else ["--home", str(place)]
-    return [shlex.join([*start, *home, "connect", client]) for client in ("claude-code", "codex")]
+    return [
+        shlex.join([start.command, *start.args[:-1], *home, "connect", client]) for client in ("claude-code", "codex")
+    ]
 
 
 def _show_quickstart(result: Quickstart) -> None:
@@ -357,15 +314,12 @@ def _show_quickstart(result: Quickstart) -> None:
         parts += [f"{len(copied.known)} there already"] * bool(copied.known)
         parts += [f"{len(copied.refused)} refused"] * bool(copied.refused)
         say(f"  {path}: {', '.join(parts)}")
-        for name, reasons in copied.refused:
-            say(f"    {name}: {'; '.join(reasons)}")
+        say(*(f"    {name}: {'; '.join(reasons)}" for name, reasons in copied.refused))
     say(f'\nfind_skill("{result.task}") over MCP answered:')
     _show_answer(result.found)
     say("\nNow connect your client (also claude-desktop, cursor, vscode):")
-    for line in result.connect:
-        say(f"  {line}")
-    say("Keep your own folders of skills and the library in sync:")
-    say("  evolvable init")
+    say(*(f"  {line}" for line in result.connect))
+    say("Keep your own folders of skills and the library in sync:", "  evolvable init")
 
 
 def _show_answer(found: dict[str, Any]) -> None:

@@ -59,19 +59,22 @@ def shortened(text: str, length: int) -> str:
     return textwrap.shorten(one_line(text), length, placeholder=" ...")
 
 
-def say(text: str = "") -> None:
-    """Write a line of results, made safe."""
-    click.echo(safe(text))
+def say(*lines: str) -> None:
+    """Write lines of results, made safe."""
+    for line in lines:
+        click.echo(safe(line))
 
 
-def remark(text: str) -> None:
-    """Write a line about what is going on, made safe, where it is not taken for a result."""
-    click.echo(safe(text), err=True)
+def remark(*lines: str) -> None:
+    """Write lines about what is going on, made safe, where they are not taken for a result."""
+    for line in lines:
+        click.echo(safe(line), err=True)
 
 
-def warn(text: str) -> None:
-    """Write a warning."""
-    click.echo(f"{click.style('Warning:', fg='yellow', bold=True)} {safe(text)}", err=True)
+def warn(*texts: str) -> None:
+    """Write warnings."""
+    for text in texts:
+        click.echo(f"{click.style('Warning:', fg='yellow', bold=True)} {safe(text)}", err=True)
 
 
 def confirm(
@@ -224,7 +227,6 @@ def _lines(label: str) -> Progress:
 
 def local_time(at: str) -> str:
     """Return a stored moment as a person here reads it: 2026-11-20 12:05."""
-
     return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
@@ -232,3 +234,8 @@ def count(number: int, noun: str) -> str:
     """Return a number with its noun: 1 skill, 2 skills."""
     plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def some(texts: Sequence[str], most: int) -> str:
+    """Return the first of several texts, and how many more there are."""
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most:,} more" if len(texts) > most else "")

@@ -1,37 +1,31 @@
 """The commands that make versions: update, restore, remove and undo; and log, which lists operations."""
 
 import contextlib
-import dataclasses
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import REF, CommandContext, command, expect_option, reason_option
+from evolvable_server.cli.command_context import REF, CommandContext, Output, command, expect_option, reason_option
 from evolvable_server.cli.maintenance import warn_of_secrets
-from evolvable_server.cli.terminal import Row, confirm, count, local_time, one_line, remark, say, show_table, warn
+from evolvable_server.cli.terminal import confirm, count, local_time, one_line, remark, say, show_table, some, warn
 from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchFile, TooLarge
 from evolvable_store.objects import MAX_FILE
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Change
 from evolvable_store.resource import Ref, main_file
+from evolvable_store.store import Store
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.trust import operation_said
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import edit, proposal_inbox, versions
 
-if TYPE_CHECKING:
-    from evolvable_store.operation import Change
-    from evolvable_store.resource import Ref
-    from evolvable_store.store import Store
-    from evolvable_tools.library import Library
 
-
-def directories_of(library: "Library", refs: Iterable["Ref"]) -> list[Path]:
+def directories_of(library: Library, refs: Iterable[Ref]) -> list[Path]:
     """Return the directories in watched folders that hold these resources now, sorted."""
     resources = [head.id for ref in refs if (head := library.store.head_or_none(ref)) is not None]
     copies = library.working_copies
@@ -42,9 +36,7 @@ def directories_of(library: "Library", refs: Iterable["Ref"]) -> list[Path]:
 
 def say_gone(before: Iterable[Path]) -> None:
     """Write which of the directories that were there are gone."""
-    for path in before:
-        if not path.exists():
-            say(f"removed from disk: {path}")
+    say(*(f"removed from disk: {path}" for path in before if not path.exists()))
 
 
 SESSION_SHOWN = 13
@@ -53,11 +45,11 @@ SESSION_SHOWN = 13
 SEARCHED = 10_000
 """Operations that are looked through for the session that a beginning names."""
 
-MAX_REFS_SHOWN = 5
+MAX_REFS = 5
 """Resources that a table names of one operation."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class VersionMove:
     """A resource that an operation moved from one version to another; None: it was or is not there."""
 
@@ -66,7 +58,7 @@ class VersionMove:
     after: int | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class LogEntry:
     """One operation, and what it moved. principal, via: who answers for it, '' for one of a version before 0.2."""
 
@@ -82,7 +74,7 @@ class LogEntry:
     via: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class OperationLog:
     """Operations, newest first. notice: what the marks around reasons and evidence mean, '' where there are none."""
 
@@ -93,70 +85,71 @@ class OperationLog:
 @command("log")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
 @click.option("--session", metavar="ID", help="Only what this session did.")
-def log_command(state: CommandContext, limit: int, session: str | None) -> None:
+def log_command(state: CommandContext, limit: int, session: str | None) -> Output[OperationLog]:
     """Show what happened lately.
 
     The newest operation comes first: when it was, who made it and why, and what it changed.
     """
     with state.library() as (library, caller):
         whole = whole_session(library.store, session) if session else None
-        log = read_log(library, limit, whole, marks=AnswerMarks(caller.actor is not Actor.HUMAN))
-    state.show(log, lambda: _show_log(log))
+        return Output(read_log(library, limit, whole, AnswerMarks(caller.actor is not Actor.HUMAN)), _show_log)
 
 
-def read_log(library: "Library", limit: int, session: str | None, marks: AnswerMarks) -> OperationLog:
+def read_log(library: Library, limit: int, session: str | None, marks: AnswerMarks) -> OperationLog:
     """Return up to `limit` operations, newest first; with `session`, only those made in it.
 
     marks: stand around what no person wrote.
     """
     store = library.store
     made = store.operations(limit, session)
-    foreign = {o.id for o in made if marks.on and operation_said(library, o)}
-    changes: dict[int, list[Change]] = {}
+    changes: dict[int, list[VersionMove]] = {}
     for change in store.backend.changes_of([operation.id for operation in made]):
-        changes.setdefault(change.operation, []).append(change)
-    return OperationLog(
-        [
+        moved = VersionMove(str(change.ref), change.before, change.after)
+        changes.setdefault(change.operation, []).append(moved)
+    entries = []
+    for o in made:
+        mark = marks.line if marks.on and operation_said(library, o) else str
+        entries.append(
             LogEntry(
                 o.id,
                 o.at,
                 o.actor,
-                marks.line(o.reason) if o.id in foreign else o.reason,
+                mark(o.reason),
                 o.session,
                 list(o.intent.undoes),
-                [marks.line(text) if o.id in foreign else text for text in o.intent.evidence],
-                [VersionMove(str(change.ref), change.before, change.after) for change in changes.get(o.id, [])],
+                list(map(mark, o.intent.evidence)),
+                changes.get(o.id, []),
                 o.principal or "",
                 o.intent.via,
             )
-            for o in made
-        ],
-        marks.notice,
-    )
+        )
+    return OperationLog(entries, marks.notice)
 
 
 def _show_log(log: OperationLog) -> None:
     if not log.operations:
         say("Nothing has happened yet.")
         return
-    named = any(o.session for o in log.operations)
-    rows: list[Row] = [
-        [
-            (str(o.operation), "bold"),
-            local_time(o.at),
-            o.principal or o.actor,
-            *[_short(o.session or "")] * named,
-            o.reason,
-            _moves(o.changes),
-        ]
-        for o in log.operations
-    ]
     if log.notice:
         say(log.notice)
-    show_table(["operation", "when", "who", *["session"] * named, "why", "what"], rows, wide=("why", "what"))
+    named = any(o.session for o in log.operations)
+    show_table(
+        ["operation", "when", "who", *["session"] * named, "why", "what"],
+        [
+            [
+                (str(o.operation), "bold"),
+                local_time(o.at),
+                o.principal or o.actor,
+                *[_short(o.session or "")] * named,
+                o.reason,
+                some([f"{one.ref}@{one.after}" if one.after else f"{one.ref} removed" for one in o.changes], MAX_REFS),
+            ]
+            for o in log.operations
+        ],
+        wide=("why", "what"),
+    )
     for o in log.operations:
-        for line in o.evidence:
-            say(f"operation {o.operation}: {one_line(line)}")
+        say(*(f"operation {o.operation}: {one_line(line)}" for line in o.evidence))
     say("\nTake one back: evolvable undo OPERATION")
 
 
@@ -165,7 +158,7 @@ def _short(session: str) -> str:
     return text if len(text) <= SESSION_SHOWN + 3 else f"{text[:SESSION_SHOWN]}..."
 
 
-def whole_session(store: "Store", text: str) -> str:
+def whole_session(store: Store, text: str) -> str:
     """Return the session that the text names, in full or by its beginning as `log` shows it; else the text.
 
     Raise InvalidArgument when several sessions begin so.
@@ -179,23 +172,13 @@ def whole_session(store: "Store", text: str) -> str:
     return found[0] if found else text
 
 
-def _moves(changes: list[VersionMove]) -> str:
-    shown = [f"{moved.ref}@{moved.after}" if moved.after else f"{moved.ref} removed" for moved in changes]
-    more = f" and {len(shown) - MAX_REFS_SHOWN} more" if len(shown) > MAX_REFS_SHOWN else ""
-    return ", ".join(shown[:MAX_REFS_SHOWN]) + more
-
-
 MAX_SHOWN = 20
 """Directories that the question before an undo names."""
-
-CONFLICTS = 1
-"""The exit code of `undo` when it had to leave something alone."""
 
 
 def show_updated(updated: edit.Updated) -> None:
     """Write what a change did, and how to take it back."""
-    for text in updated.warnings:
-        warn(text)
+    warn(*updated.warnings)
     if updated.proposal_id is not None:
         say(f"Proposal {updated.proposal_id} for {updated.ref}: {', '.join(updated.changed)}")
         say(f"Read it: evolvable inbox show {updated.proposal_id}")
@@ -218,7 +201,9 @@ def show_updated(updated: edit.Updated) -> None:
 @click.argument("version", type=click.IntRange(min=1), required=False)
 @expect_option
 @reason_option("restored on the command line")
-def restore_command(state: CommandContext, ref: Ref, version: int | None, expect: int | None, reason: str) -> None:
+def restore_command(
+    state: CommandContext, ref: Ref, version: int | None, expect: int | None, reason: str
+) -> Output[edit.Updated]:
     """Bring an old version back.
 
     Its content becomes a new version. A removed resource comes back too.
@@ -227,15 +212,15 @@ def restore_command(state: CommandContext, ref: Ref, version: int | None, expect
     if wanted is None:
         raise click.UsageError("Name the version: `evolvable history` shows them.")
     with state.library() as (library, caller):
-        updated = edit.restore_resource(library, caller, ref.at(None), wanted, reason, expected_version=expect)
-    state.show(updated, lambda: show_updated(updated))
+        restored = edit.restore_resource(library, caller, ref.at(None), wanted, reason, expected_version=expect)
+    return Output(restored, show_updated)
 
 
 @command("remove")
 @click.argument("ref", type=REF)
 @expect_option
 @reason_option("removed on the command line")
-def remove_command(state: CommandContext, ref: Ref, expect: int | None, reason: str) -> None:
+def remove_command(state: CommandContext, ref: Ref, expect: int | None, reason: str) -> Output[edit.Updated]:
     """Remove a resource; its versions stay.
 
     It goes from the folders that are watched as well. `evolvable restore` brings it back.
@@ -243,12 +228,12 @@ def remove_command(state: CommandContext, ref: Ref, expect: int | None, reason: 
     with state.library() as (library, caller):
         there = directories_of(library, [library.store.head(ref.at(None), caller.scopes).ref])
         updated = edit.remove_resource(library, caller, ref.at(None), reason, expected_version=expect)
-    state.show(updated, lambda: _show_removed(updated, there))
 
+    def render(updated: edit.Updated) -> None:
+        show_updated(updated)
+        say_gone(there)
 
-def _show_removed(updated: edit.Updated, there: list[Path]) -> None:
-    show_updated(updated)
-    say_gone(there)
+    return Output(updated, render)
 
 
 @command("undo")
@@ -256,10 +241,9 @@ def _show_removed(updated: edit.Updated, there: list[Path]) -> None:
 @click.option("--session", metavar="ID", help="Instead: take back all that this session did.")
 @click.option("--yes", is_flag=True, help="Do not ask before directories go from the disk.")
 @reason_option("undone on the command line")
-@click.pass_context
 def undo_command(
-    ctx: click.Context, state: CommandContext, operation: int | None, session: str | None, yes: bool, reason: str
-) -> None:
+    state: CommandContext, operation: int | None, session: str | None, yes: bool, reason: str
+) -> Output[versions.Undone]:
     """Take an operation back.
 
     OPERATION, or all that a session changed, is taken back in one new operation. What somebody changed since is
@@ -275,12 +259,10 @@ def undo_command(
             _confirm_undo(directories_of(library, {change.ref for change in changes if change.before is None}))
         there = directories_of(library, {change.ref for change in changes})
         undone = proposal_inbox.revert_or_propose(library, caller, reason, operation=operation, session=session)
-    state.show(undone, lambda: _show_undone(undone, there))
-    if undone.conflicts:
-        ctx.exit(CONFLICTS)
+    return Output(undone, lambda _: _show_undone(undone, there), 1 if undone.conflicts else 0)
 
 
-def _changes(library: "Library", operation: int | None, session: str | None) -> "list[Change]":
+def _changes(library: Library, operation: int | None, session: str | None) -> list[Change]:
     made = [o.id for o in library.store.operations(SEARCHED, session)] if session is not None else [operation or 0]
     return library.store.backend.changes_of(made)
 
@@ -290,22 +272,18 @@ def _confirm_undo(going: list[Path]) -> None:
     if not going:
         return
     remark("These directories hold what was created, and go from the disk if nobody changed it since:")
-    for path in going[:MAX_SHOWN]:
-        remark(f"  {path}")
+    remark(*(f"  {path}" for path in going[:MAX_SHOWN]))
     if len(going) > MAX_SHOWN:
         remark(f"  and {len(going) - MAX_SHOWN:,} more")
     confirm("Take it back?", refused="Nothing was taken back.")
 
 
 def _show_undone(undone: versions.Undone, there: list[Path]) -> None:
-    for text in undone.warnings:
-        warn(text)
+    warn(*undone.warnings)
     if undone.operation is None and not undone.conflicts:
         say("Nothing had to be changed: it was taken back already.")
-    for restored in undone.restored:
-        say(f"back: {restored}")
-    for conflict in undone.conflicts:
-        say(f"left alone: {conflict.ref}: {conflict.reason}")
+    say(*(f"back: {restored}" for restored in undone.restored))
+    say(*(f"left alone: {conflict.ref}: {conflict.reason}" for conflict in undone.conflicts))
     say_gone(there)
     if undone.operation is not None:
         say(f"This is operation {undone.operation}; it took back {count(len(undone.undid), 'operation')}.")
@@ -357,24 +335,22 @@ def update_command(
     deleted: tuple[str, ...],
     editor: bool,
     path: str | None,
-    create: bool,
-    copy_of: Ref | None,
-    propose: bool,
     expect: int | None,
     reason: str,
-) -> None:
+    **given: Any,
+) -> Output[edit.Updated]:
     """Change or create a resource.
 
     Every change makes a new version. `--file SKILL.md=-` reads stdin, `--editor` opens $EDITOR.
     """
     contents = _contents(files, deleted)
-    if editor and (files or edits or deleted or copy_of):
+    if editor and (files or edits or deleted or given["copy_of"]):
         raise click.UsageError("--editor goes with none of --file, --edit, --delete and --copy-of.")
     if path and not editor:
         raise click.UsageError("--path goes with --editor.")
     with state.library() as (library, caller), contextlib.ExitStack() as kept:
         if editor:
-            edited = _open_editor(library, caller, ref, path, create, expect)
+            edited = _open_editor(library, caller, ref, path, given["create"], expect)
             kept.enter_context(_kept_when_refused(edited))
             contents, expect = {edited.path: edited.data}, edited.version
         updated = edit.update_resource(
@@ -385,13 +361,11 @@ def update_command(
             files=contents,
             edits=[TextEdit(*edit) for edit in edits],
             expected_version=expect,
-            create=create,
-            copy_of=copy_of,
-            propose=propose,
+            **given,
         )
         if updated.changed:
             warn_of_secrets(library)
-    state.show(updated, lambda: show_updated(updated))
+    return Output(updated, show_updated)
 
 
 def _contents(files: tuple[tuple[str, bytes], ...], deleted: tuple[str, ...]) -> dict[str, bytes | None]:

@@ -12,43 +12,26 @@ import stat
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evolvable_server.clients.json_edit import EMPTY, JsonError, edit_json, line_and_column, parse_jsonc
 from evolvable_store.errors import Conflict, EvolvableError, Invalid
 from evolvable_store.workingcopy.openat import first_link
 
-if TYPE_CHECKING:
-    from tomlkit import TOMLDocument
-
 # tomlkit is imported in functions: every command loads this module, and few edit TOML.
-
-
-class TomlError(Exception):
-    """The text is no TOML. line, column: where that shows, from 1; 0 when it is not known."""
-
-    def __init__(self, what: str, line: int, column: int) -> None:
-        super().__init__(what)
-        self.line, self.column = line, column
-
-
-def parse_toml(text: str) -> dict[str, Any]:
-    """Return what a text holds. Raise TomlError."""
-    _parsed(text)
-    return tomllib.loads(text)
 
 
 def edit_toml(text: str, path: tuple[str, str], value: dict[str, Any] | None) -> str:
     """Return the text with the table `value` at `path`; None removes the table.
 
-    Of an existing table only the keys that differ are touched; a new one comes last. Raise TomlError, and ValueError
-    when the result would not hold exactly what it should, or lack a comment.
+    Of an existing table only the keys that differ are touched; a new one comes last. Raise ValueError for a text that
+    is no TOML, and when the result would not hold exactly what it should, or lack a comment.
     """
-    document: Any = _parsed(text)
     before = tomllib.loads(text)
     expected = _with(before, path, value)
     if expected == before:
         return text
+    document = _parsed(text)
     outer, name = path
     comments = text
     try:
@@ -72,31 +55,14 @@ def edit_toml(text: str, path: tuple[str, str], value: dict[str, Any] | None) ->
     return after
 
 
-def _parsed(text: str) -> "TOMLDocument":
+def _parsed(text: str) -> Any:
     import tomlkit
-    from tomlkit.exceptions import ParseError, TOMLKitError
+    from tomlkit.exceptions import TOMLKitError
 
-    try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        line, column = 0, 0
-        try:
-            tomlkit.parse(text)
-        except ParseError as places:
-            line, column = places.line, places.col + 1
-        except TOMLKitError:
-            pass
-        raise TomlError(str(error).partition(" (at ")[0].lower(), *_place(error, line, column)) from None
     try:
         return tomlkit.parse(text)
     except TOMLKitError as error:
         raise ValueError(f"it cannot be edited: {error}") from error
-
-
-def _place(error: tomllib.TOMLDecodeError, line: int, column: int) -> tuple[int, int]:
-    """Return line and column of an error: from the message of tomllib, else those that are given."""
-    told = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
-    return (int(told[1]), int(told[2])) if told else (line, column)
 
 
 def _with(before: dict[str, Any], path: tuple[str, str], value: dict[str, Any] | None) -> dict[str, Any]:
@@ -117,7 +83,7 @@ def _added(text: str, document: Any, outer: str, name: str, value: dict[str, Any
     from tomlkit.items import InlineTable
 
     if isinstance(document.get(outer), InlineTable):
-        document[outer][name] = _inline(value)
+        document[outer][name] = value
         return str(document.as_string())
     between = "" if not text.strip() else "\n" if text.endswith("\n") else "\n\n"
     return f"{text}{between}{tomlkit.dumps({outer: {name: value}})}"
@@ -264,11 +230,12 @@ def _data(path: Path) -> bytes | None:
 
 def _toml(path: Path, text: str) -> tuple[dict[str, object], None]:
     try:
-        return parse_toml(text), None
-    except TomlError as error:
-        raise ConfigurationBroken(path, str(error), error.line, error.column) from None
-    except ValueError as error:
-        raise ConfigurationBroken(path, str(error)) from None
+        return tomllib.loads(text), None
+    except tomllib.TOMLDecodeError as error:
+        what, _, place = str(error).partition(" (at ")
+        told = re.fullmatch(r"line (\d+), column (\d+)\)", place)
+        line, column = (int(told[1]), int(told[2])) if told else line_and_column(text, len(text))
+        raise ConfigurationBroken(path, what.lower(), line, column) from None
 
 
 def _json(path: Path, text: str) -> tuple[dict[str, object], tuple[str, int, int] | None]:

@@ -6,20 +6,34 @@ No light library for Python 3.11 does that: json-five drops speed and the layout
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 MAX_DEPTH = 200
 """How deep objects and arrays may lie in each other."""
 
 _TOKEN = re.compile(
-    r"""(?P<space>[ \t\r\n]+)
-      | (?P<comment>//[^\r\n]*|/\*.*?\*/)
-      | (?P<string>"(?:[^"\\\x00-\x1f]|\\.)*")
+    r"""(?P<comment>//[^\r\n]*|/\*.*?\*/)
+      | (?P<string>"(?:[^"\\\r\n]|\\.)*")
       | (?P<mark>[{}\[\],:])
-      | (?P<word>[-+.\w]+)""",
+      | (?P<word>[^\s"{}\[\],:/\ufeff]+)""",
     re.VERBOSE | re.DOTALL,
 )
+_DECODER = json.JSONDecoder()
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+_SAID = {
+    "Expecting value": "a value is missing, or it is none",
+    "Expecting ',' delimiter": "a comma is missing before this",
+    "Expecting ':' delimiter": "a colon is missing before this",
+    "Expecting property name": "a key in double quotes should stand here",
+    "Unterminated string": "this text in quotes is not closed",
+    "Invalid control character": "this text in quotes is not closed on its line",
+    "Invalid \\": "this text in quotes has a bad escape",
+    "Extra data": "here the file should end",
+}
+"""How a message of the decoder begins -> what a person is told."""
 
 
 class JsonError(Exception):
@@ -30,14 +44,19 @@ class JsonError(Exception):
         self.at = at
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JsonNode:
-    """A value and its place: text[start:end]. members: of an object, in order; None for any other value."""
+    """A value and its place: text[start:end]. source: the document's text, see `_Source`."""
 
     value: Any
     start: int
     end: int
-    members: "tuple[JsonMember, ...] | None" = None
+    source: "_Source" = field(repr=False, compare=False)
+
+    @cached_property
+    def members(self) -> "tuple[JsonMember, ...] | None":
+        """The members of an object, in order; None for any other value."""
+        return tuple(self.source.members(self.start)) if isinstance(self.value, dict) else None
 
     def member(self, key: str) -> "JsonMember | None":
         """Return the member of this name. Raise JsonError when there are two."""
@@ -47,7 +66,7 @@ class JsonNode:
         return found[0] if found else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JsonMember:
     """A key with its value. start: of the key; comma: where the comma after the value stands, None without one."""
 
@@ -71,7 +90,8 @@ class JsoncDocument:
 
 def parse_jsonc(text: str) -> JsoncDocument:
     """Return what a text holds. Comments and commas before a closing bracket are allowed. Raise JsonError."""
-    return _Reader(text).document()
+    source = _Source(text)
+    return JsoncDocument(source.root(), source.loose)
 
 
 def line_and_column(text: str, at: int) -> tuple[int, int]:
@@ -80,117 +100,80 @@ def line_and_column(text: str, at: int) -> tuple[int, int]:
     return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    start: int
-    end: int
+class _Source:
+    """A text whose comments, and in `strict` the commas before a closing bracket too, are blanks of the same length."""
 
-
-class _Reader:
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._loose: tuple[str, int] | None = None
-        self._tokens = self._scan()
-        self._next = next(self._tokens)
-
-    def document(self) -> JsoncDocument:
-        root = self._value(0)
-        if self._next.kind != "end":
-            self._fail("here the file should end")
-        return JsoncDocument(root, self._loose)
-
-    def _scan(self) -> Iterator[_Token]:
-        text = self._text
-        at = 1 if text.startswith("\ufeff") else 0
-        while at < len(text):
-            match = _TOKEN.match(text, at)
-            if match is None:
-                raise JsonError(self._unreadable(at), at)
-            at = match.end()
-            if match.lastgroup == "comment":
-                self._loosen("a comment", match.start())
-            elif match.lastgroup != "space":
-                yield _Token(str(match.lastgroup), match[0], match.start(), match.end())
-        yield _Token("end", "", at, at)
-
-    def _unreadable(self, at: int) -> str:
-        if self._text[at] == '"':
-            return "this text in quotes is not closed on its line"
-        if self._text.startswith("/*", at):
-            return "this comment is not closed"
-        return f"{self._text[at]!a} does not belong here"
+        self.loose: tuple[str, int] | None = None
+        blanks: list[tuple[int, int]] = []
+        commas: list[tuple[int, int]] = []
+        depth, comma, before, last = 0, 0, "", ""
+        for token in _TOKEN.finditer(text):
+            at, word = token.start(), token[0]
+            if token.lastgroup == "comment":
+                self._loosen("a comment", at)
+                blanks.append(token.span())
+                continue
+            if word in ("{", "["):
+                depth += 1
+                if depth > MAX_DEPTH:
+                    raise JsonError("it is nested too deeply", at)
+            elif word in ("}", "]"):
+                depth -= 1
+                if last == "," and before not in ("", "{", "[", ",", ":"):
+                    self._loosen("a comma before a closing bracket", comma)
+                    commas.append((comma, comma + 1))
+            elif word == ",":
+                comma = at
+            elif word in ("NaN", "Infinity", "-Infinity"):
+                raise JsonError(f"{word} is no value", at)
+            before, last = last, word
+        self.plain = _blanked(text, blanks)
+        self.strict = _blanked(self.plain, commas)
 
     def _loosen(self, what: str, at: int) -> None:
-        self._loose = self._loose or (what, at)
+        self.loose = self.loose or (what, at)
 
-    def _take(self) -> _Token:
-        token, self._next = self._next, next(self._tokens, self._next)
-        return token
-
-    def _fail(self, what: str) -> NoReturn:
-        raise JsonError("the file ends too early" if self._next.kind == "end" else what, self._next.start)
-
-    def _value(self, depth: int) -> JsonNode:
-        token = self._next
-        if depth > MAX_DEPTH:
-            self._fail("it is nested too deeply")
-        if token.text == "{":
-            return self._object(depth)
-        if token.text == "[":
-            return self._array(depth)
-        if token.kind not in ("string", "word"):
-            self._fail("a value is missing")
-        self._take()
-        return JsonNode(self._plain(token), token.start, token.end)
-
-    def _plain(self, token: _Token) -> Any:
+    def root(self) -> JsonNode:
+        """Return the value of the whole text. Raise JsonError."""
+        start = _after_space(self.strict, self.strict.startswith("\ufeff"))
         try:
-            return json.loads(token.text, parse_constant=self._no_constant)
-        except (ValueError, RecursionError):
-            what = (
-                "this text in quotes has a bad escape" if token.kind == "string" else f"{token.text[:40]!a} is no value"
-            )
-            raise JsonError(what, token.start) from None
+            value, end = _DECODER.raw_decode(self.strict, start)
+            if (rest := _after_space(self.strict, end)) < len(self.strict):
+                raise json.JSONDecodeError("Extra data", self.strict, rest)
+        except json.JSONDecodeError as error:
+            said = next((said for begin, said in _SAID.items() if error.msg.startswith(begin)), error.msg.lower())
+            ended = _after_space(self.strict, error.pos) == len(self.strict)
+            raise JsonError("the file ends too early" if ended else said, error.pos) from None
+        except ValueError as error:  # a number with thousands of digits
+            raise JsonError(str(error), start) from None
+        return JsonNode(value, start, end, self)
 
-    @staticmethod
-    def _no_constant(name: str) -> NoReturn:
-        raise ValueError(name)
+    def members(self, start: int) -> Iterator[JsonMember]:
+        """Yield the members of the object that begins there."""
+        at = _after_space(self.strict, start + 1)
+        while self.strict[at] != "}":
+            key, end = _DECODER.raw_decode(self.strict, at)
+            begin = _after_space(self.strict, _after_space(self.strict, end) + 1)
+            value, end = _DECODER.raw_decode(self.strict, begin)
+            after = _after_space(self.plain, end)
+            comma = after if self.plain[after] == "," else None
+            yield JsonMember(key, at, JsonNode(value, begin, end, self), comma)
+            at = _after_space(self.strict, after if comma is None else after + 1)
 
-    def _object(self, depth: int) -> JsonNode:
-        start = self._take().start
-        members: list[JsonMember] = []
-        while self._next.text != "}":
-            if self._next.kind != "string":
-                self._fail("a key in double quotes should stand here")
-            key = self._take()
-            if self._next.text != ":":
-                self._fail("a colon is missing before this")
-            self._take()
-            value = self._value(depth + 1)
-            members.append(JsonMember(self._plain(key), key.start, value, self._comma("}")))
-        end = self._take().end
-        return JsonNode({member.key: member.value.value for member in members}, start, end, tuple(members))
 
-    def _array(self, depth: int) -> JsonNode:
-        start = self._take().start
-        items = []
-        while self._next.text != "]":
-            items.append(self._value(depth + 1).value)
-            self._comma("]")
-        return JsonNode(items, start, self._take().end)
+def _blanked(text: str, spans: list[tuple[int, int]]) -> str:
+    parts, at = [], 0
+    for start, end in spans:
+        parts += [text[at:start], " " * (end - start)]
+        at = end
+    return "".join([*parts, text[at:]])
 
-    def _comma(self, closing: str) -> int | None:
-        """Take the comma after an element; return where it stands, None when the closing bracket follows."""
-        if self._next.text == closing:
-            return None
-        if self._next.text != ",":
-            self._fail("a comma is missing before this")
-        comma = self._take()
-        if self._next.text == closing:
-            self._loosen("a comma before a closing bracket", comma.start)
-        return comma.start
+
+def _after_space(text: str, at: int) -> int:
+    """Return where the white space ends that begins there."""
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
 
 
 EMPTY = "{}\n"
@@ -210,13 +193,9 @@ def edit_json(text: str, path: tuple[str, ...], value: Any) -> str:
     expected = _with(root.value, path, value)
     for where, what in steps:
         text = _one(text, where, what)
-    if _ordered(parse_jsonc(text).root.value) != _ordered(expected):
+    if json.dumps(parse_jsonc(text).root.value) != json.dumps(expected):
         raise ValueError("the edited text does not hold what it should")
     return text
-
-
-def _ordered(value: Any) -> str:
-    return json.dumps(value)
 
 
 def _with(value: Any, path: tuple[str, ...], new: Any) -> Any:

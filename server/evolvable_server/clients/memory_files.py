@@ -190,16 +190,14 @@ def refresh_copies(home: Path, text: str) -> list[MemoryCopy]:
 def copy_statuses(home: Path, machine: Machine, text: str) -> list[MemoryCopy]:
     """Return how the copy of each client stands to `text`, without writing anything."""
     on, found = read_enabled_copies(home), []
-    for client, path in memory_file_paths(machine).items():
-        path = on[client][0] if client in on else path
-        if client not in on:
-            found.append(_copy(client, path, "off"))
-            continue
-        try:
-            data = config_files.read_raw_configuration(path).data or b""
-            state, why = ("current" if with_block(data, text) == data else "behind"), ""
-        except (EvolvableError, BrokenBlock) as error:
-            state, why = "broken", error.text if isinstance(error, EvolvableError) else str(error)
+    for client, usual in memory_file_paths(machine).items():
+        path, state, why = on[client][0] if client in on else usual, "off", ""
+        if client in on:
+            try:
+                data = config_files.read_raw_configuration(path).data or b""
+                state = "current" if with_block(data, text) == data else "behind"
+            except (EvolvableError, BrokenBlock) as error:
+                state, why = "broken", error.text if isinstance(error, EvolvableError) else str(error)
         found.append(_copy(client, path, state, why))
     return found
 
@@ -219,7 +217,9 @@ def _write_block(path: Path, text: str, *, backup: bool) -> tuple[bool, Path | N
         if data == found.data:
             return False, None
         try:
-            return True, config_files.write_configuration(found, data, private=True, stamp=_stamp(), backup=backup)
+            return True, config_files.write_configuration(
+                found, data, private=True, stamp=time.strftime("%Y%m%dT%H%M%S"), backup=backup
+            )
         except Conflict:  # another process of ours was faster; it says the same
             if last:
                 raise
@@ -237,7 +237,7 @@ def _remove_block(path: Path, made: bool) -> tuple[bool, Path | None]:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         return True, None
-    return True, config_files.write_configuration(found, data, private=True, stamp=_stamp())
+    return True, config_files.write_configuration(found, data, private=True, stamp=time.strftime("%Y%m%dT%H%M%S"))
 
 
 def _checked(path: Path, change: Callable[[bytes], bytes], data: bytes) -> bytes:
@@ -270,10 +270,6 @@ def _keep(home: Path, on: Mapping[str, tuple[Path, bool]]) -> None:
     kept = {client: {"path": str(path), "made": made} for client, (path, made) in on.items()}
     beside.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     os.replace(beside, place)
-
-
-def _stamp() -> str:
-    return time.strftime("%Y%m%dT%H%M%S")
 
 
 def memory_text(library: Library) -> str:

@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -32,12 +32,6 @@ def _claude_code_file(machine: Machine, scope: str) -> Path:
     return machine.project / ".mcp.json" if scope == PROJECT else (machine.claude or machine.user) / ".claude.json"
 
 
-def _claude_code_check(scope: str, name: str) -> list[str]:
-    if scope == PROJECT:
-        return [f"start `claude` in the project and approve {name} when it asks", "`claude mcp list` then shows it"]
-    return [f"`claude mcp list` shows {name} as connected", "windows that are open see it after `/mcp` or a restart"]
-
-
 CLAUDE_CODE = Client(
     name="claude-code",
     title="Claude Code",
@@ -45,7 +39,10 @@ CLAUDE_CODE = Client(
     table="mcpServers",
     strict=True,
     called=("claude-code",),
-    check=_claude_code_check,
+    checks={
+        USER: ("`claude mcp list` shows {name} as connected", "windows that are open see it after `/mcp` or a restart"),
+        PROJECT: ("start `claude` in the project and approve {name} when it asks", "`claude mcp list` then shows it"),
+    },
     first={"type": "stdio"},
     notes={
         USER: ("To run its tools without a question each time, allow `mcp__{name}` in /permissions.",),
@@ -54,24 +51,12 @@ CLAUDE_CODE = Client(
 )
 
 
-def claude_program(machine: Machine) -> str | None:
-    """Return the path of the `claude` program, None when it is not installed."""
-    return shutil.which("claude", path=machine.programs)
-
-
 def keeps_formatting(found: Configuration) -> bool:
     """Return whether Claude Code, which rewrites its files, would leave the form of this one as it is."""
     if found.data is None:
         return True
     written = json.dumps(found.values, indent=2, ensure_ascii=False)
     return found.loose is None and found.text.rstrip("\n") == written
-
-
-def claude_mcp_arguments(program: str, scope: str, name: str, entry: dict[str, Any] | None) -> list[str]:
-    """Return the command that adds an entry, or without one takes it out."""
-    if entry is None:
-        return [program, "mcp", "remove", name, "-s", scope]
-    return [program, "mcp", "add-json", name, json.dumps(entry), "-s", scope]
 
 
 def run_claude(machine: Machine, command: list[str]) -> str | None:
@@ -89,9 +74,9 @@ def run_claude(machine: Machine, command: list[str]) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return (
-        None if done.returncode == 0 else (done.stderr or done.stdout).strip()[:300] or f"exit code {done.returncode}"
-    )
+    if done.returncode == 0:
+        return None
+    return (done.stderr or done.stdout).strip()[:300] or f"exit code {done.returncode}"
 
 
 CLIENTS = {
@@ -111,12 +96,6 @@ def server_start(home: Path, env: dict[str, str] | None = None) -> Start:
         return Start(str(script.absolute()), ("serve",), given)
     # -P: started in a project's folder, Python must not import that project's modules instead of ours.
     return Start(str(Path(sys.executable).absolute()), ("-P", "-m", "evolvable_server", "serve"), given)
-
-
-def is_temporary_install(start: Start) -> bool:
-    """Return whether the program lies where it is cleared away some day, as `uvx` and `pipx run` put it."""
-    place = Path(start.command).as_posix().lower()
-    return any(part in place for part in _PASSING)
 
 
 NAME = "evolvable"
@@ -248,32 +227,32 @@ def _write_entry(
     warnings: list[str],
     dry_run: bool,
 ) -> ClientConnection:
-    text = config_files.edit_configuration(found, (place.client.table, place.name), entry)
-    diff = _diff(place.path, found.text, text)
+    path = (place.client.table, place.name)
+    text = config_files.edit_configuration(found, path, entry)
+    result = replace(_connection(place, done, entry, warnings), diff=_diff(place.path, found.text, text))
     by = _own_command(place, found, entry, done)
     if dry_run:
-        return _connection(place, done, entry, warnings, diff=diff, by=" ".join(by), written=False)
+        return replace(result, by=" ".join(by), written=False)
     stamp = time.strftime("%Y%m%dT%H%M%S")
     if by:
         backup = config_files.back_up_configuration(found, stamp)
         failure = run_claude(place.machine, by) or _missing(place, found, entry)
         if failure is None:
-            return _connection(
-                place, done, entry, warnings, diff=diff, by=" ".join(["claude", *by[1:3]]), backup=backup
-            )
-        warnings = [*warnings, f"`claude mcp` failed, so the file was edited: {failure}"]
+            return replace(result, by=" ".join(["claude", *by[1:3]]), backup=str(backup) if backup else None)
+        result.warnings.append(f"`claude mcp` failed, so the file was edited: {failure}")
         found = config_files.read_configuration(place.path)
-        text = config_files.edit_configuration(found, (place.client.table, place.name), entry)
-    backup = config_files.write_configuration(found, text, private=place.scope == "user", stamp=stamp)
-    return _connection(place, done, entry, warnings, diff=diff, backup=backup)
+        text = config_files.edit_configuration(found, path, entry)
+    backup = config_files.write_configuration(found, text, private=place.scope == USER, stamp=stamp)
+    return replace(result, backup=str(backup) if backup else None)
 
 
 def _own_command(place: ConfigurationEntry, found: Configuration, entry: dict[str, Any] | None, done: str) -> list[str]:
     """Return the client's own command for this change; [] where it has none, or would lose what a person wrote."""
-    if place.client is not CLAUDE_CODE or done == "updated" or not keeps_formatting(found):
+    program = shutil.which("claude", path=place.machine.programs)
+    if place.client is not CLAUDE_CODE or done == "updated" or not program or not keeps_formatting(found):
         return []
-    program = claude_program(place.machine)
-    return claude_mcp_arguments(program, place.scope, place.name, entry) if program else []
+    change = ["remove", place.name] if entry is None else ["add-json", place.name, json.dumps(entry)]
+    return [program, "mcp", *change, "-s", place.scope]
 
 
 def _missing(place: ConfigurationEntry, before: Configuration, entry: dict[str, Any] | None) -> str | None:
@@ -282,24 +261,18 @@ def _missing(place: ConfigurationEntry, before: Configuration, entry: dict[str, 
     now, table = read_entry(place, after), place.client.table
     if (now is None) != (entry is None) or (entry and any(now and now.get(key) != entry[key] for key in entry)):
         return "the entry is not as it should be"
-    servers = before.values.get(table)
-    others = [name for name in servers if name != place.name] if isinstance(servers, dict) else []
-    left = after.values.get(table)
+    servers, left = before.values.get(table), after.values.get(table)
     lost = [key for key in before.values if key not in after.values and key != table]
-    lost += [name for name in others if not isinstance(left, dict) or name not in left]
+    lost += [
+        name
+        for name in (servers if isinstance(servers, dict) else ())
+        if name != place.name and (not isinstance(left, dict) or name not in left)
+    ]
     return f"it lost {', '.join(lost)}" if lost else None
 
 
 def _connection(
-    place: ConfigurationEntry,
-    done: str,
-    entry: dict[str, Any] | None,
-    warnings: list[str],
-    *,
-    diff: str = "",
-    by: str = "",
-    backup: Path | None = None,
-    written: bool | None = None,
+    place: ConfigurationEntry, done: str, entry: dict[str, Any] | None, warnings: list[str]
 ) -> ClientConnection:
     client, connected = place.client, entry is not None
     return ClientConnection(
@@ -309,11 +282,11 @@ def _connection(
         scope=place.scope,
         path=str(place.path),
         done=done,
-        written=done not in ("unchanged", "absent") if written is None else written,
-        by=by,
+        written=done not in ("unchanged", "absent"),
+        by="",
         entry=entry,
-        diff=diff,
-        backup=str(backup) if backup else None,
+        diff="",
+        backup=None,
         warnings=warnings,
         notes=[note.format(name=place.name) for note in client.notes.get(place.scope, ())] if connected else [],
         check=client.check(place.scope, place.name) if connected else [],
@@ -338,7 +311,9 @@ def strict_json_warnings(client: Client, found: Configuration) -> list[str]:
 
 
 def _passing(start: Start) -> list[str]:
-    if not is_temporary_install(start):
+    """Return a warning where the program is cleared away some day, as `uvx` and `pipx run` put it."""
+    place = Path(start.command).as_posix().lower()
+    if not any(part in place for part in _PASSING):
         return []
     return [
         f"{start.command} lies where it may be cleared away. Install the program for good (`uv tool install "

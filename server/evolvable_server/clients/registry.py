@@ -50,7 +50,7 @@ class Client:
     file: its configuration file in a scope, None where it has no such scope. table: the key below which it has its
     servers. first, usual: keys of an entry besides those of Start, where they are missing, before and after them.
     strict: it reads no comments. called: how the names begin by which it introduces itself to a server.
-    check: what shows that it works, in a scope; notes: what to know, in a scope.
+    checks: what shows that it works, in a scope, else that of a user's; notes: what to know, in a scope.
     """
 
     name: str
@@ -59,10 +59,14 @@ class Client:
     table: str
     strict: bool
     called: tuple[str, ...]
-    check: Callable[[str, str], list[str]]
+    checks: Mapping[str, tuple[str, ...]]
     first: Mapping[str, Any] = field(default_factory=dict)
     usual: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def check(self, scope: str, name: str) -> list[str]:
+        """Return what shows that the entry of this name works."""
+        return [one.format(name=name) for one in self.checks.get(scope, self.checks[USER])]
 
     def merged(self, there: Mapping[str, Any] | None, start: Start, ours: frozenset[str]) -> dict[str, Any]:
         """Return the entry that starts our server so: what a person set besides stays.
@@ -71,10 +75,9 @@ class Client:
         """
         if there is None:
             return {**self.first, **start.entry(), **self.usual}
-        kept = {key: value for key, value in dict(there.get("env") or {}).items() if key not in ours}
         # Keys keep their order; an environment that is there stays, even an empty one.
         old = dict(there.get("env") or {})
-        env = {key: start.env.get(key, kept.get(key)) for key in (*old, *start.env) if key in kept or key in start.env}
+        env = {key: value for key, value in {**old, **start.env}.items() if key not in ours or key in start.env}
         entry = {**there, **start.entry()}
         if env or "env" in there:
             entry["env"] = env
@@ -91,12 +94,6 @@ def _codex_file(machine: Machine, scope: str) -> Path:
     return (machine.project / ".codex" if scope == PROJECT else machine.codex) / "config.toml"
 
 
-def _codex_check(scope: str, name: str) -> list[str]:
-    if scope == PROJECT:
-        return [f"`codex mcp list` in the project shows {name}, once Codex trusts the project"]
-    return [f"`codex mcp list` shows {name} as enabled", "windows that are open see it after a restart"]
-
-
 CODEX = Client(
     name="codex",
     title="Codex",
@@ -104,7 +101,10 @@ CODEX = Client(
     table="mcp_servers",
     strict=False,
     called=("codex",),
-    check=_codex_check,
+    checks={
+        USER: ("`codex mcp list` shows {name} as enabled", "windows that are open see it after a restart"),
+        PROJECT: ("`codex mcp list` in the project shows {name}, once Codex trusts the project",),
+    },
     usual=USUAL,
     notes={
         PROJECT: (
@@ -134,10 +134,6 @@ def _packaged(machine: Machine) -> Path | None:
     return next((path for path in found if (path / FILE).is_file()), found[0] if found else None)
 
 
-def _claude_desktop_check(_: str, name: str) -> list[str]:
-    return [f"quit Claude Desktop wholly and start it again; Settings > Developer lists {name} as running"]
-
-
 CLAUDE_DESKTOP = Client(
     name="claude-desktop",
     title="Claude Desktop",
@@ -145,16 +141,12 @@ CLAUDE_DESKTOP = Client(
     table="mcpServers",
     strict=True,
     called=("claude-ai", "claude desktop", "claude-desktop"),
-    check=_claude_desktop_check,
+    checks={USER: ("quit Claude Desktop wholly and start it again; Settings > Developer lists {name} as running",)},
 )
 
 
 def _cursor_file(machine: Machine, scope: str) -> Path:
     return (machine.project if scope == PROJECT else machine.user) / ".cursor/mcp.json"
-
-
-def _cursor_check(_: str, name: str) -> list[str]:
-    return [f"Cursor's settings list {name} under its MCP servers; switch it on there, or restart Cursor"]
 
 
 CURSOR = Client(
@@ -164,7 +156,7 @@ CURSOR = Client(
     table="mcpServers",
     strict=False,
     called=("cursor",),
-    check=_cursor_check,
+    checks={USER: ("Cursor's settings list {name} under its MCP servers; switch it on there, or restart Cursor",)},
     notes={PROJECT: ("The paths in it are those of this machine; others who share it run this command too.",)},
 )
 
@@ -183,10 +175,6 @@ def _vscode_file(machine: Machine, scope: str) -> Path:
     return (there[0] if there else settings / EDITIONS[0]) / "User/mcp.json"
 
 
-def _vscode_check(_: str, name: str) -> list[str]:
-    return [f"the command `MCP: List Servers` in VS Code shows {name}; start it there and trust it when it asks"]
-
-
 VSCODE = Client(
     name="vscode",
     title="VS Code",
@@ -194,7 +182,9 @@ VSCODE = Client(
     table="servers",
     strict=False,
     called=("visual studio code", "vscodium", "code - oss", "code-server"),
-    check=_vscode_check,
+    checks={
+        USER: ("the command `MCP: List Servers` in VS Code shows {name}; start it there and trust it when it asks",)
+    },
     first={"type": "stdio"},
     notes={PROJECT: ("The paths in it are those of this machine; others who share it run this command too.",)},
 )
