@@ -24,7 +24,7 @@ import anyio
 from evolvable_server.app import approvals_lock, client_connection, make_caller, shared_connection
 from evolvable_server.clients.registry import add_client_log
 from evolvable_server.config import Config
-from evolvable_server.mcp.elicitation import ProposalGate, add_approvals
+from evolvable_server.mcp.elicitation import add_approvals
 from evolvable_server.mcp.fast_start import FastStart
 from evolvable_server.mcp.notifications import ClientLog, Notifier, add_logs, add_notifications
 from evolvable_server.mcp.prompts_and_skills import SkillsExtension, add_prompts
@@ -345,7 +345,6 @@ class Serving:
         self.server = LibraryServer(subscriptions=self._notifier.bus, lifespan=self._lifespan, extensions=extensions)
         sessions = CallSessions(None if shared else config.session, shared=shared)
         add_lazy_tools(self.server, self.library, client, sessions, lazy_review_settings(config, self._open))
-        self.server.decisions = ProposalGate(self.library)
         add_hook_event(self.server, config, self.library, client, sessions)
         add_resources(self.server, self.library, client)
         add_prompts(self.server, self.library, client)

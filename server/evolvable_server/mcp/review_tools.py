@@ -131,6 +131,4 @@ class ReviewTools:
         return context_compression.compress_history(messages, keep=keep, max_tokens=max_tokens)
 
     def _who(self, ctx: Context) -> Caller:
-        request = ctx.request_context
-        session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
-        return caller_of(self._caller, ctx, session)
+        return caller_of(self._caller, ctx, self._sessions)
