@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 
-from evolvable_server.app import approvals_lock, client_connection, make_caller, shared_connection
+from evolvable_server.app import (
+    ListedFolders,
+    approvals_lock,
+    client_connection,
+    make_caller,
+    shared_connection,
+)
 from evolvable_server.clients.registry import add_client_log
 from evolvable_server.config import Config
 from evolvable_server.mcp.elicitation import add_approvals
@@ -32,7 +38,6 @@ from evolvable_server.mcp.resources import add_resources
 from evolvable_server.mcp.server import CallSessions, LibraryServer, add_hook_event, add_lazy_tools
 from evolvable_server.model_setup import Redaction, approval_policies, lazy_review_settings, open_search
 from evolvable_server.person_config import registered_homes
-from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind

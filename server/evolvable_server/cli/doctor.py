@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evolvable_server.app import approvals_lock
+from evolvable_server.app import ListedFolders, approvals_lock
 from evolvable_server.cli.client_commands import check_clients
 from evolvable_server.cli.command_context import CommandContext, command
 from evolvable_server.cli.health import Health, HealthProblem, check_library, effective_settings
@@ -21,7 +21,6 @@ from evolvable_server.clients.memory_files import MemoryCopy, copy_statuses, mem
 from evolvable_server.config import EMBEDDER, Config, Machine, read_machine
 from evolvable_server.model_setup import Redaction, own_patterns
 from evolvable_server.person_config import config_path, registered_homes
-from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Principal
 from evolvable_store.paths import LIBRARY_FILE, home_exposure

@@ -19,9 +19,11 @@ from evolvable_server.person_config import (
     ROLES,
     Command,
     PersonConfig,
+    add_command,
     config_path,
     read_person_config,
     registered_homes,
+    remove_command,
 )
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 from evolvable_store.paths import check_home, seed_folder
@@ -96,8 +98,6 @@ def _group(role: str, uses: str) -> click.Command:
 
 
 def _add(state: CommandContext, role: str, name: str, words: tuple[str, ...], folder: Path | None) -> None:
-    from evolvable_server.person_config_edit import add_command
-
     if not words or not words[0]:
         raise click.UsageError("Name the command, behind `--`.")
     if not _NAME.fullmatch(name) or name in RESERVED:
@@ -109,8 +109,6 @@ def _add(state: CommandContext, role: str, name: str, words: tuple[str, ...], fo
 
 
 def _remove(state: CommandContext, role: str, name: str) -> None:
-    from evolvable_server.person_config_edit import remove_command
-
     left = _all(role, remove_command(role, name, state.signer()))
     state.show(left, lambda: say(f"{name} is removed."))
 

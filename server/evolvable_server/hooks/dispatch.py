@@ -21,10 +21,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from evolvable_server.app import client_connection, make_caller, project_scope_of
+from evolvable_server.app import ListedFolders, client_connection, make_caller, project_scope_of
 from evolvable_server.config import Config, read_config
 from evolvable_server.person_config import registered_homes
-from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.job_queue import enqueue, file_name
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.resource import USER_SCOPE, Ref

@@ -19,9 +19,10 @@ from evolvable_server.run_launcher import evolve_context, start_driver
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import run_control
-from evolvable_tools.evolve.deploy import Adoption, adopt
+from evolvable_tools.evolve.deploy import Adoption, adopt, preview_adoption
 from evolvable_tools.evolve.factory import check_runnable
 from evolvable_tools.evolve.ledger.run_directory import find_run
+from evolvable_tools.evolve.ledger.run_reducer import load_run_state
 from evolvable_tools.evolve.report.render import write_report
 from evolvable_tools.evolve.run_config import parse_executor_spec
 from evolvable_tools.evolve.start import Opportunities, StartedRun, find_opportunities, start_run
@@ -49,8 +50,6 @@ class AdoptionGate(ConfirmationGate):
 
         Raises NotPromoted, Refused for a change that is too long for a question.
         """
-        from evolvable_tools.evolve.deploy import preview_adoption
-
         shown = preview_adoption(self._home, arguments.get("run"))
         lines = [f"Adopt what run {shown.run} found? {shown.verdict} [{shown.label}]: {shown.why}"]
         for title, rows in (("It can do now", shown.capabilities), ("The scan found", shown.findings)):
@@ -105,9 +104,6 @@ class RunStartGate(ConfirmationGate):
         return "\n".join([*lines, _spends(given)])
 
     def _continued(self, arguments: Mapping[str, Any]) -> str:
-        from evolvable_tools.evolve.ledger.run_directory import find_run
-        from evolvable_tools.evolve.ledger.run_reducer import load_run_state
-
         folder = find_run(self._config.home, arguments.get("run"))
         state = load_run_state(folder)
         executor = state.settings.get("executor", {})

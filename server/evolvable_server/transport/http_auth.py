@@ -16,7 +16,6 @@ import os
 import re
 import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -35,6 +34,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from evolvable_server.mcp.server import Permission
+from evolvable_server.person_config import write_private
 from evolvable_store.errors import (
     AlreadyExists,
     EvolvableError,
@@ -256,24 +256,12 @@ class Tokens:
             with FileLock(self._home / "tokens.lock", timeout=patience, mode=0o600):
                 tokens = list(self.all())
                 yield tokens
-                self._write(sorted(tokens, key=lambda token: token.name))
+                stored = [asdict(token) for token in sorted(tokens, key=lambda token: token.name)]
+                write_private(self._path, json.dumps({"version": 1, "tokens": stored}, indent=1) + "\n")
         except Timeout:
             raise LibraryBusy("Another process is changing the tokens.", "Try again.") from None
         except PermissionError:
             raise LibraryReadOnly(f"{self._home} cannot be written.", "Ask the owner of the folder.") from None
-
-    def _write(self, tokens: list[Token]) -> None:
-        text = json.dumps({"version": 1, "tokens": [asdict(token) for token in tokens]}, indent=1)
-        fd, part = tempfile.mkstemp(dir=self._home, prefix=".tokens-")  # made with mode 0600
-        try:
-            with open(fd, "w", encoding="utf-8") as stream:
-                stream.write(text + "\n")
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(part, self._path)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
 
 
 _REPAIR_HINT = "Nobody is let in until it is fixed; delete it to begin again, with new tokens."
