@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio.to_thread
 from mcp.server import CacheHint, MCPServer
@@ -22,6 +22,7 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolResult,
     GetPromptResult,
@@ -35,7 +36,7 @@ from pydantic import ValidationError
 from evolvable_server.config import Config
 from evolvable_server.environment import BEARERS, bearer_session, client_session
 from evolvable_store import __version__
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, LibraryError
 from evolvable_store.operation import Actor, Principal
 from evolvable_tools.library import Caller, Library
 
@@ -316,6 +317,18 @@ def _cause(error: BaseException | None) -> EvolvableError | None:
     while error is not None and not isinstance(error, EvolvableError):
         error = error.__cause__
     return error
+
+
+T = TypeVar("T")
+
+
+async def answered(answer: Callable[..., T], *arguments: object, uri: str | None = None) -> T:
+    """Return the answer, found on a thread of its own; what is wrong with the question is -32602."""
+    try:
+        return await anyio.to_thread.run_sync(answer, *arguments)
+    except EvolvableError as error:
+        code = INTERNAL_ERROR if isinstance(error, LibraryError) else INVALID_PARAMS
+        raise MCPError(code=code, message=error.text, data={"uri": uri} if uri else None) from None
 
 
 def error_result(text: str) -> CallToolResult:
