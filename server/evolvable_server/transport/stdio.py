@@ -58,7 +58,7 @@ START = 5.0
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 _RING = b"\0"
 
-_lifecycle_log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Lifecycle:
@@ -110,7 +110,7 @@ class Lifecycle:
             try:
                 callback()
             except Exception:
-                _lifecycle_log.exception("a cleanup callback failed")
+                _log.exception("a cleanup callback failed")
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()
@@ -213,8 +213,6 @@ READY_AFTER = 0.2
 _CHUNK = 64 * 1024
 
 _T = TypeVar("_T")
-
-_log = logging.getLogger(__name__)
 
 
 def run_stdio(
