@@ -1,4 +1,4 @@
-"""Name the caller of this process: its connection, its scopes and the lock of its approvals.
+"""Name the caller of this process: its connection, its scopes, its approvals lock and the folders its person trusts.
 
 Over stdio the connection is the client program above this process. A client names as many sessions as it likes, and a
 shell can start any number of servers; all of them have one connection. Shells and interpreters between client and
@@ -6,12 +6,17 @@ server are skipped, so that an agent's scripts count as the agent's client. Only
 process counts. Nothing that a caller says enters the name.
 """
 
+import contextlib
 import os
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
-from evolvable_server.config import Config, actor_of
+from evolvable_server.config import Config, actor_of, file_status
+from evolvable_server.person_config import USUAL, account_home, config_path, note_trusted, read_person_config
+from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Identity
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.storage.bindings import WatchedFolder
@@ -31,15 +36,15 @@ _MOST = 64
 
 def client_connection() -> str:
     """Return the name of the connection of the client that started this process."""
-    if sys.platform != "linux":
-        return f"client-{os.getppid()}"
     pid = os.getppid()
+    if sys.platform != "linux":
+        return f"client-{pid}"
+    seen = _process(pid)
     for _ in range(_MOST):
-        seen = _process(pid)
-        if seen is None or seen.parent <= 1 or not _is_wrapper(seen.name):
+        if seen is None or seen.parent <= 1 or not (seen.name in _WRAPPERS or seen.name.startswith("python")):
             break
-        pid = seen.parent
-    return f"client-{_boot()}-{pid}-{_begun(pid)}"
+        pid, seen = seen.parent, _process(seen.parent)
+    return f"client-{_boot()}-{pid}-{seen.begun if seen else 'gone'}"
 
 
 def shared_connection() -> str:
@@ -47,11 +52,10 @@ def shared_connection() -> str:
     return f"http-{_boot()}-{os.getpid()}-{time.time_ns():x}"
 
 
-class _Process:
-    __slots__ = ("begun", "name", "parent")
-
-    def __init__(self, name: str, parent: int, begun: str) -> None:
-        self.name, self.parent, self.begun = name, parent, begun
+class _Process(NamedTuple):
+    name: str
+    parent: int
+    begun: str
 
 
 def _process(pid: int) -> _Process | None:
@@ -63,15 +67,6 @@ def _process(pid: int) -> _Process | None:
     name, _, rest = text.partition("(")[2].rpartition(")")
     fields = rest.split()
     return _Process(name, int(fields[1]), fields[19]) if len(fields) > 19 else None
-
-
-def _is_wrapper(name: str) -> bool:
-    return name in _WRAPPERS or name.startswith("python")
-
-
-def _begun(pid: int) -> str:
-    seen = _process(pid)
-    return seen.begun if seen is not None else "gone"
 
 
 def _boot() -> str:
@@ -105,3 +100,69 @@ def project_scope_of(project: Path, folders: list[WatchedFolder]) -> str | None:
             if folder.scope != USER_SCOPE and place in (folder.path.parent.parent, folder.path.parent, folder.path):
                 return folder.scope
     return None
+
+
+class ListedFolders:
+    """The folders that the person's configuration lists for one library; `home` is where that lies.
+
+    A file that cannot be read lists none.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home, self._path = home, config_path()
+        self._seen: object = None
+        self._folders = frozenset[str]()
+
+    def __call__(self) -> frozenset[str]:
+        """Return the folders as they are listed now. One look at the file's status where it did not change."""
+        seen = file_status(self._path)
+        if seen != self._seen:
+            self._folders = frozenset()
+            with contextlib.suppress(EvolvableError):
+                self._folders = read_person_config().trusted_folders(self._home)
+            self._seen = seen
+        return self._folders
+
+
+def assign_trusted_folders(library: Library) -> list[str]:
+    """Give decisions that do not say on which folder they were made their folder; return what was done, in words.
+
+    That is a listed folder that holds the resource, else, in the account's usual home alone, its watched folder, which
+    is listed then. What is left does not count, and doctor names it. Does nothing where approvals are locked.
+    """
+    if library.store.read_only or library.lock is not None:
+        return []
+    vouching = library.store.backend.attestations
+    left = {one.resource for one in vouching.unlisted() if one.folder is None}
+    if not left:
+        return []
+    found, added = _folders_of(library, left), list[Path]()
+    for folder, resources in found.items():
+        if str(folder) not in (library.store.backend.trusted_folders() or ()):
+            if not _is_usual(library.store.home):
+                continue
+            note_trusted(folder, library.store.home.resolve())
+            added.append(folder)
+        vouching.keep_folder(resources, str(folder))
+    vouching.keep_folder(left - {resource for resources in found.values() for resource in resources}, "")
+    if not added:
+        return []
+    return [f"{', '.join(map(str, added))}: you trusted it before, and it is now listed in {config_path()}."]
+
+
+def _folders_of(library: Library, resources: set[int]) -> dict[Path, set[int]]:
+    """Return the folders that hold these resources: the listed one, else the watched one."""
+    listed = [Path(one) for one in sorted(library.store.backend.trusted_folders() or ())]
+    found: dict[Path, set[int]] = defaultdict(set)
+    for folder in library.folders():
+        for directory, binding in library.working_copies.bindings.of_folder(folder).items():
+            if binding.resource in resources:
+                place = folder.path / directory
+                holds = next((one for one in listed if place.is_relative_to(one)), folder.path)
+                found[holds].add(binding.resource)
+    return found
+
+
+def _is_usual(home: Path) -> bool:
+    account = account_home()
+    return account is not None and home.resolve() == (account / USUAL).resolve()

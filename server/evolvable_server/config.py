@@ -324,3 +324,14 @@ def project_scope(project: Path) -> str:
 
     name = slugify(project.resolve().name)
     return name if name and name != USER_SCOPE else "project"
+
+
+def file_status(path: Path | None) -> tuple[int, ...]:
+    """Return what changes when a file does; empty where there is none."""
+    try:
+        found = os.stat(path) if path is not None else None
+    except OSError:
+        found = None
+    if found is None:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode, found.st_uid

@@ -1,14 +1,14 @@
 """Make the parts that the settings choose: search models, reviewer, redaction, approval policies, named commands."""
 
 import contextlib
+import functools
 import logging
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evolvable_server.config import (
     EMBEDDER,
@@ -16,6 +16,7 @@ from evolvable_server.config import (
     REVIEW_BUDGET,
     REVIEW_POLICY,
     Config,
+    file_status,
     read_machine,
     thinking_environment,
 )
@@ -89,27 +90,26 @@ def make_embedder(config: Config, *, propose: bool) -> "SharedEmbedder | None":
 def make_judge(config: Config) -> "AnthropicModel | CommandModel | None":
     """Return who judges: the Anthropic API or a command, where the settings name one. Raise Refused for a command
     that the person did not name."""
-    if config.judge in OURS:
-        return None
+    return None if config.judge in OURS else _make_model(config, config.judge, "judges", JUDGE)
+
+
+def _make_model(
+    config: Config, setting: str, role: str, variable: str, **options: Any
+) -> "AnthropicModel | CommandModel":
+    """Return the model that the setting of a variable names: the Anthropic API, a client that only answers, or a
+    command that the person named. Raise Refused for any other. options: of both kinds of model."""
     from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
-    from evolvable_tools.llm.command_model import CommandModel
+    from evolvable_tools.llm.command_model import CommandModel, command_of
 
-    provider, _, model = config.judge.partition(":")
+    provider, _, model = setting.partition(":")
     if provider == "anthropic":
-        return AnthropicModel(config.api_key, model or MODEL, config.api_url, proxy=config.person.models.get("proxy"))
-    with naming_source(JUDGE):
-        folder, environment = neutral_directory(config.home), thinking_environment(config)
-        return CommandModel(model_command(config, "judges", config.judge), folder=folder, environment=environment)
-
-
-def model_command(config: Config, role: str, who: str) -> tuple[str, ...]:
-    """Return the command that a setting names: a client that only answers, or one that the person named.
-
-    Raise Refused for any other.
-    """
-    from evolvable_tools.llm.command_model import command_of
-
-    return command_of(who) if who in ("claude", "codex") else commands_of_role(config, role, person=True).get(who).words
+        proxy = config.person.models.get("proxy")
+        return AnthropicModel(config.api_key, model or MODEL, config.api_url, proxy=proxy, **options)
+    with naming_source(variable):
+        named = commands_of_role(config, role, person=True)
+        command = command_of(setting) if setting in ("claude", "codex") else named.get(setting).words
+        folder = config.home if config.home.is_dir() else None  # without a project's instructions in it
+        return CommandModel(command, folder=folder, environment=thinking_environment(config), **options)
 
 
 @contextlib.contextmanager
@@ -119,11 +119,6 @@ def naming_source(variable: str) -> Iterator[None]:
         yield
     except (InvalidArgument, Refused) as error:
         raise type(error)(f"{variable}: {error}", error.hint) from None
-
-
-def neutral_directory(home: Path) -> Path | None:
-    """Return a folder without a project's instructions in it."""
-    return home if home.is_dir() else None
 
 
 FILE = "redact.txt"
@@ -146,7 +141,7 @@ class Redaction:
 
     def redactor(self) -> "Redactor":
         """Return the redactor; another one when the file was changed."""
-        now = _signature(self._path)
+        now = file_status(self._path)
         with self._turn:
             if self._made is None or now != self._seen:
                 from evolvable_tools.redaction.redactor import Redactor  # late: it takes a while to compile
@@ -180,14 +175,6 @@ def own_patterns(home: Path) -> "tuple[UserPatterns, list[str]]":
     return read_patterns(text.splitlines(), str(path))
 
 
-def _signature(path: Path) -> object:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
 TIMEOUT = 180.0
 """Seconds for a thought about a whole session."""
 
@@ -210,7 +197,8 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
     own = [machine.user / ".claude/CLAUDE.md", machine.codex / "AGENTS.md"]
     if machine.claude is not None:
         own.append(machine.claude / "CLAUDE.md")
-    thinker = _thinker(config)
+    here = config.review in ("off", "handoff")
+    thinker = None if here else _make_model(config, config.review, "reviewers", REVIEW, timeout=TIMEOUT)
 
     def boot(project: str | None) -> tuple[str, ...]:
         theirs = [Path(project) / name for name in BOOT_FILES] if project else []
@@ -270,32 +258,14 @@ def _transcript(folders: Sequence[Path], session: str) -> Path | None:
 
 def lazy_review_settings(config: Config, until: contextlib.ExitStack) -> Callable[[], "ReviewSettings"]:
     """Return a function that makes the settings when it is first called; they are closed with `until`."""
-    made: list[ReviewSettings] = []
     turn, redaction = threading.Lock(), Redaction(config.home)
+    made = functools.cache(lambda: until.enter_context(review_settings(config)))
 
     def settings() -> "ReviewSettings":
         with turn:
-            if not made:
-                made.append(until.enter_context(review_settings(config)))
-            return replace(made[0], redactor=redaction.redactor())
+            return replace(made(), redactor=redaction.redactor())
 
     return settings
-
-
-def _thinker(config: Config) -> "AnthropicModel | CommandModel | None":
-    if config.review in ("off", "handoff"):
-        return None
-    from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
-    from evolvable_tools.llm.command_model import CommandModel
-
-    who, _, model = config.review.partition(":")
-    if who == "anthropic":
-        proxy = config.person.models.get("proxy")
-        return AnthropicModel(config.api_key, model or MODEL, config.api_url, TIMEOUT, proxy=proxy)
-    with naming_source(REVIEW):
-        folder, environment = neutral_directory(config.home), thinking_environment(config)
-        command = model_command(config, "reviewers", config.review)
-        return CommandModel(command, TIMEOUT, folder=folder, environment=environment)
 
 
 def _read_boot_file(path: Path) -> str:

@@ -1,22 +1,34 @@
-"""Read the person's own configuration: what no environment variable, project or agent can loosen.
+"""Read and write the person's own configuration: what no environment variable, project or agent can loosen.
 
 It is one TOML file of the operating system's account, found by the account database and not by HOME, because a
-project's configuration of a client can set HOME. Only commands of a person at a terminal write it. It also registers
-homes that may belong to another account or lie in a work tree.
+project's configuration of a client can set HOME. Only commands of a person at a terminal write it: one change at a
+time, whole or not at all, comments kept, signed when approvals are locked. It also registers homes that may belong to
+another account or lie in a work tree.
 """
 
+import contextlib
 import os
 import stat
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.errors import InvalidArgument, LibraryBusy, NotFound, Refused
+from evolvable_store.operation import Signer
 
-# Imported in functions: pwd and ctypes, each on its own system; the lock, which few accounts use (start time).
+if sys.platform == "win32":
+    import ctypes
+else:
+    import pwd
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+# Start time, 10 to 15 ms each: tomlkit and filelock, as every command reads this module and few edit the file, and the
+# approvals lock, which few accounts use.
 
 FILE = Path(".config/evolvable/config.toml")
 """Where the file lies below the account's home directory."""
@@ -94,9 +106,10 @@ class PersonConfig:
 def account_home() -> Path | None:
     """Return the home directory of the account that runs this process, None when the account has none."""
     if sys.platform == "win32":
-        return _windows_profile()
-    import pwd  # not on Windows
-
+        buffer = ctypes.create_unicode_buffer(260)
+        # CSIDL_PROFILE: the folder of the account, whatever USERPROFILE says.
+        failed = ctypes.windll.shell32.SHGetFolderPathW(None, 0x28, None, 0, buffer)
+        return None if failed or not buffer.value else Path(buffer.value)
     try:
         folder = Path(pwd.getpwuid(os.geteuid()).pw_dir)
     except KeyError:
@@ -117,25 +130,23 @@ def read_person_config() -> PersonConfig:
     """
     path = config_path()
     text = _read(path) if path is not None else None
-    if path is None or text is None:
-        return PersonConfig(path)
-    try:
-        return parse_person_config(path, tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgument(f"{path} is not valid: {error}.", "Correct the file; no default replaces it.") from None
+    return parse_person_config(path, text) if path is not None and text is not None else PersonConfig(path)
 
 
-def parse_person_config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
-    """Return the configuration that these settings are. Raise InvalidArgument when one is not valid."""
+def parse_person_config(path: Path, text: str) -> PersonConfig:
+    """Return the configuration that the text of the file is. Raise InvalidArgument when it is not valid."""
     try:
-        return _config(path, table)
-    except _Wrong as error:
-        raise InvalidArgument(f"{path} is not valid: {error}.", "Correct the file; no default replaces it.") from None
+        return _config(path, tomllib.loads(text))
+    except (_Wrong, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidArgument(f"{path} is not valid: {error}.", _CORRECT) from None
 
 
 def stricter(one: str, other: str) -> str:
     """Return the stricter of two levels."""
     return max(one, other, key=LEVELS.index)
+
+
+_CORRECT = "Correct the file; no default replaces it."
 
 
 class _Wrong(ValueError):
@@ -153,7 +164,7 @@ def _read(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnicodeDecodeError:
-        raise InvalidArgument(f"{path} is not UTF-8 text.", "Correct the file; no default replaces it.") from None
+        raise InvalidArgument(f"{path} is not UTF-8 text.", _CORRECT) from None
     except OSError as error:
         hint = "Give its owner the right to read it; no default replaces it."
         raise InvalidArgument(f"{path} cannot be read: {error.strerror}.", hint) from None
@@ -173,20 +184,19 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
     approve = table.get("approve", "guarded")
     if approve not in LEVELS:
         raise _Wrong(f"approve is {approve!r}, and must be one of {', '.join(LEVELS)}")
-    key = _lock_key(table)
+    key = _typed(_table(table, "approvals").get("public_key", ""), str, "approvals.public_key")
     if key and not _is_signed(table, key):
         return PersonConfig(path, LEVELS[-1], lock_key=key, unsigned=True)
-    trusted = [_trusted(one) for one in _tables(table, "trusted")]
     return PersonConfig(
         path,
         approve,
-        tuple(Path(_text({"home": one}, "home", "homes")) for one in _list(table, "homes")),
+        tuple(Path(_text(one, "home", "homes")) for one in _list(table, "homes")),
         {role: {name: _command(role, name, one) for name, one in _table(table, role).items()} for role in ROLES},
-        tuple(trusted),
-        {name: _text({"address": one}, "address", "models") for name, one in _table(table, "models").items()},
+        tuple(_trusted(one) for one in _list(table, "trusted")),
+        {name: _text(one, "address", "models") for name, one in _table(table, "models").items()},
         _table(table, "sandbox"),
         _table(table, "budgets"),
-        _text(table, "review_policy", "the file") if "review_policy" in table else "",
+        _text(table["review_policy"], "review_policy", "the file") if "review_policy" in table else "",
         frozenset(table),
         key,
     )
@@ -199,13 +209,6 @@ def signed_settings(table: Mapping[str, Any]) -> bytes:
     return canonical_form(["evolvable settings", 1, {key: table[key] for key in SIGNED if key in table}])
 
 
-def _lock_key(table: Mapping[str, Any]) -> str:
-    key = _table(table, "approvals").get("public_key", "")
-    if not isinstance(key, str):
-        raise _Wrong("approvals.public_key is not a text")
-    return key
-
-
 def _is_signed(table: Mapping[str, Any], key: str) -> bool:
     from evolvable_tools.approvals_lock import ApprovalsLock  # late: most have no lock
 
@@ -216,60 +219,47 @@ def _is_signed(table: Mapping[str, Any], key: str) -> bool:
         return False
 
 
-def _trusted(table: Mapping[str, Any]) -> Trusted:
-    home = _text(table, "home", "trusted") if "home" in table else None
+def _trusted(entry: Any) -> Trusted:
+    if not isinstance(entry, dict):
+        raise _Wrong("trusted is not a list of tables")
+    home = _text(entry["home"], "home", "trusted") if "home" in entry else None
     if home is not None and "\0" in home:
         raise _Wrong("the home of an entry of trusted is no path")
-    return Trusted(Path(_text(table, "folder", "trusted")), Path(home) if home is not None else None)
+    return Trusted(Path(_text(entry.get("folder"), "folder", "trusted")), Path(home) if home is not None else None)
 
 
-def _command(role: str, name: str, fields: Any) -> Command:
-    if not isinstance(fields, dict):
-        raise _Wrong(f"{role}.{name} is not a table")
-    argv = _list(fields, "command")
-    if not argv or not all(isinstance(part, str) for part in argv):
-        raise _Wrong(f"{role}.{name}.command is not a list of texts")
-    folder = fields.get("folder", "")
-    if not isinstance(folder, str):
-        raise _Wrong(f"{role}.{name}.folder is not a text")
-    return Command(name, tuple(argv), folder)
+def _command(role: str, name: str, entry: Any) -> Command:
+    where = f"{role}.{name}"
+    fields = _typed(entry, dict, where)
+    argv = fields.get("command")
+    if not argv or not isinstance(argv, list) or not all(isinstance(part, str) for part in argv):
+        raise _Wrong(f"{where}.command is not a list of texts")
+    return Command(name, tuple(argv), _typed(fields.get("folder", ""), str, f"{where}.folder"))
 
 
-def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = table.get(key, {})
-    if not isinstance(found, dict):
-        raise _Wrong(f"{key} is not a table")
-    return found
+_T = TypeVar("_T")
+
+_FORMS: dict[type, str] = {dict: "a table", list: "a list", str: "a text"}
 
 
-def _tables(table: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    found = _list(table, key)
-    if not all(isinstance(one, dict) for one in found):
-        raise _Wrong(f"{key} is not a list of tables")
-    return found
+def _typed(value: object, form: type[_T], name: str) -> _T:
+    if not isinstance(value, form):
+        raise _Wrong(f"{name} is not {_FORMS[form]}")
+    return value
+
+
+def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return _typed(table.get(key, {}), dict, key)
 
 
 def _list(table: Mapping[str, Any], key: str) -> list[Any]:
-    found = table.get(key, [])
-    if not isinstance(found, list):
-        raise _Wrong(f"{key} is not a list")
-    return found
+    return _typed(table.get(key, []), list, key)
 
 
-def _text(table: Mapping[str, Any], key: str, where: str) -> str:
-    found = table.get(key)
-    if not isinstance(found, str) or not found:
+def _text(value: object, key: str, where: str) -> str:
+    if not isinstance(value, str) or not value:
         raise _Wrong(f"an entry of {where} has no {key}")
-    return found
-
-
-def _windows_profile() -> Path | None:
-    import ctypes
-
-    buffer = ctypes.create_unicode_buffer(260)
-    # CSIDL_PROFILE: the folder of the account, whatever USERPROFILE says.
-    failed = ctypes.windll.shell32.SHGetFolderPathW(None, 0x28, None, 0, buffer)  # type: ignore[attr-defined,unused-ignore]
-    return None if failed or not buffer.value else Path(buffer.value)
+    return value
 
 
 USUAL = ".evolvable"
@@ -284,3 +274,138 @@ def registered_homes() -> tuple[Path, ...]:
     account = account_home()
     usual = (account / USUAL,) if account is not None else ()
     return (*usual, *(home.expanduser() for home in read_person_config().homes))
+
+
+_LOCK_SECONDS = 10.0
+
+
+class NoSuchCommand(NotFound):
+    """The person's configuration has no command of this role and name."""
+
+
+def edit_config(change: "Callable[[TOMLDocument], None]", signer: Signer | None = None) -> PersonConfig:
+    """Change the person's configuration and return it.
+
+    change: edits the parsed document in place. signer: signs the settings, where approvals are locked; its `unlock`
+    is called here. Raise Refused when the account has no home directory or the settings need a signature,
+    InvalidArgument when the file is not valid TOML.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    path = config_path()
+    if path is None:
+        raise Refused("This account has no home directory, so it has no configuration.", "Use an account that has one.")
+    with _locked(path):
+        try:
+            document = tomlkit.parse(_read(path) or "")
+        except TOMLKitError as error:
+            raise InvalidArgument(f"{path} is not valid: {error}.", "Correct the file first.") from None
+        before = read_person_config()
+        change(document)
+        if before.unsigned and "approvals" in document:
+            raise Refused(
+                f"{path} was changed without the person's signature.",
+                "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
+            )
+        approvals: Any = document.get("approvals")
+        if approvals and approvals.get("public_key"):
+            if signer is None:
+                raise Refused("The settings need the person's signature: approvals are locked.", "Nothing was changed.")
+            signer.unlock()
+            settings = tomllib.loads(tomlkit.dumps(document))
+            approvals["signature"] = signer.sign(signed_settings(settings)).hex()
+        text = tomlkit.dumps(document)
+        config = parse_person_config(path, text)  # what could not be read again is not written
+        write_private(path, text)
+    return config
+
+
+def add_command(role: str, name: str, argv: Sequence[str], folder: str, signer: Signer | None = None) -> PersonConfig:
+    """Name a command, or name another one by this name; return the configuration as it is then.
+
+    Raise as `edit_config`; nothing changed then.
+    """
+
+    def change(document: Any) -> None:
+        import tomlkit
+
+        table = document.setdefault(role, tomlkit.table(is_super_table=True))
+        table[name] = {"command": list(argv)} | ({"folder": folder} if folder else {})
+
+    return edit_config(change, signer)
+
+
+def remove_command(role: str, name: str, signer: Signer | None = None) -> PersonConfig:
+    """Take a named command out of the configuration. Raise NoSuchCommand, and as `edit_config`."""
+
+    def change(document: Any) -> None:
+        table = document.get(role, {})
+        if name not in table:
+            known = ", ".join(table) or "none"
+            raise NoSuchCommand(f"No {role.removesuffix('s')} is named {ascii(name[:80])}.", f"Those named: {known}.")
+        del table[name]
+
+    return edit_config(change, signer)
+
+
+def note_trusted(folder: Path, home: Path, signer: Signer | None = None) -> None:
+    """Add a folder to those that the person trusts in the library of `home`. Raise as `edit_config`."""
+    _change_trusted(folder, home, signer, wanted=True)
+
+
+def withdraw_trusted(folder: Path, home: Path, signer: Signer | None = None) -> None:
+    """Take a folder out of those that the person trusts in the library of `home`. Raise as `edit_config`."""
+    _change_trusted(folder, home, signer, wanted=False)
+
+
+def _change_trusted(folder: Path, home: Path, signer: Signer | None, *, wanted: bool) -> None:
+    entry = {"folder": str(folder), "home": str(home)}
+
+    def change(document: Any) -> None:
+        known = document.pop("trusted", [])
+        kept = [one for one in known if one.get("folder") != str(folder) or one.get("home", str(home)) != str(home)]
+        if tables := [*kept, *[entry] * wanted]:
+            document["trusted"] = tables
+
+    edit_config(change, signer)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file whole by one that only this account can read."""
+    part = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    try:
+        with open(fd, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    _own_folder(path.parent)
+    try:
+        with FileLock(path.with_name(".config.lock"), timeout=_LOCK_SECONDS, mode=PRIVATE):
+            yield
+    except Timeout:
+        raise LibraryBusy(f"Another command is changing {path}.", "Try again.") from None
+
+
+def _own_folder(folder: Path) -> None:
+    """Make the folder with mode 0700, or give a folder of this account that mode. Raise Refused for another's."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if os.name != "posix":
+        return
+    status = folder.stat()
+    if status.st_uid not in (os.geteuid(), 0):
+        raise Refused(f"{folder} belongs to user {status.st_uid}, not to this account.", "Remove it, or take it over.")
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != 0o700:
+        folder.chmod(0o700)

@@ -7,18 +7,13 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING
 
 from evolvable_server.config import Config, model_environment, read_machine
 from evolvable_server.environment import HOME, REVIEWING
 from evolvable_server.model_setup import Redaction, named_commands
+from evolvable_tools.evolve.ledger.run_directory import RunDirectory
 from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.sandbox import SandboxChoice
-
-if TYPE_CHECKING:
-    from evolvable_tools.evolve.ledger.run_directory import RunDirectory
-    from evolvable_tools.evolve.run_config import HostContext
-    from evolvable_tools.sandbox import SandboxChoice
 
 _MOMENT = 10.0  # seconds at most for a process to begin
 _CREDENTIALS = ".credentials.json", "auth.json"
@@ -26,7 +21,7 @@ _CREDENTIALS = ".credentials.json", "auth.json"
 
 def evolve_context(
     config: Config, environment: Mapping[str, str] | None = None, *, person: bool = False
-) -> "HostContext":
+) -> HostContext:
     """Return what this process has for runs. Children get its environment, and are no clients of the library; what it
     says of models' addresses and proxies is replaced by what the person's configuration says.
 
@@ -54,7 +49,7 @@ def evolve_context(
     )
 
 
-def choose_sandbox(config: Config) -> "SandboxChoice":
+def choose_sandbox(config: Config) -> SandboxChoice:
     """Return what the sandbox of trials is chosen by: what this machine has, or a container that the person names."""
 
     named = config.person.sandbox.get("container", ())
@@ -62,7 +57,7 @@ def choose_sandbox(config: Config) -> "SandboxChoice":
     return SandboxChoice(container, config.home / "evolve" / "sandbox.json")
 
 
-def start_driver(home: Path, folder: "RunDirectory") -> int:
+def start_driver(home: Path, folder: RunDirectory) -> int:
     """Start a process that drives a run as far as it comes, and return its id; it outlives this one.
 
     Waits a moment until it does, so that the next status does not say that no process drives the run.

@@ -21,10 +21,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 
-from evolvable_server.app import approvals_lock, client_connection, make_caller, shared_connection
+from evolvable_server.app import (
+    ListedFolders,
+    approvals_lock,
+    client_connection,
+    make_caller,
+    shared_connection,
+)
 from evolvable_server.clients.registry import add_client_log
 from evolvable_server.config import Config
-from evolvable_server.mcp.elicitation import ProposalGate, add_approvals
+from evolvable_server.mcp.elicitation import add_approvals
 from evolvable_server.mcp.fast_start import FastStart
 from evolvable_server.mcp.notifications import ClientLog, Notifier, add_logs, add_notifications
 from evolvable_server.mcp.prompts_and_skills import SkillsExtension, add_prompts
@@ -32,7 +38,6 @@ from evolvable_server.mcp.resources import add_resources
 from evolvable_server.mcp.server import CallSessions, LibraryServer, add_hook_event, add_lazy_tools
 from evolvable_server.model_setup import Redaction, approval_policies, lazy_review_settings, open_search
 from evolvable_server.person_config import registered_homes
-from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
@@ -345,7 +350,6 @@ class Serving:
         self.server = LibraryServer(subscriptions=self._notifier.bus, lifespan=self._lifespan, extensions=extensions)
         sessions = CallSessions(None if shared else config.session, shared=shared)
         add_lazy_tools(self.server, self.library, client, sessions, lazy_review_settings(config, self._open))
-        self.server.decisions = ProposalGate(self.library)
         add_hook_event(self.server, config, self.library, client, sessions)
         add_resources(self.server, self.library, client)
         add_prompts(self.server, self.library, client)

@@ -30,7 +30,7 @@ import anyio
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from pydantic import BaseModel
-from evolvable_server.transport.stdio import run_stdio, serve_stdio
+from evolvable_server.transport.stdio import run_stdio
 
 server = MCPServer("tiny", log_level="CRITICAL")
 running, most = 0, 0
@@ -101,10 +101,7 @@ if hasattr(signal, "SIGUSR1"):
     signal.signal(signal.SIGUSR1, lambda *_: say("a signal of its own"))
 
 how = sys.argv[1] if len(sys.argv) > 1 else ""
-if how == "standalone":
-    anyio.run(serve_stdio, server)
-    print("after")
-elif how == "hang":
+if how == "hang":
     run_stdio(server, cleanup=[lambda: say("cleaned"), hang])
 else:
     run_stdio(server, cleanup=[fail, lambda: say("cleaned")], ready=lambda: say("ready"))
@@ -620,14 +617,6 @@ def test_it_ends_when_the_parent_dies_although_its_pipe_was_leaked(script):
             assert leak.is_running()
         finally:
             leak.kill()
-
-
-@pytest.mark.alone
-def test_standalone_serving_returns_and_gives_stdout_back(start):
-    peer = start("standalone")
-    peer.process.stdin.close()
-    assert peer.replies.get(timeout=1) == b"after\n"
-    assert peer.ends() == 0
 
 
 def test_ready_is_called_after_the_first_reply(start):

@@ -162,7 +162,7 @@ for number in range(8):
 
     assert [maker.wait(60) for maker in makers] == [0, 0]
     assert len(Tokens(tmp_path).all()) == 16
-    assert not list(tmp_path.glob(".tokens-*"))
+    assert not list(tmp_path.glob(".tokens.json.*"))
 
 
 def test_the_command_shows_a_secret_once(run):

@@ -175,10 +175,9 @@ class CommandContext:
     @contextlib.contextmanager
     def library(self, *, create: bool = False) -> "Iterator[tuple[Library, Caller]]":
         """Yield the open library, and the caller that runs this command. Raise as Store.open."""
-        from evolvable_server.app import approvals_lock, make_caller
+        from evolvable_server.app import ListedFolders, approvals_lock, assign_trusted_folders, make_caller
         from evolvable_server.clients.memory_files import refresh_memory_files
         from evolvable_server.model_setup import Redaction, approval_policies, open_search
-        from evolvable_server.trusted_folders import ListedFolders, adopt
         from evolvable_tools.approval_policy import ApprovalLevel
         from evolvable_tools.library import Library
         from evolvable_tools.trust import mark_repository_heads
@@ -202,7 +201,7 @@ class CommandContext:
             _report_regraded(library)
             warn(*mark_repository_heads(library))
             if self.identity.principal is Principal.PERSON:
-                warn(*adopt(library))
+                warn(*assign_trusted_folders(library))
             sequence = library.store.sequence()
             who = make_caller(config, library, self.identity, decides=self.decides)
             yield library, replace(who, signer=self.signer())

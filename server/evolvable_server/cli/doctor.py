@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from evolvable_server.app import approvals_lock
+from evolvable_server.app import ListedFolders, approvals_lock
 from evolvable_server.cli.client_commands import Connected, HealthProblem, check_clients
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.health import Health, check_library, effective_settings
@@ -23,7 +23,6 @@ from evolvable_server.config import EMBEDDER, Config, Machine, read_machine
 from evolvable_server.model_setup import Redaction, own_patterns
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_server.run_launcher import choose_sandbox
-from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Principal
 from evolvable_store.paths import LIBRARY_FILE, home_exposure

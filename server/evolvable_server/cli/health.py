@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from evolvable_server import config as settings
+from evolvable_server.app import ListedFolders
 from evolvable_server.cli.client_commands import Connected, HealthProblem
 from evolvable_server.cli.folder_commands import WatchedRoot, folder_statuses, reasons_against
 from evolvable_server.cli.maintenance import near_duplicate_lines
@@ -18,7 +19,6 @@ from evolvable_server.config import Config, names_address
 from evolvable_server.environment import HOME, REVIEW
 from evolvable_server.model_setup import approval_policies, budget_limits
 from evolvable_server.person_config import ROLES, registered_homes
-from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import LIBRARY_FILE

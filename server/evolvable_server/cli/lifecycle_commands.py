@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from evolvable_server.cli.command_context import CommandContext, command
+from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.folder_commands import FolderChoice, SyncResult, add_folders, show_sync
 from evolvable_server.cli.health import open_elsewhere
 from evolvable_server.cli.terminal import confirm, count, remark, say, warn
@@ -61,7 +61,7 @@ class Recovered:
 @command("recover")
 @click.argument("source", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def recover_command(state: CommandContext, source: Path, yes: bool) -> None:
+def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Recovered]:
     """Replace the library by a backup.
 
     SOURCE is a folder that `evolvable backup` made; it stays as it is. The library as it was is moved beside its
@@ -89,7 +89,7 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> None:
     with state.library() as (library, _):
         folders = list(add_folders(library, [one for one in watched if one.path.is_dir()], state.identity))
     done = Recovered(str(home), str(source), resources, str(before) if before else None, folders)
-    state.show(done, lambda: _show_recovered(done))
+    return Output(done, _show_recovered)
 
 
 def _check_closed(home: Path) -> None:
@@ -158,7 +158,7 @@ class Uninstalled:
 @click.option("--data", is_flag=True, help="Delete the library, the settings and the staging folders too.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
-def uninstall_command(state: CommandContext, data: bool, yes: bool, dry_run: bool) -> None:
+def uninstall_command(state: CommandContext, data: bool, yes: bool, dry_run: bool) -> Output[Uninstalled]:
     """Disconnect all clients and stop watching all folders.
 
     Takes the server out of every client of this account and of this project, removes the memories from the files that
@@ -180,7 +180,7 @@ def uninstall_command(state: CommandContext, data: bool, yes: bool, dry_run: boo
         if gone:
             _check_closed(home)
         _remove(home, connected, list(copies), watched, gone)
-    state.show(done, lambda: _show_uninstalled(done, dry_run))
+    return Output(done, lambda done: _show_uninstalled(done, dry_run))
 
 
 def _connected(state: CommandContext) -> Iterator[ConfigurationEntry]:

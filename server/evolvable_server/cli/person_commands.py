@@ -9,8 +9,7 @@ import click
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.inbox_commands import create_key, key_path
 from evolvable_server.cli.terminal import confirm, count, local_time, progress, remark, say, show_diff, some, warn
-from evolvable_server.person_config import read_person_config
-from evolvable_server.person_config_edit import edit_config, note_trusted, withdraw_trusted
+from evolvable_server.person_config import edit_config, note_trusted, read_person_config, withdraw_trusted
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref

@@ -20,11 +20,12 @@ from evolvable_server.person_config import (
     ROLES,
     Command,
     PersonConfig,
+    add_command,
     config_path,
     read_person_config,
     registered_homes,
+    remove_command,
 )
-from evolvable_server.person_config_edit import add_command, remove_command
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 from evolvable_store.paths import check_home, seed_folder
 

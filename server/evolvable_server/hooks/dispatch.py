@@ -6,7 +6,6 @@ what its agent wrote into a watched folder as the agent's change. A payload is u
 empty.
 """
 
-import dataclasses
 import json
 import logging
 import os
@@ -21,10 +20,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from evolvable_server.app import client_connection, make_caller, project_scope_of
+from evolvable_server.app import ListedFolders, client_connection, make_caller, project_scope_of
 from evolvable_server.config import Config, read_config
 from evolvable_server.person_config import registered_homes
-from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.review_queue import enqueue, file_name
@@ -182,14 +180,13 @@ def _claimed(library: Library, caller: Caller, match: FoundMatch, found: FoundSk
 def _said(matches: list[FoundMatch], search_id: str) -> str:
     before = "From the user's Evolvable library, for this task:\n"
     after = f"\nIf it fits, open it with load_skill (search_id {search_id}) before you start."
-    names = [f"- {match.ref} ({match.confidence:.0%} sure{_standing(match)})" for match in matches]
+    notices = [f"; {one.notice}" if one.notice and one.trust != Trust.PROVEN else "" for one in matches]
+    names = [
+        f"- {match.ref} ({match.confidence:.0%} sure{notice})" for match, notice in zip(matches, notices, strict=True)
+    ]
     room = (LIMIT - len(before) - len(after) - sum(len(name) + 3 for name in names)) // len(matches)
     lines = [f"{name}: {_short(match.description, room)}" for name, match in zip(names, matches, strict=True)]
     return f"{before}{chr(10).join(lines)}{after}"[:LIMIT]
-
-
-def _standing(match: FoundMatch) -> str:
-    return f"; {match.notice}" if match.notice and match.trust != Trust.PROVEN else ""
 
 
 def _short(text: str, room: int) -> str:
@@ -348,7 +345,8 @@ class HookDispatcher:
         self._library.note_session(caller)
         if event.event == "UserPromptSubmit":
             text = suggest_skills(self._library, caller, event.prompt, self._offered, self._library.means)
-            return _context(event.event, text) if text else EMPTY_ANSWER
+            output = {"hookEventName": event.event, "additionalContext": text}
+            return json.dumps({"hookSpecificOutput": output}) if text else EMPTY_ANSWER
         if event.event == "PostToolUse":
             record_loads(self._library, caller, event, self._offered)
             record_writes(self._library, event)
@@ -365,10 +363,6 @@ class HookDispatcher:
         return replace(caller, scopes=(USER_SCOPE,) if scope is None else (scope, USER_SCOPE))
 
 
-def _context(event: str, text: str) -> str:
-    return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
-
-
 def answer_without_server(payload: Mapping[str, Any]) -> str:
     """Return what the client shall read, '' for nothing. Raise as Library.open: a library is not made here."""
     config = read_config()
@@ -377,6 +371,6 @@ def answer_without_server(payload: Mapping[str, Any]) -> str:
     listed = ListedFolders(config.home)
     with Library.open(config.home, registered=registered_homes, means=means, trusted_folders=listed) as library:
         who = make_caller(config, library, Identity(Principal.AGENT, "hook"))
-        one = dataclasses.replace(who, session=None, connection=client_connection())
+        one = replace(who, session=None, connection=client_connection())
         answer = HookDispatcher(config, library, one).answer(payload)
     return "" if answer == EMPTY_ANSWER else answer

@@ -26,7 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from evolvable_server.clients.registry import CODEX, VSCODE, Client
-from evolvable_server.mcp.server import Call, LibraryServer, Permission, name_of, permissions_of
+from evolvable_server.mcp.server import Call, LibraryServer, Permission, error_result, name_of, permissions_of
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_tools.library import Library
 
@@ -145,7 +145,7 @@ class ConfirmationGate(ABC):
     """What an agent reads without a yes, after the reason: what only a person does, and what stays; never a command."""
 
     @abstractmethod
-    async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call needs a yes."""
 
     @abstractmethod
@@ -165,7 +165,7 @@ class ConfirmationGate(ABC):
         try:
             answer = await confirm(context, self.key, partial(self.question, arguments), self.key)
         except EvolvableError as error:
-            return _refusal_result(error.text)
+            return error_result(error.text)
         if isinstance(answer, types.InputRequiredResult):
             return answer
         if answer == "accept":
@@ -173,11 +173,7 @@ class ConfirmationGate(ABC):
         return self._refuse(_why_not(answer))
 
     def _refuse(self, why: str) -> types.CallToolResult:
-        return _refusal_result(f"{why}, and {self.unconfirmed}")
-
-
-def _refusal_result(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
+        return error_result(f"{why}, and {self.unconfirmed}")
 
 
 def cut_line(text: str, most: int) -> str:
@@ -201,7 +197,7 @@ class ProposalGate(ConfirmationGate):
         self._library = library
         self.locked = library.lock is not None
 
-    async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call decides about proposals."""
         return tool == "review_inbox" and arguments.get("action") in DECIDING
 
@@ -262,7 +258,7 @@ class ApprovalGate:
     def __init__(self, library: Library) -> None:
         self._library = library
 
-    async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call may lead to a change that waits. A call that only proposes is not asked about."""
         return tool in CHANGES and arguments.get("propose") not in (True, "true", 1)
 
@@ -365,5 +361,5 @@ def _result(structured: dict[str, Any]) -> types.CallToolResult:
 
 
 def add_approvals(server: LibraryServer, library: Library) -> None:
-    """Make the server ask about changes that would wait."""
-    server.approvals = ApprovalGate(library)
+    """Make the server ask about changes that would wait, and about decisions."""
+    server.gates += [ApprovalGate(library), ProposalGate(library)]

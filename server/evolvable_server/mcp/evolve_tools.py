@@ -3,26 +3,26 @@
 No call waits for a run: a process of its own drives it, and evolve_status shows its progress.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import mcp_types as types
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from evolvable_server.config import Config
 from evolvable_server.mcp.elicitation import ConfirmationGate, cut_line
-from evolvable_server.mcp.server import Call, CallSessions, LibraryServer, ToolGate, caller_of, decider_of, name_of
+from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of, decider_of, name_of
 from evolvable_server.mcp.tools import Number, add_tool, declare_tools
 from evolvable_server.model_setup import named_commands
 from evolvable_server.run_launcher import evolve_context, start_driver
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import run_control
-from evolvable_tools.evolve.deploy import Adoption, adopt
+from evolvable_tools.evolve.deploy import Adoption, adopt, preview_adoption
 from evolvable_tools.evolve.factory import check_runnable
 from evolvable_tools.evolve.ledger.run_directory import find_run
+from evolvable_tools.evolve.ledger.run_state import load_run_state
 from evolvable_tools.evolve.report.render import write_report
 from evolvable_tools.evolve.run_config import parse_executor_spec
 from evolvable_tools.evolve.start import Opportunities, StartedRun, find_opportunities, start_run
@@ -41,7 +41,7 @@ class AdoptionGate(ConfirmationGate):
     def __init__(self, home: Path) -> None:
         self._home = home
 
-    async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call adopts something."""
         return tool == "evolve_adopt"
 
@@ -50,8 +50,6 @@ class AdoptionGate(ConfirmationGate):
 
         Raises NotPromoted, Refused for a change that is too long for a question.
         """
-        from evolvable_tools.evolve.deploy import preview_adoption
-
         shown = preview_adoption(self._home, arguments.get("run"))
         lines = [f"Adopt what run {shown.run} found? {shown.verdict} [{shown.label}]: {shown.why}"]
         for title, rows in (("It can do now", shown.capabilities), ("The scan found", shown.findings)):
@@ -63,26 +61,6 @@ class AdoptionGate(ConfirmationGate):
                 "A person adopts it at a terminal, where all of it is shown.",
             )
         return text
-
-
-class FirstMatchingGate:
-    """Several gates as one: the first that wants to be asked is."""
-
-    def __init__(self, gates: Sequence[ToolGate]) -> None:
-        self._gates = tuple(gates)
-
-    async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether any of them has to be asked."""
-        return any([await gate.asks(tool, arguments) for gate in self._gates])
-
-    async def call(
-        self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
-    ) -> types.CallToolResult | types.InputRequiredResult:
-        """Make the call by the first gate that has to be asked."""
-        for gate in self._gates:
-            if await gate.asks(tool, arguments):
-                return await gate.call(tool, arguments, context, call)
-        return await call(tool, arguments, context)
 
 
 MAX_QUESTION_LINE = 200
@@ -102,7 +80,7 @@ class RunStartGate(ConfirmationGate):
     def __init__(self, config: Config) -> None:
         self._config = config
 
-    async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call starts a run or goes on with one."""
         return tool in ("evolve_start", "evolve_continue")
 
@@ -126,9 +104,6 @@ class RunStartGate(ConfirmationGate):
         return "\n".join([*lines, _spends(given)])
 
     def _continued(self, arguments: Mapping[str, Any]) -> str:
-        from evolvable_tools.evolve.ledger.run_directory import find_run
-        from evolvable_tools.evolve.ledger.run_state import load_run_state
-
         folder = find_run(self._config.home, arguments.get("run"))
         state = load_run_state(folder)
         executor = state.settings.get("executor", {})
@@ -292,9 +267,7 @@ class EvolveTools:
                 raise Refused("A command is not run for a client over HTTP.", f"Choose one of {', '.join(known)}.")
 
     def _who(self, ctx: Context) -> Caller:
-        request = ctx.request_context
-        session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
-        return caller_of(self._caller, ctx, session)
+        return caller_of(self._caller, ctx, self._sessions)
 
 
 def add_evolving(
@@ -304,5 +277,4 @@ def add_evolving(
     tools = EvolveTools(library, caller, sessions, config)
     for spec in declare_tools(tools, "evolve"):
         add_tool(server, spec)
-    others = [server.decisions] if server.decisions else []
-    server.decisions = FirstMatchingGate([AdoptionGate(config.home), RunStartGate(config), *others])
+    server.gates += [AdoptionGate(config.home), RunStartGate(config)]

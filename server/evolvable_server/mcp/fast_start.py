@@ -28,13 +28,6 @@ class StdioDescriptors:
     source: int
     sink: int
 
-    def release(self) -> None:
-        """Give stdin and stdout their descriptors back."""
-        if sys.stdout is not None:
-            sys.stdout.flush()  # what was printed while serving belongs to stderr
-        _point(0, self.source)
-        _point(1, self.sink)
-
 
 def claim_stdio() -> StdioDescriptors:
     """Return the wire; from then on the process's stdin is empty and its stdout is stderr.

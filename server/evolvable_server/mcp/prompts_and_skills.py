@@ -7,8 +7,8 @@ too.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import mcp_types as types
 from anyio.to_thread import run_sync
@@ -26,8 +26,8 @@ from evolvable_server.mcp.resources import (
     resolve,
     uri_of,
 )
-from evolvable_server.mcp.server import LibraryServer
-from evolvable_store.errors import EvolvableError, LibraryError, NoSuchResource
+from evolvable_server.mcp.server import LibraryServer, answered
+from evolvable_store.errors import EvolvableError, NoSuchResource
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.release_channel import ChannelEntry
 from evolvable_tools.library import Caller, Library
@@ -44,13 +44,17 @@ if TYPE_CHECKING:
 MAX_COMPLETIONS = 100
 
 
-def use_skill_prompt(library: Library, caller: Caller) -> Callable[[str, str], str]:
-    """Return the prompt's function over this library."""
+class LibraryPrompts:
+    """The prompts of one library, for one caller."""
 
-    def prompt(name: str, task: str = "") -> str:
-        from evolvable_tools.verbs import load  # late: a server answers before it is asked for a prompt
+    def __init__(self, library: Library, caller: Caller) -> None:
+        self._library, self._caller = library, caller
 
-        loaded = load.load_skill(library, caller, Ref.parse(name))
+    def use_skill(self, name: str, task: str = "") -> str:
+        """Return the prompt to follow a skill."""
+        from evolvable_tools.verbs import load
+
+        loaded = load.load_skill(self._library, self._caller, Ref.parse(name))
         goal, text = f" for this task: {task}" if task else "", loaded.text or ""
         if loaded.marked:
             text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
@@ -59,25 +63,11 @@ def use_skill_prompt(library: Library, caller: Caller) -> Callable[[str, str], s
             f" When you are done, call report_outcome with use_id {loaded.use_id}.\n\n{text}"
         )
 
-    return prompt
-
-
-def memory_prompt(library: Library, caller: Caller) -> Callable[[], str]:
-    """Return the function of the prompt `memory` over this library."""
-
-    def prompt() -> str:
+    def memory(self) -> str:
+        """Return what is known of the person and the project."""
         from evolvable_tools.verbs import memory_facts
 
-        return memory_facts.briefing(library, caller)
-
-    return prompt
-
-
-class LibraryPrompts:
-    """The prompts of one library, for one caller."""
-
-    def __init__(self, library: Library, caller: Caller) -> None:
-        self._library, self._caller = library, caller
+        return memory_facts.briefing(self._library, self._caller)
 
     async def everything(self) -> list[types.Prompt]:
         """Return every prompt of the library, by name."""
@@ -137,23 +127,13 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
 
     The variables of resource templates complete here too: the protocol has one question for both.
     """
-    server.add_prompt(
-        Prompt.from_function(
-            use_skill_prompt(library, caller),
-            name="use_skill",
-            title="Use a skill",
-            description="Load a skill by name and follow it.",
-        )
-    )
-    server.add_prompt(
-        Prompt.from_function(
-            memory_prompt(library, caller),
-            name="memory",
-            title="Memory",
-            description="What is known of you and your work, and how it may be added to.",
-        )
-    )
     server.live_prompts = live = LibraryPrompts(library, caller)
+    for function, title, description in (
+        (live.use_skill, "Use a skill", "Load a skill by name and follow it."),
+        (live.memory, "Memory", "What is known of you and your work, and how it may be added to."),
+    ):
+        prompt = Prompt.from_function(function, title=title, description=description)
+        server.add_prompt(prompt)
 
     def values(
         reference: types.PromptReference | types.ResourceTemplateReference,
@@ -190,7 +170,6 @@ DIRECTORY = "inode/directory"
 VERSION_TTL_MS = 24 * 3_600_000
 """How long clients may cache the file of a version: it never changes."""
 
-T = TypeVar("T")
 Key = tuple[str, str]
 
 
@@ -244,13 +223,13 @@ class SkillsExtension(Extension):
         ]
 
     async def _list(self, _: Any, params: types.PaginatedRequestParams) -> ListSkillsResult:
-        return await _answered(self._page, params.cursor)
+        return await answered(self._page, params.cursor)
 
     async def _get(self, _: Any, params: UriParams) -> GetSkillResult:
-        return await _answered(self._skill, params.uri, uri=params.uri)
+        return await answered(self._skill, params.uri, uri=params.uri)
 
     async def _directory(self, _: Any, params: UriParams) -> ReadDirectoryResult:
-        return await _answered(self._children, params.uri, params.cursor, uri=params.uri)
+        return await answered(self._children, params.uri, params.cursor, uri=params.uri)
 
     def _page(self, cursor: str | None) -> ListSkillsResult:
         shown = HostCatalog(self._library.store)
@@ -343,12 +322,3 @@ def _start(skills: Sequence[ChannelEntry], cursor: str | None) -> int:
 def _key_of(cursor: str) -> Key:
     name, scope = decode_cursor(cursor, (str, str))
     return name, scope
-
-
-async def _answered(answer: Callable[..., T], *arguments: object, uri: str | None = None) -> T:
-    """Return the answer, found on a thread of its own; what is wrong with the question is -32602."""
-    try:
-        return await run_sync(answer, *arguments)
-    except EvolvableError as error:
-        code = types.INTERNAL_ERROR if isinstance(error, LibraryError) else types.INVALID_PARAMS
-        raise MCPError(code=code, message=error.text, data={"uri": uri} if uri else None) from None

@@ -19,7 +19,7 @@ from evolvable_server.mcp.tools import Number, sampling_model
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.review import Compressed, Reviewed
+from evolvable_tools.review import Compressed, Reviewed, context_compression, service
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.proposal_inbox import WaitingProposal, as_read
 
@@ -56,8 +56,6 @@ class ReviewTools:
         """Learn from a finished session: returns proposals that wait for a person, or state=begun and a task for you.
         Then follow packet.instructions on packet.data and call submit_review. Without arguments it goes on with a
         review that waits. Proposing nothing is normal."""
-        from evolvable_tools.review import service
-
         settings = self._settings()
         if settings.on and settings.thinker is None and mode == "auto":
             settings = replace(settings, thinker=sampling_model(ctx))
@@ -83,10 +81,8 @@ class ReviewTools:
     ) -> Reviewed:
         """Hand in what you think should be learned from a session. Each candidate is checked by rules and waits
         as a proposal for a person, or is refused with the reason. Quotes are verbatim from the evidence."""
-        from evolvable_tools.review import service
-
-        who = self._who(ctx)
-        return service.submit_review(self._library, who, self._settings(), review_id, candidates, why_none)
+        who, settings = self._who(ctx), self._settings()
+        return service.submit_review(self._library, who, settings, review_id, candidates, why_none)
 
     def review_inbox(
         self,
@@ -126,11 +122,7 @@ class ReviewTools:
     ) -> Compressed:
         """Make a long history short without a model: a summary of nine parts, an index of every skill, file, image and
         address that was named, and the last messages as they are. Nothing that was named is lost."""
-        from evolvable_tools.review import context_compression
-
         return context_compression.compress_history(messages, keep=keep, max_tokens=max_tokens)
 
     def _who(self, ctx: Context) -> Caller:
-        request = ctx.request_context
-        session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
-        return caller_of(self._caller, ctx, session)
+        return caller_of(self._caller, ctx, self._sessions)

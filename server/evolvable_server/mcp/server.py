@@ -9,11 +9,11 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio.to_thread
 from mcp.server import CacheHint, MCPServer
@@ -22,6 +22,7 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolResult,
     GetPromptResult,
@@ -35,13 +36,12 @@ from pydantic import ValidationError
 from evolvable_server.config import Config
 from evolvable_server.environment import BEARERS, bearer_session, client_session
 from evolvable_store import __version__
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, LibraryError
 from evolvable_store.operation import Actor, Principal
 from evolvable_tools.library import Caller, Library
 
 if TYPE_CHECKING:
-    from mcp.server.mcpserver import Context
-
+    from evolvable_server.mcp.prompts_and_skills import LibraryPrompts
     from evolvable_server.mcp.review_tools import SettingsFactory
     from evolvable_server.mcp.tools import ToolSpec
 
@@ -115,18 +115,20 @@ def connection_of(request: Any, connection: str | None) -> str | None:
     return connection if name_of(request) is None else None
 
 
-def caller_of(caller: Caller, context: "Context[Any, Any]", session: str | None) -> Caller:
-    """Return the caller of a tool: an agent, known by its token over HTTP, else by the name its client gives itself.
-
-    session: what the client names.
-    """
+def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSessions") -> Caller:
+    """Return the caller of a tool: an agent, known by its token over HTTP, else by the name its client gives itself."""
     request = context.request_context.request
     name, params = name_of(request), context.session.client_params
     client = re.sub(r"[^a-z0-9]+", "-", params.client_info.name.lower()).strip("-")[:60] if params is not None else ""
     via = f"token:{name}" if name is not None else f"client:{client}" if client else "mcp"
-    connection = connection_of(request, caller.connection)
-    session = session_of(request, session)
-    return replace(caller, session=session, principal=Principal.AGENT, via=via, connection=connection)
+    session = sessions.of(context.request_context.meta, getattr(request, "headers", None))
+    return replace(
+        caller,
+        session=session_of(request, session),
+        principal=Principal.AGENT,
+        via=via,
+        connection=connection_of(request, caller.connection),
+    )
 
 
 def decider_of(caller: Caller, request: Any) -> Caller:
@@ -223,7 +225,7 @@ Call = Callable[[str, dict[str, Any], Context[Any, Any]], Awaitable[CallToolResu
 class ToolGate(Protocol):
     """Who has to be asked before a tool does what it is called for."""
 
-    async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call has to be approved."""
 
     async def call(
@@ -232,34 +234,11 @@ class ToolGate(Protocol):
         """Make the call, by `call`, once it is approved."""
 
 
-class LivePrompts(Protocol):
-    """Prompts that are not registered once, but looked up for every question."""
-
-    async def everything(self) -> list[Prompt]:
-        """Return all there are."""
-
-    async def filled(self, name: str, arguments: Mapping[str, str]) -> GetPromptResult:
-        """Return one with its arguments filled in. Raise MCPError."""
-
-
-class LazyToolSource(Protocol):
-    """Tools that are listed before they are made."""
-
-    @property
-    def listed(self) -> Sequence[Tool]:
-        """What is listed of them."""
-
-    def make(self, name: str) -> None:
-        """Make the one of this name, unless it is made already or is none of these."""
-
-
 class LibraryServer(MCPServer[Any]):
     """An MCPServer whose tools answer every mistake with a text that says what, which and what next."""
 
-    late_tools: LazyToolSource | None = None
-    live_prompts: LivePrompts | None = None
-    approvals: ToolGate | None = None
-    decisions: ToolGate | None = None
+    late_tools: "LazyTools | None" = None
+    live_prompts: "LibraryPrompts | None" = None
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
@@ -272,6 +251,7 @@ class LibraryServer(MCPServer[Any]):
             cache_hints={"tools/list": CacheHint(ttl_ms=3_600_000), "resources/list": CacheHint(ttl_ms=0)},
             **options,
         )
+        self.gates: list[ToolGate] = []
         self.unlisted: dict[str, Callable[[Mapping[str, Any], Any], Awaitable[CallToolResult]]] = {}
         """Tools that answer and are not listed, as what calls them is no model: of arguments and the HTTP request."""
 
@@ -289,13 +269,12 @@ class LibraryServer(MCPServer[Any]):
             return await self.unlisted[name](arguments, context.request_context.request if context else None)
         tools = {tool.name: tool for tool in await self.list_tools()}
         if name not in tools:
-            return _failure(f"There is no tool {ascii(name[:80])}. The tools are {', '.join(sorted(tools))}.")
+            return error_result(f"There is no tool {ascii(name[:80])}. The tools are {', '.join(sorted(tools))}.")
         known = tools[name].input_schema.get("properties", {})
-        unknown = sorted(set(arguments) - set(known))
-        if unknown:
-            return _failure(f"{name} has no argument {', '.join(map(ascii, unknown))}. It has {', '.join(known)}.")
-        for gate in (self.approvals, self.decisions):
-            if gate is not None and context is not None and await gate.asks(name, arguments):
+        if unknown := sorted(set(arguments) - set(known)):
+            return error_result(f"{name} has no argument {', '.join(map(ascii, unknown))}. It has {', '.join(known)}.")
+        for gate in self.gates:
+            if context is not None and gate.asks(name, arguments):
                 return await gate.call(name, arguments, context, self._call)
         return await self._call(name, arguments, context)
 
@@ -308,9 +287,9 @@ class LibraryServer(MCPServer[Any]):
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if isinstance(error.__cause__, EvolvableError):
-                return _failure(error.__cause__.text)
+                return error_result(error.__cause__.text)
             if isinstance(error.__cause__, ValidationError):
-                return _failure(_invalid(name, error.__cause__))
+                return error_result(_invalid(name, error.__cause__))
             raise
 
     async def list_prompts(self) -> list[Prompt]:
@@ -340,7 +319,20 @@ def _cause(error: BaseException | None) -> EvolvableError | None:
     return error
 
 
-def _failure(text: str) -> CallToolResult:
+T = TypeVar("T")
+
+
+async def answered(answer: Callable[..., T], *arguments: object, uri: str | None = None) -> T:
+    """Return the answer, found on a thread of its own; what is wrong with the question is -32602."""
+    try:
+        return await anyio.to_thread.run_sync(answer, *arguments)
+    except EvolvableError as error:
+        code = INTERNAL_ERROR if isinstance(error, LibraryError) else INVALID_PARAMS
+        raise MCPError(code=code, message=error.text, data={"uri": uri} if uri else None) from None
+
+
+def error_result(text: str) -> CallToolResult:
+    """Return the result of a call that failed, with a text for the model."""
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 
 
@@ -353,10 +345,10 @@ TOOLS_FILE = Path(__file__).with_name("tools.json")
 
 
 class LazyTools:
-    """What is listed of some tools, and how they are made. groups: each returns some of them, in the list's order."""
+    """What is listed of some tools, and how they are made. declared: yields them in the list's order."""
 
-    def __init__(self, server: LibraryServer, groups: Sequence[Callable[[], "Iterable[ToolSpec]"]]) -> None:
-        self._server, self._groups = server, groups
+    def __init__(self, server: LibraryServer, declared: Callable[[], "Iterator[ToolSpec]"]) -> None:
+        self._server, self.declared = server, declared
         self.listed = [Tool.model_validate(tool) for tool in json.loads(TOOLS_FILE.read_text(encoding="utf-8"))]
         self._waiting = {tool.name for tool in self.listed}
 
@@ -369,29 +361,21 @@ class LazyTools:
         add_tool(self._server, next(spec for spec in self.declared() if spec.tool.name == name))
         self._waiting.discard(name)
 
-    def declared(self) -> "Iterator[ToolSpec]":
-        """Yield the tools as the list has to name them, in its order."""
-        for group in self._groups:
-            yield from group()
-
 
 def add_lazy_tools(
     server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions, settings: "SettingsFactory"
 ) -> None:
     """Add the tools over a library and those around reviews. settings: made when they are first needed."""
 
-    def over_the_library() -> "Iterable[ToolSpec]":
+    def declared() -> "Iterator[ToolSpec]":
         from evolvable_server.mcp.tools import Tools, declare_tools
 
-        return declare_tools(Tools(library, caller, sessions), "library")
-
-    def around_reviews() -> "Iterable[ToolSpec]":
+        yield from declare_tools(Tools(library, caller, sessions), "library")
         from evolvable_server.mcp.review_tools import ReviewTools
-        from evolvable_server.mcp.tools import declare_tools
 
-        return declare_tools(ReviewTools(library, caller, sessions, settings), "review")
+        yield from declare_tools(ReviewTools(library, caller, sessions, settings), "review")
 
-    server.late_tools = LazyTools(server, (over_the_library, around_reviews))
+    server.late_tools = LazyTools(server, declared)
 
 
 def add_hook_event(
@@ -400,10 +384,7 @@ def add_hook_event(
     """Make the server answer hooks, and learn from them which session its client is in."""
 
     async def hook_event(arguments: Mapping[str, Any], request: Any) -> CallToolResult:
-        from evolvable_server.hooks.dispatch import (
-            HookDispatcher,  # late: a server answers before its first hook
-            parse_event,
-        )
+        from evolvable_server.hooks.dispatch import HookDispatcher, parse_event
 
         event = parse_event(arguments)
         sessions.heard(event.session_id, event.tool_use_id if event.event == "PreToolUse" else "")

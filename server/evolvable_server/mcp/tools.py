@@ -28,11 +28,12 @@ from mcp_types import (
     ToolAnnotations,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema, ValidationError
+from pydantic_core.core_schema import no_info_after_validator_function, str_schema
 
 from evolvable_server.mcp import resources
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
-from evolvable_store.resource import Ref, check_scope, parse_kind
+from evolvable_store.resource import Kind, Ref, check_scope, parse_kind
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import (
@@ -162,8 +163,20 @@ def _no_bool(value: Any) -> Any:
     return value
 
 
+def _text_for(parse: Callable[[str], Any]) -> GetPydanticSchema:
+    """Return what makes an argument a text in the schema, and the parsed value in the function."""
+    return GetPydanticSchema(lambda *_: no_info_after_validator_function(parse, str_schema()))
+
+
+_EMPTY_IS_NONE = BeforeValidator(lambda value: value or None)
+
 Number = Annotated[int, BeforeValidator(_no_bool)]
-RefText = Annotated[str, Field(description="e.g. skill:pdf, skill:pdf@3, memory:USER, skill:acme/pdf (project acme)")]
+RefText = Annotated[Ref, _text_for(Ref.parse)]
+KindText = Annotated[Kind, _text_for(parse_kind)]
+ScopeText = Annotated[str, _text_for(check_scope)]
+AnyRef = Annotated[
+    RefText, Field(description="e.g. skill:pdf, skill:pdf@3, memory:USER, skill:acme/pdf (project acme)")
+]
 Reason = Annotated[str, Field(description="why, in a sentence; kept in the history", max_length=2000)]
 Expected = Annotated[
     Number | None, Field(description="the version you read; the call fails if the head has moved on", ge=0)
@@ -193,15 +206,16 @@ class Tools:
         ctx: Context,
         limit: Annotated[Number, Field(description="how many matches, 1 to 20", ge=1, le=20)] = 5,
         kind: Annotated[
-            str, Field(description="skill (default), prompt, agent, tool, environment or memory")
-        ] = "skill",
-        scope: Annotated[str | None, Field(description="search only this scope: 'user' or a project's name")] = None,
+            KindText, Field(description="skill (default), prompt, agent, tool, environment or memory")
+        ] = Kind.SKILL,
+        scope: Annotated[
+            ScopeText | None, _EMPTY_IS_NONE, Field(description="search only this scope: 'user' or a project's name")
+        ] = None,
         mode: Annotated[str, Field(description="auto (default), keyword, text or paper")] = "auto",
     ) -> search.FoundSkills:
         """Find the skills that fit a task, best first, each with how sure the match is and why. Call this before you
         start a task. none_fits=true means that nothing in the library is for it: go on without. choose_between: the
         search is not sure, choose yourself. Then load_skill."""
-        scopes = (check_scope(scope),) if scope else None
         means = self._library.means
         if means.thinker is None and means.client_thinks:
             means = replace(means, thinker=sampling_model(ctx))
@@ -210,15 +224,15 @@ class Tools:
             self._who(ctx),
             task,
             limit=limit,
-            kind=parse_kind(kind),
-            scopes=scopes,
+            kind=kind,
+            scopes=(scope,) if scope else None,
             mode=mode,
             means=means,
         )
 
     def load_skill(
         self,
-        ref: RefText,
+        ref: AnyRef,
         ctx: Context,
         version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
         path: Annotated[str | None, Field(description="a file of the skill; default SKILL.md")] = None,
@@ -226,9 +240,7 @@ class Tools:
     ) -> str:
         """Open a skill to work by it: its document, then the names and sizes of its other files, then the use_id to
         report the outcome with. Long files are cut at 150,000 characters."""
-        loaded = load.load_skill(
-            self._library, self._who(ctx), Ref.parse(ref), version=version, path=path, search_id=search_id
-        )
+        loaded = load.load_skill(self._library, self._who(ctx), ref, version=version, path=path, search_id=search_id)
         return document(resources.redact_loaded(self._library, self._caller, loaded), enclose=True)
 
     def report_outcome(
@@ -236,7 +248,7 @@ class Tools:
         outcome: Annotated[str, Field(description="succeeded, failed, partial, abandoned or unknown")],
         ctx: Context,
         use_id: Annotated[str | None, Field(description="from load_skill; or give ref instead")] = None,
-        ref: Annotated[str | None, Field(description="instead of use_id: e.g. skill:pdf@3")] = None,
+        ref: Annotated[RefText | None, Field(description="instead of use_id: e.g. skill:pdf@3")] = None,
         usage: Annotated[str | None, Field(description="used, partially_used, ignored or inapplicable")] = None,
         task_type: Annotated[str | None, Field(description="a word or two, at most 80 characters")] = None,
         evidence: Annotated[str | None, Field(description="how you know, at most 2,000 characters")] = None,
@@ -248,7 +260,7 @@ class Tools:
             self._who(ctx),
             outcome=outcome,
             use_id=use_id,
-            ref=Ref.parse(ref) if ref is not None else None,
+            ref=ref,
             usage=usage,
             task_type=task_type,
             evidence=evidence,
@@ -257,37 +269,35 @@ class Tools:
     def list_resources(
         self,
         ctx: Context,
-        kind: Annotated[str | None, Field(description="skill, prompt, agent, tool, environment or memory")] = None,
+        kind: Annotated[
+            KindText | None, _EMPTY_IS_NONE, Field(description="skill, prompt, agent, tool, environment or memory")
+        ] = None,
         query: Annotated[str | None, Field(description="only those whose name or description has this text")] = None,
-        scope: Annotated[str | None, Field(description="'user' or a project's name; default: all you can see")] = None,
+        scope: Annotated[
+            ScopeText | None, _EMPTY_IS_NONE, Field(description="'user' or a project's name; default: all you can see")
+        ] = None,
         limit: Annotated[Number, Field(description="1 to 200", ge=1, le=200)] = 50,
         cursor: Annotated[str | None, Field(description="next_cursor of the page before")] = None,
     ) -> search.Listing:
         """List what the library holds, by name, page by page. To find something for a task use find_skill."""
         return search.list_resources(
-            self._library,
-            self._who(ctx),
-            kind=parse_kind(kind) if kind else None,
-            query=query,
-            scope=check_scope(scope) if scope else None,
-            limit=limit,
-            cursor=cursor,
+            self._library, self._who(ctx), kind=kind, query=query, scope=scope, limit=limit, cursor=cursor
         )
 
     def get_resource(
         self,
-        ref: RefText,
+        ref: AnyRef,
         ctx: Context,
         version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
         path: Annotated[str | None, Field(description="a file of it; default its main file")] = None,
     ) -> str | list[str]:
         """Read any file of any version of a resource, without counting it as a use. Versions are kept permanently."""
-        loaded = load.get_resource(self._library, self._who(ctx), Ref.parse(ref), version=version, path=path)
+        loaded = load.get_resource(self._library, self._who(ctx), ref, version=version, path=path)
         return blocks(resources.redact_loaded(self._library, self._caller, loaded))
 
     def resource_history(
         self,
-        ref: RefText,
+        ref: AnyRef,
         ctx: Context,
         from_version: Annotated[Number | None, Field(description="with it: the diff from here", ge=0)] = None,
         to_version: Annotated[Number | None, Field(description="diff to here, default the newest", ge=1)] = None,
@@ -296,18 +306,13 @@ class Tools:
         """Show the versions of a resource, newest first: when, by whom, why, which files. With from_version or
         to_version also the unified diff. Works for removed resources too."""
         past = versions.resource_history(
-            self._library,
-            self._who(ctx),
-            Ref.parse(ref),
-            from_version=from_version,
-            to_version=to_version,
-            limit=limit,
+            self._library, self._who(ctx), ref, from_version=from_version, to_version=to_version, limit=limit
         )
         return resources.redact_history(self._library, self._caller, past)
 
     def update_resource(
         self,
-        ref: RefText,
+        ref: AnyRef,
         reason: Reason,
         ctx: Context,
         files: Annotated[
@@ -319,30 +324,32 @@ class Tools:
         ] = None,
         expected_version: Expected = None,
         create: Annotated[bool, Field(description="true for a new resource")] = False,
-        copy_of: Annotated[str | None, Field(description="with create: start as a copy of this ref")] = None,
+        copy_of: Annotated[
+            RefText | None, _EMPTY_IS_NONE, Field(description="with create: start as a copy of this ref")
+        ] = None,
         propose: Propose = False,
     ) -> edit.Updated:
         """Change a resource, or create one: makes a new version from the head by replacing whole files, by edits, or
         both. Equal content makes no version. A new skill needs SKILL.md with the frontmatter keys name (equal to the
         ref's name) and description. Limits: 5 MB a file, 16 MB and 500 files in all."""
         if copy_of:
-            resources.check_copy(self._library, self._caller, Ref.parse(copy_of), Ref.parse(ref))
+            resources.check_copy(self._library, self._caller, copy_of, ref)
         return edit.update_resource(
             self._library,
             self._who(ctx),
-            Ref.parse(ref),
+            ref,
             reason,
             files=files,
             edits=[TextEdit(e.path, e.old, e.new) for e in edits or ()],
             expected_version=expected_version,
             create=create,
-            copy_of=Ref.parse(copy_of) if copy_of else None,
+            copy_of=copy_of,
             propose=propose,
         )
 
     def restore_resource(
         self,
-        ref: RefText,
+        ref: AnyRef,
         version: Annotated[Number, Field(description="the version whose content comes back", ge=1)],
         reason: Reason,
         ctx: Context,
@@ -351,18 +358,12 @@ class Tools:
     ) -> edit.Updated:
         """Bring an old version's content back as a new version; also brings a removed resource back."""
         return edit.restore_resource(
-            self._library,
-            self._who(ctx),
-            Ref.parse(ref),
-            version,
-            reason,
-            expected_version=expected_version,
-            propose=propose,
+            self._library, self._who(ctx), ref, version, reason, expected_version=expected_version, propose=propose
         )
 
     def remove_resource(
         self,
-        ref: RefText,
+        ref: AnyRef,
         reason: Reason,
         ctx: Context,
         expected_version: Expected = None,
@@ -371,7 +372,7 @@ class Tools:
         """Remove a resource from the library's present. Its versions stay, and restore_resource brings it back. The
         removal of what others made, or of more than five resources, waits for a person."""
         return edit.remove_resource(
-            self._library, self._who(ctx), Ref.parse(ref), reason, expected_version=expected_version, propose=propose
+            self._library, self._who(ctx), ref, reason, expected_version=expected_version, propose=propose
         )
 
     def undo(
@@ -389,9 +390,7 @@ class Tools:
         return back(self._library, self._who(ctx), reason, operation=operation, session=session)
 
     def _who(self, ctx: Context) -> Caller:
-        request = ctx.request_context
-        session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
-        caller = caller_of(self._caller, ctx, session)
+        caller = caller_of(self._caller, ctx, self._sessions)
         self._library.note_session(caller)
         return caller
 

@@ -275,7 +275,7 @@ class _Session:
     bearer: str | None
     user: object
     id: str = ""
-    busy: int = 1
+    busy: int = 0
     used: bool = False
     last: float = field(default_factory=time.monotonic)
 
@@ -309,24 +309,6 @@ class HttpSessions:
                 return
         await self._app(scope, receive, send)
 
-    async def _use(self, session: _Session, scope: Scope, receive: Receive, send: Send) -> None:
-        status = 0
-
-        async def seen(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
-        session.busy += 1
-        session.used = True
-        try:
-            await self._app(scope, receive, seen)
-        finally:
-            session.busy -= 1
-            session.last = time.monotonic()
-            if status == 404 or (scope["method"] == "DELETE" and status == 200):
-                self._forget(session)
-
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         bearer = bearer_in(scope)
         try:
@@ -336,19 +318,29 @@ class HttpSessions:
             return
         session = _Session(bearer, scope.get("user"))
         self._sessions.add(session)
+        await self._use(session, scope, receive, send)
+
+    async def _use(self, session: _Session, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request of a session, or the one that opens it; forget the session with its end."""
+        status = 0
 
         async def seen(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] < 400:
-                session.id = Headers(raw=message["headers"]).get(_ID, "")
-                self._by_id[session.id] = session
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if not session.id and status < 400:
+                    session.id = Headers(raw=message["headers"]).get(_ID, "")
+                    self._by_id[session.id] = session
             await send(message)
 
+        session.used = bool(session.id)
+        session.busy += 1
         try:
             await self._app(scope, receive, seen)
         finally:
             session.busy -= 1
             session.last = time.monotonic()
-            if not session.id:
+            if not session.id or status == 404 or (scope["method"] == "DELETE" and status == 200):
                 self._forget(session)
 
     async def _make_room(self, bearer: str | None, scope: Scope) -> None:

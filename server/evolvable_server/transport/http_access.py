@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import httpx2
@@ -123,18 +123,12 @@ MAX_TOKEN = 16 * 1024
 log = logging.getLogger(__name__)
 
 
-class Checker(Protocol):
-    """Says what a token claims, None when the token is not good."""
-
-    async def claims(self, token: str) -> dict[str, Any] | None: ...
-
-
 class OAuthVerifier:
     """A TokenVerifier of the SDK over an authorization server."""
 
     def __init__(self, oauth: OAuth) -> None:
         self._oauth = oauth
-        self._checker: Checker = _Introspection(oauth) if oauth.introspection else _Keys(oauth)
+        self._checker: _Introspection | _Keys = _Introspection(oauth) if oauth.introspection else _Keys(oauth)
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return what a token is good for; None when it is not, or when its server cannot be asked."""
@@ -327,8 +321,6 @@ def _listed(permissions: frozenset[Permission]) -> str:
 ARGUMENT = "transcript_path"
 """The argument of any tool that names such a file."""
 
-transcript_log = logging.getLogger(__name__)
-
 
 class Transcripts:
     """Middleware: refuses a call that names a transcript it may not; of a hook's call it only drops the name.
@@ -351,7 +343,11 @@ class Transcripts:
         if ctx.method != "tools/call" or not named or self._may(ctx.request, named):
             return await call_next(ctx)
         if params.get("name") == "hook_event":
-            self._say()
+            if not self._said:
+                self._said = True
+                log.warning(
+                    "a hook named a transcript over HTTP that is not read; its session is not queued for review"
+                )
             return await call_next(replace(ctx, params={**params, "arguments": {**arguments, ARGUMENT: ""}}))
         return _refused(ctx, REFUSAL)
 
@@ -360,13 +356,6 @@ class Transcripts:
             return False
         place = Path(os.path.realpath(named))
         return place.suffix == ".jsonl" and any(place.is_relative_to(folder) for folder in self._folders)
-
-    def _say(self) -> None:
-        if not self._said:
-            self._said = True
-            transcript_log.warning(
-                "a hook named a transcript over HTTP that is not read; its session is not queued for review"
-            )
 
 
 REFUSAL = (

@@ -10,18 +10,17 @@ import contextlib
 import hashlib
 import hmac
 import ipaddress
-import json
 import logging
 import os
 import re
 import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
@@ -30,11 +29,12 @@ from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend, RequireAuthMiddleware
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp.server.auth.routes import build_resource_metadata_url
-from pydantic import AnyHttpUrl
+from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, ValidationError
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from evolvable_server.mcp.server import Permission
+from evolvable_server.person_config import write_private
 from evolvable_store.errors import (
     AlreadyExists,
     EvolvableError,
@@ -128,20 +128,37 @@ class NoSuchToken(NotFound):
     """No token has this name."""
 
 
+def _with_zone(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("it has no time zone")
+    return text
+
+
+_Time = Annotated[str, AfterValidator(_with_zone)]
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """A token as it is stored. Times are ISO 8601 in UTC; `digest` is the sha256 of its secret."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
     name: str
     permissions: tuple[Permission, ...]
-    created: str
+    created: _Time
     digest: str
-    expires: str | None = None
-    last_used: str | None = None
+    expires: _Time | None = None
+    last_used: _Time | None = None
 
     def is_valid(self, now: datetime) -> bool:
         """Return whether its time has not run out."""
         return self.expires is None or now < datetime.fromisoformat(self.expires)
+
+
+class TokenFile(BaseModel):
+    """What the file of the tokens holds."""
+
+    version: Literal[1] = 1
+    tokens: tuple[Token, ...]
 
 
 class Tokens:
@@ -172,7 +189,10 @@ class Tokens:
         except OSError as error:
             raise LibraryCorrupt(f"{self._path} cannot be read: {error.strerror}.", _REPAIR_HINT) from None
         if data != self._read:
-            self._parsed, self._read = _parse_tokens(data, self._path), data
+            try:
+                self._parsed, self._read = TokenFile.model_validate_json(data).tokens, data
+            except ValidationError:
+                raise LibraryCorrupt(f"{self._path} is not a list of tokens.", _REPAIR_HINT) from None
         return self._parsed
 
     def _check_owner(self, status: os.stat_result) -> None:
@@ -256,50 +276,15 @@ class Tokens:
             with FileLock(self._home / "tokens.lock", timeout=patience, mode=0o600):
                 tokens = list(self.all())
                 yield tokens
-                self._write(sorted(tokens, key=lambda token: token.name))
+                stored = TokenFile(tokens=tuple(sorted(tokens, key=lambda token: token.name)))
+                write_private(self._path, stored.model_dump_json(indent=1) + "\n")
         except Timeout:
             raise LibraryBusy("Another process is changing the tokens.", "Try again.") from None
         except PermissionError:
             raise LibraryReadOnly(f"{self._home} cannot be written.", "Ask the owner of the folder.") from None
 
-    def _write(self, tokens: list[Token]) -> None:
-        text = json.dumps({"version": 1, "tokens": [asdict(token) for token in tokens]}, indent=1)
-        fd, part = tempfile.mkstemp(dir=self._home, prefix=".tokens-")  # made with mode 0600
-        try:
-            with open(fd, "w", encoding="utf-8") as stream:
-                stream.write(text + "\n")
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(part, self._path)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
-
 
 _REPAIR_HINT = "Nobody is let in until it is fixed; delete it to begin again, with new tokens."
-
-
-def _parse_tokens(data: bytes, path: Path) -> tuple[Token, ...]:
-    try:
-        document = json.loads(data)
-        if document["version"] != 1:
-            raise ValueError
-        return tuple(_token(fields) for fields in document["tokens"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise LibraryCorrupt(f"{path} is not a list of tokens.", _REPAIR_HINT) from None
-
-
-def _token(fields: dict[str, object]) -> Token:
-    permissions, expires = fields["permissions"], fields.get("expires")
-    if not isinstance(permissions, list) or any(
-        not isinstance(fields[key], str) for key in ("name", "digest", "created")
-    ):
-        raise ValueError
-    token = Token(**{**fields, "permissions": tuple(map(Permission, permissions))})  # type: ignore[arg-type]
-    for at in (token.created, expires, token.last_used):
-        if at is not None and datetime.fromisoformat(str(at)).tzinfo is None:
-            raise ValueError
-    return token
 
 
 def _digest(secret: str) -> str:

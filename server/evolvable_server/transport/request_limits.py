@@ -10,9 +10,9 @@ end when the server ends or their token is no longer valid. uvicorn's `timeout_g
 own signal and refuses no new request, so `Drain` ends the server.
 """
 
-import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from typing import Self
 
 import anyio
 from starlette.datastructures import Headers
@@ -45,14 +45,9 @@ class FairShares:
         self._total = 0
         self._freed: anyio.Event | None = None
 
-    @contextlib.contextmanager
-    def hold(self, bearer: str | None) -> "Iterator[Hold]":
-        """Yield what a request of this bearer holds, at first nothing; all of it is free again afterwards."""
-        held = Hold(self, bearer)
-        try:
-            yield held
-        finally:
-            held.free()
+    def hold(self, bearer: str | None) -> "Hold":
+        """Return what a request of this bearer holds, at first nothing; all of it is free again after its `with`."""
+        return Hold(self, bearer)
 
     async def until_free(self, bearer: str | None, seconds: float) -> None:
         """Return when there is room for one more of this bearer, or after so many seconds."""
@@ -70,20 +65,13 @@ class FairShares:
             return 429
         return 503 if amount > free else None
 
-    def take(self, bearer: str | None, amount: int = 1) -> None:
-        """Count an amount as held. Raise Full when there is no room for it."""
-        if status := self.refusal(bearer, amount):
-            raise Full(status)
-        self._held[bearer] += amount
+    def change(self, bearer: str | None, amount: int) -> None:
+        """Count an amount as held, or a negative one as free again."""
         self._total += amount
-
-    def give(self, bearer: str | None, amount: int = 1) -> None:
-        """Count an amount as free again."""
-        self._total -= amount
-        self._held[bearer] -= amount
+        self._held[bearer] += amount
         if not self._held[bearer]:
             del self._held[bearer]
-        if self._freed is not None:
+        if amount <= 0 and self._freed is not None:
             self._freed.set()
             self._freed = None
 
@@ -95,14 +83,22 @@ class Hold:
         self._shares, self._bearer = shares, bearer
         self._amount = 0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.free()
+
     def add(self, amount: int = 1) -> None:
         """Hold more. Raise Full when there is no room for it."""
-        self._shares.take(self._bearer, amount)
+        if status := self._shares.refusal(self._bearer, amount):
+            raise Full(status)
+        self._shares.change(self._bearer, amount)
         self._amount += amount
 
     def free(self) -> None:
         """Hold nothing any more."""
-        self._shares.give(self._bearer, self._amount)
+        self._shares.change(self._bearer, -self._amount)
         self._amount = 0
 
 
@@ -177,46 +173,60 @@ def is_stream(scope: Scope) -> bool:
     return bool(scope["method"] == "GET" or Headers(scope=scope).get("mcp-method") == "subscriptions/listen")
 
 
-class InFlight:
-    """Middleware: bounds the requests of a bearer from their header to their answer, so also the connections they hold.
+class ShareLimit:
+    """Middleware: 429 when a bearer has too many requests, 503 when all together have. See its subclasses."""
 
-    It stands before the body is received: a slow sender holds a connection as long as one whose request is at work.
-    """
-
-    def __init__(self, app: ASGIApp, connections: int) -> None:
-        """connections: how many the process may have. A tenth of them is left to requests that have not arrived."""
-        self._app = app
-        self._shares = FairShares(connections * 9 // 10, max(connections // 4, 1))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._shares.hold(bearer_in(scope)) as held:
-            try:
-                held.add()
-            except Full as full:
-                # The body may never come, so the connection ends with the answer.
-                await limit_response(full, "requests in flight", close=True)(scope, receive, send)
-                return
-            await self._app(scope, receive, send)
-
-
-class ConcurrencyLimits:
-    """Middleware: 429 when a bearer has too many under way, 503 when all together have."""
+    what = "requests under way"
+    closes = False
+    """Whether the connection ends with the refusal."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._requests, self._streams = FairShares(REQUESTS, REQUESTS_EACH), FairShares(STREAMS, STREAMS_EACH)
+
+    def _limit_for(self, scope: Scope) -> tuple[FairShares, float]:
+        """Return the limit for a request, and how many seconds it waits for a place."""
+        raise NotImplementedError
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        shares, wait = (self._streams, 0.0) if is_stream(scope) else (self._requests, WAIT_SECONDS)
-        bearer = bearer_in(scope)
+        (shares, wait), bearer = self._limit_for(scope), bearer_in(scope)
         with shares.hold(bearer) as held:
             await shares.until_free(bearer, wait)
             try:
                 held.add()
             except Full as full:
-                await limit_response(full, "requests under way")(scope, receive, send)
+                await limit_response(full, self.what, close=self.closes)(scope, receive, send)
                 return
             await self._app(scope, receive, send)
+
+
+class InFlight(ShareLimit):
+    """Bounds the requests of a bearer from their header to their answer, so also the connections they hold.
+
+    It stands before the body is received: a slow sender holds a connection as long as one whose request is at work. The
+    body of a refused request may never come.
+    """
+
+    what = "requests in flight"
+    closes = True
+
+    def __init__(self, app: ASGIApp, connections: int) -> None:
+        """connections: how many the process may have. A tenth of them is left to requests that have not arrived."""
+        super().__init__(app)
+        self._shares = FairShares(connections * 9 // 10, max(connections // 4, 1))
+
+    def _limit_for(self, scope: Scope) -> tuple[FairShares, float]:
+        return self._shares, 0.0
+
+
+class ConcurrencyLimits(ShareLimit):
+    """Bounds the requests at work and the open streams of a bearer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(app)
+        self._requests, self._streams = FairShares(REQUESTS, REQUESTS_EACH), FairShares(STREAMS, STREAMS_EACH)
+
+    def _limit_for(self, scope: Scope) -> tuple[FairShares, float]:
+        return (self._streams, 0.0) if is_stream(scope) else (self._requests, WAIT_SECONDS)
 
 
 def limit_response(full: Full, what: str, *, close: bool = False) -> ASGIApp:
@@ -242,7 +252,6 @@ class StreamEnd:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def until_end() -> Message:
-            message: Message = {"type": "http.disconnect"}
             async with anyio.create_task_group() as tasks:
 
                 async def watch() -> None:
@@ -252,17 +261,15 @@ class StreamEnd:
                 tasks.start_soon(watch)
                 message = await receive()
                 tasks.cancel_scope.cancel()
-            return message
+                return message
+            return {"type": "http.disconnect"}
 
         await self._app(scope, until_end if is_stream(scope) else receive, send)
 
     async def _has_to_end(self, scope: Scope) -> None:
-        while True:
+        while not self._ending.is_set() and await self._still_valid(scope):
             with anyio.move_on_after(LOOK_SECONDS):
                 await self._ending.wait()
-                return
-            if not await self._still_valid(scope):
-                return
 
 
 MAX_BODY = MAX_LINE

@@ -58,7 +58,7 @@ START = 5.0
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 _RING = b"\0"
 
-_lifecycle_log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Lifecycle:
@@ -110,7 +110,7 @@ class Lifecycle:
             try:
                 callback()
             except Exception:
-                _lifecycle_log.exception("a cleanup callback failed")
+                _log.exception("a cleanup callback failed")
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()
@@ -214,8 +214,6 @@ _CHUNK = 64 * 1024
 
 _T = TypeVar("_T")
 
-_log = logging.getLogger(__name__)
-
 
 def run_stdio(
     server: MCPServer[Any],
@@ -227,8 +225,8 @@ def run_stdio(
     """Serve on stdin and stdout until the client is gone, then end the process. Call it on the main thread.
 
     Ends within a second of the end of stdin, of SIGTERM, SIGINT or SIGHUP, even while a tool runs; within three of the
-    parent's death. `cleanup` and the exit codes: see Lifecycle. `ready`: see serve_stdio. begun: what was read and
-    answered already.
+    parent's death. `cleanup` and the exit codes: see Lifecycle. `ready`: called once, on the event loop, READY_AFTER
+    the first reply was written; what is slow to import or to load can begin then. begun: what was read and answered.
     """
     lifecycle = Lifecycle(cleanup)
     try:
@@ -239,20 +237,6 @@ def run_stdio(
         _log.exception("serving failed")
         lifecycle.begin(1)
     lifecycle.finish()
-
-
-async def serve_stdio(server: MCPServer[Any], *, ready: Callable[[], None] | None = None) -> None:
-    """Serve on stdin and stdout until stdin ends, and return when the tools that run have ended too.
-
-    While it serves, the process's stdin is empty and its stdout is stderr. `ready` is called once, on the event loop,
-    READY_AFTER the first reply was written: what is slow to import or to load can begin then.
-    """
-    wire, lifecycle = claim_stdio(), Lifecycle()
-    try:
-        await _serve(server, wire, lifecycle, ready, FastStartState())
-    finally:
-        lifecycle.begin()
-        wire.release()
 
 
 async def _serve(
