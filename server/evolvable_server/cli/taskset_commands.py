@@ -16,15 +16,17 @@ from evolvable_server.run_launcher import choose_sandbox, start_driver
 from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve import deploy
+from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.ledger.run_directory import find_run
 from evolvable_tools.evolve.report.render import write_report
 from evolvable_tools.evolve.run_control import decide_held_candidate, get_held_candidate
+from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.start import find_opportunities
 from evolvable_tools.evolve.task import SplitRatios, TaskSet
 from evolvable_tools.evolve.tasks import locate
 from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset, count_by_category, count_by_split
 from evolvable_tools.evolve.tasks.holdout import TestAccessLog
-from evolvable_tools.evolve.tasks.registered_scorers import registered_scorers
+from evolvable_tools.evolve.tasks.locate import registered_scorers
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.sandbox import sandbox_of
 from evolvable_tools.verbs import edit

@@ -212,10 +212,8 @@ def sentence_diff(before: TextView | None, after: TextView) -> tuple[list[Senten
     """Return the sentences that a change adds and those that it takes away; all are added without a `before`."""
     if before is None:
         return list(parts(after)), []
-    if before.is_code != after.is_code:
-        old, new = parts(before), parts(after)
-    else:
-        old, new = _changed_parts(before, after)
+    alike = before.is_code == after.is_code
+    old, new = _changed_parts(before, after) if alike else (list(parts(before)), list(parts(after)))
     return _without(new, old), _without(old, new)
 
 
