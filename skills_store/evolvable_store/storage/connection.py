@@ -1,4 +1,4 @@
-"""Open SQLite, retry, translate errors: the one module that knows the bugs of some versions of SQLite."""
+"""Open SQLite, retry, translate errors, run statements: the one module that knows the bugs of SQLite's versions."""
 
 import contextlib
 import os
