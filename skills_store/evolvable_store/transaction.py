@@ -7,7 +7,6 @@ store the result. Either everything in it happens, as one operation, or nothing 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from types import TracebackType
 from typing import Self
 
 from evolvable_store.errors import (
@@ -122,9 +121,7 @@ class Transaction:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *rest: object) -> None:
         if kind is None and self._plans:
             self._publish()
 

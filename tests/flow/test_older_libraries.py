@@ -47,7 +47,7 @@ def machine(tmp_path: Path, commit: str, monkeypatch: pytest.MonkeyPatch) -> Old
     return older
 
 
-FREE = ("search_id", "how_to_answer", "instructions", "next")
+FREE = ("search_id", "how_to_answer", "instructions", "next", "why")
 """Keys whose values are new each time, or are wording that may improve."""
 
 

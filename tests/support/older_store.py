@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from evolvable_store import transaction
+from evolvable_store import store
 from evolvable_store.operation import Intent
 from evolvable_store.storage import migrations
 from evolvable_store.storage.sqlite import SqliteWriter
@@ -20,7 +20,7 @@ def as_older(steps: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         patch.setattr(migrations, "STEPS", migrations.STEPS[:steps])
         patch.setattr(migrations, "LATEST", steps)
         if steps < PRINCIPALS:
-            patch.setattr(transaction, "Intent", lambda *fields: Intent(*fields[:6]))
+            patch.setattr(store, "Intent", lambda *fields: Intent(*fields[:6]))
             patch.setattr(SqliteWriter, "add_operation", _add_operation)
         patch.setattr(SqliteWriter, "follow", lambda *_: None)
         yield

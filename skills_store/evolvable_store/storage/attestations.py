@@ -234,7 +234,8 @@ class Attestations(SqliteRepository):
 
     def stamp(self) -> tuple[int, int, int, frozenset[str] | None]:
         """Return what differs when any answer of `untrusted` may differ."""
-        change, decision, attributions = self._one(_STAMP)
+        with self._backend.reading() as db:  # not by `_one`: the seventh frame of a search
+            change, decision, attributions = db.execute(_STAMP).fetchone()
         return change, decision, attributions, self._backend.trusted_folders()
 
     def untrusted_resources(self, resources: Sequence[int] | None = None) -> set[int]:

@@ -1,4 +1,4 @@
-"""Open SQLite, retry, translate errors: the one module that knows the bugs of some versions of SQLite."""
+"""Open SQLite, retry, translate errors, run statements: the one module that knows the bugs of SQLite's versions."""
 
 import contextlib
 import os
@@ -417,7 +417,7 @@ class SqliteRepository:
         self._backend = backend
 
     def _all(self, make: Callable[..., _T], query: str, *values: Any) -> list[_T]:
-        """Return what `make` makes of the columns of each row."""
+        """Return what `make` makes of the columns of each row. What it cannot take is damage, and reported as such."""
         with self._backend.reading() as db:
             return [make(*row) for row in db.execute(query, values).fetchall()]
 

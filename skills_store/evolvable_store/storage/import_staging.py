@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from evolvable_store.objects import Manifest, TreeEntry, unpack
@@ -61,9 +60,7 @@ class ImportStaging:
         self._db.execute("BEGIN")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._db.close()
         self._folder.cleanup()
 

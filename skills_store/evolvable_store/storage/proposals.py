@@ -243,7 +243,7 @@ class Reviews(SqliteRepository):
         self._do(query, ReviewState.ANSWERED, answer, identity, ReviewState.BEGUN)
 
     def finish(self, review: Review, now: str, drafts: Sequence[Draft], result: str) -> tuple[list[int], bool]:
-        """Store a review's proposals and its result together, once, and forgets its packet.
+        """Store a review's proposals and its result together, once, and delete its request.
 
         Returns the ids of the proposals, and whether it was this call that did it.
         """

@@ -8,7 +8,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from evolvable_store.errors import (
     LibraryCorrupt,
@@ -31,8 +31,6 @@ from evolvable_store.storage.proposals import Proposals, Reviews
 from evolvable_store.storage.protocol import ChannelState, MoveNote
 from evolvable_store.storage.release_channel import Channel, add_move, follow_policy
 
-_T = TypeVar("_T")
-
 # The last change of a resource is its head: the index orders by `latest`, rows of one `latest` by sequence.
 _LAST = "SELECT sequence FROM change WHERE resource = {} ORDER BY latest DESC, sequence DESC LIMIT 1"
 # A row found through an index is compared with what was looked for: a damaged index leads to rows of others.
@@ -52,7 +50,7 @@ _OPERATION = """SELECT id, at, actor, reason, session, evidence, undoes, princip
 _SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM change"
 
 
-class SqliteStorage:
+class SqliteStorage(driver.SqliteRepository):
     """A library in the folder `home`. Safe to share between threads, and across a fork while no thread reads."""
 
     def __init__(self, home: Path, *, create: bool = False, registered: Registered = no_homes) -> None:
@@ -62,6 +60,7 @@ class SqliteStorage:
         LibraryReadOnly.
         """
         check_home(home, registered, create=create)
+        super().__init__(self)
         self.path = home / LIBRARY_FILE
         self.trusted_folders: TrustedFolders = every_folder
         self._idle: list[Connection] = []
@@ -171,28 +170,23 @@ class SqliteStorage:
     def signatures(self, key: str, verify: Verify) -> Signatures:
         return Signatures(self, key, verify)
 
-    def _each(self, make: Callable[..., _T], query: str, *values: Any) -> list[_T]:
-        # The rows are converted inside: what cannot be converted is damage, and is reported as such.
-        with self.reading() as db:
-            return [make(*row) for row in db.execute(query, values).fetchall()]
-
     def resource_ids(self) -> list[int]:
-        return self._each(int, "SELECT id FROM resource")
+        return self._all(int, "SELECT id FROM resource")
 
     def heads(self, kind: Kind | None = None, scope: str | None = None) -> list[Head]:
         where = "c.after IS NOT NULL AND (?1 IS NULL OR r.kind = ?1) AND (?2 IS NULL OR r.scope = ?2)"
-        return self._each(_as_head, f"{_HEAD} WHERE {where} ORDER BY r.kind, r.name, r.scope", kind, scope)
+        return self._all(_as_head, f"{_HEAD} WHERE {where} ORDER BY r.kind, r.name, r.scope", kind, scope)
 
     def heads_by_id(self, ids: Iterable[int]) -> dict[int, Head]:
         query = f"{_HEAD} WHERE r.id IN (SELECT value FROM json_each(?))"
-        return {head.id: head for head in self._each(_as_head, query, json.dumps(list(ids)))}
+        return {head.id: head for head in self._all(_as_head, query, json.dumps(list(ids)))}
 
     def version(self, resource: int, number: int) -> Version | None:
-        return next(iter(self._each(Version, f"{_VERSION} AND latest = ?", resource, number)), None)
+        return next(iter(self._all(Version, f"{_VERSION} AND latest = ?", resource, number)), None)
 
     def versions(self, resource: int, limit: int, below: int | None = None) -> list[Version]:
         query = f"{_VERSION} AND latest < ? ORDER BY latest DESC LIMIT ?"
-        return self._each(Version, query, resource, 2**40 if below is None else below, limit)
+        return self._all(Version, query, resource, 2**40 if below is None else below, limit)
 
     def manifest(self, resource: int, number: int) -> Manifest | None:
         with self.reading() as db:
@@ -203,24 +197,24 @@ class SqliteStorage:
             return _blob(db, sha256, self.path)
 
     def operation(self, identity: int) -> Operation | None:
-        return next(iter(self._each(_as_operation, f"{_OPERATION} WHERE id = ?", identity)), None)
+        return next(iter(self._all(_as_operation, f"{_OPERATION} WHERE id = ?", identity)), None)
 
     def operations(self, limit: int, session: str | None = None) -> list[Operation]:
         where, values = ("WHERE session = ?", [session]) if session is not None else ("", [])
-        return self._each(_as_operation, f"{_OPERATION} {where} ORDER BY id DESC LIMIT ?", *values, limit)
+        return self._all(_as_operation, f"{_OPERATION} {where} ORDER BY id DESC LIMIT ?", *values, limit)
 
     def changes(self, after: int, limit: int) -> list[Change]:
-        return self._each(_as_change, f"{_CHANGE} WHERE c.sequence > ? ORDER BY c.sequence LIMIT ?", after, limit)
+        return self._all(_as_change, f"{_CHANGE} WHERE c.sequence > ? ORDER BY c.sequence LIMIT ?", after, limit)
 
     def changes_of(self, operations: Sequence[int]) -> list[Change]:
         # The changes of an operation are consecutive in the log.
         query = f"""{_CHANGE} JOIN operation o ON c.sequence BETWEEN o.id AND o.last
             WHERE o.id IN (SELECT value FROM json_each(?)) ORDER BY c.sequence"""
-        return self._each(_as_change, query, json.dumps(list(operations)))
+        return self._all(_as_change, query, json.dumps(list(operations)))
 
     def changes_to(self, resource: int, after: int) -> list[Change]:
         query = f"{_CHANGE} WHERE c.resource = ? AND c.sequence > ? ORDER BY c.sequence"
-        return self._each(_as_change, query, resource, after)
+        return self._all(_as_change, query, resource, after)
 
     def sequence(self) -> int:
         with self.reading() as db:
