@@ -346,28 +346,23 @@ class TrajectoryEnd:
 
 def classify_end(seen: Trajectory, *, timed_out: bool, code: int | None, last_words: str) -> TrajectoryEnd:
     """Return how a run counts. What is no verdict on the program is an infrastructure error."""
-    if timed_out and seen.trouble:
-        return TrajectoryEnd(
-            TrialOutcome.INFRA_ERROR,
-            f"nothing came back in time: {printable_line(seen.trouble)}",
-            _parse_wait(seen.trouble),
-        )
-    if timed_out and seen.progress:
+    if timed_out and seen.progress and not seen.trouble:
         return TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, "it was not done in time")
     if timed_out:
-        return TrajectoryEnd(TrialOutcome.INFRA_ERROR, "nothing came back in time")
+        return _infrastructure_end("nothing came back in time", seen.trouble)
     if seen.limit:
         return TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, printable_line(seen.failure) or "it took too many turns")
     if seen.failure:
         return _classify_failure(seen)
     if not seen.ended or not seen.progress:
-        why = f"it ended with exit code {code} before its answer"
-        return TrajectoryEnd(
-            TrialOutcome.INFRA_ERROR,
-            f"{why}: {printable_line(last_words)}" if last_words.strip() else why,
-            _parse_wait(last_words),
-        )
+        return _infrastructure_end(f"it ended with exit code {code} before its answer", last_words)
     return TrajectoryEnd()
+
+
+def _infrastructure_end(why: str, said: str) -> TrajectoryEnd:
+    """Return the end of a run that failed for other reasons than the program. said: by the client, if anything."""
+    detail = f"{why}: {printable_line(said)}" if said.strip() else why
+    return TrajectoryEnd(TrialOutcome.INFRA_ERROR, detail, _parse_wait(said))
 
 
 def _classify_failure(seen: Trajectory) -> TrajectoryEnd:
