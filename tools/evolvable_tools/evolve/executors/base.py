@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -91,6 +92,26 @@ async def run_command(
         if not waiting.cancelled():
             waiting.exception()  # retrieved, so that asyncio does not report it
         raise
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+"""Refuses NaN and Infinity."""
+
+
+def parse_strict_json(text: str | bytes) -> Any:
+    """Return what a JSON text says. Raises ValueError, for NaN and Infinity as well, and RecursionError."""
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+@cache
+def load_schema(path: Path) -> Mapping[str, Any]:
+    """Return the JSON schema in a file of this package."""
+    schema: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return schema
 
 
 def start_problem(error: Exception) -> str:

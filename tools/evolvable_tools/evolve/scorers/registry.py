@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost, run_command, start_problem
+from evolvable_tools.evolve.executors.base import (
+    STRICT_JSON,
+    UNCONFINED,
+    CommandHost,
+    parse_strict_json,
+    run_command,
+    start_problem,
+)
 from evolvable_tools.evolve.scorers.external_scorers import (
     COMMAND_SCORER_SECONDS,
     MAX_KNOWN_ANSWERS,
@@ -46,18 +53,6 @@ def extract_answer(output: str, part: str) -> str:
     return output
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-_STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def parse_strict_json(text: str) -> Any:
-    """Return what a JSON text says. Raises ValueError, for NaN and Infinity as well, and RecursionError."""
-    return _STRICT_JSON.decode(text)
-
-
 def extract_json(output: str) -> Any:
     """Return the JSON value that the output is, or the last fenced one, or the last object or array between words.
 
@@ -80,7 +75,7 @@ def _iter_embedded(text: str) -> Iterator[Any]:
         if not start:
             return
         try:
-            value, at = _STRICT_JSON.raw_decode(text, start.start())
+            value, at = STRICT_JSON.raw_decode(text, start.start())
         except (ValueError, RecursionError):
             at = start.end()
         else:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from evolvable_store.errors import LibraryCorrupt, Refused
+from evolvable_tools.evolve.executors.base import parse_strict_json
 from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
-from evolvable_tools.evolve.scorers.registry import parse_strict_json
 from evolvable_tools.evolve.task import Split, Task, TaskSet
 from evolvable_tools.evolve.tasks.reader import (
     FOLDER,
