@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidPath
@@ -139,23 +139,13 @@ def read_client_version(binary: str, environment: Mapping[str, str]) -> str:
     return said
 
 
-@dataclass(frozen=True, slots=True)
-class ClientDirs:
+class ClientDirs(NamedTuple):
     """The private folders of one run: nothing of the user's is read there and nothing stays."""
 
     root: Path
-
-    @property
-    def home(self) -> Path:
-        return self.root / "home"
-
-    @property
-    def config(self) -> Path:
-        return self.root / "config"
-
-    @property
-    def temporary(self) -> Path:
-        return self.root / "tmp"
+    home: Path
+    config: Path
+    temporary: Path
 
 
 @dataclass(frozen=True)
@@ -210,7 +200,8 @@ class ClientExecutor(ABC):
         """
         if why := self._unfit(program, workspace):
             return refuse_program(why)
-        place = ClientDirs(Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="client-", dir=workspace.parent)))
+        root = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="client-", dir=workspace.parent))
+        place = ClientDirs(root, root / "home", root / "config", root / "tmp")
         try:
             try:
                 call = await asyncio.to_thread(self._prepare, program, place, workspace)
@@ -221,7 +212,7 @@ class ClientExecutor(ABC):
                 return call
             return await _run_and_read(self._settings, task, workspace, place, call)
         finally:
-            await asyncio.to_thread(shutil.rmtree, place.root, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, root, ignore_errors=True)
 
     def _unfit(self, program: Program, workspace: Path) -> str:
         tools = self._settings.tools
