@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import check_path
@@ -25,6 +25,9 @@ from evolvable_tools.evolve.task import Rollout, Task, TrialOutcome
 from evolvable_tools.llm import parse_json, printable_line
 from evolvable_tools.llm.command_model import MAX_OUTPUT, ChildProcesses, ProcessResult
 from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, bring_back, environment_inside
+
+if TYPE_CHECKING:
+    from evolvable_tools.evolve.run_config import HostContext
 
 
 class Executor(Protocol):
@@ -163,6 +166,11 @@ class CommandHost:
     environment: Mapping[str, str] | None = None
     sandbox: Sandbox | None = None
     hidden: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, host: "HostContext") -> Self:
+        """Return what commands of a task set or of an executor run with on this host."""
+        return cls(host.environment, host.working_sandbox, host.hidden)
 
     async def run(
         self,

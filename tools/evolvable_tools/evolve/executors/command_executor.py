@@ -88,7 +88,7 @@ class CommandExecutor:
         return cls(
             spec["command"],
             folder=directory,
-            host=host.command_host,
+            host=CommandHost.of(host),
             label=spec.get("label")
             or next((f"command {Path(part).name}" for part in spec["command"] if part in files), "")
             or (f"command {spec['name']}" if spec.get("name") else ""),
