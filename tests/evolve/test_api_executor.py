@@ -93,11 +93,7 @@ def test_no_tool_leaves_the_workspace(work: Path, path: str) -> None:
     assert (work.parent / "secret").read_text(encoding="utf-8") == "hidden"
 
 
-@pytest.mark.process
-def test_commands_run_only_where_they_are_allowed(work: Path) -> None:
-    with ModelApi(uses("run_command", command="cat notes.txt; exit 3"), says("a")) as api:
-        ran(api, work, commands={"PATH": os.environ["PATH"]})
-        assert api.asked[1].body["messages"][-1]["content"][0]["content"] == "exit 3\nforty-two"
+def test_the_model_runs_no_commands(work: Path) -> None:
     with ModelApi(uses("run_command", command="cat notes.txt"), says("a")) as api:
         ran(api, work)
         assert "There is no tool" in api.asked[1].body["messages"][-1]["content"][0]["content"]

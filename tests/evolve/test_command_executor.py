@@ -63,6 +63,9 @@ def test_a_command_may_say_what_it_spent_and_read_and_how_it_got_there(tmp_path:
     assert done.rollout.wall > 0
 
 
+OTHER = "the command printed another object than was agreed on: "
+
+
 def test_what_a_command_does_not_say_is_unknown_and_not_free(tmp_path: Path) -> None:
     assert attempt('print(\'{"output": "pass"}\')', tmp_path).rollout.usage == ModelUsage(calls=1, cost=None)
 
@@ -74,12 +77,14 @@ def test_what_a_command_does_not_say_is_unknown_and_not_free(tmp_path: Path) -> 
         ("print('done')", "the command printed no JSON"),
         ("print('[' * 100000)", "the command printed no JSON"),
         ("print('[1]')", "the command printed no JSON object"),
-        ("print('{}')", "`output` is no text"),
-        ("print('{\"output\": 3}')", "`output` is no text"),
-        ('print(\'{"output": "", "usage": {"cost": -1}}\')', "`cost` is no number from 0 up"),
-        ('print(\'{"output": "", "usage": {"cost": NaN}}\')', "`cost` is no number from 0 up"),
-        ('print(\'{"output": "", "usage": 3}\')', "`usage` is no object"),
-        ('print(\'{"output": "", "outcome": "pass"}\')', "the command told the outcome 'pass'"),
+        ("print('{}')", f"{OTHER}'output' is a required property"),
+        ("print('{\"output\": 3}')", f"{OTHER}output: 3 is not of type 'string'"),
+        ('print(\'{"output": "", "usage": {"cost": -1}}\')', f"{OTHER}usage.cost: -1 is less than the minimum"),
+        ('print(\'{"output": "", "usage": {"cost": 1e999}}\')', f"{OTHER}usage.cost: inf is greater than the maximum"),
+        ('print(\'{"output": "", "usage": {"cost": true}}\')', f"{OTHER}usage.cost: True is not of type"),
+        ('print(\'{"output": "", "usage": {"cost": NaN}}\')', "the command printed no JSON"),
+        ('print(\'{"output": "", "usage": 3}\')', f"{OTHER}usage: 3 is not of type 'object'"),
+        ('print(\'{"output": "", "outcome": "pass"}\')', f"{OTHER}outcome: 'pass' is not one of"),
         ("sys.stdout.buffer.write(b'\\xff')", "the command printed no JSON"),
         ("print('x' * 2_000_000)", "the command printed too much"),
     ],

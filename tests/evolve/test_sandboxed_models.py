@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 from confined import apart, needs_sandbox
-from evolving import a_program, a_skill, a_task
+from evolving import a_program, a_task
 from fake_clients import fake_claude, fake_codex
 from model_api import Asked, ModelApi, Reply, says
 
 from evolvable_tools.evolve.executors.agent_cli import ClientSettings
-from evolvable_tools.evolve.executors.anthropic_api import AnthropicExecutor, ApiSettings
 from evolvable_tools.evolve.executors.coding_agents import ClaudeExecutor, CodexExecutor
 from evolvable_tools.evolve.executors.installation import run_canary
-from evolvable_tools.evolve.task import TrialOutcome
 from evolvable_tools.sandbox import ModelAccess, relay
 
 pytestmark = [pytest.mark.process, needs_sandbox]
@@ -154,24 +152,6 @@ def test_a_program_reaches_a_client_in_the_sandbox(tmp_path, which):
     found = asyncio.run(run_canary(executor, tmp_path / "c"))
 
     assert found.passed, found.why
-
-
-def test_commands_of_a_model_behind_the_api_run_in_the_sandbox(tmp_path):
-    secret = tmp_path / "library.db"
-    secret.write_text("secret")
-    work = tmp_path / "trial" / "work"
-    work.mkdir(parents=True)
-    line = f"cat {secret} || echo none; echo $EVOLVABLE_HOME; echo kept > kept.txt"
-    use = {"type": "tool_use", "id": "t", "name": "run_command", "input": {"command": line}}
-    with ModelApi(says("", stop="tool_use", content=[use]), says("done")) as api:
-        settings = ApiSettings(KEY, "m", api.url, commands={**os.environ, "EVOLVABLE_HOME": "x"}, sandbox=apart())
-        rollout = asyncio.run(
-            AnthropicExecutor(settings).run(a_task(timeout_s=60.0), a_program(a_skill("pdf")), 0, work)
-        )
-
-    [result] = [step for step in rollout.trace.split("\n\n") if "none" in step][:1] or [rollout.trace]
-    assert "none" in result and "secret\n" not in rollout.trace and rollout.outcome is not TrialOutcome.INFRA_ERROR
-    assert (work / "kept.txt").read_text() == "kept\n"
 
 
 def test_the_relay_passes_on_chunked_bodies_and_refuses_what_it_does_not_know():

@@ -250,15 +250,6 @@ def test_a_run_spends_at_most_its_budget_and_what_was_in_flight_when_nothing_was
     assert Counter(trial.cached for trial in trials) == {True: 9, False: 21}
 
 
-def test_an_estimate_that_is_given_is_reserved_from_the_first_trial_on(place: Place) -> None:
-    budget = RunBudget(SpendLimit(cost=0.10))
-    settings = TrialSettings(backoff=(), upper=ModelUsage(cost=0.06))
-    with pytest.raises(BudgetSpent):
-        place.measure([(BASE, each, 0) for each in tasks(30)], budget=budget, settings=settings)
-    assert len(place.records("started")) == 4  # until less than 0.06 is left
-    assert budget.bill.cost <= 0.10
-
-
 def test_the_time_that_a_run_takes_is_a_budget_too_and_goes_on_in_the_next_process(place: Place) -> None:
     now = iter(range(10**6))
 

@@ -11,6 +11,7 @@ from filelock import Timeout
 from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import blob_hash, pack
 from evolvable_tools.evolve.acceptance import calibrate_judge
+from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.executors.installation import CanaryFailed, run_canary
 from evolvable_tools.evolve.factory import RunParts, executor_kind, make_run_parts
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerBusy, RunDirectory
@@ -143,16 +144,16 @@ def _runner_factory(
     parts: RunParts, folder: RunDirectory, host: HostContext, backend: TrialBackend, budget: RunBudget
 ) -> Callable[[Ledger, Mapping[str, bytes]], TrialRunner]:
     """Return what makes a runner for a ledger and the files of its tasks; all share one limit and one budget."""
-    throttle = make_concurrency_limit(parts.settings.concurrency)
+    throttle, commands = make_concurrency_limit(parts.settings.concurrency), CommandHost.of(host)
     settings = TrialSettings(
         folder.workspaces,
         parts.settings.fail_below,
         BACKOFF,
         breaker=MAX_FAILED_ATTEMPTS,
-        host=host.command_host,
+        host=commands,
     )
     judge = parts.judging.judge if parts.judging else None
-    scoring = TaskSetScorer(scorer_files(parts.taskset), host.command_host, judge, parts.registered)
+    scoring = TaskSetScorer(scorer_files(parts.taskset), commands, judge, parts.registered)
     return lambda ledger, files: TrialRunner(
         parts.executor,
         ledger,

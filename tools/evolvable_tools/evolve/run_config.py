@@ -8,7 +8,6 @@ from typing import Any
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve.candidates.programs import ProgramPin
-from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.operators import MODES
 from evolvable_tools.evolve.task import Price, TaskSet
 from evolvable_tools.llm import NamedCommands
@@ -148,11 +147,6 @@ class HostContext:
     def working_sandbox(self) -> Sandbox | None:
         """Return the sandbox that works here, None without one."""
         return sandbox_of(self.sandbox).sandbox
-
-    @property
-    def command_host(self) -> CommandHost:
-        """Return what commands of a task set or of an executor run with."""
-        return CommandHost(self.environment, self.working_sandbox, self.hidden)
 
 
 def parse_executor_spec(text: str, named: NamedCommands | None = None, **more: Any) -> dict[str, Any]:

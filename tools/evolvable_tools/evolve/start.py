@@ -10,6 +10,7 @@ from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve.candidates.programs import Program, load_program
+from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.factory import EXECUTOR_DIR, check_available, make_executor
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, create_run
 from evolvable_tools.evolve.ledger.run_state import iter_run_states, load_run
@@ -155,7 +156,7 @@ def _check_taskset(
 ) -> TaskSetCheck:
     """Return the check of a task set. Raises InvalidTaskSet with what it refuses."""
     accesses = TestAccessLog.in_library(library.store.home).of(taskset.test_digest)
-    scoring = TaskSetScorer(host=host.command_host, registered=registered)
+    scoring = TaskSetScorer(host=CommandHost.of(host), registered=registered)
     checked = asyncio.run(check_taskset(taskset, looks=len(accesses), scoring=scoring))
     if not checked.passes:
         refused = [one.text.rstrip(".") for one in checked.remarks if one.level is IssueLevel.REFUSE]

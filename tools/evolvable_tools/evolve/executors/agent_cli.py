@@ -6,12 +6,13 @@ import json
 import shutil
 import tempfile
 import time
+import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidPath
@@ -55,18 +56,8 @@ REVIEWING_VARIABLE = "EVOLVABLE_REVIEWING"
 """Set in what we start: a server or a hook that finds it takes no session in."""
 
 _VERSION_TIMEOUT = 60.0  # seconds for a client to say its version
-_REMOVED_VARIABLES = (
-    *("CLAUDECODE", "CLAUDE_PROJECT_DIR", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_SESSION_ID", "CLAUDE_CODE_ENTRYPOINT"),
-    *("CLAUDE_CODE_PLUGIN_DIRS", "AI_AGENT", "CODEX_HOME", "HOME", "PWD", "OLDPWD"),
-)
-
-
-_TUNING_VARIABLES = (
-    *("API_TIMEOUT_MS", "BASH_DEFAULT_TIMEOUT_MS", "BASH_MAX_TIMEOUT_MS", "MAX_THINKING_TOKENS", "RUST_LOG"),
-    *("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL"),
-    *("ANTHROPIC_DEFAULT_SONNET_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL", "ANTHROPIC_BETAS"),
-)
-"""Of the environment what tunes a client; inside a sandbox it gets nothing else of it."""
+CLIENTS: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("clients.toml").read_text("utf-8"))
+"""The tables of clients.toml."""
 
 
 class ClientError(EvolvableError):
@@ -125,7 +116,7 @@ class ClientSettings:
         """What stands beside every figure."""
         return "scripted" if self.scripted else f"real model {self.model}"
 
-    def fingerprint(self, kind: str, flags: tuple[str, ...]) -> str:
+    def fingerprint(self, kind: str, flags: Sequence[str]) -> str:
         """Name all that decides a result; addresses and configuration by their digest, keys not at all."""
         addresses = {name: value for name, value in self.environment.items() if name.endswith("_URL")}
         rest = json.dumps([flags, self.arguments, self.config, addresses, self.scripted], sort_keys=True)
@@ -148,23 +139,13 @@ def read_client_version(binary: str, environment: Mapping[str, str]) -> str:
     return said
 
 
-@dataclass(frozen=True, slots=True)
-class ClientDirs:
+class ClientDirs(NamedTuple):
     """The private folders of one run: nothing of the user's is read there and nothing stays."""
 
     root: Path
-
-    @property
-    def home(self) -> Path:
-        return self.root / "home"
-
-    @property
-    def config(self) -> Path:
-        return self.root / "config"
-
-    @property
-    def temporary(self) -> Path:
-        return self.root / "tmp"
+    home: Path
+    config: Path
+    temporary: Path
 
 
 @dataclass(frozen=True)
@@ -197,23 +178,14 @@ class ClientExecutor(ABC):
     """
 
     name: ClassVar[str]
-    """The client in the settings of runs, and its program."""
-    title: ClassVar[str]
-    """The client in messages."""
-    kind: ClassVar[str]
-    """The client in fingerprints."""
-    default_tools: ClassVar[tuple[str, ...]]
-    fixed_words: ClassVar[tuple[str, ...]]
-    """The flags and variables of every run, which decide a result."""
-    sign_in_file: ClassVar[str]
-    """The file in the configuration that holds the client's own sign-in."""
-    skill_tool: ClassVar[str] = ""
-    """The tool without which the model cannot read a skill, where there is one."""
+    """The client in the settings of runs, in clients.toml, and its program."""
 
     def __init__(self, settings: ClientSettings) -> None:
         """settings.tools: by default those of the client."""
-        self._settings = settings if settings.tools else replace(settings, tools=self.default_tools)
-        self.fingerprint = self._settings.fingerprint(self.kind, self.fixed_words)
+        self._client = CLIENTS[self.name]
+        self._settings = settings if settings.tools else replace(settings, tools=tuple(self._client["tools"]))
+        fixed = [word for part in ("flags", "variables", "overrides") for word in self._client.get(part, ())]
+        self.fingerprint = self._settings.fingerprint(self._client["kind"], fixed)
         self.label = self._settings.label
 
     @classmethod
@@ -228,7 +200,8 @@ class ClientExecutor(ABC):
         """
         if why := self._unfit(program, workspace):
             return refuse_program(why)
-        place = ClientDirs(Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="client-", dir=workspace.parent)))
+        root = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="client-", dir=workspace.parent))
+        place = ClientDirs(root, root / "home", root / "config", root / "tmp")
         try:
             try:
                 call = await asyncio.to_thread(self._prepare, program, place, workspace)
@@ -239,14 +212,15 @@ class ClientExecutor(ABC):
                 return call
             return await _run_and_read(self._settings, task, workspace, place, call)
         finally:
-            await asyncio.to_thread(shutil.rmtree, place.root, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, root, ignore_errors=True)
 
     def _unfit(self, program: Program, workspace: Path) -> str:
         tools = self._settings.tools
         if missing := find_missing_tools(program, tools):
             return f"{'; '.join(missing)}, which the model may not use here"
-        if self.skill_tool and self.skill_tool not in tools and any(one.kind is Kind.SKILL for one in program.parts):
-            return f"the program has skills, and the model may not use {self.skill_tool} here"
+        reads = self._client.get("skill_tool")
+        if reads and reads not in tools and any(part.kind is Kind.SKILL for part in program.parts):
+            return f"the program has skills, and the model may not use {reads} here"
         there = find_shadowing_skills(program, self.skill_dirs(workspace))
         return f"another skill has the name of a part: {', '.join(there)}" if there else ""
 
@@ -255,9 +229,10 @@ class ClientExecutor(ABC):
             folder.mkdir()
         installed = install_program(program, self.layout(place.config))
         if installed.unfit:
-            return refuse_program(f"{self.title} cannot be given {', '.join(installed.unfit)} as part of a program")
+            unfit = ", ".join(installed.unfit)
+            return refuse_program(f"{self._client['title']} cannot be given {unfit} as part of a program")
         if self._settings.credentials is not None:
-            (place.config / self.sign_in_file).symlink_to(self._settings.credentials)
+            (place.config / self._client["sign_in_file"]).symlink_to(self._settings.credentials)
         return self.make_call(installed, place, workspace)
 
     @abstractmethod
@@ -278,11 +253,9 @@ def build_environment(settings: ClientSettings, place: ClientDirs, more: Mapping
 
     Nothing in it leads to the library: the answers to the tasks lie there.
     """
-    given = {
-        name: value
-        for name, value in settings.environment.items()
-        if name not in _REMOVED_VARIABLES and not name.startswith("EVOLVABLE_")
-    }
+    removed = CLIENTS["environment"]["removed"]
+    kept = {name for name in settings.environment if name not in removed and not name.startswith("EVOLVABLE_")}
+    given = {name: value for name, value in settings.environment.items() if name in kept}
     own = {"HOME": place.home, "USERPROFILE": place.home, "TMPDIR": place.temporary, "TEMP": place.temporary}
     return given | {name: str(path) for name, path in own.items()} | {REVIEWING_VARIABLE: "1", **more}
 
@@ -335,7 +308,7 @@ def make_rollout(
 async def _run_command(
     settings: ClientSettings, task: Task, workspace: Path, place: ClientDirs, call: ClientCall
 ) -> ProcessResult:
-    own = {name: value for name, value in settings.environment.items() if name in _TUNING_VARIABLES}
+    own = {name: value for name, value in settings.environment.items() if name in CLIENTS["environment"]["tuning"]}
     environment = environment_inside(settings.environment, str(place.home)) | own
     environment |= {"TMPDIR": str(place.temporary), REVIEWING_VARIABLE: "1", **call.environment}
     reached: AbstractAsyncContextManager[Path | None] = relay(call.model) if call.model else nullcontext()

@@ -14,18 +14,14 @@ from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.executors.agent_cli import make_rollout, refuse_program
 from evolvable_tools.evolve.executors.base import (
-    LIMIT_REACHED,
-    CommandHost,
     Trajectory,
     TrajectoryEnd,
     classify_end,
-    start_problem,
 )
 from evolvable_tools.evolve.executors.installation import find_missing_tools, part_body, part_description
 from evolvable_tools.evolve.run_config import HostContext, parse_price
 from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome
 from evolvable_tools.llm import printable_line
-from evolvable_tools.sandbox import Sandbox, SandboxOutputError
 
 try:
     import anthropic
@@ -42,9 +38,6 @@ MAX_TOOL_TEXT = 100_000
 MAX_LISTED_FILES = 2_000
 """Files that are listed."""
 
-COMMAND_TIMEOUT = 120.0
-"""Seconds of one command."""
-
 
 class ToolUseError(Exception):
     """A tool could not do what the model asked; the text is for the model."""
@@ -52,17 +45,13 @@ class ToolUseError(Exception):
 
 @dataclass
 class Toolbox:
-    """The tools of one run. read: refs of the parts that were read, in order.
+    """The tools of one run: files of the workspace and skills, and no commands.
 
-    commands: the model may run commands in the workspace, in this environment; None: it may not. sandbox: what they run
-    in. hidden: folders that they may not see.
+    read: refs of the parts that were read, in order.
     """
 
     program: Program
     workspace: Path
-    commands: Mapping[str, str] | None = None
-    sandbox: Sandbox | None = None
-    hidden: tuple[Path, ...] = ()
     read: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -78,8 +67,6 @@ class Toolbox:
             _tool_schema("read_file", f"Returns the text of a file of {here}.", path=at),
             _tool_schema("write_file", f"Writes a whole file in {here}.", path=at, text="Its whole text."),
         ]
-        if self.commands is not None:
-            tools.append(_tool_schema("run_command", f"Runs a line of shell in {here}.", command="What to run."))
         if self.skills:
             names, path = ", ".join(part.name for part in self.skills), "SKILL.md, or another file that it names."
             tools.append(_tool_schema("read_skill", "Returns a file of a skill.", name=f"One of: {names}.", path=path))
@@ -95,8 +82,6 @@ class Toolbox:
     async def use(self, name: str, given: object) -> str:
         """Return what a tool says. Raises ToolUseError."""
         values = given if isinstance(given, dict) else {}
-        if name == "run_command" and self.commands is not None:
-            return await self._run(_string_argument(values, "command"))
         if name == "read_skill":
             return self._skill(_string_argument(values, "name"), str(values.get("path") or "SKILL.md"))
         known = {"list_files": self._list, "read_file": self._read, "write_file": self._write}
@@ -140,19 +125,6 @@ class Toolbox:
         path.write_bytes(data)
         return f"{len(data)} bytes are written."
 
-    async def _run(self, command: str) -> str:
-        host = CommandHost(self.commands, self.sandbox, self.hidden)
-        try:
-            ran = await host.run(("/bin/sh", "-c", command), self.workspace, COMMAND_TIMEOUT)
-        except (SandboxOutputError, OSError, ValueError) as error:
-            raise ToolUseError(f"It cannot be started: {start_problem(error)}") from None
-        if self.sandbox is not None and ran.code == LIMIT_REACHED:
-            raise ToolUseError(ran.err.decode("utf-8", "replace").strip()[-300:])
-        if ran.code is None:
-            raise ToolUseError(f"It was stopped after {COMMAND_TIMEOUT:g} s.")
-        said = (ran.out + ran.err).decode("utf-8", "replace")
-        return _truncate(f"exit {ran.code}\n{said}")
-
 
 def _tool_schema(name: str, description: str, /, **values: str) -> dict[str, Any]:
     properties = {key: {"type": "string", "description": text} for key, text in values.items()}
@@ -179,19 +151,17 @@ answer. Whatever else is said after the answer counts as part of it."""
 """What every run is told first, with a program and without."""
 
 API_TOOLS = frozenset(("Read", "Write", "Edit", "Glob", "Skill"))
-"""What the model can do, by the names that skills use; Bash besides where commands are allowed."""
+"""What the model can do, by the names that skills use."""
 
 _TEXT_KINDS = (Kind.PROMPT, Kind.MEMORY)
 
 
 @dataclass(frozen=True)
 class ApiSettings:
-    """How the API is asked. price: of a million tokens; without one the cost is unknown.
+    """How the API is asked.
 
-    commands: the environment of commands that the model may run in its workspace, None: it may run none. They are not
-    kept in without a `sandbox`: allow them then only where the machine may be lost. hidden: folders that they may not
-    see in a sandbox. max_turns: answers of one run; max_tokens: of one answer.
-    scripted: a stand-in plays the model, and the figures say so.
+    price: of a million tokens; without one the cost is unknown. max_turns: answers of one run; max_tokens: of one
+    answer. scripted: a stand-in plays the model, and the figures say so. patterns: a person's own secrets.
     """
 
     api_key: str = field(repr=False)
@@ -201,11 +171,8 @@ class ApiSettings:
     price: Price | None = None
     max_tokens: int = 8_192
     max_turns: int = 50
-    commands: Mapping[str, str] | None = None
     scripted: bool = False
     patterns: Mapping[str, str] = field(default_factory=dict)
-    sandbox: Sandbox | None = None
-    hidden: tuple[Path, ...] = ()
 
 
 class AnthropicExecutor:
@@ -213,14 +180,10 @@ class AnthropicExecutor:
 
     def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings
-        tools = API_TOOLS | ({"Bash"} if settings.commands is not None else frozenset())
-        self._tools = tools
         limits = settings.max_tokens, settings.max_turns
         rest = json.dumps([SYSTEM_PROMPT, settings.base_url, *limits, settings.scripted])
         digest = hashlib.sha256(rest.encode("utf-8", "replace")).hexdigest()[:12]
-        self.fingerprint = f"anthropic-api 1 model={settings.model} tools={','.join(sorted(tools))} flags={digest}"
-        if settings.sandbox is not None and settings.commands is not None:
-            self.fingerprint += f" sandbox={settings.sandbox.name}"
+        self.fingerprint = f"anthropic-api 1 model={settings.model} tools={','.join(sorted(API_TOOLS))} flags={digest}"
         self.label = "scripted" if settings.scripted else f"real model {settings.model}"
 
     @classmethod
@@ -235,19 +198,17 @@ class AnthropicExecutor:
             proxy=host.proxy,
             price=parse_price(spec),
             scripted=bool(spec.get("scripted")),
-            sandbox=host.working_sandbox,
-            hidden=host.hidden,
         )
         return cls(settings)
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Return what came of one task; see Executor. Refused where the program needs what the model cannot have."""
-        if missing := find_missing_tools(program, self._tools):
+        if missing := find_missing_tools(program, API_TOOLS):
             return refuse_program(f"{'; '.join(missing)}, which the model may not use here")
         if unfit := [part.ref for part in program.parts if part.kind not in (*_TEXT_KINDS, Kind.SKILL)]:
             return refuse_program(f"a model behind an API cannot be given {', '.join(unfit)} as part of a program")
         began, seen, own = time.monotonic(), Trajectory(), self._settings
-        toolbox = Toolbox(program, workspace, own.commands, own.sandbox, own.hidden, seen.read)
+        toolbox = Toolbox(program, workspace, seen.read)
         end = await self._converse(task, toolbox, seen)
         return make_rollout(seen, end, time.monotonic() - began, own.price, own.patterns)
 

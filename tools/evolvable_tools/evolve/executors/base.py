@@ -14,8 +14,9 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import check_path
@@ -24,6 +25,9 @@ from evolvable_tools.evolve.task import Rollout, Task, TrialOutcome
 from evolvable_tools.llm import parse_json, printable_line
 from evolvable_tools.llm.command_model import MAX_OUTPUT, ChildProcesses, ProcessResult
 from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, bring_back, environment_inside
+
+if TYPE_CHECKING:
+    from evolvable_tools.evolve.run_config import HostContext
 
 
 class Executor(Protocol):
@@ -93,6 +97,26 @@ async def run_command(
         raise
 
 
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+"""Refuses NaN and Infinity."""
+
+
+def parse_strict_json(text: str | bytes) -> Any:
+    """Return what a JSON text says. Raises ValueError, for NaN and Infinity as well, and RecursionError."""
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+@cache
+def load_schema(path: Path) -> Mapping[str, Any]:
+    """Return the JSON schema in a file of this package."""
+    schema: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return schema
+
+
 def start_problem(error: Exception) -> str:
     """Return why a command could not be run, in words."""
     return error.text if isinstance(error, EvolvableError) else getattr(error, "strerror", None) or str(error)
@@ -142,6 +166,11 @@ class CommandHost:
     environment: Mapping[str, str] | None = None
     sandbox: Sandbox | None = None
     hidden: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, host: "HostContext") -> Self:
+        """Return what commands of a task set or of an executor run with on this host."""
+        return cls(host.environment, host.working_sandbox, host.hidden)
 
     async def run(
         self,
@@ -346,28 +375,23 @@ class TrajectoryEnd:
 
 def classify_end(seen: Trajectory, *, timed_out: bool, code: int | None, last_words: str) -> TrajectoryEnd:
     """Return how a run counts. What is no verdict on the program is an infrastructure error."""
-    if timed_out and seen.trouble:
-        return TrajectoryEnd(
-            TrialOutcome.INFRA_ERROR,
-            f"nothing came back in time: {printable_line(seen.trouble)}",
-            _parse_wait(seen.trouble),
-        )
-    if timed_out and seen.progress:
+    if timed_out and seen.progress and not seen.trouble:
         return TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, "it was not done in time")
     if timed_out:
-        return TrajectoryEnd(TrialOutcome.INFRA_ERROR, "nothing came back in time")
+        return _infrastructure_end("nothing came back in time", seen.trouble)
     if seen.limit:
         return TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, printable_line(seen.failure) or "it took too many turns")
     if seen.failure:
         return _classify_failure(seen)
     if not seen.ended or not seen.progress:
-        why = f"it ended with exit code {code} before its answer"
-        return TrajectoryEnd(
-            TrialOutcome.INFRA_ERROR,
-            f"{why}: {printable_line(last_words)}" if last_words.strip() else why,
-            _parse_wait(last_words),
-        )
+        return _infrastructure_end(f"it ended with exit code {code} before its answer", last_words)
     return TrajectoryEnd()
+
+
+def _infrastructure_end(why: str, said: str) -> TrajectoryEnd:
+    """Return the end of a run that failed for other reasons than the program. said: by the client, if anything."""
+    detail = f"{why}: {printable_line(said)}" if said.strip() else why
+    return TrajectoryEnd(TrialOutcome.INFRA_ERROR, detail, _parse_wait(said))
 
 
 def _classify_failure(seen: Trajectory) -> TrajectoryEnd:

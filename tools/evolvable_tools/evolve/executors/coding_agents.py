@@ -8,6 +8,7 @@ from typing import Any
 
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.executors.agent_cli import (
+    CLIENTS,
     ClientCall,
     ClientDirs,
     ClientExecutor,
@@ -23,48 +24,15 @@ from evolvable_tools.evolve.executors.installation import (
 )
 from evolvable_tools.sandbox import ModelAccess
 
-CLAUDE_TOOLS = ("Bash", "Edit", "Glob", "Grep", "Read", "Skill", "Write")
-"""What the model may use unless told otherwise: the workspace and commands in it, and the program's skills."""
-
-CLAUDE_FLAGS = (
-    *("-p", "--output-format", "stream-json", "--verbose", "--no-session-persistence", "--strict-mcp-config"),
-    # Only the private configuration: no settings, hooks, skills or CLAUDE.md of the folder it works in.
-    *("--setting-sources", "user", "--permission-mode", "acceptEdits"),
-)
-_CLAUDE_VARIABLES = dict.fromkeys(
-    (
-        *("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY"),
-        *("CLAUDE_CODE_DISABLE_BUNDLED_SKILLS", "CLAUDE_CODE_DISABLE_AUTO_MEMORY"),
-        *("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "CLAUDE_CODE_DISABLE_WORKFLOWS"),
-    ),
-    "1",
-) | {"CLAUDE_CODE_MAX_RETRIES": "2"}  # who counts the trials waits and tries again
-_CLAUDE_PLUGINS = ("agents-md", "privacy", "plugin-authoring")
-"""Plugins that come with the client; one of them has a skill, and a program without skills has none."""
-
-_CLAUDE_ADDRESS = "https://api.anthropic.com"
-_CLAUDE_PATHS = frozenset(("/v1/messages", "/v1/messages/count_tokens", "/v1/models"))
-
-CLAUDE_HELD_KEY = "sk-ant-held-outside-of-the-sandbox"
-"""What stands inside for a key that the relay holds."""
-
-_CLAUDE_MANAGED = (
-    Path("/etc/claude-code/.claude/skills"),
-    Path("/Library/Application Support/ClaudeCode/.claude/skills"),
-)
-"""Where an administrator's skills lie, which no configuration of ours leaves out."""
-
 
 class ClaudeExecutor(ClientExecutor):
     """Runs tasks with Claude Code. What they cost is told by the client itself."""
 
-    name, title, kind = "claude", "Claude Code", "claude-code"
-    default_tools, fixed_words = CLAUDE_TOOLS, (*CLAUDE_FLAGS, *_CLAUDE_VARIABLES)
-    sign_in_file, skill_tool = ".credentials.json", "Skill"
+    name = "claude"
 
     def skill_dirs(self, workspace: Path) -> list[Path]:
         """Return the folders of skills that the client reads although they are no part of the program."""
-        return [*_CLAUDE_MANAGED, workspace / ".claude" / "skills"]
+        return [*map(Path, self._client["managed"]), *(workspace / path for path in self._client["project"])]
 
     def layout(self, config: Path) -> InstallLayout:
         """Return where the client reads what it is given, below its configuration."""
@@ -72,15 +40,15 @@ class ClaudeExecutor(ClientExecutor):
 
     def make_call(self, installed: InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
         """Write the settings and the system prompt, and return the command."""
-        plugins = {f"cc-plugin-{name}@builtin": False for name in _CLAUDE_PLUGINS}
+        plugins = {f"cc-plugin-{name}@builtin": False for name in self._client["plugins"]}
         (place.config / "settings.json").write_text(json.dumps({"enabledPlugins": plugins}), encoding="utf-8")
         tools = ",".join(self._settings.tools)
-        command = [self._settings.binary, *CLAUDE_FLAGS, "--model", self._settings.model, "--tools", tools]
+        command = [self._settings.binary, *self._client["flags"], "--model", self._settings.model, "--tools", tools]
         command += ["--allowedTools", tools, *self._settings.arguments]
         if installed.prompt:
             (place.root / "prompt.md").write_text(installed.prompt, encoding="utf-8")
             command += ["--append-system-prompt-file", str(place.root / "prompt.md")]
-        environment = {**_CLAUDE_VARIABLES, "CLAUDE_CONFIG_DIR": str(place.config)}
+        environment = {**self._client["variables"], "CLAUDE_CONFIG_DIR": str(place.config)}
         model = None
         if self._settings.sandbox is not None:
             model, more = claude_access(self._settings.environment)
@@ -93,15 +61,16 @@ def claude_access(given: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]
 
     The key stays outside. A sign-in of the client's own is read inside, from its file.
     """
-    address = given.get("ANTHROPIC_BASE_URL") or _CLAUDE_ADDRESS
+    client = CLIENTS["claude"]
+    address, held = given.get("ANTHROPIC_BASE_URL") or client["address"], client["held_key"]
     inside = {"ANTHROPIC_BASE_URL": relay_address(address)}
     headers: dict[str, str] = {}
     if key := given.get("ANTHROPIC_API_KEY"):
-        headers["x-api-key"], inside["ANTHROPIC_API_KEY"] = key, CLAUDE_HELD_KEY
+        headers["x-api-key"], inside["ANTHROPIC_API_KEY"] = key, held
     if token := given.get("ANTHROPIC_AUTH_TOKEN") or given.get("CLAUDE_CODE_OAUTH_TOKEN"):
         name = "ANTHROPIC_AUTH_TOKEN" if "ANTHROPIC_AUTH_TOKEN" in given else "CLAUDE_CODE_OAUTH_TOKEN"
-        headers["authorization"], inside[name] = f"Bearer {token}", CLAUDE_HELD_KEY
-    return ModelAccess(address, _CLAUDE_PATHS, headers), inside
+        headers["authorization"], inside[name] = f"Bearer {token}", held
+    return ModelAccess(address, frozenset(client["paths"]), headers), inside
 
 
 def read_claude_events(out: bytes, installed: InstalledProgram) -> Trajectory:
@@ -196,47 +165,17 @@ def _content_text(content: object) -> str:
     return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
 
 
-CODEX_TOOLS = ("Bash", "Edit", "Glob", "Grep", "MultiEdit", "Read", "Skill", "Write")
-"""What Codex can do, by the names that skills use: its commands read, find, write and run."""
-
-CODEX_SEARCH_TOOLS = ("WebFetch", "WebSearch")
-"""What it can do besides when its search is allowed: name either in the settings."""
-
-CODEX_FLAGS = ("exec", "--json", "--ephemeral", "--skip-git-repo-check", "--sandbox", "workspace-write")
-CODEX_SANDBOXED_FLAGS = (*CODEX_FLAGS[:-1], "danger-full-access")
-"""Inside a sandbox of ours: its own needs what ours refuses, and ours keeps in more."""
-
-_CODEX_ADDRESS, _CODEX_SIGNED_IN = "https://api.openai.com/v1", "https://chatgpt.com/backend-api/codex"
-_CODEX_PATHS = frozenset(("/responses", "/responses/compact", "/models", "/chat/completions"))
-
-CODEX_HELD_KEY = "sk-held-outside-of-the-sandbox"
-"""What stands inside for a key that the relay holds."""
-
-_CODEX_OVERRIDES = (
-    *("project_doc_max_bytes=0", "skills.bundled.enabled=false", 'approval_policy="never"'),
-    # What one run leaves in /tmp would be there for the next.
-    "sandbox_workspace_write.exclude_slash_tmp=true",
-    "shell_environment_policy.ignore_default_excludes=false",
-)
-"""No instructions of the folder it works in, no skills but ours, nobody to ask, and no keys for its commands."""
-
-_CODEX_MANAGED = (Path("/etc/codex/skills"),)
-_CODEX_PROJECT = (".codex/skills", ".agents/skills")
-
-
 class CodexExecutor(ClientExecutor):
     """Runs tasks with Codex. Its sandbox always writes in the workspace alone, without the network.
 
     What they cost follows from the price in the settings and is unknown without one.
     """
 
-    name, title, kind = "codex", "Codex", "codex"
-    default_tools, fixed_words = CODEX_TOOLS, (*CODEX_FLAGS, *_CODEX_OVERRIDES)
-    sign_in_file = "auth.json"
+    name = "codex"
 
     def skill_dirs(self, workspace: Path) -> list[Path]:
         """Return the folders of skills that the client reads although they are no part of the program."""
-        return [*_CODEX_MANAGED, *list_ancestor_dirs(workspace, _CODEX_PROJECT)]
+        return [*map(Path, self._client["managed"]), *list_ancestor_dirs(workspace, self._client["project"])]
 
     def layout(self, config: Path) -> InstallLayout:
         """Return where the client reads what it is given, below its configuration."""
@@ -249,14 +188,16 @@ class CodexExecutor(ClientExecutor):
             model, config, more, pointed = codex_access(self._settings)
         if config:
             (place.config / "config.toml").write_text(config, encoding="utf-8")
-        searching = "live" if set(CODEX_SEARCH_TOOLS) & set(self._settings.tools) else "disabled"
-        overrides = [*_CODEX_OVERRIDES, f'web_search="{searching}"', *pointed]
+        searching = "live" if set(self._client["search_tools"]) & set(self._settings.tools) else "disabled"
+        overrides = [*self._client["overrides"], f'web_search="{searching}"', *pointed]
         if others := sorted({name for name, _ in iter_skills(self.skill_dirs(workspace))}):
             off = ", ".join(f"{{name={json.dumps(name)}, enabled=false}}" for name in others)
             overrides.append(f"skills.config=[{off}]")
         if installed.prompt:
             overrides.append(f"developer_instructions={json.dumps(installed.prompt)}")
-        flags = CODEX_FLAGS if self._settings.sandbox is None else CODEX_SANDBOXED_FLAGS
+        flags = list(self._client["flags"])
+        if self._settings.sandbox is not None:
+            flags[-1] = self._client["sandboxed"]
         command = [self._settings.binary, *flags, "--model", self._settings.model, "--cd", str(workspace)]
         command += [word for override in overrides for word in ("--config", override)]
         command += [*self._settings.arguments, "-"]
@@ -274,7 +215,7 @@ def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, 
     except ValueError:
         said = {}
     provider = said.get("model_providers", {}).get(said.get("model_provider", ""))
-    given = settings.environment
+    given, client = settings.environment, CLIENTS["codex"]
     if isinstance(provider, dict) and isinstance(provider.get("base_url"), str):
         address, name = provider["base_url"], str(provider.get("env_key") or "")
         config = settings.config.replace(json.dumps(address), json.dumps(relay_address(address)))
@@ -282,14 +223,13 @@ def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, 
     else:
         name = "OPENAI_API_KEY"
         signed_in = settings.credentials is not None and not given.get(name)
-        address, config = (
-            given.get("OPENAI_BASE_URL") or (_CODEX_SIGNED_IN if signed_in else _CODEX_ADDRESS),
-            settings.config,
-        )
+        usual = client["signed_in_address" if signed_in else "address"]
+        address, config = given.get("OPENAI_BASE_URL") or usual, settings.config
         pointed = [f"openai_base_url={json.dumps(relay_address(address))}"]
     key = given.get(name)
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    return ModelAccess(address, _CODEX_PATHS, headers), config, {name: CODEX_HELD_KEY} if key else {}, pointed
+    access = ModelAccess(address, frozenset(client["paths"]), headers)
+    return access, config, {name: client["held_key"]} if key else {}, pointed
 
 
 def read_codex_events(out: bytes, installed: InstalledProgram) -> Trajectory:

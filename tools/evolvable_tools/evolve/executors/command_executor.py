@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,19 +14,20 @@ from evolvable_tools.evolve.executors.base import (
     LIMIT_REACHED,
     UNCONFINED,
     CommandHost,
+    load_schema,
     named_files,
+    parse_strict_json,
     start_problem,
     write_below,
 )
 from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Task, TrialOutcome
+from evolvable_tools.llm import schema_problem
 from evolvable_tools.llm.command_model import ProcessResult
 from evolvable_tools.sandbox import SandboxOutputError
 
 PROGRAM_DIR = "program"
 """The folder beside the workspace that holds the program's resources, each in KIND/NAME."""
-
-_REPORTABLE_OUTCOMES = (TrialOutcome.AGENT_TIMEOUT, TrialOutcome.INFRA_ERROR, TrialOutcome.REFUSED)
 
 
 class _InvalidAnswer(Exception):
@@ -88,7 +88,7 @@ class CommandExecutor:
         return cls(
             spec["command"],
             folder=directory,
-            host=host.command_host,
+            host=CommandHost.of(host),
             label=spec.get("label")
             or next((f"command {Path(part).name}" for part in spec["command"] if part in files), "")
             or (f"command {spec['name']}" if spec.get("name") else ""),
@@ -117,7 +117,7 @@ class CommandExecutor:
             why = why or f"it took longer than {task.timeout_s:g} s"
             return Rollout("", usage=unknown, wall=wall, outcome=TrialOutcome.AGENT_TIMEOUT, detail=why)
         try:
-            return _parse_rollout(_parse_answer(ran), wall, unknown)
+            return _make_rollout(_parse_answer(ran), wall, unknown)
         except _InvalidAnswer as error:
             said = ran.err.decode(errors="replace").strip()[-500:]
             why = f"{error}; it said: {said}" if said else str(error)
@@ -179,60 +179,35 @@ def _executor_input(task: Task, program: Program, repeat: int, workspace: Path, 
     return json.dumps(told).encode("ascii")
 
 
-def _parse_answer(ran: ProcessResult) -> dict[str, Any]:
+def _parse_answer(ran: ProcessResult) -> Mapping[str, Any]:
     if ran.too_long:
         raise _InvalidAnswer("the command printed too much")
     if ran.code != 0:
         raise _InvalidAnswer(f"the command ended with exit code {ran.code}")
     try:
-        answer = json.loads(ran.out)
+        answer = parse_strict_json(ran.out)
     except (ValueError, RecursionError):
         raise _InvalidAnswer("the command printed no JSON") from None
     if not isinstance(answer, dict):
         raise _InvalidAnswer("the command printed no JSON object")
+    if fault := schema_problem(answer, load_schema(Path(__file__).with_name("command_answer.schema.json"))):
+        raise _InvalidAnswer(f"the command printed another object than was agreed on: {fault}")
     return answer
 
 
-def _parse_rollout(answer: Mapping[str, Any], wall: float, unknown: ModelUsage) -> Rollout:
-    outcome = answer.get("outcome")
-    if outcome is not None and outcome not in _REPORTABLE_OUTCOMES:
-        raise _InvalidAnswer(
-            f"the command told the outcome {ascii(outcome)}; it may tell {', '.join(_REPORTABLE_OUTCOMES)}"
-        )
-    read = answer.get("read", [])
-    if not isinstance(read, list):
-        raise _InvalidAnswer("`read` is no list")
+def _make_rollout(answer: Mapping[str, Any], wall: float, unknown: ModelUsage) -> Rollout:
+    outcome, retry_after, told = answer.get("outcome"), answer.get("retry_after"), answer.get("usage")
+    if told is not None:
+        given, got, calls = (int(told.get(name, 0)) for name in ("input_tokens", "output_tokens", "calls"))
+        cost = unknown.cost if told.get("cost") is None else float(told["cost"])
+        unknown = ModelUsage(given, got, calls if "calls" in told else unknown.calls, cost)
     return Rollout(
-        _text_field(answer, "output", needed=outcome is None),
-        _text_field(answer, "trace"),
-        _parse_usage(answer.get("usage"), unknown),
+        answer.get("output", ""),
+        answer.get("trace", ""),
+        unknown,
         wall,
-        tuple(str(ref) for ref in read),
+        tuple(map(str, answer.get("read", ()))),
         TrialOutcome(outcome) if outcome is not None else None,
-        _text_field(answer, "detail"),
-        None if answer.get("retry_after") is None else _number_field(answer, "retry_after"),
+        answer.get("detail", ""),
+        float(retry_after) if retry_after is not None else None,
     )
-
-
-def _text_field(answer: Mapping[str, Any], name: str, needed: bool = False) -> str:
-    value = answer.get(name, None if needed else "")
-    if not isinstance(value, str):
-        raise _InvalidAnswer(f"`{name}` is no text")
-    return value
-
-
-def _parse_usage(told: object, unknown: ModelUsage) -> ModelUsage:
-    if told is None:
-        return unknown
-    if not isinstance(told, dict):
-        raise _InvalidAnswer("`usage` is no object")
-    cost = unknown.cost if told.get("cost") is None else _number_field(told, "cost")
-    calls = int(_number_field(told, "calls")) if "calls" in told else unknown.calls
-    return ModelUsage(int(_number_field(told, "input_tokens")), int(_number_field(told, "output_tokens")), calls, cost)
-
-
-def _number_field(told: Mapping[str, Any], name: str) -> float:
-    value = told.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise _InvalidAnswer(f"`{name}` is no number from 0 up")
-    return float(value)

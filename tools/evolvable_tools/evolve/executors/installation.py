@@ -122,7 +122,7 @@ class InstalledProgram:
 def install_program(program: Program, shelf: InstallLayout) -> InstalledProgram:
     """Write the parts of a program and return where they are. Raises OSError."""
     done = InstalledProgram()
-    prompts, memories = [], []
+    prompts, memories = list[str](), list[str]()
     for part in program.parts:
         if part.kind is Kind.SKILL:
             done.places[part.ref] = shelf.skills / part.name
@@ -131,10 +131,8 @@ def install_program(program: Program, shelf: InstallLayout) -> InstalledProgram:
             shelf.agents.mkdir(parents=True, exist_ok=True)
             done.places[part.ref] = shelf.agents / f"{part.name}.md"
             done.places[part.ref].write_bytes(part.files[main_path(part.kind, part.name, part.files)])
-        elif part.kind is Kind.PROMPT:
-            prompts.append(part_body(part))
-        elif part.kind is Kind.MEMORY:
-            memories.append(part_body(part))
+        elif part.kind in (Kind.PROMPT, Kind.MEMORY):
+            (prompts if part.kind is Kind.PROMPT else memories).append(part_body(part))
         else:
             done.unfit.append(part.ref)
     if memories:
@@ -175,16 +173,6 @@ CANARY_PROMPT = (
     "What is the canary word? It stands in the skill canary-word, if you have that skill. Answer with the word alone. "
     "If you have no such skill, answer NONE, and look nowhere else."
 )
-_CANARY_TEXT = """\
----
-name: canary-word
-description: Tells the canary word. Use it whenever somebody asks for the canary word.
----
-
-# The canary word
-
-The canary word is {word}. Answer with it, as it stands here, and with nothing else.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +198,8 @@ def make_canary_word() -> str:
 
 def canary_program(token: str) -> Program:
     """Return a program of one skill, which says this word."""
-    return Program((make_part(Kind.SKILL, CANARY_SKILL, {"SKILL.md": _CANARY_TEXT.format(word=token).encode()}),))
+    text = Path(__file__).with_name("canary_skill.md").read_text(encoding="utf-8").format(word=token)
+    return Program((make_part(Kind.SKILL, CANARY_SKILL, {"SKILL.md": text.encode()}),))
 
 
 async def run_canary(executor: Executor, folder: Path, token: str = "", timeout: float = 300.0) -> CanaryResult:
@@ -224,9 +213,8 @@ async def run_canary(executor: Executor, folder: Path, token: str = "", timeout:
     empty = await _run_canary_arm(executor, task, Program(), folder / "canary-empty")
     installed = await _run_canary_arm(executor, task, canary_program(token), folder / "canary-installed")
     why = _canary_problem(token, installed, empty)
-    return CanaryResult(
-        executor.fingerprint, not why, why, installed.output, empty.output, add_usage(installed.usage, empty.usage)
-    )
+    usage = add_usage(installed.usage, empty.usage)
+    return CanaryResult(executor.fingerprint, not why, why, installed.output, empty.output, usage)
 
 
 async def _run_canary_arm(executor: Executor, task: Task, program: Program, folder: Path) -> Rollout:
@@ -240,10 +228,10 @@ async def _run_canary_arm(executor: Executor, task: Task, program: Program, fold
 
 def _canary_problem(token: str, installed: Rollout, empty: Rollout) -> str:
     for arm, rollout in (("with the skill", installed), ("without the skill", empty)):
-        if rollout.outcome is not None and rollout.outcome is not TrialOutcome.AGENT_TIMEOUT:
-            return f"{arm} nothing was run: {rollout.detail or rollout.outcome}"
         if rollout.outcome is TrialOutcome.AGENT_TIMEOUT:
             return f"{arm} there was no answer in time."
+        if rollout.outcome is not None:
+            return f"{arm} nothing was run: {rollout.detail or rollout.outcome}"
     if token in empty.output:
         return "without the skill the answer has the word all the same: the arms are not apart."
     if token not in installed.output:

@@ -6,22 +6,15 @@ none of them.
 """
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 
-_MONTHS = {
-    name: number
-    for number, names in enumerate(
-        (
-            *("january jan", "february feb", "march mar", "april apr", "may", "june jun", "july jul", "august aug"),
-            *("september sep sept", "october oct", "november nov", "december dec"),
-        ),
-        start=1,
-    )
-    for name in names.split()
-}
+_WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+_MONTHS = {name: number for number, names in enumerate(_WORDS["months"], start=1) for name in names.split()}
 _MONTH = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
 _DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>[12]\d{3})\b"
@@ -38,16 +31,10 @@ _DATES = tuple(
     )
 )
 
-_CURRENCIES = {
-    **dict.fromkeys(("$", "usd", "dollar", "dollars"), "usd"),
-    **dict.fromkeys(("€", "eur", "euro", "euros"), "eur"),
-    **dict.fromkeys(("£", "gbp", "pound", "pounds"), "gbp"),
-    **dict.fromkeys(("¥", "jpy", "yen"), "jpy"),
-}
-_POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "mn": 6, "bn": 9, "tn": 12}
-_POWERS |= dict.fromkeys(("%", "percent", "per cent"), -2)
-_LETTERS = {"k": 3, "K": 3, "M": 6, "B": 9, "T": 12}
-"""Letters that multiply where they touch the number; after a currency sign small ones do too."""
+_CURRENCIES: dict[str, str] = {name: code for code, names in _WORDS["currencies"].items() for name in names}
+_POWERS: dict[str, int] = _WORDS["powers"]
+_LETTERS: dict[str, int] = _WORDS["letters"]
+_FILLERS, _HEDGES, _NEGATIONS = (frozenset(_WORDS[name]) for name in ("fillers", "hedges", "negations"))
 
 _NUMBER = re.compile(
     r"(?P<currency>[$€£¥]\s?)?(?P<sign>(?<![\w.)])-\s?)?(?P<late>[$€£¥]\s?)?"
@@ -60,10 +47,6 @@ _NUMBER = re.compile(
 _CURRENCY_WINDOW = 12  # characters after a number in which its currency may be named
 _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-FILLERS = frozenset(
-    ["a", "an", "and", "of", "the", "in", "on", "at", "is", "was", "are", "were", "to", "for", "by", "it", "its"]
-)
-"""Words that say nothing in an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +90,7 @@ def parse_answer(text: str) -> ParsedAnswer:
         left += [rest[end : found.start()], unknown]
         end = found.end()
     words = _WORD.findall(" ".join([*left, rest[end:]]).casefold())
-    kept = tuple(word for word in words if word not in FILLERS and word not in _CURRENCIES)
+    kept = tuple(word for word in words if word not in _FILLERS and word not in _CURRENCIES)
     return ParsedAnswer(tuple(dates), tuple(quantities), kept)
 
 
@@ -155,11 +138,6 @@ def _quantity(found: re.Match[str], following: str) -> tuple[Quantity, str]:
     return Quantity(value, currency, plain), "" if power else letter
 
 
-_HEDGES = frozenset(
-    ["or", "either", "between", "maybe", "perhaps", "possibly", "alternatively", "roughly", "approximately", "about"]
-)
-_NEGATIONS = frozenset(["not", "no", "never", "nor", "neither", "cannot"])
-_NEGATIONS |= {"isn't", "wasn't", "aren't", "don't", "doesn't", "isn’t", "wasn’t"}
 _NO = frozenset(["no", "false"])
 _OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
 _LISTED = re.compile(r"[;|]|\s/\s|\bone of\b|\bany of\b")

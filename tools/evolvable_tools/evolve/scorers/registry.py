@@ -4,13 +4,22 @@ import hashlib
 import json
 import re
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost, run_command, start_problem
+from evolvable_tools.evolve.executors.base import (
+    STRICT_JSON,
+    UNCONFINED,
+    CommandHost,
+    parse_strict_json,
+    run_command,
+    start_problem,
+)
 from evolvable_tools.evolve.scorers.external_scorers import (
     COMMAND_SCORER_SECONDS,
     MAX_KNOWN_ANSWERS,
@@ -24,9 +33,6 @@ from evolvable_tools.llm import schema_problem
 
 if TYPE_CHECKING:
     from evolvable_tools.evolve.tasks.locate import RegisteredScorer
-
-ANSWER_PARTS = ("whole", "last_line", "tagged")
-"""What a scorer's argument `answer` may be: all of the output, its last line with text, or what stands in tags."""
 
 _SEARCHED = 200_000  # characters at the end of an output in which JSON between other words is looked for
 _TRIES = 500  # brackets at which reading JSON is begun
@@ -44,18 +50,6 @@ def extract_answer(output: str, part: str) -> str:
             return ""
         return "" if found == output else found
     return output
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-_STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def parse_strict_json(text: str) -> Any:
-    """Return what a JSON text says. Raises ValueError, for NaN and Infinity as well, and RecursionError."""
-    return _STRICT_JSON.decode(text)
 
 
 def extract_json(output: str) -> Any:
@@ -80,7 +74,7 @@ def _iter_embedded(text: str) -> Iterator[Any]:
         if not start:
             return
         try:
-            value, at = _STRICT_JSON.raw_decode(text, start.start())
+            value, at = STRICT_JSON.raw_decode(text, start.start())
         except (ValueError, RecursionError):
             at = start.end()
         else:
@@ -194,45 +188,29 @@ def _flag_bits(flags: str) -> int:
     return int(sum(PATTERN_FLAGS[flag] for flag in set(flags)))
 
 
-SAMPLES_SCHEMA: Mapping[str, Any] = {"type": "array", "items": {"type": ["string", "object"]}}
-_COMMON = {"answer": {"enum": list(ANSWER_PARTS)}, "good": SAMPLES_SCHEMA, "bad": SAMPLES_SCHEMA}
-_TOLERANCE = {"type": "number", "minimum": 0, "maximum": 1}
-_TEXT = {"type": "string", "minLength": 1}
+_SAMPLES = {"type": "array", "items": {"type": ["string", "object"]}}
+_COMMON_ARGUMENTS = {"answer": {"enum": ["whole", "last_line", "tagged"]}, "good": _SAMPLES, "bad": _SAMPLES}
+"""Arguments of every scorer. answer: all of the output, its last line with text, or what stands in tags."""
 
-SCORERS: Mapping[str, Mapping[str, Any]] = {
-    "exact": {"ignore_case": {"type": "boolean"}, "trim": {"type": "boolean"}},
-    "officeqa_compat": {"rel_tol": _TOLERANCE, "graded": {"type": "boolean"}},
-    "numeric_strict": {"rel_tol": _TOLERANCE},
-    "regex": {"pattern": _TEXT, "flags": {"type": "string"}, "whole": {"type": "boolean"}},
-    "json_subset": {"rel_tol": _TOLERANCE, "unordered": {"type": "boolean"}, "partial": {"type": "boolean"}},
-    "command": {
-        "argv": {"type": "array", "minItems": 1, "items": _TEXT},
-        "name": {"type": "string", "pattern": r"^[a-z0-9][a-z0-9_-]{0,63}\Z"},
-        "timeout_s": {"type": "number", "exclusiveMinimum": 0, "maximum": 3600},
-    },
-    "judge": {"rubric": _TEXT},
-}
-"""Each type of scorer with the JSON schema of its arguments; all of them take `answer`, `good` and `bad` besides."""
 
-_REQUIRED = {"judge": ["rubric"]}
-_NEEDS_EXPECTED = ("exact", "officeqa_compat", "numeric_strict", "json_subset")
+@cache
+def scorer_types() -> Mapping[str, Mapping[str, Any]]:
+    """Return the tables of scorers.toml."""
+    return tomllib.loads(Path(__file__).with_name("scorers.toml").read_text(encoding="utf-8"))
 
 
 def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
     """Return what is wrong with a scorer as a task names it, or '' when it can score."""
-    if spec.type not in SCORERS:
-        return f"there is no scorer {ascii(spec.type)[:60]}; there are {', '.join(SCORERS)}"
-    schema = {
-        "type": "object",
-        "properties": {**SCORERS[spec.type], **_COMMON},
-        "required": _REQUIRED.get(spec.type, []),
-        "additionalProperties": False,
-    }
+    kind = scorer_types().get(spec.type)
+    if kind is None:
+        return f"there is no scorer {ascii(spec.type)[:60]}; there are {', '.join(scorer_types())}"
+    properties, required = {**kind["arguments"], **_COMMON_ARGUMENTS}, kind.get("required", [])
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     if fault := schema_problem(dict(spec.args), schema):
         return f"the arguments of its scorer {spec.type} are wrong: {fault}"
     if spec.type == "command" and ("argv" in spec.args) == ("name" in spec.args):
         return "its scorer command has either argv, a command, or name, a scorer that a person registered"
-    if spec.type in _NEEDS_EXPECTED and not (expected or "").strip():
+    if kind.get("needs_expected") and not (expected or "").strip():
         return f"its scorer {spec.type} needs an expected answer"
     try:
         if spec.type == "json_subset":

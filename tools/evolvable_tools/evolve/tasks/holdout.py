@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from evolvable_store.errors import LibraryCorrupt, Refused
+from evolvable_tools.evolve.executors.base import parse_strict_json
 from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
-from evolvable_tools.evolve.scorers.registry import parse_strict_json
 from evolvable_tools.evolve.task import Split, Task, TaskSet
 from evolvable_tools.evolve.tasks.reader import (
     FOLDER,
@@ -121,9 +121,8 @@ class OpenTasks:
         for split, tasks in ((Split.TRAIN, self.train), (Split.VAL, self.val)):
             for task in tasks:
                 if task.split is not split:
-                    raise TestSealed(
-                        f"Task {task.id} is of {task.split} and was put into {split}.", "The test is sealed."
-                    )
+                    text = f"Task {task.id} is of {task.split} and was put into {split}."
+                    raise TestSealed(text, "The test is sealed.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,19 +189,18 @@ class HeldOutTest:
 def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
     """Return the task set in two: what the search may see, and the test."""
     train, val = taskset.of(Split.TRAIN), taskset.of(Split.VAL)
-    hidden = [task.files for task in taskset.of(Split.TEST) if task.files is not None]
-    shown = [task.files for task in (*train, *val) if task.files is not None]
     files = {
         path: data
         for path, data in taskset.files.items()
-        if not holds_task(path) and (_is_below(path, shown) or not _is_below(path, hidden))
+        if not holds_task(path) and not _in_test_workspace(path, taskset)
     }
     open_ = OpenTasks(taskset.name, taskset.digest, taskset.test_digest, train, val, files)
     return open_, SealedTest(taskset)
 
 
-def _is_below(path: str, folders: list[str]) -> bool:
-    return any(path.startswith(f"{folder}/") for folder in folders)
+def _in_test_workspace(path: str, taskset: TaskSet) -> bool:
+    """Return whether only tasks of the test begin with the file at this path."""
+    return {one.split for one in taskset.tasks if one.files and path.startswith(f"{one.files}/")} == {Split.TEST}
 
 
 SEALED_NOTICE = (
@@ -238,7 +236,7 @@ def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
         return _redact_lines(files[path], taskset)
     if path.startswith(FOLDER):
         return _redact_folder_file(path, files[path], taskset)
-    return SEALED_NOTICE.encode() if _in_test_workspace(path, taskset) else files[path]
+    return SEALED_NOTICE.encode() if taskset and _in_test_workspace(path, taskset) else files[path]
 
 
 def _redact_lines(data: bytes, taskset: TaskSet | None) -> bytes:
@@ -289,11 +287,3 @@ def _without_answer(said: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(scorer, dict) and isinstance(scorer.get("type"), str):
         scorer = scorer["type"]
     return shown | ({"scorer": scorer} if isinstance(scorer, str) else {})
-
-
-def _in_test_workspace(path: str, taskset: TaskSet | None) -> bool:
-    if taskset is None:
-        return False
-    of = {split: [task.files for task in taskset.of(split) if task.files is not None] for split in Split}
-    below = {split: any(path.startswith(f"{folder}/") for folder in folders) for split, folders in of.items()}
-    return below[Split.TEST] and not below[Split.TRAIN] and not below[Split.VAL]

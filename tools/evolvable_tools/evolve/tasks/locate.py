@@ -22,7 +22,7 @@ from evolvable_tools.evolve.executors.base import named_files
 from evolvable_tools.evolve.task import Split, SplitRatios, Task, TaskSet
 from evolvable_tools.evolve.tasks.reader import FOLDER, LINES, InvalidTaskSet, is_unassigned, read_taskset, task_folders
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.llm import NamedCommands
+from evolvable_tools.llm import NamedCommands, parse_json
 from evolvable_tools.trust import Trust, trust_levels
 
 APPROVALS_FILE = "approved-commands.jsonl"
@@ -56,7 +56,8 @@ def approval_digest(taskset: TaskSet) -> str:
     That is their arguments, the programs that they start as they are on this machine, and all files of the task set.
     """
     commands = [[list(command), *program_of(command[0])] for command in list_commands(taskset)]
-    return hashlib.sha256(json.dumps([taskset.digest, _file_digests(taskset), commands]).encode()).hexdigest()
+    files = [[path, hashlib.sha256(data).hexdigest()] for path, data in sorted(taskset.files.items())]
+    return hashlib.sha256(json.dumps([taskset.digest, files, commands]).encode()).hexdigest()
 
 
 def is_approved(home: Path, taskset: TaskSet) -> bool:
@@ -66,7 +67,8 @@ def is_approved(home: Path, taskset: TaskSet) -> bool:
         lines = (home / "evolve" / APPROVALS_FILE).read_bytes().splitlines()
     except OSError:
         return False
-    return any(_line_digest(line) == wanted for line in lines)
+    said = [parse_json(line.decode("utf-8", "replace")) for line in lines]
+    return any(isinstance(one, dict) and one.get("digest") == wanted for one in said)
 
 
 def approve(home: Path, taskset: TaskSet, *, via: str) -> None:
@@ -103,18 +105,6 @@ def program_of(word: str) -> tuple[str, str]:
             return str(place), hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return str(place), ""
-
-
-def _file_digests(taskset: TaskSet) -> list[list[str]]:
-    return [[path, hashlib.sha256(data).hexdigest()] for path, data in sorted(taskset.files.items())]
-
-
-def _line_digest(line: bytes) -> str:
-    try:
-        said = json.loads(line)
-    except ValueError:
-        return ""
-    return str(said.get("digest", "")) if isinstance(said, dict) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,24 +241,42 @@ def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSe
 _RECORD = "task.json"
 
 
+def _task_lines(taskset: TaskSet) -> list[str]:
+    return re.split(r"(?<=\n)", taskset.files[LINES].decode("utf-8-sig"))
+
+
+def _folder_records(taskset: TaskSet) -> dict[str, dict[str, Any]]:
+    """Return the records of folders of tasks by their paths, an empty one where there is none."""
+    paths = [f"{FOLDER}{name}/{_RECORD}" for name in task_folders(taskset.files)]
+    files = taskset.files
+    return {path: json.loads(files[path].decode("utf-8-sig")) if path in files else {} for path in paths}
+
+
 def count_unassigned(taskset: TaskSet) -> int:
     """Return how many tasks do not say their split themselves."""
-    return sum(1 for _ in _unassigned_splits(taskset))
+    if LINES in taskset.files:
+        return sum(is_unassigned(json.loads(line)) for line in _task_lines(taskset) if line.strip())
+    return sum(map(is_unassigned, _folder_records(taskset).values()))
 
 
 def render_splits(taskset: TaskSet) -> dict[str, bytes]:
     """Return the files that change when every task says its split; all that is not changed stays as it is."""
-    open_ = dict(_unassigned_splits(taskset))
+    splits = {task.id: task.split for task in taskset.tasks}
     if LINES in taskset.files:
-        text = taskset.files[LINES].decode("utf-8-sig")
-        lines = [_render_line(line, open_) for line in re.split(r"(?<=\n)", text)]
-        return {LINES: "".join(lines).encode()}
+        return {LINES: "".join(_render_line(line, splits) for line in _task_lines(taskset)).encode()}
     changed = {}
-    for place, split in open_.items():
-        path = f"{place}/{_RECORD}"
-        record = json.loads(taskset.files[path].decode("utf-8-sig")) if path in taskset.files else {}
-        changed[path] = (json.dumps(record | {"split": split}, ensure_ascii=False, indent=1) + "\n").encode()
+    for path, record in _folder_records(taskset).items():
+        if is_unassigned(record):
+            named = record | {"split": splits[record.get("id", path.split("/")[1])]}
+            changed[path] = (json.dumps(named, ensure_ascii=False, indent=1) + "\n").encode()
     return changed
+
+
+def _render_line(line: str, splits: Mapping[str, Split]) -> str:
+    if not line.strip() or not is_unassigned(record := json.loads(line)):
+        return line
+    end = line[len(line.rstrip("\r\n")) :]
+    return json.dumps({**record, "split": splits[record["id"]]}, ensure_ascii=False) + end
 
 
 def write_files(path: Path, files: Mapping[str, bytes]) -> Path:
@@ -286,36 +294,9 @@ def write_files(path: Path, files: Mapping[str, bytes]) -> Path:
             os.chmod(made, target.stat().st_mode & 0o777 if target.exists() else 0o644)
             os.replace(made, target)
         except OSError as error:
-            raise InvalidArgument(
-                f"{target} cannot be written: {error.strerror or error}.", "Copy the task set to a place of your own."
-            ) from None
+            hint = "Copy the task set to a place of your own."
+            raise InvalidArgument(f"{target} cannot be written: {error.strerror or error}.", hint) from None
     return path
-
-
-def _unassigned_splits(taskset: TaskSet) -> "list[tuple[str, Split]]":
-    """Return the tasks without a split of their own, by id (of a folder of tasks: by its path), with what they get."""
-    splits = {task.id: task.split for task in taskset.tasks}
-    if LINES in taskset.files:
-        text = taskset.files[LINES].decode("utf-8-sig")
-        records = [json.loads(line) for line in text.split("\n") if line.strip()]
-        return [(record["id"], splits[record["id"]]) for record in records if is_unassigned(record)]
-    found = []
-    for name in task_folders(taskset.files):
-        path = f"{FOLDER}{name}/{_RECORD}"
-        record = json.loads(taskset.files[path].decode("utf-8-sig")) if path in taskset.files else {}
-        if is_unassigned(record):
-            found.append((f"{FOLDER}{name}", splits[record.get("id", name)]))
-    return found
-
-
-def _render_line(line: str, open_: Mapping[str, Split]) -> str:
-    if not line.strip():
-        return line
-    record = json.loads(line)
-    if record["id"] not in open_:
-        return line
-    end = line[len(line.rstrip("\r\n")) :]
-    return json.dumps({**record, "split": open_[record["id"]]}, ensure_ascii=False) + end
 
 
 RECHECK_SECONDS = 2.0
@@ -349,10 +330,8 @@ class IntegrityGuard:
         """Return what was changed, in words, or ''."""
         for path, sha256 in self._files.items():
             if self._changed(path, sha256):
-                return (
-                    f"{path} was changed, which this run measures with. What the run has of the task set is written"
-                    " again when it is continued."
-                )
+                more = "What the run has of the task set is written again when it is continued."
+                return f"{path} was changed, which this run measures with. {more}"
         if self._clock() - self._looked >= RECHECK_SECONDS:
             try:
                 now = self._stored()

@@ -11,7 +11,8 @@ from typing import Any
 
 from evolvable_store.errors import InvalidResource
 from evolvable_store.paths import path_problem
-from evolvable_tools.evolve.scorers.registry import argument_problem, parse_strict_json
+from evolvable_tools.evolve.executors.base import load_schema, parse_strict_json
+from evolvable_tools.evolve.scorers.registry import argument_problem
 from evolvable_tools.evolve.task import ScorerSpec, Split, SplitRatios, SplitRequest, Task, TaskSet, assign_splits
 
 AUTO_SPLIT = "auto"
@@ -42,8 +43,7 @@ def read_record(said: Any) -> tuple[Task | None, list[str]]:
 def _validator() -> Any:
     from jsonschema import Draft202012Validator  # late: it is slow to import
 
-    schema = Path(__file__).with_name("task.schema.json").read_text(encoding="utf-8")
-    return Draft202012Validator(json.loads(schema))
+    return Draft202012Validator(load_schema(Path(__file__).with_name("task.schema.json")))
 
 
 def _make_task(said: Mapping[str, Any]) -> Task:

@@ -79,9 +79,9 @@ class RunBudget:
     """Keeps to the limits: work starts only when its upper estimate fits beside all that is reserved.
 
     So what is overspent is at most what the work in flight takes beyond its estimates. Several ledgers may share one
-    budget. `clock` gives seconds, and only counts within `running`. `bill` is what was settled. `interrupted` is what
-    was reserved for work of which nobody knows what it really took, as its process died: it is apart from the bill,
-    and counts as spent.
+    budget. `clock` gives seconds, and only counts within `running`. `bill` is what was settled. `most` and `longest`
+    (seconds) are what one trial took at most. `interrupted` is what was reserved for work of which nobody knows what it
+    really took, as its process died: it is apart from the bill, and counts as spent.
     """
 
     def __init__(self, limits: SpendLimit | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -92,7 +92,7 @@ class RunBudget:
         self._reserved: dict[int, Reservation] = {}
         self._numbers = 0
         self._ledgers: set[Path] = set()
-        self._most, self._longest = ModelUsage(), 0.0
+        self.most, self.longest = ModelUsage(), 0.0
         self._carried, self._since, self._depth = 0.0, 0.0, 0
 
     @property
@@ -192,13 +192,9 @@ class RunBudget:
         """Remember what one trial took, for the estimates of the next. judging: what scoring took besides."""
         if judging != _NO_USAGE:
             usage = _combine_usage(sum, usage, judging)
-        if usage != self._most:
-            self._most = _combine_usage(max, self._most, usage)
-        self._longest = max(self._longest, wall)
-
-    def upper(self, least: ModelUsage, wall: float) -> tuple[ModelUsage, float]:
-        """Return the upper estimate of one trial: the most that one took, but at least this."""
-        return _combine_usage(max, least, self._most), max(wall, self._longest)
+        if usage != self.most:
+            self.most = _combine_usage(max, self.most, usage)
+        self.longest = max(self.longest, wall)
 
     def spent(self, upper: ModelUsage, wall: float = 0.0) -> BudgetSpent:
         """Return the error that says why work of this size does not fit."""

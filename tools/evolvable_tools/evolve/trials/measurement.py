@@ -28,8 +28,8 @@ from evolvable_tools.evolve.trials.trial import (
     TrialCache,
     TrialJob,
     TrialScorer,
+    shorten_text,
     strip_texts,
-    to_trial,
     trial_fields,
     trial_key,
 )
@@ -73,8 +73,30 @@ class PendingTrial:
     not_before: float = -math.inf
 
     def to_trial(self, attempt: TrialAttempt, passes: float) -> Trial:
-        """Return an attempt at it as it is counted. passes: the score from which on it passes."""
-        return to_trial(self.key, self.task.id, self.program.digest, self.repeat, attempt, passes)
+        """Return an attempt at it as it is counted. passes: the score from which on it is a PASS."""
+        rollout, score = attempt.rollout, attempt.score
+        value = score.value if score else None
+        outcome = attempt.outcome
+        if outcome is None:
+            outcome = TrialOutcome.PASS if value is not None and value >= passes else TrialOutcome.FAIL
+        elif outcome.counts:
+            value = float(outcome is TrialOutcome.PASS)
+        return Trial(
+            self.key,
+            self.task.id,
+            self.program.digest,
+            self.repeat,
+            outcome,
+            value,
+            rollout.usage,
+            rollout.wall,
+            shorten_text(rollout.output),
+            shorten_text(rollout.trace),
+            shorten_text(score.feedback) if score else "",
+            rollout.read,
+            shorten_text(attempt.detail),
+            judging=attempt.judging,
+        )
 
 
 BACKOFF = (5.0, 30.0)
@@ -87,17 +109,14 @@ class TrialSettings:
     """How trials are run.
 
     folder: where workspaces are made, for this alone; what a killed process left there is removed. passes: the score
-    from which on a trial passes. backoff: seconds before each retry of an infrastructure error. upper, wall: the least
-    that is reserved for one trial; it grows to the most that one took. patience: seconds beyond a task's time after
-    which an executor is given up. breaker: attempts in a row that infrastructure may spoil before a batch is given up;
-    None: any number. host: what setup commands run with.
+    from which on a trial passes. backoff: seconds before each retry of an infrastructure error. patience: seconds
+    beyond a task's time after which an executor is given up. breaker: attempts in a row that infrastructure may spoil
+    before a batch is given up; None: any number. host: what setup commands run with.
     """
 
     folder: Path | None = None
     passes: float = 1.0
     backoff: Sequence[float] = BACKOFF
-    upper: ModelUsage = ModelUsage()
-    wall: float = 0.0
     patience: float = 60.0
     breaker: int | None = None
     host: CommandHost = UNCONFINED
@@ -141,7 +160,7 @@ class TrialBatch:
                 elif self._unpriced is not None:
                     raise self._unpriced
                 elif math.isinf(pause) or not runner.budget.seconds_left:
-                    raise runner.budget.spent(*runner.budget.upper(runner.settings.upper, runner.settings.wall))
+                    raise runner.budget.spent(runner.budget.most, runner.budget.longest)
                 else:
                     await asyncio.sleep(min(pause, runner.budget.seconds_left))
         finally:
@@ -154,14 +173,13 @@ class TrialBatch:
         """Start what may start now; returns in how many seconds more may, inf when something must end first."""
         runner = self._runner
         starting: list[_Flight] = []
-        upper, wall = runner.budget.upper(runner.settings.upper, runner.settings.wall)
         try:
             while True:
                 pause = self._pause(len(starting))
                 if pause:
                     break
                 try:
-                    reservation = runner.budget.reserve(upper, wall)
+                    reservation = runner.budget.reserve(runner.budget.most, runner.budget.longest)
                 except PriceUnknown as error:  # what is under way is paid, so it may end
                     self._unpriced, reservation = error, None
                 if reservation is None:

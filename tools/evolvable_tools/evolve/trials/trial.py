@@ -234,39 +234,12 @@ def trial_key(program: str, task: str, scorer: str, executor: str, repeat: int) 
     return hashlib.sha256(json.dumps([program, task, scorer, executor, "", repeat]).encode()).hexdigest()
 
 
-def _shorten_text(text: str) -> str:
+def shorten_text(text: str) -> str:
     """Return a text as it is kept: what was scored was the whole."""
     if len(text) <= MAX_TRIAL_TEXT:
         return text
     half = MAX_TRIAL_TEXT // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters are left out here ...]\n{text[-half:]}"
-
-
-def to_trial(key: str, task: str, program: str, repeat: int, attempt: TrialAttempt, passes: float) -> Trial:
-    """Return an attempt as it is counted. passes: the score from which on it is a PASS."""
-    rollout, score = attempt.rollout, attempt.score
-    value = score.value if score else None
-    outcome = attempt.outcome
-    if outcome is None:
-        outcome = TrialOutcome.PASS if value is not None and value >= passes else TrialOutcome.FAIL
-    elif outcome.counts:
-        value = float(outcome is TrialOutcome.PASS)
-    return Trial(
-        key,
-        task,
-        program,
-        repeat,
-        outcome,
-        value,
-        rollout.usage,
-        rollout.wall,
-        _shorten_text(rollout.output),
-        _shorten_text(rollout.trace),
-        _shorten_text(score.feedback) if score else "",
-        rollout.read,
-        _shorten_text(attempt.detail),
-        judging=attempt.judging,
-    )
 
 
 def trial_fields(trial: Trial, attempt: TrialAttempt | None, /, **about: object) -> dict[str, Any]:
@@ -280,7 +253,7 @@ def trial_fields(trial: Trial, attempt: TrialAttempt | None, /, **about: object)
         about |= {"lost": attempt.lost, "final": attempt.final}
     if score := attempt.score if attempt else None:
         about |= {
-            "evidence": _shorten_text(score.evidence),
+            "evidence": shorten_text(score.evidence),
             "checks": [asdict(check) for check in score.checks],
             "metrics": dict(score.metrics),
         }
