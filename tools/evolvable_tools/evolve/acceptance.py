@@ -8,7 +8,7 @@ from typing import Any
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.candidates.static_gate import check_candidate, find_executable_change
-from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunCandidate, RunPhase
+from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
 from evolvable_tools.evolve.operators import CommitResult, EvaluationResult, commit_if_better
 from evolvable_tools.evolve.optimizers import Frontier, training_batch
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, ProposerModel
@@ -158,12 +158,6 @@ def _screening_sample(val: Sequence[Task], before: Mapping[str, float], bar: flo
     return [*failed[:SCREEN_SIZE], *passed[:SCREEN_SIZE]]
 
 
-def select_best(candidates: Sequence[RunCandidate]) -> RunCandidate | None:
-    """Return the one with the highest validation score; of equals the smaller, then the older."""
-    measured = [one for one in candidates if one.mean is not None]
-    return max(measured, key=lambda one: (one.rank, -one.iteration), default=None)
-
-
 def commit_to_frontier(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
     """Commit of EvoSkill: give a candidate a place in the frontier, which is provisional until the sealed test."""
     state, digest = run.state, evaluated.candidate.digest
@@ -195,7 +189,9 @@ def record_decision(
     """End an iteration: what became of it, the frontier after it, the best, and how long there was no new one."""
     state = run.state
     members = state.frontier if frontier is None else frontier
-    now = select_best([state.candidates[digest] for digest in {*members, state.best}])
+    measured = [one for one in map(state.candidates.__getitem__, {*members, state.best}) if one.mean is not None]
+    # Of equals the smaller is the best, then the older.
+    now = max(measured, key=lambda one: (one.rank, -one.iteration), default=None)
     best = now.digest if now else state.best
     stalls = 0 if best != state.best else state.stalls + (decision is not CandidateDecision.INDECISIVE)
     run.journal.note(
@@ -266,11 +262,9 @@ def check_budget_floor(limits: SpendLimit, guess: CostEstimate, pilot: Sequence[
     for what, limit, each in needs:
         least = guess.floor * sum(each) / len(pilot)
         if limit is not None and least > limit:
-            raise BudgetTooSmall(
-                f"The budget of {limit:g} {what} is below the {least:,.0f} that finding and testing a single candidate"
-                f" takes ({guess.floor} evaluations).",
-                "Raise it and continue, or take fewer tasks.",
-            )
+            takes = f"the {least:,.0f} that finding and testing a single candidate takes ({guess.floor} evaluations)"
+            hint = "Raise it and continue, or take fewer tasks."
+            raise BudgetTooSmall(f"The budget of {limit:g} {what} is below {takes}.", hint)
 
 
 NO_SKILL = Program()

@@ -199,9 +199,8 @@ def _check_program(settings: RunSettings, base: Program) -> None:
     kinds = MODES[settings.mode]
     if base.parts and not any(part.kind in kinds for part in base.parts):
         named = ", ".join(part.ref for part in base.parts)
-        raise InvalidArgument(
-            f"Nothing of {named} may change in mode {settings.mode}.", f"The modes are {', '.join(MODES)}."
-        )
+        text = f"Nothing of {named} may change in mode {settings.mode}."
+        raise InvalidArgument(text, f"The modes are {', '.join(MODES)}.")
     if any(part.kind is Kind.ENVIRONMENT for part in base.parts):
         raise InvalidArgument("An environment is no part of a program.", "It holds the tasks and what judges them.")
 

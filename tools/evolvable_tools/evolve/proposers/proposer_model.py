@@ -133,20 +133,15 @@ class NoAnswer(ProviderError):
 
 def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, Any]:
     """Return an answer that fits the question's schema. Raises WrongAnswer that says where it does not."""
-    answer = _to_json_value(value)
+    try:
+        answer = json.loads(json.dumps(value, default=dict))  # mappings as dicts, tuples as lists
+    except (TypeError, ValueError, RecursionError):
+        raise WrongAnswer("The answer is no JSON.", "Answer with one JSON object.", {}) from None
     fault = schema_problem(answer, question.schema)
     if fault or not isinstance(answer, dict):
         hint = "Answer with one JSON object that fits answer_schema."
         raise WrongAnswer(f"{who} answered by another schema: {fault or 'it is no object'}.", hint, {})
     return answer
-
-
-def _to_json_value(value: object) -> Any:
-    """Return a value as JSON has it: mappings as dicts, tuples as lists. Raises WrongAnswer for any other."""
-    try:
-        return json.loads(json.dumps(value, default=dict))
-    except (TypeError, ValueError, RecursionError):
-        raise WrongAnswer("The answer is no JSON.", "Answer with one JSON object.", {}) from None
 
 
 class HandOffModel:
