@@ -12,7 +12,7 @@ from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
 from evolvable_tools.evolve.operators import CommitResult, EvaluationResult, commit_if_better
 from evolvable_tools.evolve.optimizers import Frontier, training_batch
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, ProposerModel
-from evolvable_tools.evolve.run_config import Admission, RunSettings, SpendLimit
+from evolvable_tools.evolve.run_config import Admission, RunSettings
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
 from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.statistics import paired_tests
@@ -236,35 +236,28 @@ def test_repeat_count(settings: RunSettings, tasks: int) -> int:
 
 
 def estimate_cost(run: RunContext, batch: int, pilot: Sequence[Trial]) -> CostEstimate:
-    """Return the estimate from these trials, which all counted. batch: tasks of one."""
+    """Return the estimate from these trials, which all counted. batch: tasks of one.
+
+    Raises BudgetTooSmall when a limit is below what one candidate takes to be found and tested.
+    """
     settings, val, test = run.settings, len(run.val), run.sealed.size
-    fewest, most = min(1, settings.iterations), settings.iterations
     search, calibration = batch + settings.repeats * val, (settings.repeats + 2) * val
     last = 2 * val + 3 * test_repeat_count(settings, test) * test
-    low, high = (calibration + rounds * search + last for rounds in (fewest, most))
-    tokens, _, costs = _pilot_usage(pilot)
-    cost = (low * min(costs), high * max(costs)) if costs and len(costs) == len(pilot) else None
+    low, high = (calibration + rounds * search + last for rounds in (min(1, settings.iterations), settings.iterations))
     floor = 2 * val + 3 * (batch + val) + 2 * test
-    return CostEstimate((low, high), (low * min(tokens), high * max(tokens)), cost, floor)
-
-
-def _pilot_usage(pilot: Sequence[Trial]) -> tuple[list[int], list[int], list[float]]:
-    """Return tokens, calls and dollars of each trial, dollars only where they are known."""
     usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
+    costs = [usage.cost for usage in usages if usage.cost is not None]
     tokens = [usage.input_tokens + usage.output_tokens for usage in usages]
-    return tokens, [usage.calls for usage in usages], [usage.cost for usage in usages if usage.cost is not None]
-
-
-def check_budget_floor(limits: SpendLimit, guess: CostEstimate, pilot: Sequence[Trial]) -> None:
-    """Raise BudgetTooSmall when a limit is below what one candidate takes to be found and tested."""
-    tokens, calls, costs = _pilot_usage(pilot)
-    needs = (("dollars", limits.cost, costs), ("tokens", limits.tokens, tokens), ("calls", limits.calls, calls))
-    for what, limit, each in needs:
-        least = guess.floor * sum(each) / len(pilot)
-        if limit is not None and least > limit:
-            takes = f"the {least:,.0f} that finding and testing a single candidate takes ({guess.floor} evaluations)"
+    calls, limit = [usage.calls for usage in usages], settings.limit
+    spent = (("dollars", limit.cost, costs), ("tokens", limit.tokens, tokens), ("calls", limit.calls, calls))
+    for unit, most, each in spent:
+        least = floor * sum(each) / len(pilot)
+        if most is not None and least > most:
+            takes = f"the {least:,.0f} that finding and testing a single candidate takes ({floor} evaluations)"
             hint = "Raise it and continue, or take fewer tasks."
-            raise BudgetTooSmall(f"The budget of {limit:g} {what} is below {takes}.", hint)
+            raise BudgetTooSmall(f"The budget of {most:g} {unit} is below {takes}.", hint)
+    cost = (low * min(costs), high * max(costs)) if len(costs) == len(pilot) else None
+    return CostEstimate((low, high), (low * min(tokens), high * max(tokens)), cost, floor)
 
 
 NO_SKILL = Program()
@@ -314,7 +307,6 @@ async def _run_pilot(run: RunContext) -> None:
         hint = "Fix it, then continue the run, or start another where the task set or the program has to change."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
     guess = estimate_cost(run, len(tasks), counted)
-    check_budget_floor(run.settings.limit, guess, counted)
     warnings = []
     if run.state.exploratory:
         warnings.append("There are too few tasks for a claim: the run explores, and its test stays sealed.")

@@ -201,7 +201,8 @@ class PromptedModel:
         # A thread that the end of the process does not wait for.
         threading.Thread(target=run, daemon=True).start()
         waiting = asyncio.wrap_future(ended)
-        waiting.add_done_callback(_retrieve_error)
+        # An error that nobody awaits any more is retrieved, so that asyncio does not report it.
+        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             return await asyncio.shield(waiting)
         except asyncio.CancelledError:
@@ -245,12 +246,6 @@ class PromptedModel:
             given, got = (sum(each[at] for each in tokens) for at in (0, 1))
             price, paid = self._price if tokens else None, sum(dollars) if dollars else None
             usages.append(make_usage(given, got, max(1, len(tokens)), price, paid))
-
-
-def _retrieve_error(ended: "asyncio.Future[ModelAnswer]") -> None:
-    """Retrieve an error that is no longer awaited, so that asyncio does not report it."""
-    if not ended.cancelled():
-        ended.exception()
 
 
 ANSWER_TIMEOUT = 600.0
