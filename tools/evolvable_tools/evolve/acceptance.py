@@ -17,7 +17,7 @@ from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
 from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.statistics import paired_tests
 from evolvable_tools.evolve.statistics.verdict import PairedScores, pair_scores
-from evolvable_tools.evolve.task import Task, Trial, TrialOutcome, add_usage
+from evolvable_tools.evolve.task import Trial, TrialOutcome, add_usage
 
 SCREEN_SIZE = 3
 """Of the parent's failures, and of its passes, so many tasks come first where validation is large."""
@@ -95,7 +95,9 @@ async def _screen(run: RunContext, candidate: Program, against: Program) -> tupl
     record = state.step.get("screened")
     if record is None:
         before = state.candidates[against.digest].scores
-        sample = _screening_sample(run.val, before, run.settings.fail_below)
+        known, bar = [task for task in run.val if task.id in before], run.settings.fail_below
+        failed, passing = ([task for task in known if (before[task.id] < bar) is fails] for fails in (True, False))
+        sample = [*failed[:SCREEN_SIZE], *passing[:SCREEN_SIZE]]
         trials = await run.measure([(candidate, task, 0) for task in sample], f"screen/{state.iteration}")
         after = mean_scores(trials)
         if why := tampering_reason(trials):
@@ -150,12 +152,6 @@ def values_by_task(
         if trial.outcome.counts and program in (None, trial.program) and (value := of(trial)) is not None:
             found.setdefault(trial.task, []).append(value)
     return found
-
-
-def _screening_sample(val: Sequence[Task], before: Mapping[str, float], bar: float) -> list[Task]:
-    known = [task for task in val if task.id in before]
-    failed, passed = ([task for task in known if (before[task.id] < bar) is fails] for fails in (True, False))
-    return [*failed[:SCREEN_SIZE], *passed[:SCREEN_SIZE]]
 
 
 def commit_to_frontier(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
