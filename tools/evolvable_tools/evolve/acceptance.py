@@ -8,16 +8,16 @@ from typing import Any
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.candidates.static_gate import check_candidate, find_executable_change
-from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunCandidate, RunPhase
+from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
 from evolvable_tools.evolve.operators import CommitResult, EvaluationResult, commit_if_better
 from evolvable_tools.evolve.optimizers import Frontier, training_batch
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, ProposerModel
-from evolvable_tools.evolve.run_config import Admission, RunSettings, SpendLimit
+from evolvable_tools.evolve.run_config import Admission, RunSettings
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
 from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.statistics import paired_tests
 from evolvable_tools.evolve.statistics.verdict import PairedScores, pair_scores
-from evolvable_tools.evolve.task import Task, Trial, TrialOutcome, add_usage
+from evolvable_tools.evolve.task import Trial, TrialOutcome, add_usage
 
 SCREEN_SIZE = 3
 """Of the parent's failures, and of its passes, so many tasks come first where validation is large."""
@@ -95,7 +95,9 @@ async def _screen(run: RunContext, candidate: Program, against: Program) -> tupl
     record = state.step.get("screened")
     if record is None:
         before = state.candidates[against.digest].scores
-        sample = _screening_sample(run.val, before, run.settings.fail_below)
+        known, bar = [task for task in run.val if task.id in before], run.settings.fail_below
+        failed, passing = ([task for task in known if (before[task.id] < bar) is fails] for fails in (True, False))
+        sample = [*failed[:SCREEN_SIZE], *passing[:SCREEN_SIZE]]
         trials = await run.measure([(candidate, task, 0) for task in sample], f"screen/{state.iteration}")
         after = mean_scores(trials)
         if why := tampering_reason(trials):
@@ -152,18 +154,6 @@ def values_by_task(
     return found
 
 
-def _screening_sample(val: Sequence[Task], before: Mapping[str, float], bar: float) -> list[Task]:
-    known = [task for task in val if task.id in before]
-    failed, passed = ([task for task in known if (before[task.id] < bar) is fails] for fails in (True, False))
-    return [*failed[:SCREEN_SIZE], *passed[:SCREEN_SIZE]]
-
-
-def select_best(candidates: Sequence[RunCandidate]) -> RunCandidate | None:
-    """Return the one with the highest validation score; of equals the smaller, then the older."""
-    measured = [one for one in candidates if one.mean is not None]
-    return max(measured, key=lambda one: (one.rank, -one.iteration), default=None)
-
-
 def commit_to_frontier(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
     """Commit of EvoSkill: give a candidate a place in the frontier, which is provisional until the sealed test."""
     state, digest = run.state, evaluated.candidate.digest
@@ -195,7 +185,9 @@ def record_decision(
     """End an iteration: what became of it, the frontier after it, the best, and how long there was no new one."""
     state = run.state
     members = state.frontier if frontier is None else frontier
-    now = select_best([state.candidates[digest] for digest in {*members, state.best}])
+    measured = [one for one in map(state.candidates.__getitem__, {*members, state.best}) if one.mean is not None]
+    # Of equals the smaller is the best, then the older.
+    now = max(measured, key=lambda one: (one.rank, -one.iteration), default=None)
     best = now.digest if now else state.best
     stalls = 0 if best != state.best else state.stalls + (decision is not CandidateDecision.INDECISIVE)
     run.journal.note(
@@ -240,37 +232,28 @@ def test_repeat_count(settings: RunSettings, tasks: int) -> int:
 
 
 def estimate_cost(run: RunContext, batch: int, pilot: Sequence[Trial]) -> CostEstimate:
-    """Return the estimate from these trials, which all counted. batch: tasks of one."""
+    """Return the estimate from these trials, which all counted. batch: tasks of one.
+
+    Raises BudgetTooSmall when a limit is below what one candidate takes to be found and tested.
+    """
     settings, val, test = run.settings, len(run.val), run.sealed.size
-    fewest, most = min(1, settings.iterations), settings.iterations
     search, calibration = batch + settings.repeats * val, (settings.repeats + 2) * val
     last = 2 * val + 3 * test_repeat_count(settings, test) * test
-    low, high = (calibration + rounds * search + last for rounds in (fewest, most))
-    tokens, _, costs = _pilot_usage(pilot)
-    cost = (low * min(costs), high * max(costs)) if costs and len(costs) == len(pilot) else None
+    low, high = (calibration + rounds * search + last for rounds in (min(1, settings.iterations), settings.iterations))
     floor = 2 * val + 3 * (batch + val) + 2 * test
-    return CostEstimate((low, high), (low * min(tokens), high * max(tokens)), cost, floor)
-
-
-def _pilot_usage(pilot: Sequence[Trial]) -> tuple[list[int], list[int], list[float]]:
-    """Return tokens, calls and dollars of each trial, dollars only where they are known."""
     usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
+    costs = [usage.cost for usage in usages if usage.cost is not None]
     tokens = [usage.input_tokens + usage.output_tokens for usage in usages]
-    return tokens, [usage.calls for usage in usages], [usage.cost for usage in usages if usage.cost is not None]
-
-
-def check_budget_floor(limits: SpendLimit, guess: CostEstimate, pilot: Sequence[Trial]) -> None:
-    """Raise BudgetTooSmall when a limit is below what one candidate takes to be found and tested."""
-    tokens, calls, costs = _pilot_usage(pilot)
-    needs = (("dollars", limits.cost, costs), ("tokens", limits.tokens, tokens), ("calls", limits.calls, calls))
-    for what, limit, each in needs:
-        least = guess.floor * sum(each) / len(pilot)
-        if limit is not None and least > limit:
-            raise BudgetTooSmall(
-                f"The budget of {limit:g} {what} is below the {least:,.0f} that finding and testing a single candidate"
-                f" takes ({guess.floor} evaluations).",
-                "Raise it and continue, or take fewer tasks.",
-            )
+    calls, limit = [usage.calls for usage in usages], settings.limit
+    spent = (("dollars", limit.cost, costs), ("tokens", limit.tokens, tokens), ("calls", limit.calls, calls))
+    for unit, most, each in spent:
+        least = floor * sum(each) / len(pilot)
+        if most is not None and least > most:
+            takes = f"the {least:,.0f} that finding and testing a single candidate takes ({floor} evaluations)"
+            hint = "Raise it and continue, or take fewer tasks."
+            raise BudgetTooSmall(f"The budget of {most:g} {unit} is below {takes}.", hint)
+    cost = (low * min(costs), high * max(costs)) if len(costs) == len(pilot) else None
+    return CostEstimate((low, high), (low * min(tokens), high * max(tokens)), cost, floor)
 
 
 NO_SKILL = Program()
@@ -320,7 +303,6 @@ async def _run_pilot(run: RunContext) -> None:
         hint = "Fix it, then continue the run, or start another where the task set or the program has to change."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
     guess = estimate_cost(run, len(tasks), counted)
-    check_budget_floor(run.settings.limit, guess, counted)
     warnings = []
     if run.state.exploratory:
         warnings.append("There are too few tasks for a claim: the run explores, and its test stays sealed.")

@@ -173,10 +173,8 @@ def _plan_puts(library: Library, caller: Caller, state: RunState, base: Program,
         before = library.store.files(head) if head and now else {}
         puts.append(_Put(ref, now, _put_files(finalist.by_ref.get(name), before)))
     if drifted:
-        raise ResourceDrifted(
-            f"The library is not what was evaluated: {'; '.join(drifted)}.",
-            "Start a new run from what there is now; the candidate of this one stays in its report.",
-        )
+        hint = "Start a new run from what there is now; the candidate of this one stays in its report."
+        raise ResourceDrifted(f"The library is not what was evaluated: {'; '.join(drifted)}.", hint)
     if not puts:
         raise InvalidArgument("The finalist is what is there already.", "There is nothing to adopt.")
     return puts

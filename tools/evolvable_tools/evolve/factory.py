@@ -116,10 +116,8 @@ def make_run_parts(
         guarded |= scorer.files
     executor = make_executor(settings.executor, host, taskset, directory)
     if executor.fingerprint != state.fingerprint:
-        raise RunTampered(
-            f"The executor is now {executor.fingerprint}, and the run began with {state.fingerprint}.",
-            "Figures of both cannot stand beside each other: start a new run.",
-        )
+        text = f"The executor is now {executor.fingerprint}, and the run began with {state.fingerprint}."
+        raise RunTampered(text, "Figures of both cannot stand beside each other: start a new run.")
     return RunParts(
         settings,
         taskset,
@@ -177,20 +175,18 @@ def check_available(settings: RunSettings, host: HostContext, files: Mapping[str
 
     files: of the task set; the executor's command may be one of them.
     """
+    needed: list[tuple[str, str]] = []
     for who, verb, roles in _models(settings):
         if who.partition(":")[0] == "anthropic" and not host.key:
             text = f"There is no key for the Anthropic API, which is to {verb}."
             raise InvalidArgument(text, "Set ANTHROPIC_API_KEY.")
         if _is_command(who):
-            _check_on_path(proposer_model.command_words(who, roles, host)[:1], verb, host)
+            needed += [(word, verb) for word in proposer_model.command_words(who, roles, host)[:1]]
     check_commands_named(settings, host)
     if executor_kind(settings.executor).uses_taskset_files:
-        first = [word for word in settings.executor["command"][:1] if word not in files and word != "{python}"]
-        _check_on_path(first, "do the tasks", host)
-
-
-def _check_on_path(words: Sequence[str], verb: str, host: HostContext) -> None:
-    for word in words:
+        own = (*files, "{python}")
+        needed += [(word, "do the tasks") for word in settings.executor["command"][:1] if word not in own]
+    for word, verb in needed:
         if not Path(word).parent.name and shutil.which(word, path=host.environment.get("PATH")) is None:
             hint = "Install it, give its whole path, or name another."
             raise InvalidArgument(f"{ascii(word[:80])}, which is to {verb}, is not on the PATH.", hint)

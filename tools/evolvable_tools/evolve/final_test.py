@@ -168,11 +168,9 @@ async def _measure_test(run: RunContext, finalist: RunCandidate) -> None:
     program = run.program(finalist.digest)
     repeats = test_repeat_count(settings, run.sealed.size)
     arms = [base, program] + ([NO_SKILL] if base.parts and program.parts else [])
-    if not state.looks:
-        short = _budget_shortfall(run, len(arms) * repeats * run.sealed.size)
-        if short:
-            _record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
-            return
+    if not state.looks and (short := _budget_shortfall(run, len(arms) * repeats * run.sealed.size)):
+        _record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
+        return
     tasks, look, runner = run.sealed.open(run.folder.id, finalist.digest)
     if not state.looks:
         run.note("look", look=look, test_digest=settings.test_digest, candidate=finalist.digest)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
+from itertools import combinations
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument
@@ -368,12 +369,8 @@ def _find_twin(part: ProgramPart, kept: dict[str, tuple[str, ProgramPart]]) -> t
 
 
 def _similar_parts(parts: Sequence[ProgramPart]) -> list[tuple[ProgramPart, ProgramPart]]:
-    pairs = [(one, other) for number, one in enumerate(parts) for other in parts[number + 1 :]]
-    return [
-        (one, other)
-        for one, other in pairs
-        if one.kind is other.kind and _similarity(one, other) >= SIMILARITY_THRESHOLD
-    ]
+    pairs = (pair for pair in combinations(parts, 2) if pair[0].kind is pair[1].kind)
+    return [pair for pair in pairs if _similarity(*pair) >= SIMILARITY_THRESHOLD]
 
 
 def _similarity(one: ProgramPart, other: ProgramPart) -> float:

@@ -63,7 +63,11 @@ class Opportunities:
 
 def find_opportunities(library: Library, caller: Caller, *, days: int = 30, limit: int = 20) -> Opportunities:
     """Return which resources deserve work and why; changes nothing. Raises InvalidArgument."""
-    told, tried = stats(library, caller, days=days), _runs_by_ref(library)
+    told, tried = stats(library, caller, days=days), dict[str, list[str]]()
+    for _, state in iter_run_states(library.store.home):
+        said = f"{state.run}: {state.verdict.get('verdict') or state.phase}"
+        for pin in state.settings.get("program", ()):
+            tried.setdefault(pin["ref"], []).append(said)
     known = [(one.ref, one.reason, one.numbers) for one in told.opportunities]
     harmed = {ref for ref, reason, _ in known if reason == "harms"}
     for line in told.resources:
@@ -74,15 +78,6 @@ def find_opportunities(library: Library, caller: Caller, *, days: int = 30, limi
     found = [EvolutionOpportunity(*one, tried.get(one[0], [])[:3]) for one in known[:limit]]
     sets = [str(head.ref) for head in library.store.heads(Kind.ENVIRONMENT) if head.version is not None]
     return Opportunities(found, sets)
-
-
-def _runs_by_ref(library: Library) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for _, state in iter_run_states(library.store.home):
-        said = f"{state.run}: {state.verdict.get('verdict') or state.phase}"
-        for pin in state.settings.get("program", ()):
-            found.setdefault(pin["ref"], []).append(said)
-    return found
 
 
 @dataclass(frozen=True)
@@ -193,9 +188,8 @@ def _check_program(settings: RunSettings, base: Program) -> None:
     kinds = MODES[settings.mode]
     if base.parts and not any(part.kind in kinds for part in base.parts):
         named = ", ".join(part.ref for part in base.parts)
-        raise InvalidArgument(
-            f"Nothing of {named} may change in mode {settings.mode}.", f"The modes are {', '.join(MODES)}."
-        )
+        text = f"Nothing of {named} may change in mode {settings.mode}."
+        raise InvalidArgument(text, f"The modes are {', '.join(MODES)}.")
     if any(part.kind is Kind.ENVIRONMENT for part in base.parts):
         raise InvalidArgument("An environment is no part of a program.", "It holds the tasks and what judges them.")
 

@@ -56,9 +56,8 @@ class Ledger:
         try:
             self._lock.acquire()
         except Timeout:
-            raise LedgerBusy(
-                f"Another process writes {path}.", "Wait until that run has stopped, or stop it, and try again."
-            ) from None
+            hint = "Wait until that run has stopped, or stop it, and try again."
+            raise LedgerBusy(f"Another process writes {path}.", hint) from None
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._lock.release)
             new = not path.exists()
@@ -113,10 +112,8 @@ class Ledger:
             # Half a line must not stay where the next one begins.
             os.ftruncate(self._descriptor, self._end)
             os.lseek(self._descriptor, self._end, os.SEEK_SET)
-            raise LedgerError(
-                f"{self.path} could not be written: {error.strerror}.",
-                "Make room or repair the disk, and continue the run; all that was written before is kept.",
-            ) from error
+            hint = "Make room or repair the disk, and continue the run; all that was written before is kept."
+            raise LedgerError(f"{self.path} could not be written: {error.strerror}.", hint) from error
 
     def _sync(self) -> None:
         if self._durable:
@@ -158,10 +155,9 @@ def _parse_lines(path: Path, data: bytes) -> tuple[list[LedgerRecord], bytes, in
         if found is None:
             heads = ((_HEAD.match(before), after) for before, after in pairwise(lines[number:]))
             if any(_parse_line(after, head[2] if head else b"") for head, after in heads):
-                raise LedgerDamaged(
-                    f"Line {number + 1} of {path} is damaged, and there are good lines after it.",
-                    f"Restore the file from a backup, or keep only its first {number} lines.",
-                )
+                text = f"Line {number + 1} of {path} is damaged, and there are good lines after it."
+                hint = f"Restore the file from a backup, or keep only its first {number} lines."
+                raise LedgerDamaged(text, hint)
             break
         record, last = found
         records.append(record)
@@ -202,10 +198,8 @@ def translate_damage(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **named)
         except DAMAGE_ERRORS as error:
-            raise LedgerDamaged(
-                f"The run's folder holds what no run writes ({type(error).__name__}: {ascii(str(error)[:80])}).",
-                "Restore the folder from a backup, or start a new run.",
-            ) from error
+            text = f"The run's folder holds what no run writes ({type(error).__name__}: {ascii(str(error)[:80])})."
+            raise LedgerDamaged(text, "Restore the folder from a backup, or start a new run.") from error
 
     return read
 
@@ -294,9 +288,8 @@ class RunDirectory:
     def leave_answer(self, question: str, answer: Any) -> None:
         """Leave an answer for the driver, who takes it into the ledger."""
         if not _QUESTION.fullmatch(question):
-            raise InvalidArgument(
-                f"{ascii(question[:80])} is no id of a question.", "evolve_pending names those that wait."
-            )
+            text = f"{ascii(question[:80])} is no id of a question."
+            raise InvalidArgument(text, "evolve_pending names those that wait.")
         self.leave(f"answers/{question}.json", json.dumps(answer).encode("ascii"))
 
     def leave(self, path: str, data: bytes) -> None:

@@ -7,16 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from evolvable_tools.evolve.ledger.run_directory import (
-    Ledger,
-    LedgerDamaged,
-    LedgerRecord,
-    RunDirectory,
-    find_run,
-    iter_runs,
-    read_ledger,
-    translate_damage,
-)
+from evolvable_tools.evolve.ledger import run_directory
+from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerRecord, RunDirectory, translate_damage
 from evolvable_tools.evolve.task import ModelUsage, TrialOutcome
 
 JUDGE_PURPOSE = "role:judge"
@@ -400,7 +392,7 @@ def fold_records(records: Iterable[LedgerRecord]) -> RunState:
 
 def read_records(folder: RunDirectory) -> list[LedgerRecord]:
     """Return the records of both ledgers of a run, also while a process drives it. Raises LedgerDamaged."""
-    return [*read_ledger(folder.ledger), *read_ledger(folder.test_ledger)]
+    return [*run_directory.read_ledger(folder.ledger), *run_directory.read_ledger(folder.test_ledger)]
 
 
 @translate_damage
@@ -411,14 +403,14 @@ def load_run_state(folder: RunDirectory) -> RunState:
 
 def load_run(home: Path, run: str | None) -> tuple[RunDirectory, RunState]:
     """Return a run, by default the newest, and its state. Raises NoSuchRun, LedgerDamaged."""
-    folder = find_run(home, run)
+    folder = run_directory.find_run(home, run)
     return folder, load_run_state(folder)
 
 
 def iter_run_states(home: Path) -> Iterator[tuple[RunDirectory, RunState]]:
     """Yield every readable run with its state, the newest first."""
-    for folder in iter_runs(home):
-        with contextlib.suppress(LedgerDamaged, OSError):
+    for folder in run_directory.iter_runs(home):
+        with contextlib.suppress(run_directory.LedgerDamaged, OSError):
             yield folder, load_run_state(folder)
 
 

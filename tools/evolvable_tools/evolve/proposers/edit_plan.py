@@ -7,15 +7,8 @@ from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidRef
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import (
-    ALL_KINDS,
-    MAX_EDITS,
-    EditOperation,
-    InvalidEdit,
-    Program,
-    ProgramEdit,
-    parse_part_ref,
-)
+from evolvable_tools.evolve.candidates import programs
+from evolvable_tools.evolve.candidates.programs import EditOperation, InvalidEdit, Program, ProgramEdit
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
 from evolvable_tools.evolve.proposers.proposer_model import (
     ModelQuestion,
@@ -182,8 +175,8 @@ def parse_plan(
     program: Program,
     asked: ModelQuestion,
     *,
-    kinds: frozenset[Kind] = ALL_KINDS,
-    max_edits: int = MAX_EDITS,
+    kinds: frozenset[Kind] = programs.ALL_KINDS,
+    max_edits: int = programs.MAX_EDITS,
     corpus: LeakCorpus | None = None,
 ) -> EditPlan:
     """Return what a proposer wants, with what may not be built left out.
@@ -230,7 +223,7 @@ def _parse_intent(
     one: Mapping[str, Any], program: Program, known: Container[str], unclear: set[str], kinds: frozenset[Kind]
 ) -> EditIntent:
     op, parts, other = EditOperation(one["op"]), program.by_ref, ""
-    kind, name = parse_part_ref(str(one["ref"]))
+    kind, name = programs.parse_part_ref(str(one["ref"]))
     if kind not in kinds or kind is Kind.ENVIRONMENT:
         raise InvalidEdit(f"A {kind} may not be changed in this run.", "")
     if (op is EditOperation.CREATE) is (name in parts):
@@ -238,7 +231,7 @@ def _parse_intent(
     if name in parts and parts[name].is_frozen:
         raise InvalidEdit("It is frozen.", "")
     if op in (EditOperation.SPLIT, EditOperation.MERGE):
-        second, other = parse_part_ref(str(one.get("other", "")))
+        second, other = programs.parse_part_ref(str(one.get("other", "")))
         if second not in kinds or (op is EditOperation.MERGE) is not (other in parts) or other == name:
             raise InvalidEdit(f"{ascii(other)} cannot be the second resource.", "")
     tasks = tuple(task for task in dict.fromkeys(map(str, one["tasks"])) if task in known)
@@ -269,7 +262,9 @@ BUILDER_SCHEMA: dict[str, Any] = object_schema({"edits": list_schema(_EDIT_SCHEM
 """JSON schema of a builder's answer."""
 
 
-def parse_edits(answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_EDITS) -> tuple[ProgramEdit, ...]:
+def parse_edits(
+    answer: Mapping[str, Any], plan: EditPlan, max_edits: int = programs.MAX_EDITS
+) -> tuple[ProgramEdit, ...]:
     """Return the edits that a builder wrote. Raises InvalidEdit when they are not those that were asked for."""
     edits = tuple(_parse_edit(one) for one in answer["edits"])
     wanted = {(intent.op, intent.ref, intent.other) for intent in plan.intents}

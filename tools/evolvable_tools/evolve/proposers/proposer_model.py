@@ -133,20 +133,15 @@ class NoAnswer(ProviderError):
 
 def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, Any]:
     """Return an answer that fits the question's schema. Raises WrongAnswer that says where it does not."""
-    answer = _to_json_value(value)
+    try:
+        answer = json.loads(json.dumps(value, default=dict))  # mappings as dicts, tuples as lists
+    except (TypeError, ValueError, RecursionError):
+        raise WrongAnswer("The answer is no JSON.", "Answer with one JSON object.", {}) from None
     fault = schema_problem(answer, question.schema)
     if fault or not isinstance(answer, dict):
         hint = "Answer with one JSON object that fits answer_schema."
         raise WrongAnswer(f"{who} answered by another schema: {fault or 'it is no object'}.", hint, {})
     return answer
-
-
-def _to_json_value(value: object) -> Any:
-    """Return a value as JSON has it: mappings as dicts, tuples as lists. Raises WrongAnswer for any other."""
-    try:
-        return json.loads(json.dumps(value, default=dict))
-    except (TypeError, ValueError, RecursionError):
-        raise WrongAnswer("The answer is no JSON.", "Answer with one JSON object.", {}) from None
 
 
 class HandOffModel:
@@ -206,7 +201,8 @@ class PromptedModel:
         # A thread that the end of the process does not wait for.
         threading.Thread(target=run, daemon=True).start()
         waiting = asyncio.wrap_future(ended)
-        waiting.add_done_callback(_retrieve_error)
+        # An error that nobody awaits any more is retrieved, so that asyncio does not report it.
+        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             return await asyncio.shield(waiting)
         except asyncio.CancelledError:
@@ -250,12 +246,6 @@ class PromptedModel:
             given, got = (sum(each[at] for each in tokens) for at in (0, 1))
             price, paid = self._price if tokens else None, sum(dollars) if dollars else None
             usages.append(make_usage(given, got, max(1, len(tokens)), price, paid))
-
-
-def _retrieve_error(ended: "asyncio.Future[ModelAnswer]") -> None:
-    """Retrieve an error that is no longer awaited, so that asyncio does not report it."""
-    if not ended.cancelled():
-        ended.exception()
 
 
 ANSWER_TIMEOUT = 600.0

@@ -80,8 +80,7 @@ def choose_evidence(evidence: Sequence[Evidence], cut: EvidenceCut) -> list[Evid
     """Return the trials that are shown: failures first, as many as the cut allows, and as many successes."""
     failed = [one for one in evidence if not one.passed]
     passed = [one for one in evidence if one.passed]
-    shortest = sorted(failed, key=lambda one: len(one.trial.trace)) if len(failed) > cut.failures else failed
-    kept = shortest[: cut.failures]
+    kept = sorted(failed, key=lambda one: len(one.trial.trace))[: cut.failures]
     return [one for one in evidence if one in kept] + passed[: cut.failures]
 
 

@@ -29,7 +29,11 @@ def render_text(facts: RunFacts) -> str:
     if measured:
         bars = "".join(_BARS[min(7, int(value * 8))] for value in measured)
         lines.append(f"Validation, from 0 to 1: {bars}")
-    lines += [*map(_candidate_line, facts.tried), "", *_noise_lines(facts)]
+    lines += [*map(_candidate_line, facts.tried), ""]
+    again = (("The base measured again", facts.base_again), ("Without anything", facts.no_skill))
+    lines += [f"{what}: {charts.format_mean(its)}" for what, its in again if its is not None]
+    if facts.mde is not None:
+        lines.append(f"By the noise measured, the test can show a gain from about {100 * facts.mde:.0f} points.")
     tested = (facts.test or {}).items()
     lines += [f"Sealed test, {name.replace('_', '-')}: {charts.format_mean(its)}" for name, its in tested]
     lines += [] if facts.test else ["The test is sealed."]
@@ -48,17 +52,6 @@ def _candidate_line(one: CandidateFacts) -> str:
     gained = "" if one.delta is None or not one.parents else f", {100 * one.delta:+.1f} against {one.parents[0]}"
     what = f": {one.summary}" if one.summary else ""
     return f"  {one.name:<5} {one.decision:<12} {at}{gained}{what}"
-
-
-def _noise_lines(facts: RunFacts) -> list[str]:
-    found = []
-    if facts.base_again is not None:
-        found.append(f"The base measured again: {charts.format_mean(facts.base_again)}")
-    if facts.no_skill is not None:
-        found.append(f"Without anything: {charts.format_mean(facts.no_skill)}")
-    if facts.mde is not None:
-        found.append(f"By the noise measured, the test can show a gain from about {100 * facts.mde:.0f} points.")
-    return found
 
 
 def _change_lines(facts: RunFacts) -> list[str]:

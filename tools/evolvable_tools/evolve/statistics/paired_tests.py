@@ -218,10 +218,8 @@ _NEGLIGIBLE = 1e-13
 
 
 @lru_cache(maxsize=1024)
-def detectable_gain(
-    n: int, *, look: int = 1, power: float = POWER, noise: float = NOISE, repeats: int = 1
-) -> float | None:
-    """Return the smallest true gain (as a share, .1 is ten points) that `n` test tasks find with chance `power`.
+def detectable_gain(n: int, *, look: int = 1, noise: float = NOISE, repeats: int = 1) -> float | None:
+    """Return the smallest true gain (as a share, .1 is ten points) that `n` test tasks find with chance POWER.
 
     None when not even the greatest possible gain would be found so often. `noise` is the share of tasks that come out
     differently when the same program runs twice; `repeats` lowers it in proportion, which is nearly right.
@@ -229,11 +227,11 @@ def detectable_gain(
     discordant = min(noise, 1.0) / max(1, repeats)
     alpha = alpha_for_look(look)
     low, high = 0.0, 1.0 - discordant
-    if n < 1 or _power(n, high, discordant, alpha) < power:
+    if n < 1 or _power(n, high, discordant, alpha) < POWER:
         return None
     while high - low > 0.0005:
         middle = (low + high) / 2
-        if _power(n, middle, discordant, alpha) < power:
+        if _power(n, middle, discordant, alpha) < POWER:
             low = middle
         else:
             high = middle
