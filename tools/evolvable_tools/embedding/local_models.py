@@ -235,7 +235,7 @@ class TorchEmbedder:
         return np.concatenate(rows) if rows else np.zeros((0, self.dimension), np.float32)
 
     def _encoded(self, texts: list[str]) -> Floats:
-        plain = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        plain = [_plain(text) for text in texts]
         with self._lock:
             return normalize_rows(
                 self._model.encode(plain, batch_size=_BATCH, convert_to_numpy=True, show_progress_bar=False)
