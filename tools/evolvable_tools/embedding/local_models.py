@@ -110,7 +110,7 @@ def _plain(text: str) -> str:
 
 
 def _session(weights: Path) -> Any:
-    import onnxruntime
+    import onnxruntime  # an optional extra
 
     options = onnxruntime.SessionOptions()
     # The calls of several threads run side by side, each on its own. The arena would keep the memory of the largest
@@ -122,7 +122,7 @@ def _session(weights: Path) -> Any:
 
 
 def _tokenizer(path: Path) -> Any:
-    from tokenizers import Tokenizer
+    from tokenizers import Tokenizer  # an optional extra
 
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_padding()
@@ -149,7 +149,7 @@ def _in_folder(folder: Path) -> _Files:
 
 
 def _from_hub(model: str) -> _Files:
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import LocalEntryNotFoundError  # an optional extra
 
     def fetched(*names: str) -> Path | None:
         return _fetched(model, names)
@@ -180,6 +180,7 @@ def _fetched(model: str, names: Sequence[str]) -> Path | None:
 
     Raises what the hub does; LocalEntryNotFoundError when it could not be asked and nothing of them is here.
     """
+    # An optional extra.
     from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -218,7 +219,7 @@ class TorchEmbedder:
         """Return the embedder of a folder or of a model of the hub. Raises EmbedderUnavailable."""
         folder = Path(model) if Path(model).is_dir() else _packaged() if model == DEFAULT_MODEL else None
         try:
-            from sentence_transformers import SentenceTransformer
+            from sentence_transformers import SentenceTransformer  # an optional extra
 
             loaded = SentenceTransformer(str(folder or model), device="cpu", local_files_only=folder is not None)
             return cls(_named(folder) if folder and folder != _packaged() else model, loaded)
@@ -234,7 +235,7 @@ class TorchEmbedder:
         return np.concatenate(rows) if rows else np.zeros((0, self.dimension), np.float32)
 
     def _encoded(self, texts: list[str]) -> Floats:
-        plain = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        plain = [_plain(text) for text in texts]
         with self._lock:
             return normalize_rows(
                 self._model.encode(plain, batch_size=_BATCH, convert_to_numpy=True, show_progress_bar=False)

@@ -43,7 +43,7 @@ def main() -> int:
     if child == 0:
         start(command, how["limits"])
     if listener is not None:
-        import threading  # start time: needed only where a model is asked, as is all below `listen`
+        import threading  # start time: only where a model is asked
 
         threading.Thread(target=accept, args=(listener,), daemon=True).start()
     status = waited(child, how["seconds"])
@@ -233,7 +233,7 @@ def line(file, kind: str, mode: int, size: int, *paths: str) -> None:  # type: i
 
 
 def listen(port: int):  # type: ignore[no-untyped-def]
-    import socket
+    import socket  # start time: only where a model is asked
 
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -243,7 +243,7 @@ def listen(port: int):  # type: ignore[no-untyped-def]
 
 
 def accept(listener) -> None:  # type: ignore[no-untyped-def]
-    import socket
+    import socket  # start time, as above
     import threading
 
     while True:
@@ -263,7 +263,7 @@ def accept(listener) -> None:  # type: ignore[no-untyped-def]
 
 
 def pump(one, other) -> None:  # type: ignore[no-untyped-def]
-    import contextlib
+    import contextlib  # start time, as above
     import socket
 
     with contextlib.suppress(OSError):

@@ -28,7 +28,6 @@ ORDERING, DESCRIBING, ENGLISH, QUALIFIES = (
     frozenset(LEXICON["order"][name].split()) for name in ("ordering", "describing", "english", "qualifies")
 )
 
-_IP = re.compile(r"(?<![\d.])(?!127\.|0\.0|10\.|192\.168\.|1\.0\.|2\.0\.)(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
 _TABLE = PatternTable("semantic_rules.toml")
 _HANDLED, _COUNTED, _BY_PERSON, _TEMPLATE, _TRIGGERS, _PASS_FAIL, _MARK = (
     _TABLE.compile(name) for name in ("handled", "counted", "by_person", "template", "triggers", "pass_fail", "mark")
@@ -36,6 +35,7 @@ _HANDLED, _COUNTED, _BY_PERSON, _TEMPLATE, _TRIGGERS, _PASS_FAIL, _MARK = (
 _STRUCTURE = tuple(
     (row["concept"], re.compile(_TABLE.join(row["pattern"])), tuple(row["anchors"])) for row in _TABLE.data["structure"]
 )
+_IP = next(pattern for concept, pattern, _ in _STRUCTURE if concept == "ip")
 _CJK_BACK = re.compile("[\u3040-\u30ff\uac00-\ud7af]")
 _REACH = 6
 """Words between a negation and what it negates."""
@@ -55,9 +55,9 @@ class AnalysedSentence:
 
     def near(self, one: str, other: str, reach: int) -> bool:
         """Return whether two concepts stand within `reach` words of each other, in one clause."""
-        if _WIDE.search(self.sentence.text):
-            reach *= 3
-        return any(abs(a - b) <= reach for a in self.active(one) for b in self.places(other) if a != b or self.wide)
+        wide = self.wide
+        reach *= 3 if wide else 1
+        return any(abs(a - b) <= reach for a in self.active(one) for b in self.places(other) if a != b or wide)
 
     def active(self, concepts: str) -> list[int]:
         """Return the places of concepts that are not negated."""
