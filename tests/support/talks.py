@@ -29,8 +29,7 @@ class Talk:
 
     def _add(self, role: str, origin: Origin, text: str, **more: Any) -> "Talk":
         at = self._start + timedelta(seconds=len(self._spans))
-        place = {"index": len(self._spans), "turn": self._turn}
-        self._spans.append(Span(role, origin, text, at, model=self._model, **place, **more))
+        self._spans.append(Span(len(self._spans), self._turn, role, origin, text, at, model=self._model, **more))
         return self
 
     def typed(self, text: str) -> "Talk":

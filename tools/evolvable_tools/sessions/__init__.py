@@ -52,9 +52,18 @@ UNTRUSTED = frozenset((Origin.WEB, Origin.MCP))
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """What a span is before and after it is redacted."""
+class Span:
+    """One piece of a session: something said, a call of a tool, or what a call gave back. All texts are redacted.
 
+    index: its place in the session, from 0. turn: how many messages a person had typed by then; 0 before the first.
+    role: user, assistant, tool (what a call gave back) or system (what the client put in). tool: of a call and of its
+    result, as the client names it; call_id: what joins the two; input: what a call was given, None for everything
+    else. skill: the skill that the client says drove the step, or whose text it is. agent: the subagent that it
+    happened in, None in the session itself.
+    """
+
+    index: int
+    turn: int
     role: str
     origin: Origin
     text: str
@@ -66,21 +75,6 @@ class _Piece:
     input: Mapping[str, Any] | None = None
     skill: str | None = None
     agent: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Span(_Piece):
-    """One piece of a session: something said, a call of a tool, or what a call gave back. All texts are redacted.
-
-    index: its place in the session, from 0. turn: how many messages a person had typed by then; 0 before the first.
-    role: user, assistant, tool (what a call gave back) or system (what the client put in). tool: of a call and of its
-    result, as the client names it; call_id: what joins the two; input: what a call was given, None for everything
-    else. skill: the skill that the client says drove the step, or whose text it is. agent: the subagent that it
-    happened in, None in the session itself.
-    """
-
-    index: int = field(kw_only=True)
-    turn: int = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +104,22 @@ class Session:
         return max((span.turn for span in self.spans), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class RawPiece(_Piece):
+@dataclass(slots=True)
+class RawPiece:
     """A span before it is redacted. typed: a person's message begins with it. follows: where in the text what a
     command printed begins, behind what the client says of it."""
 
+    role: str
+    origin: Origin
+    text: str
+    at: datetime | None = None
+    tool: str | None = None
+    call_id: str | None = None
+    is_error: bool = False
+    model: str | None = None
+    input: Mapping[str, Any] | None = None
+    skill: str | None = None
+    agent: str | None = None
     typed: bool = False
     follows: int = 0
 

@@ -98,7 +98,6 @@ FIRST = 50
 
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 _NAMES = _SAFE | frozenset("@/+")
-_NAMED = ("tool", "call_id", "model", "skill", "agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
         reader = MessageListFormat()
         pieces = _read(reader, _noted(source, digest))
     stream = StreamRedactor(redactor or Redactor())
-    redacted = [_redacted(piece, stream) for piece in pieces]
+    redacted = [_redact(piece, stream) for piece in pieces]
     _check(reader, name)
     spans = tuple(_spans(_redacted_again(redacted, stream)))
     return _session(reader.about, spans, stream, digest.hexdigest(), stem)
@@ -226,20 +225,22 @@ def _subagents(path: Path, digest: Any) -> Iterator[tuple[str, list[RawPiece]]]:
             )
 
 
-def _redacted(piece: RawPiece, stream: StreamRedactor) -> RawPiece:
-    """Return a piece without secrets. Only what a tool printed goes on from what it printed before."""
-    text = stream.redact(piece.text, piece.follows if piece.role == "tool" else None) if piece.text else ""
-    given = stream.redact_value(piece.input) if piece.input is not None else None
-    names: dict[str, Any] = {field: _name(getattr(piece, field)) for field in _NAMED}
-    return replace(piece, text=text, input=given, **names)
+def _redact(piece: RawPiece, stream: StreamRedactor) -> RawPiece:
+    """Take the secrets out of a piece, and return it. Only what a tool printed goes on from what it printed before."""
+    if piece.text:
+        piece.text = stream.redact(piece.text, piece.follows if piece.role == "tool" else None)
+    if piece.input is not None:
+        piece.input = stream.redact_value(piece.input)
+    piece.tool, piece.call_id = _name(piece.tool), _name(piece.call_id)
+    piece.model, piece.skill, piece.agent = _name(piece.model), _name(piece.skill), _name(piece.agent)
+    return piece
 
 
 def _redacted_again(pieces: Iterable[RawPiece], stream: StreamRedactor) -> Iterator[RawPiece]:
     """Yield the pieces without secrets that only a later one showed to be secrets, cut to a length worth keeping."""
     for piece in pieces:
-        text, given = _short(stream.again(piece.text)), stream.again_value(piece.input)
-        same = text == piece.text and given == piece.input
-        yield piece if same else replace(piece, text=text, input=given)
+        piece.text, piece.input = _short(stream.again(piece.text)), stream.again_value(piece.input)
+        yield piece
 
 
 _CARRIED = attrgetter("at", "tool", "call_id", "is_error", "model", "input", "skill", "agent")
@@ -256,7 +257,7 @@ def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
         if not parts and (piece.input is not None or piece.call_id is not None):
             parts = [(piece.text, piece.origin)]
         for text, origin in parts:
-            yield Span(piece.role, origin, text, *_CARRIED(piece), index=index, turn=turn)
+            yield Span(index, turn, piece.role, origin, text, *_CARRIED(piece))
             index += 1
 
 

@@ -114,14 +114,16 @@ class ClaudeCodeFormat(TranscriptFormat):
             return
         self.about.model = model or self.about.model
         self._count(message)
-        base = replace(base, model=model)
+        base.model = model
         for block in _blocks(message):
             if block.get("type") == "text" and as_text(block.get("text")):
                 yield replace(base, role="assistant", origin=Origin.ASSISTANT, text=block["text"])
             elif block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use") and as_text(block.get("name")):
                 tool, given = block["name"], as_mapping(block.get("input"))
-                skill = result_origin(tool, given, None)[1] if tool == "Skill" else base.skill
-                yield self._call(as_text(block.get("id")), tool, given, replace(base, skill=skill))
+                called = self._call(as_text(block.get("id")), tool, given, base)
+                if tool == "Skill":
+                    called.skill = result_origin(tool, given, None)[1]
+                yield called
             elif str(block.get("type")).endswith("_tool_result"):
                 yield self._block_result(block, base)
 
@@ -221,8 +223,8 @@ def _typed_once(pieces: Iterable[RawPiece]) -> Iterator[RawPiece]:
     """Yield the pieces of one message, whatever its parts: only the first that was typed begins a turn."""
     opens = True
     for piece in pieces:
-        yield piece if opens or not piece.typed else replace(piece, typed=False)
-        opens = opens and not piece.typed
+        opens, piece.typed = opens and not piece.typed, opens and piece.typed
+        yield piece
 
 
 class CodexFormat(TranscriptFormat):
@@ -250,7 +252,8 @@ class CodexFormat(TranscriptFormat):
         elif kind == "compacted":
             yield replace(base, origin=Origin.ASSISTANT, text=text_of(said.get("message")))
         elif kind == "response_item":
-            yield from self._item(said, replace(base, model=self.about.model))
+            base.model = self.about.model
+            yield from self._item(said, base)
 
     def _begin(self, said: Mapping[str, Any]) -> None:
         """Read the metadata of the session. A resumed or forked rollout says it again; the first time counts."""
