@@ -12,6 +12,7 @@ import account_place
 import pytest
 from embedding_place import exported
 from filelock import FileLock
+from hypothesis import settings
 from process_guard import ProcessGuard
 from turns import Turns
 
@@ -54,6 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Runs started in the background ignore Ctrl-C, and so would every process that a test interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "not process" in config.option.markexpr:  # the fast tier; the whole suite draws a hundred examples
+        settings.register_profile("fast", max_examples=30)
+        settings.load_profile("fast")
     if told := getattr(config, "workerinput", None):
         config.stash[TURNS] = Turns(Path(told["turns"]), told["workerid"], told["workercount"])
 

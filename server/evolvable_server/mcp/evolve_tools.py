@@ -98,10 +98,9 @@ class RunStartGate(ConfirmationGate):
         ]
         if settings.get("judge"):
             lines.append(f"Answers are judged by {self._named('judges', settings['judge'])}")
-        given = {name: value for name, value in arguments.items() if value is not None}
-        given |= {f"max_{name}": settings[name] for name in ("cost", "tokens", "calls") if name in settings}
         lines.append(f"It runs in {self._config.home} with your rights, and opens the sealed test at its end.")
-        return "\n".join([*lines, _spends(given)])
+        limits = {f"max_{name}": settings[name] for name in ("cost", "tokens", "calls") if name in settings}
+        return "\n".join([*lines, _spends(_given(arguments) | limits)])
 
     def _continued(self, arguments: Mapping[str, Any]) -> str:
         folder = find_run(self._config.home, arguments.get("run"))
@@ -114,21 +113,24 @@ class RunStartGate(ConfirmationGate):
             f"The tasks are done by {_short_line(executor.get('kind'))} {_short_line(who)}{command}",
             f"So far it took {state.bill.tokens:,} tokens and ${state.bill.cost:.2f}.",
         ]
-        given = {name: value for name, value in arguments.items() if value is not None}
-        old = {f"max_{name}": value for name, value in state.settings.get("limit", {}).items() if value is not None}
-        return "\n".join([*lines, _spends(old | given)])
+        old = {f"max_{name}": value for name, value in _given(state.settings.get("limit", {})).items()}
+        return "\n".join([*lines, _spends(old | _given(arguments))])
 
     def _named(self, role: str, who: Any) -> str:
         """Return whom a text names, with the command that it stands for."""
         if not isinstance(who, str):
             raise InvalidArgument("executor, brain and judge are texts.", "Such as claude:MODEL, or a name.")
-        text = f"{_short_line(who)}"
+        text = _short_line(who)
         if who.partition(":")[0] in ("claude", "codex", "anthropic", "handoff", "simulated"):
             return text
         commands = named_commands(self._config)
         roles = (role, "proposers") if role == "judges" and who in commands["proposers"].commands else (role,)
         command = commands[roles[-1]].get(who)
         return f"{text}, the command {_short_line(list(command.words))}"
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _spends(given: Mapping[str, Any]) -> str:
@@ -178,9 +180,8 @@ class EvolveTools:
         with them on what runs and what it may spend. Commands are given by the name that a person registered. Returns
         at once; a process of its own goes on. Ask evolve_status; with brain=handoff answer what evolve_pending shows by
         evolve_submit."""
-        limits = {"cost": max_cost, "tokens": max_tokens, "calls": max_calls}
         options = {"brain": brain, "mode": mode, "iterations": iterations} | dict(settings or {})
-        options |= {name: value for name, value in limits.items() if value is not None}
+        options |= _given({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
         self._check_commands(ctx, executor, str(options["brain"]), str(options.get("judge") or "handoff"))
         means, refs = evolve_context(self._config), [Ref.parse(ref) for ref in program]
         named = means.commands["executors"] if means.commands else None
@@ -225,10 +226,10 @@ class EvolveTools:
         """Go on with a run that was stopped or interrupted, with another budget if one is given. The person at the
         client is asked first."""
         check_runnable(find_run(self._config.home, run), evolve_context(self._config))
-        limits = {"cost": max_cost, "tokens": max_tokens, "calls": max_calls}
-        told = run_control.resume_run(self._config.home, run, {k: v for k, v in limits.items() if v is not None})
-        self._drive(told.run)
-        return told
+        limits = _given({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+        resumed = run_control.resume_run(self._config.home, run, limits)
+        self._drive(resumed.run)
+        return resumed
 
     def evolve_report(self, run: RunName = None) -> str:
         """Read what a run came to, finished or not: the verdict with its numbers, what was tried, what it cost. Writes
