@@ -14,24 +14,27 @@ SERVE = ["-P", "-m", "evolvable_server", "serve"]
 class Server:
     """A server below this process."""
 
-    def __init__(self, python: str) -> None:
-        self._process = subprocess.Popen([python, *SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, python: str, **options: Any) -> None:
+        """options: of the process."""
+        self.process = subprocess.Popen(
+            [python, *SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+        )
         self._number = 0
         about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
         self.ask("initialize", about)
         self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def _send(self, frame: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(frame) + "\n")
-        self._process.stdin.flush()
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(frame) + "\n")
+        self.process.stdin.flush()
 
     def ask(self, method: str, params: dict[str, Any]) -> Any:
         """Returns the result of a request."""
         self._number += 1
         self._send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params})
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
             answer = json.loads(line)
             if answer.get("id") == self._number:
                 return answer["result"]
@@ -43,9 +46,11 @@ class Server:
 
     def close(self) -> None:
         """Ends the server as clients do."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=30)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 if __name__ == "__main__":

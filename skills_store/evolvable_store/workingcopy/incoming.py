@@ -73,6 +73,7 @@ class SyncReport:
     conflicts: list[DirectoryIssue] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     held: list[HeldContent] = field(default_factory=list)
+    unsettled: set[str] = field(default_factory=set)
     stale: bool = False
 
     def add(self, other: "SyncReport") -> None:

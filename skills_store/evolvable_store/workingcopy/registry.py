@@ -7,7 +7,7 @@ from pathlib import Path
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Head, Identity
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.atomic_dir import unknown_entries
 from evolvable_store.workingcopy.incoming import HoldPolicy, SyncReport
@@ -17,9 +17,16 @@ from evolvable_store.workingcopy.sync import WorkingCopy, recovery_notes
 class WorkingCopies:
     """The folders of one library."""
 
-    def __init__(self, store: Store, *, grace: float = 0.0, gate: HoldPolicy | None = None) -> None:
-        """grace, gate: as for WorkingCopy."""
-        self._store, self._grace, self._gate = store, grace, gate
+    def __init__(
+        self,
+        store: Store,
+        *,
+        grace: float = 0.0,
+        gate: HoldPolicy | None = None,
+        allowed: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """grace, gate, allowed: as for WorkingCopy."""
+        self._store, self._grace, self._gate, self._allowed = store, grace, gate, allowed
         self.bindings = store.backend.bindings
         self._copies: dict[int, WorkingCopy] = {}
 
@@ -86,7 +93,9 @@ class WorkingCopies:
         return self._copies[folder.id]
 
     def _working_copy(self, folder: WatchedFolder, identity: Identity | None) -> WorkingCopy:
-        return WorkingCopy(self._store, folder, grace=self._grace, identity=identity, gate=self._gate)
+        return WorkingCopy(
+            self._store, folder, grace=self._grace, identity=identity, gate=self._gate, allowed=self._allowed
+        )
 
     def sync_as(self, folder: WatchedFolder, directories: Iterable[str], identity: Identity) -> SyncReport:
         """Import what these directories hold now on behalf of somebody who is known to have written it."""
@@ -113,14 +122,18 @@ class WorkingCopies:
 
     def take_in(self, refs: Iterable[Ref]) -> bool:
         """Import what was saved in the directories of these resources; return whether they have directories."""
-        resources = [head.id for ref in refs if (head := self._store.head_or_none(ref)) is not None]
-        directories: dict[int, list[str]] = {}
-        for binding in self.bindings.of_resources(resources):
-            directories.setdefault(binding.folder, []).append(binding.directory)
+        heads = {head.id: head for ref in refs if (head := self._store.head_or_none(ref)) is not None}
+        directories: dict[int, list[Binding]] = {}
+        for binding in self.bindings.of_resources(heads):
+            directories.setdefault(binding.folder, []).append(binding)
         for folder in self.folders() if directories and not self._store.read_only else ():
-            if folder.id in directories:
+            copy = self.copy(folder)
+            changed = [
+                b.directory for b in directories.get(folder.id, ()) if not copy.is_unchanged(b, heads[b.resource])
+            ]
+            if changed:
                 with contextlib.suppress(EvolvableError, OSError):
-                    self.copy(folder).sync(directories[folder.id], removals=False)
+                    copy.sync(changed, removals=False)
         return bool(directories)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:

@@ -278,6 +278,12 @@ class FolderSurvey:
     gone: bool
 
 
+def _above(place: str) -> list[str]:
+    """Return the paths that a resource's directory may have which this place lies in or is, the outermost first."""
+    parts = place.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, min(len(parts), MAX_DEPTH) + 1)]
+
+
 class StatusReader:
     """The eyes of a working copy.
 
@@ -292,16 +298,18 @@ class StatusReader:
 
     def directories_at(self, places: Iterable[str]) -> set[str]:
         """Returns the directories of resources that these paths below the folder lie in, are, or contain."""
-        bound = self._bindings.of_folder(self._folder)
+        above = {place: _above(place) for place in places}
+        bound = self._bindings.of_directories(self._folder, {d for directories in above.values() for d in directories})
+        every: dict[str, Binding] | None = None
         found: set[str] = set()
-        for place in places:
+        for place, directories in above.items():
             parts = place.split("/")
-            above = ["/".join(parts[:depth]) for depth in range(1, min(len(parts), MAX_DEPTH) + 1)]
-            inside = next((d for d in above if d in bound or self._is_resource(d)), None)
+            inside = next((d for d in directories if d in bound or self._is_resource(d)), None)
             if inside is not None:
                 found.add(inside)
             else:
-                found.update(directory for directory in bound if directory.startswith(f"{place}/"))
+                every = self._bindings.of_folder(self._folder) if every is None else every
+                found.update(directory for directory in every if directory.startswith(f"{place}/"))
                 hidden = any(part.startswith(".") or is_ignored(part) for part in parts)
                 if len(parts) < MAX_DEPTH and not hidden and first_link(self._folder.path / place) is None:
                     found.update(discover(str(self._folder.path), self._folder.kind, f"{place}/").directories)
@@ -349,6 +357,10 @@ class StatusReader:
             if head is None and name:
                 head = self._store.head_or_none(Ref(self._folder.kind, name, self._folder.scope))
             yield self.look(directory, binding, head, name, now, taken_ns)
+
+    def is_unchanged(self, binding: Binding, head: Head) -> bool:
+        """Return whether a directory still holds the head of its resource, by stat alone."""
+        return self._unchanged(binding.directory, binding, head, self.signature(binding.directory))
 
     def _name(self, directory: str) -> str:
         is_memory = self._folder.kind is Kind.MEMORY and directory in MEMORY_NAMES

@@ -32,6 +32,7 @@ from evolvable_store.workingcopy.atomic_dir import (
     write_single,
 )
 from evolvable_store.workingcopy.file_moves import Trash
+from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_store.workingcopy.incoming import (
     DirectoryIssue,
     HoldPolicy,
@@ -73,14 +74,16 @@ class WorkingCopy:
         grace: float = 0.0,
         identity: Identity | None = None,
         gate: HoldPolicy | None = None,
+        allowed: Callable[[], bool] = lambda: True,
     ) -> None:
         """grace: seconds that a vanished directory may take to come back before its resource is removed.
 
         identity: who answers for what is imported; by default an unknown principal, as for any change on disk. What
-        git holds is a repository's. gate: decides which contents are held; without one, none.
+        git holds is a repository's. gate: decides which contents are held; without one, none. allowed: asked with the
+        folder's lock held; when it says no, a sync does nothing.
         """
         self.store, self.folder, self.grace = store, folder, grace
-        self._identity = identity or Identity(Principal.UNKNOWN, "file")
+        self._identity, self._allowed = identity or Identity(Principal.UNKNOWN, "file"), allowed
         self._held_files = store.backend.held
         self._bindings = store.backend.bindings
         self._looker = StatusReader(store, self._bindings, folder)
@@ -117,6 +120,9 @@ class WorkingCopy:
             )
             return sync
         with self._lock():
+            if not self._allowed():
+                sync.stale = True
+                return sync
             self._recover(sync)
             self._plan.held = self._held_files.of_folder(self.folder)
             if directories is None:
@@ -133,6 +139,10 @@ class WorkingCopy:
     def directories_at(self, places: Iterable[str]) -> set[str]:
         """Returns the directories of resources that these paths below the folder lie in, are, or contain."""
         return self._looker.directories_at(places)
+
+    def is_unchanged(self, binding: Binding, head: Head) -> bool:
+        """Return whether a directory still holds the head of its resource, by stat alone and without a lock."""
+        return self._looker.is_unchanged(binding, head)
 
     def _without_links(self, directories: set[str]) -> set[str]:
         """Return the directories without those that are links to another folder's resources; these are not bound."""
@@ -183,20 +193,17 @@ class WorkingCopy:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        from filelock import FileLock, Timeout  # a server answers before it follows folders
-
         place = self.store.home / "locks"
         place.mkdir(mode=0o700, exist_ok=True)
-        try:
-            with FileLock(
-                place / f"folder-{self.folder.id}.lock", timeout=LOCK_SECONDS, poll_interval=0.005, mode=0o600
-            ):
-                yield
-        except Timeout:
-            raise LibraryBusy(
-                f"Another process has worked on {self.folder.path} for {LOCK_SECONDS:.0f} seconds.",
-                "Try again; `evolvable doctor` shows who has the library open.",
-            ) from None
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(exclusive(place / f"folder-{self.folder.id}.lock", LOCK_SECONDS))
+            except TimeoutError:
+                raise LibraryBusy(
+                    f"Another process has worked on {self.folder.path} for {LOCK_SECONDS:.0f} seconds.",
+                    "Try again; `evolvable doctor` shows who has the library open.",
+                ) from None
+            yield
 
     def _sync_batch(self, directories: Sequence[str], sync: SyncReport) -> None:
         for _ in range(_MAX_TRIES):
@@ -218,6 +225,8 @@ class WorkingCopy:
         again: list[str] = []
         names: set[str] = set()
         for look in self._looker.looks(directories):
+            if look.reading is not None and not look.signature:
+                sync.unsettled.add(look.directory)
             step = self._plan.decide_held(look, sync) or self._plan.decide(look)
             if step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND) and not self._plan.is_fit(look, sync):
                 continue

@@ -1,0 +1,248 @@
+"""Events of the file system: what changed below some directories. A thread waits without waking up meanwhile.
+
+Linux has inotify, called here directly: watchfiles asks 50 times a second whether there is something. Other systems use
+watchfiles. Events only say where to look; that they are complete is never assumed.
+"""
+
+import contextlib
+import errno
+import os
+import select
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from evolvable_store.paths import LIBRARY_FILES, is_ignored
+
+STEP, LONGEST = 0.02, 0.1
+"""Seconds: events that come this close together, and all of them within the longest time, are one batch."""
+
+_MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 2, 4, 8, 0x40, 0x80, 0x100, 0x200
+_DELETE_SELF, _MOVE_SELF, _OVERFLOW, _IGNORED, _DIRECTORY = 0x400, 0x800, 0x4000, 0x8000, 0x40000000
+_ONLY_DIRECTORY, _NO_LINK, _EXCLUDE_UNLINKED = 0x01000000, 0x02000000, 0x04000000
+_NAMES = _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
+_TREE = _MODIFY | _ATTRIB | _CLOSE_WRITE | _NAMES | _ONLY_DIRECTORY | _NO_LINK | _EXCLUDE_UNLINKED
+_FLAT = _MODIFY | _CLOSE_WRITE | _CREATE | _MOVED_TO | _ONLY_DIRECTORY
+_HEADER = struct.Struct("iIII")
+_BUFFER = 65_536
+
+
+class FileEvents(Protocol):
+    """What one thread waits for, and any thread can wake. lost: whether events were dropped since it was last set."""
+
+    lost: bool
+
+    def wait(self, seconds: float) -> set[str]:
+        """Return the paths that changed; none when the time is over or somebody called `wake`."""
+
+    def wake(self) -> None:
+        """End the wait of the other thread, or its next one."""
+
+    def close(self) -> None:
+        """Stop watching."""
+
+
+def tree_events(folders: Iterable[Path]) -> FileEvents:
+    """Watch these directories and all that lie below them. Raise OSError where the system allows no more."""
+    if not has_inotify():
+        return _WatchfilesEvents(folders)
+    events = InotifyEvents()
+    try:
+        for folder in folders:
+            events.watch_tree(os.fspath(folder))
+    except BaseException:
+        events.close()
+        raise
+    return events
+
+
+def library_events(home: Path, locks: Path) -> "InotifyEvents | None":
+    """Watch the files of a library, and for the end of the process that holds a lock; None where that is not possible.
+
+    The kernel closes what a dying process had open, which is an event like any other.
+    """
+    if not has_inotify():
+        return None
+    try:
+        events = InotifyEvents(batch=False)
+    except OSError:
+        return None
+    try:
+        events.watch_directory(home, LIBRARY_FILES)
+        events.watch_directory(locks)
+    except OSError:
+        events.close()
+        return None
+    return events
+
+
+@cache
+def has_inotify() -> bool:
+    """Return whether this system has inotify."""
+    if sys.platform != "linux" or not hasattr(os, "eventfd"):
+        return False
+    with contextlib.suppress(OSError, AttributeError):
+        os.close(_call("inotify_init1", os.O_CLOEXEC))
+        return True
+    return False
+
+
+def _call(name: str, *arguments: Any) -> int:
+    """Call a function of the C library. Raise OSError."""
+    import ctypes  # start time: nobody waits for events before the first answer
+
+    result = int(getattr(_c_library(), name)(*arguments))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+@cache
+def _c_library() -> Any:
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
+class InotifyEvents:
+    """inotify: one watch for each directory. New directories are watched as they appear."""
+
+    def __init__(self, *, batch: bool = True) -> None:
+        """batch: gather events that come close together, see STEP. Raise OSError."""
+        self.lost = False
+        self._batch = batch
+        self._descriptor = _call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
+        self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(self._descriptor, select.POLLIN)
+        self._poll.register(self._woken, select.POLLIN)
+        self._paths: dict[int, str] = {}
+        self._watches: dict[str, int] = {}
+        self._flat: dict[str, frozenset[str]] = {}
+
+    def watch_directory(self, path: Path, names: Iterable[str] = ()) -> None:
+        """Watch what is written into one directory's files of these names, by default of all. Raise OSError."""
+        self._flat[os.fspath(path)] = frozenset(names)
+        self._add(os.fspath(path), _FLAT if names else _CLOSE_WRITE | _ONLY_DIRECTORY)
+
+    def watch_tree(self, path: str) -> None:
+        """Watch a directory and all below it; links and ignored names are passed over. Raise OSError for its end."""
+        try:
+            self._add(path, _TREE)
+            with os.scandir(path) as entries:
+                inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.ENOMEM):
+                hint = "the system's limit of watches (fs.inotify.max_user_watches) is used up"
+                raise OSError(error.errno, hint, path) from None
+            return  # it is gone, or may not be read
+        for child in inner:
+            if not is_ignored(os.path.basename(child)):
+                self.watch_tree(child)
+
+    def wait(self, seconds: float) -> set[str]:
+        """As FileEvents.wait."""
+        found: set[str] = set()
+        if not self._poll.poll(max(0, round(seconds * 1000))):
+            return found
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._woken)
+        moved: set[str] = set()
+        deadline = time.monotonic() + LONGEST
+        while self._read(found, moved) and self._batch and time.monotonic() < deadline:
+            self._poll.poll(round(STEP * 1000))
+        self._follow(moved)
+        return found
+
+    def wake(self) -> None:
+        """As FileEvents.wake."""
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._woken, 1)
+
+    def close(self) -> None:
+        """As FileEvents.close."""
+        os.close(self._descriptor)
+        os.close(self._woken)
+
+    def _add(self, path: str, mask: int) -> None:
+        watch = _call("inotify_add_watch", self._descriptor, os.fsencode(path), mask)
+        self._paths[watch], self._watches[path] = path, watch
+
+    def _read(self, found: set[str], moved: set[str]) -> bool:
+        """Take what has happened until now; return whether anything has."""
+        try:
+            data = os.read(self._descriptor, _BUFFER)
+        except BlockingIOError:
+            return False
+        place = 0
+        while place < len(data):
+            watch, mask, _, size = _HEADER.unpack_from(data, place)
+            name = data[place + _HEADER.size : place + _HEADER.size + size].rstrip(b"\0")
+            place += _HEADER.size + size
+            self.lost = self.lost or bool(mask & _OVERFLOW)
+            folder = self._paths.get(watch)
+            if mask & _IGNORED:
+                self._forget(watch)
+            elif folder is not None and self._is_wanted(folder, os.fsdecode(name)):
+                path = os.path.join(folder, os.fsdecode(name)) if name else folder
+                found.add(path)
+                if mask & _DIRECTORY and name and mask & _NAMES and folder not in self._flat:
+                    moved.add(path)
+        return True
+
+    def _is_wanted(self, folder: str, name: str) -> bool:
+        names = self._flat.get(folder)
+        return not is_ignored(name) if names is None else not names or name in names
+
+    def _follow(self, moved: set[str]) -> None:
+        """Watch the directories that came to these paths, and no longer those that were there before."""
+        for path in sorted(moved):
+            known = self._watches if path in self._watches else ()
+            for other in [other for other in known if other == path or other.startswith(f"{path}/")]:
+                watch = self._watches[other]
+                self._forget(watch)
+                with contextlib.suppress(OSError):
+                    _call("inotify_rm_watch", self._descriptor, watch)
+            if not is_ignored(os.path.basename(path)):
+                try:
+                    self.watch_tree(path)
+                except OSError:
+                    self.lost = True
+
+    def _forget(self, watch: int) -> None:
+        path = self._paths.pop(watch, None)
+        if path is not None and self._watches.get(path) == watch:
+            del self._watches[path]
+
+
+class _WatchfilesEvents:
+    """watchfiles, for systems without inotify."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        from watchfiles._rust_notify import RustNotify
+
+        self.lost = False
+        self._woken = threading.Event()
+        self._notify = RustNotify([os.fspath(folder) for folder in folders], False, False, 300, True, True)
+
+    def wait(self, seconds: float) -> set[str]:
+        """As FileEvents.wait."""
+        found = self._notify.watch(
+            round(LONGEST * 1000), round(STEP * 1000), max(1, round(seconds * 1000)), self._woken
+        )
+        self._woken.clear()
+        return {path for _, path in found} if isinstance(found, set) else set()
+
+    def wake(self) -> None:
+        """As FileEvents.wake."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """As FileEvents.close."""
+        self._notify.close()

@@ -1,0 +1,325 @@
+"""Follow a library and its folders: what one process changes, every other process and every folder shows.
+
+One process owns the folders of a library (see `evolvable_store.workingcopy.folder_lock`): it watches, scans and writes
+them. The others follow the library alone, and wait for the owner's end. Events of the file system only say where to
+look; a slow scan of everything runs beside them, because events get lost. Changes are found by content, so nothing that
+a process of ours writes comes back as an edit.
+"""
+
+import contextlib
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evolvable_store.errors import EvolvableError
+from evolvable_store.operation import Change
+from evolvable_store.resource import Ref
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_tools.library import Library
+from evolvable_tools.verbs.host_catalog import changes_seen, moves_seen
+
+if TYPE_CHECKING:
+    from evolvable_server.file_events import FileEvents, InotifyEvents
+    from evolvable_store.workingcopy.folder_lock import FolderOwner
+    from evolvable_store.workingcopy.incoming import SyncReport
+    from evolvable_store.workingcopy.registry import WorkingCopies
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.03
+"""How often the library is asked whether another process changed it, where the system reports no events."""
+
+QUIET_SECONDS = 2.0
+"""How often it is asked where it does; and how often the owner of the folders gives a sign of life."""
+
+FIRST_SECONDS = 0.002
+"""How soon after an event it is asked; each further wait is twice as long, up to QUIET_SECONDS.
+
+The event of a commit comes before its end: SQLite writes its log, waits for the disk, and then publishes.
+"""
+
+RESCAN_SECONDS = 30.0
+"""The least time between two scans of every folder, events or not."""
+
+RESCAN_SHARE = 250
+"""A scan of everything is followed by at least this many times its own duration without one."""
+
+GRACE_SECONDS = 0.4
+"""How long a vanished folder may take to come back: editors and `git checkout` replace folders in two steps."""
+
+AGAIN_SECONDS = (0.3, 2.5)
+"""When a directory is looked at again whose files are too new to be told from a later save by their times."""
+
+BEHIND_SECONDS = 0.3
+"""How long the process that made a change has to write it into the folders itself, before the owner does."""
+
+TICK_SECONDS = 0.5
+"""How often the owner looks whether a folder was replaced, or is back; a folder above it has no events."""
+
+BATCH, MAX_SAID = 5_000, 10_000
+
+Listener = Callable[[Sequence[Change]], None]
+
+
+class Watcher:
+    """Two threads over one library: one follows the library, one follows the folders if this process owns them."""
+
+    def __init__(self, library: Library, listener: Listener, *, rescan_seconds: float = RESCAN_SECONDS) -> None:
+        """listener: called, on one of our threads, with every batch of changes that clients can see.
+
+        Of skills that is what moves on the stable channel, of everything else what changes in the library.
+        """
+        self._library, self._listener, self._rescan = library, listener, rescan_seconds
+        self._copies: WorkingCopies
+        self._owner: FolderOwner
+        self._stop, self._owning = threading.Event(), threading.Event()
+        self._library_events: InotifyEvents | None = None
+        self._folder_events: FileEvents | None = None
+        self._folders_changed = False
+        self._busy = threading.Lock()
+        self._sequence = library.store.sequence()
+        self._move = library.store.backend.channel.last()
+        self._watched: Sequence[WatchedFolder] = ()
+        self._said: set[str] = set()
+        self._later: list[tuple[float, WatchedFolder, set[str]]] = []
+        self._behind: tuple[float, set[Ref]] | None = None
+        self._threads = [
+            threading.Thread(target=self._follow_library, name="evolvable-library", daemon=True),
+            threading.Thread(target=self._follow_folders, name="evolvable-folders", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Start following. If this process owns the folders it looks at them at once, in the background."""
+        # A server answers before it follows folders.
+        from evolvable_store.workingcopy.folder_lock import FolderOwner
+        from evolvable_store.workingcopy.registry import WorkingCopies
+
+        self._owner = FolderOwner(self._library.store.home)
+        self._copies = WorkingCopies(
+            self._library.store, grace=GRACE_SECONDS, gate=self._library.gate, allowed=lambda: self._owner.owns
+        )
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop following and give the folders to another process; return when both threads have ended, or after 2 s."""
+        self._stop.set()
+        self._owning.set()
+        for events in (self._library_events, self._folder_events):
+            if events is not None:
+                events.wake()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=2)
+
+    # The library
+
+    def _follow_library(self) -> None:
+        self._guarded(self._claim)
+        self._guarded(lambda: self._library.index.catch_up())
+        while not self._stop.is_set():
+            self._guarded(self._poll)
+        self._owner.release()
+
+    def _poll(self) -> None:
+        from evolvable_server.file_events import library_events
+
+        seen, pause, next_claim = -1, FIRST_SECONDS, 0.0
+        with self._library.store.backend.watching() as data_version, contextlib.ExitStack() as unless_going_on:
+            self._library_events = events = library_events(self._library.store.home, self._owner.place)
+            if events is not None:
+                unless_going_on.callback(events.close)
+            while not self._stop.is_set():
+                now = data_version()
+                if now != seen:
+                    self._tell()
+                    seen = now
+                if time.monotonic() >= next_claim:
+                    self._claim()
+                    next_claim = time.monotonic() + QUIET_SECONDS / 2
+                self._write_behind()
+                pause = min(pause * 2, QUIET_SECONDS)
+                if events is None:
+                    self._stop.wait(POLL_SECONDS)
+                elif paths := events.wait(min(pause, self._until_behind())):
+                    pause = FIRST_SECONDS
+                    self._stop.wait(pause)
+                    # A lock file was closed: the owner may have ended.
+                    next_claim = 0.0 if any(path.endswith(".lock") for path in paths) else next_claim
+
+    def _claim(self) -> None:
+        if self._owner.claim():
+            self._owning.set()
+        elif self._owning.is_set() and not self._stop.is_set():
+            self._owning.clear()
+            self._wake_folders()
+
+    def _tell(self) -> None:
+        self._notice_folders()
+        while changes := self._library.store.changes(self._sequence, BATCH):
+            self._listener(changes_seen(self._library.store, changes))
+            self._library.index.catch_up()
+            if self._owner.owns:
+                due, refs = self._behind or (time.monotonic() + BEHIND_SECONDS, set())
+                self._behind = due, refs | {change.ref for change in changes}
+            self._sequence = changes[-1].sequence
+        while True:
+            moved, last = moves_seen(self._library.store, self._move)
+            if last == self._move:
+                return
+            self._listener(moved)
+            self._move = last
+
+    def _until_behind(self) -> float:
+        return max(0.0, self._behind[0] - time.monotonic()) if self._behind else QUIET_SECONDS
+
+    def _write_behind(self) -> None:
+        """Write out what others changed without doing that themselves."""
+        if self._behind and self._until_behind() == 0:
+            refs, self._behind = self._behind[1], None
+            with self._busy:
+                for sync in self._copies.behind(refs) if self._owner.owns else ():
+                    self._log(sync)
+
+    def _notice_folders(self) -> None:
+        known = [folder.id for folder in self._watched]
+        if self._owner.owns and [folder.id for folder in self._copies.folders()] != known:
+            self._folders_changed = True
+            self._wake_folders()
+
+    def _wake_folders(self) -> None:
+        if (events := self._folder_events) is not None:
+            events.wake()
+
+    # The folders
+
+    def _follow_folders(self) -> None:
+        while not self._stop.is_set():
+            self._owning.wait()
+            self._guarded(self._follow_once)
+
+    def _follow_once(self) -> None:
+        if self._stop.is_set() or not self._owner.owns:
+            self._stop.wait(TICK_SECONDS)  # it has just been taken over, or the process ends
+            return
+        self._folders_changed = False
+        self._watched = self._copies.folders()
+        identities = {folder.path: _identity(folder.path) for folder in self._watched}
+        with self._watching(path for path, identity in identities.items() if identity) as events:
+            next_rescan = self._sync_all()
+            while self._owner.owns and not self._folders_changed and not self._stop.is_set():
+                paths = events.wait(self._until_look(next_rescan)) if events else set[str]()
+                if not events:
+                    self._stop.wait(self._until_look(next_rescan))
+                for folder, places in self._by_folder(map(Path, paths)).items():
+                    self._look(folder, places, again=True)
+                self._look_again()
+                if any(_identity(path) != identity for path, identity in identities.items()):
+                    return  # a folder was replaced, or has come back: its events come from another place now
+                if events and events.lost:
+                    events.lost = False
+                    return
+                if time.monotonic() >= next_rescan:
+                    self._notice_folders()
+                    next_rescan = self._sync_all()
+
+    @contextlib.contextmanager
+    def _watching(self, paths: Iterable[Path]) -> "Iterator[FileEvents | None]":
+        from evolvable_server.file_events import tree_events
+
+        try:
+            self._folder_events = events = tree_events(paths)
+        except OSError as error:
+            self._say(f"The folders are only scanned every {self._rescan:.0f} seconds: {error.strerror or error}.")
+            yield None
+            return
+        try:
+            yield events
+        finally:
+            self._folder_events = None
+            events.close()
+
+    def _until_look(self, next_rescan: float) -> float:
+        due = min((due for due, _, _ in self._later), default=next_rescan)
+        return min(TICK_SECONDS, max(0.0, min(due, next_rescan) - time.monotonic()))
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        """Do the work; whatever goes wrong is said once, and following goes on."""
+        try:
+            work()
+        except Exception as error:
+            self._say(error.text if isinstance(error, EvolvableError) else f"{type(error).__name__}: {error}")
+            self._stop.wait(1)
+
+    def _by_folder(self, paths: Iterable[Path]) -> dict[WatchedFolder, set[str]]:
+        found: dict[WatchedFolder, set[str]] = {}
+        for path in paths:
+            for folder in self._watched:
+                if path != folder.path and path.is_relative_to(folder.path):
+                    found.setdefault(folder, set()).add(path.relative_to(folder.path).as_posix())
+        return found
+
+    def _look(self, folder: WatchedFolder, places: set[str], *, again: bool) -> None:
+        with self._busy:
+            copy = self._copies.copy(folder)
+            directories = copy.directories_at(places)
+            sync = copy.sync(directories) if directories else None
+        if sync is None:
+            return
+        self._log(sync)
+        if again and sync.unsettled or sync.waiting:
+            now = time.monotonic()
+            self._later += [(now + delay, folder, sync.unsettled | set(sync.missing)) for delay in AGAIN_SECONDS]
+
+    def _look_again(self) -> None:
+        now = time.monotonic()
+        due = [item for item in self._later if item[0] <= now]
+        self._later = [item for item in self._later if item[0] > now]
+        together: dict[WatchedFolder, set[str]] = {}
+        for _, folder, places in due:
+            together.setdefault(folder, set()).update(places)
+        for folder, places in together.items():
+            self._look(folder, places, again=False)
+
+    def _sync_all(self) -> float:
+        """Scan every folder; return when to do that again (monotonic seconds)."""
+        begun = time.monotonic()
+        for folder in self._watched:
+            with self._busy:
+                sync = self._copies.copy(folder).sync()
+            self._log(sync)
+            if sync.waiting:
+                self._later.append((time.monotonic() + GRACE_SECONDS, folder, set(sync.missing)))
+            if sync.unsettled:
+                self._later.append((time.monotonic() + AGAIN_SECONDS[-1], folder, sync.unsettled))
+        now = time.monotonic()
+        return now + max(self._rescan, RESCAN_SHARE * (now - begun))
+
+    def _log(self, sync: "SyncReport") -> None:
+        for refusal in (*sync.refused, *sync.conflicts):
+            self._say(f"{sync.folder.path}/{refusal.directory}: {'; '.join(refusal.problems)}")
+        if sync.taken:
+            from evolvable_tools import secret_leaks  # late: its patterns take a while to compile
+
+            for line in secret_leaks.leak_messages(secret_leaks.leaks(self._library)):
+                self._say(f"{line}. A person decides on it: `evolvable doctor`.")
+
+    def _say(self, text: str) -> None:
+        # Every look finds it again; it is said once.
+        if text not in self._said and len(self._said) < MAX_SAID:
+            self._said.add(text)
+            log.warning("%s", text)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells this folder from another at the same path, None when there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else None

@@ -1,0 +1,216 @@
+"""Locks between the processes of one library, freed by the kernel when a process ends.
+
+`exclusive` serialises work on one folder. `FolderOwner` elects the one process that watches and synchronises all
+folders; the others only follow the library. Every election has a number, which is the name of the lock file. The owner
+with the highest number is the owner: one that was stopped and goes on finds a higher number, and stands back.
+"""
+
+import contextlib
+import errno
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+STALE_SECONDS = 8.0
+"""How long an owner that holds its lock may show no sign of life before another takes over."""
+
+_FLAGS = os.O_RDWR | os.O_CREAT | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"))
+_TAKEN = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK)
+_BYTES = 19
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, seconds: float) -> Iterator[None]:
+    """Hold the lock of a file for the body. Raise TimeoutError when it cannot be had in time.
+
+    Processes get it nearly in the order in which they ask: all but one wait for a second lock, the place next in line.
+    Other versions of this program use the same file with `filelock`.
+    """
+    deadline = time.monotonic() + seconds
+    if os.name != "posix":
+        from filelock import FileLock  # its Timeout is a TimeoutError
+
+        with FileLock(path, timeout=seconds, poll_interval=0.005, mode=0o600):
+            yield
+        return
+    with _held(path.with_suffix(".queue"), deadline) as next_in_line:
+        lock = _acquire(path, deadline)
+        os.close(next_in_line)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def _held(path: Path, deadline: float) -> Iterator[int]:
+    descriptor = _acquire(path, deadline)
+    try:
+        yield descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _acquire(path: Path, deadline: float) -> int:
+    """Return the open file that holds the lock; closing it gives the lock back."""
+    descriptor = os.open(path, _FLAGS, 0o600)
+    try:
+        if try_lock(descriptor):
+            return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return _Waiting(descriptor).result(deadline)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the lock of an open file, and return whether that was possible at once. Raise OSError."""
+    try:
+        if os.name == "posix":
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            import msvcrt
+
+            # A byte behind the content, which others have to be able to read.
+            os.lseek(descriptor, 1 << 30, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+    except OSError as error:
+        if error.errno in _TAKEN:
+            return False
+        raise
+    return True
+
+
+class _Waiting:
+    """A thread that waits for a lock, because a system call cannot be told to wait for only so long."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._state = descriptor, threading.Lock()
+        self._error: OSError | None = None
+        self._given_up = False
+        self._done = threading.Event()
+        threading.Thread(target=self._wait, name="evolvable-lock", daemon=True).start()
+
+    def _wait(self) -> None:
+        import fcntl
+
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            self._error = error
+        with self._state:
+            self._done.set()
+            if self._given_up:
+                os.close(self._descriptor)
+
+    def result(self, deadline: float) -> int:
+        """Return the open file once it is locked. Raise TimeoutError, OSError."""
+        self._done.wait(max(0.0, deadline - time.monotonic()))
+        with self._state:
+            if not self._done.is_set():
+                self._given_up = True
+                raise TimeoutError("the lock of another process")
+        if self._error is not None:
+            os.close(self._descriptor)
+            raise self._error
+        return self._descriptor
+
+
+class FolderOwner:
+    """This process as a candidate for the ownership of a library's folders. For one thread, `owns` for any."""
+
+    def __init__(self, home: Path) -> None:
+        self.place = home / "locks" / "owner"
+        self._descriptor: int | None = None
+        self._number, self._beats = 0, 0
+        self._seen, self._since = b"", time.monotonic()
+        self._elected = False
+
+    @property
+    def owns(self) -> bool:
+        """Whether this process is the owner, and nobody has been elected since."""
+        return self._elected and not os.path.lexists(self._file(self._number + 1))
+
+    def claim(self) -> bool:
+        """Become the owner when there is none, or the present one shows no life; return whether this process is it.
+
+        To be called again and again, by the owner as well: that is its sign of life. Raise OSError.
+        """
+        if self._elected:
+            if self.owns:
+                self._beat()
+                return True
+            self.release()
+        self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        newest = self._newest()
+        if self._descriptor is None or newest != self._number:
+            self._open(newest, os.O_CREAT)
+        assert self._descriptor is not None
+        if try_lock(self._descriptor):
+            return self._win()
+        seen, now = self._read(), time.monotonic()
+        if seen != self._seen:
+            self._seen, self._since = seen, now
+        elif now - self._since > STALE_SECONDS:
+            # The owner was stopped, or its computer is gone from a shared disk. It keeps its lock, not its number.
+            with contextlib.suppress(FileExistsError):
+                self._open(self._number + 1, os.O_CREAT | os.O_EXCL)
+                return try_lock(self._descriptor) and self._win()
+        return False
+
+    def release(self) -> None:
+        """Give the ownership back; another process can have it at once."""
+        self._elected = False
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _win(self) -> bool:
+        self._elected = True
+        if not self.owns:  # somebody took the next number while this one was free
+            self.release()
+            return False
+        self._beat()
+        for number in self._numbers():
+            if number < self._number:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._file(number))
+        return True
+
+    def _beat(self) -> None:
+        assert self._descriptor is not None
+        self._beats += 1
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        os.write(self._descriptor, f"{self._beats % 10**8:08} {os.getpid():10}".encode("ascii"))
+
+    def _read(self) -> bytes:
+        assert self._descriptor is not None
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        return os.read(self._descriptor, _BYTES)
+
+    def _open(self, number: int, flags: int) -> None:
+        descriptor = os.open(self._file(number), _FLAGS | flags, 0o600)
+        self.release()
+        self._descriptor, self._number = descriptor, number
+        self._seen, self._since = b"", time.monotonic()
+
+    def owner(self) -> int:
+        """Return the process that was the owner when it last gave a sign of life, 0 when there never was one."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            return int(Path(self._file(self._newest())).read_bytes().split()[1])
+        return 0
+
+    def _file(self, number: int) -> str:
+        return os.path.join(self.place, f"{number}.lock")
+
+    def _newest(self) -> int:
+        return max(self._numbers(), default=1)
+
+    def _numbers(self) -> list[int]:
+        names = (name.removesuffix(".lock") for name in os.listdir(self.place) if name.endswith(".lock"))
+        return [int(name) for name in names if name.isdecimal() and len(name) < 10]
