@@ -335,7 +335,7 @@ class DerivedFormat:
         if not current:
             with ImmediateTransaction(connection, path):
                 if not self._is_current(connection):
-                    _run_script(connection, self.script.read_text(encoding="utf-8"))
+                    run_script(connection, self.script.read_text(encoding="utf-8"))
                     connection.execute(f"PRAGMA application_id={self.application_id}")
                     connection.execute(f"PRAGMA user_version={self.version}")
 
@@ -353,8 +353,12 @@ class DerivedFormat:
         return False
 
 
-def _run_script(connection: Connection, script: str) -> None:
-    """Run statements one by one: `executescript` would end the transaction."""
+def run_script(connection: Connection, script: str) -> None:
+    """Run statements one by one, each of which ends with its line.
+
+    SQLite's `executescript` would end the transaction; that of sqlite-utils looks at the whole script again for each
+    character.
+    """
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

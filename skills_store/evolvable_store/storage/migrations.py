@@ -18,7 +18,8 @@ def _step(name: str) -> Callable[[Any], object]:
     """Return the step whose statements `schema/NAME.sql` holds. sqlite-utils records a step by the function's name."""
 
     def run(db: Any) -> None:
-        db.executescript(Path(__file__).with_name("schema").joinpath(f"{name}.sql").read_text(encoding="utf-8"))
+        script = Path(__file__).with_name("schema").joinpath(f"{name}.sql").read_text(encoding="utf-8")
+        driver.run_script(db.conn, script)
 
     run.__name__ = name
     return run
