@@ -12,16 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
-from evolvable_tools.scan.text_analysis import (
-    MAX_EXCERPT,
-    Sentence,
-    TextPart,
-    TextView,
-    escape_unprintable,
-    parts,
-    tokens,
-    windows,
-)
+from evolvable_tools.scan.lexicon import tokens
+from evolvable_tools.scan.text_analysis import MAX_EXCERPT, Sentence, TextPart, TextView, escape_unprintable, parts, windows
 
 _TABLE = PatternTable("sentence_rules.toml")
 _FORBIDS, _ASKS, _SAFETY, _SENSITIVE, _HARD, _SOFTER = (
