@@ -15,7 +15,7 @@ from functools import cached_property
 from evolvable_tools.redaction.secret_patterns import FORMS, SecretForm
 from evolvable_tools.redaction.token_detection import find_certain
 from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
-from evolvable_tools.scan.phrase_rules import MAX_FOUND
+from evolvable_tools.scan.sentence_rules import MAX_FOUND
 from evolvable_tools.scan.text_analysis import TextView, escape_unprintable
 
 _H, _M, _L = FindingSeverity.HIGH, FindingSeverity.MEDIUM, FindingSeverity.LOW

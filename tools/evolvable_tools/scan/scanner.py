@@ -20,9 +20,8 @@ from evolvable_tools.scan.content_rules import (
     shape_of_bytes,
     shape_of_text,
 )
-from evolvable_tools.scan.phrase_rules import find_commands, find_instructions
 from evolvable_tools.scan.semantic_rules import find_by_meaning, find_unseen
-from evolvable_tools.scan.sentence_rules import find_weakened, find_wordings
+from evolvable_tools.scan.sentence_rules import find_commands, find_instructions, find_weakened, find_wordings
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, parts, sentence_diff, sparse, view_of
 
 
