@@ -16,7 +16,7 @@ from unittest import mock
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.approval_policy import NOTHING
+from evolvable_tools.approvals import NOTHING
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit as resources

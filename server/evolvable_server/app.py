@@ -20,7 +20,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Identity
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_tools.approvals_lock import ApprovalsLock
+from evolvable_tools.approvals import ApprovalsLock
 from evolvable_tools.library import Caller, Library
 
 _WRAPPERS = frozenset(

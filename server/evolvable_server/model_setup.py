@@ -29,7 +29,7 @@ from evolvable_tools.retrieval import FITS, SearchDependencies
 
 if TYPE_CHECKING:
     from evolvable_store.resource import Kind
-    from evolvable_tools.approval_policy import ApprovalPolicy
+    from evolvable_tools.approvals import ApprovalPolicy
     from evolvable_tools.embedding.embedder_client import SharedEmbedder
     from evolvable_tools.llm.anthropic_model import AnthropicModel
     from evolvable_tools.llm.command_model import CommandModel
@@ -240,7 +240,7 @@ def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
 
     Raise InvalidArgument for a setting that says none.
     """
-    from evolvable_tools.approval_policy import parse_policies, stricter_policies
+    from evolvable_tools.approvals import parse_policies, stricter_policies
 
     with naming_source("review_policy of the person's configuration"):
         floor = parse_policies(config.person.review_policy)

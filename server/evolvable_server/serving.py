@@ -36,7 +36,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
-from evolvable_tools.approval_policy import ApprovalLevel
+from evolvable_tools.approvals import ApprovalLevel
 from evolvable_tools.library import Library
 
 _M_ARENA_MAX = -8

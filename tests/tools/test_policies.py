@@ -7,7 +7,7 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
-from evolvable_tools.approval_policy import ApprovalLevel, ApprovalPolicy
+from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.redaction.secret_patterns import read_patterns

@@ -17,7 +17,7 @@ from evolvable_store.errors import (
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.approval_policy import ApprovalLevel
+from evolvable_tools.approvals import ApprovalLevel
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.verbs import edit as resources
 from evolvable_tools.verbs import load

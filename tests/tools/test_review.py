@@ -17,7 +17,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.proposals import Reviews
 from evolvable_store.store import Store
-from evolvable_tools.approval_policy import ApprovalPolicy, parse_policies
+from evolvable_tools.approvals import ApprovalPolicy, parse_policies
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import ProviderError
 from evolvable_tools.redaction.redactor import Redactor

@@ -7,7 +7,7 @@ from labelled_sessions import labelled
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind
-from evolvable_tools.approval_policy import ApprovalPolicy
+from evolvable_tools.approvals import ApprovalPolicy
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review.review_config import ReviewBudget, ReviewSettings, review_status

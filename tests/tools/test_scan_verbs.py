@@ -10,7 +10,7 @@ from evolvable_store import bundle
 from evolvable_store.errors import Refused, Unsafe
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.approval_policy import ApprovalLevel
+from evolvable_tools.approvals import ApprovalLevel
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import FindingSeverity
 from evolvable_tools.trust import trust_levels

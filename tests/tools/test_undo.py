@@ -5,7 +5,7 @@ import pytest
 from evolvable_store.errors import InvalidArgument, NoSuchOperation, NoSuchResource
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.approval_policy import ApprovalLevel
+from evolvable_tools.approvals import ApprovalLevel
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller
 from evolvable_tools.verbs import edit as resources

@@ -15,14 +15,14 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.storage.observations import ImpressionLog
 from evolvable_store.store import Store
-from evolvable_tools.approval_policy import ApprovalLevel, ApprovalPolicy, ContentGate
+from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy, ContentGate
 from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
     from evolvable_store.search.index import Index
     from evolvable_store.storage.evidence import EvidenceLog
     from evolvable_store.workingcopy.registry import WorkingCopies
-    from evolvable_tools.approvals_lock import ApprovalsLock
+    from evolvable_tools.approvals import ApprovalsLock
     from evolvable_tools.redaction.redactor import Redactor
 
 

@@ -178,7 +178,7 @@ class CommandContext:
         from evolvable_server.app import ListedFolders, approvals_lock, assign_trusted_folders, make_caller
         from evolvable_server.clients.memory_files import refresh_memory_files
         from evolvable_server.model_setup import Redaction, approval_policies, open_search
-        from evolvable_tools.approval_policy import ApprovalLevel
+        from evolvable_tools.approvals import ApprovalLevel
         from evolvable_tools.library import Library
         from evolvable_tools.trust import mark_repository_heads
 

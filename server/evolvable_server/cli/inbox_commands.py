@@ -17,7 +17,7 @@ from evolvable_server.person_config import PRIVATE, check_owner, config_path
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_store.storage.protocol import ReleasePolicy
-from evolvable_tools.approvals_lock import SigningKey, make_key, open_key
+from evolvable_tools.approvals import SigningKey, make_key, open_key
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import proposal_inbox, release
 from evolvable_tools.verbs.proposal_inbox import Decided, Grounds, WaitingProposal, as_read

@@ -15,7 +15,7 @@ from evolvable_store.objects import Files
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.proposals import EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_store.validation import blocking_problems, find_problems
-from evolvable_tools.approval_policy import dump_scan, file_bytes
+from evolvable_tools.approvals import dump_scan, file_bytes
 from evolvable_tools.library import Library
 from evolvable_tools.review import RefusedCandidate
 from evolvable_tools.review.candidates import (

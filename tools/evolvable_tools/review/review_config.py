@@ -13,7 +13,7 @@ from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Kind
 from evolvable_store.review_queue import waiting_sessions
 from evolvable_store.storage.proposals import OPEN, Review, Reviews, ReviewState, Spending
-from evolvable_tools.approval_policy import ApprovalPolicy
+from evolvable_tools.approvals import ApprovalPolicy
 from evolvable_tools.library import Library
 from evolvable_tools.llm import LanguageModel, Request, prompt_text
 from evolvable_tools.redaction.redactor import Redactor

@@ -30,7 +30,7 @@ from evolvable_store.review_queue import (
 )
 from evolvable_store.storage.proposals import Review, Reviews, ReviewState, Spending
 from evolvable_store.transaction import format_time
-from evolvable_tools.approval_policy import ApprovalPolicy
+from evolvable_tools.approvals import ApprovalPolicy
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import LanguageModel, ProviderError, Request
 from evolvable_tools.outcomes.ingest import record_uses

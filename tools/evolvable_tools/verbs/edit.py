@@ -13,7 +13,7 @@ from evolvable_store.operation import Actor, Head, Operation
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.transaction import Transaction, WriteResult
 from evolvable_store.validation import Problem, blocking_problems, find_problems
-from evolvable_tools.approval_policy import (
+from evolvable_tools.approvals import (
     NOTHING,
     SOUL,
     change_waits,

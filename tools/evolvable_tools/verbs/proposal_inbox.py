@@ -14,14 +14,7 @@ from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_store.validation import blocking_problems, find_problems
-from evolvable_tools.approval_policy import (
-    check_change,
-    dump_scan,
-    finding_messages,
-    load_scan,
-    needs_person,
-    undo_waits,
-)
+from evolvable_tools.approvals import check_change, dump_scan, finding_messages, load_scan, needs_person, undo_waits
 from evolvable_tools.file_edits import append_line, apply_files
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, Scan

@@ -14,7 +14,7 @@ from evolvable_store.objects import File, Files, make_manifest
 from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
 from evolvable_store.workingcopy.tree_reader import read_folder
-from evolvable_tools.approval_policy import check_change, file_bytes, finding_messages, load_scan
+from evolvable_tools.approvals import check_change, file_bytes, finding_messages, load_scan
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, FindingSeverity, Scan
 from evolvable_tools.scan.scanner import scan

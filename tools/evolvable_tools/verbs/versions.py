@@ -13,7 +13,7 @@ from evolvable_store.errors import InvalidArgument, NoSuchOperation, Refused, Un
 from evolvable_store.objects import File, Manifest, TreeEntry
 from evolvable_store.operation import Actor, Change, Head
 from evolvable_store.resource import Ref
-from evolvable_tools.approval_policy import check_change, finding_messages, needs_person
+from evolvable_tools.approvals import check_change, finding_messages, needs_person
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import is_env_file, is_released
 from evolvable_tools.trust import UNMARKED_SAID, operation_said, version_notice
