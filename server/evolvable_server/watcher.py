@@ -88,6 +88,7 @@ class Watcher:
         self._said: set[str] = set()
         self._later: list[tuple[float, WatchedFolder, set[str]]] = []
         self._behind: tuple[float, set[Ref]] | None = None
+        self._unindexed = True
         self._threads = [
             threading.Thread(target=self._follow_library, name="evolvable-library", daemon=True),
             threading.Thread(target=self._follow_folders, name="evolvable-folders", daemon=True),
@@ -121,7 +122,7 @@ class Watcher:
 
     def _follow_library(self) -> None:
         self._guarded(self._claim)
-        self._guarded(lambda: self._library.index.catch_up())
+        self._guarded(self._index)
         while not self._stop.is_set():
             self._guarded(self._poll)
         self._owner.release()
@@ -138,12 +139,14 @@ class Watcher:
                 now = data_version()
                 if now != seen:
                     self._tell()
-                    seen = now
+                    seen, pause = now, FIRST_SECONDS
                 if time.monotonic() >= next_claim:
                     self._claim()
                     next_claim = time.monotonic() + QUIET_SECONDS / 2
                 self._write_behind()
                 pause = min(pause * 2, QUIET_SECONDS)
+                if pause == QUIET_SECONDS:
+                    self._index()
                 if events is None:
                     self._stop.wait(POLL_SECONDS)
                 elif paths := events.wait(min(pause, self._until_behind())):
@@ -163,8 +166,9 @@ class Watcher:
         self._notice_folders()
         while changes := self._library.store.changes(self._sequence, BATCH):
             self._listener(changes_seen(self._library.store, changes))
-            self._library.index.catch_up()
+            self._unindexed = True
             if self._owner.owns:
+                self._index()
                 due, refs = self._behind or (time.monotonic() + BEHIND_SECONDS, set())
                 self._behind = due, refs | {change.ref for change in changes}
             self._sequence = changes[-1].sequence
@@ -174,6 +178,12 @@ class Watcher:
                 return
             self._listener(moved)
             self._move = last
+
+    def _index(self) -> None:
+        """Bring the text index up to date. The owner does at once; the others find it done when all is quiet again."""
+        if self._unindexed:
+            self._library.index.catch_up()
+            self._unindexed = False
 
     def _until_behind(self) -> float:
         return max(0.0, self._behind[0] - time.monotonic()) if self._behind else QUIET_SECONDS
@@ -267,7 +277,7 @@ class Watcher:
     def _look(self, folder: WatchedFolder, places: set[str], *, again: bool) -> None:
         with self._busy:
             copy = self._copies.copy(folder)
-            directories = copy.directories_at(places)
+            directories = copy.status.changed(copy.directories_at(places))
             sync = copy.sync(directories) if directories else None
         if sync is None:
             return

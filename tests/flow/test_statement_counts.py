@@ -17,7 +17,7 @@ from evolvable_tools.verbs import edit
 
 AGENT = Caller(Actor.AGENT)
 
-CHANGE = 20
+CHANGE = 16
 """Statements of a change with its folders, without the warning of near duplicates."""
 
 WARNING = 50

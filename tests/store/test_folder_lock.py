@@ -12,6 +12,7 @@ import pytest
 from filelock import FileLock, Timeout
 from processes import poll
 
+from evolvable_store.errors import LibraryBusy
 from evolvable_store.workingcopy import folder_lock
 from evolvable_store.workingcopy.folder_lock import FolderOwner, exclusive
 
@@ -93,14 +94,14 @@ def test_an_owner_of_a_lower_number_owns_nothing(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time_works_on_a_folder_also_beside_older_versions(tmp_path: Path) -> None:
     path = tmp_path / "folder-1.lock"
-    with exclusive(path, 1.0):
+    with exclusive(path, 1.0, "it"):
         with pytest.raises(Timeout), FileLock(path, timeout=0):
             pass
-        with pytest.raises(TimeoutError), exclusive(path, 0.05):
+        with pytest.raises(LibraryBusy), exclusive(path, 0.05, "it"):
             pass
-    with FileLock(path), pytest.raises(TimeoutError), exclusive(path, 0.05):
+    with FileLock(path), pytest.raises(LibraryBusy), exclusive(path, 0.05, "it"):
         pass
-    with exclusive(path, 1.0):
+    with exclusive(path, 1.0, "it"):
         pass
 
 
@@ -110,7 +111,7 @@ def test_a_lock_is_given_in_turns(tmp_path: Path) -> None:
 
     def work(number: int) -> None:
         while time.monotonic() < end:
-            with exclusive(tmp_path / "folder-1.lock", 5.0):
+            with exclusive(tmp_path / "folder-1.lock", 5.0, "it"):
                 turns.append(number)
                 time.sleep(0.002)
 

@@ -478,10 +478,10 @@ def test_every_disappearance_has_its_own_time_to_come_back(tmp_path):
         shutil.move(desk.folder / "pdf", tmp_path / "aside")
         assert copies.sync()[0].missing == ["pdf"]
         copy = copies.copy(copies.folders()[0])
-        assert copy._looker.missing
+        assert copy.status.missing
         shutil.move(tmp_path / "aside", desk.folder / "pdf")
         copies.sync()
-        assert not copy._looker.missing
+        assert not copy.status.missing
     desk.store.close()
 
 

@@ -151,7 +151,7 @@ class Library:
         return self._redactor().redact(text)[0] if text else text
 
     def take_in(self, refs: Iterable[Ref]) -> bool:
-        """Import what a person saved in the folders of these resources; return whether any of them has a folder."""
+        """Import what a person saved in the folders of these resources; return whether any of them may have changed."""
         return self.working_copies.take_in(refs)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:

@@ -10,8 +10,11 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+
+from evolvable_store.errors import LibraryBusy
 
 STALE_SECONDS = 8.0
 """How long an owner that holds its lock may show no sign of life before another takes over."""
@@ -22,36 +25,39 @@ _BYTES = 19
 
 
 @contextlib.contextmanager
-def exclusive(path: Path, seconds: float) -> Iterator[None]:
-    """Hold the lock of a file for the body. Raise TimeoutError when it cannot be had in time.
+def exclusive(path: Path, seconds: float, what: str) -> Iterator[None]:
+    """Hold the lock of a file for the body. Raise LibraryBusy, which says what it stands for, when it comes too late.
 
     Processes get it nearly in the order in which they ask: all but one wait for a second lock, the place next in line.
     Other versions of this program use the same file with `filelock`.
     """
-    deadline = time.monotonic() + seconds
-    if os.name != "posix":
-        from filelock import FileLock  # its Timeout is a TimeoutError
-
-        with FileLock(path, timeout=seconds, poll_interval=0.005, mode=0o600):
-            yield
-        return
-    with _held(path.with_suffix(".queue"), deadline) as next_in_line:
-        lock = _acquire(path, deadline)
-        os.close(next_in_line)
+    try:
+        release = _take(path, seconds)
+    except TimeoutError:  # that of filelock is one too
+        raise LibraryBusy(
+            f"Another process has worked on {what} for {seconds:.0f} seconds.",
+            "Try again; `evolvable doctor` shows who has the library open.",
+        ) from None
     try:
         yield
     finally:
-        os.close(lock)
+        release()
 
 
-@contextlib.contextmanager
-def _held(path: Path, deadline: float) -> Iterator[int]:
-    descriptor = _acquire(path, deadline)
+def _take(path: Path, seconds: float) -> Callable[[], object]:
+    """Take the lock; return what gives it back. Raise TimeoutError, OSError."""
+    if os.name != "posix":
+        from filelock import FileLock  # start time
+
+        lock = FileLock(path, timeout=seconds, poll_interval=0.005, mode=0o600)
+        lock.acquire()
+        return lock.release
+    deadline = time.monotonic() + seconds
+    next_in_line = _acquire(path.with_suffix(".queue"), deadline)
     try:
-        yield descriptor
-    except BaseException:
-        os.close(descriptor)
-        raise
+        return partial(os.close, _acquire(path, deadline))
+    finally:
+        os.close(next_in_line)
 
 
 def _acquire(path: Path, deadline: float) -> int:

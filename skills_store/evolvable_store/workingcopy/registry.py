@@ -11,7 +11,8 @@ from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.atomic_dir import unknown_entries
 from evolvable_store.workingcopy.incoming import HoldPolicy, SyncReport
-from evolvable_store.workingcopy.sync import WorkingCopy, recovery_notes
+from evolvable_store.workingcopy.staging_dir import recovery_notes
+from evolvable_store.workingcopy.sync import WorkingCopy
 
 
 class WorkingCopies:
@@ -83,7 +84,7 @@ class WorkingCopies:
         return [
             entry
             for folder in self.folders()
-            for entry in unknown_entries(folder.path, recovery_notes(self._store.home, folder))
+            for entry in unknown_entries(folder.path, recovery_notes(self._store.home, folder.id))
         ]
 
     def copy(self, folder: WatchedFolder) -> WorkingCopy:
@@ -121,20 +122,21 @@ class WorkingCopies:
         return [self.copy(f).sync(directories[f.id], removals=removals) for f in self.folders() if f.id in directories]
 
     def take_in(self, refs: Iterable[Ref]) -> bool:
-        """Import what was saved in the directories of these resources; return whether they have directories."""
+        """Import what was saved in the directories of these resources; return whether a head may have moved."""
         heads = {head.id: head for ref in refs if (head := self._store.head_or_none(ref)) is not None}
         directories: dict[int, list[Binding]] = {}
         for binding in self.bindings.of_resources(heads):
             directories.setdefault(binding.folder, []).append(binding)
+        moved = False
         for folder in self.folders() if directories and not self._store.read_only else ():
             copy = self.copy(folder)
-            changed = [
-                b.directory for b in directories.get(folder.id, ()) if not copy.is_unchanged(b, heads[b.resource])
-            ]
+            known = [(binding, heads[binding.resource]) for binding in directories.get(folder.id, ())]
+            changed = [one.directory for one, head in known if not copy.status.is_unchanged(one, head)]
             if changed:
+                moved = True
                 with contextlib.suppress(EvolvableError, OSError):
                     copy.sync(changed, removals=False)
-        return bool(directories)
+        return moved
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Synchronise the folders with the latest changes; returns what went wrong or was remarkable.

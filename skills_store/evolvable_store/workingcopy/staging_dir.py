@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -264,6 +264,11 @@ def list_stems(notes: Path) -> list[str]:
     return sorted(stem for stem in found if stem)
 
 
+def recovery_notes(home: Path, folder: int) -> Path:
+    """Return where the recovery notes of a watched folder lie."""
+    return home / "recovery" / f"folder-{folder}"
+
+
 def unknown_entries(root: Path, notes: Path) -> list[Path]:
     """Return the entries of the staging folders of a root that no recovery note of this library explains, sorted.
 
@@ -307,12 +312,27 @@ def is_abandoned(note: RecoveryNote, now: float) -> bool:
     return age > _ALIVE_SECONDS or not _alive(note.process)
 
 
+def is_in_progress(stem: str) -> bool:
+    """Return whether the process in the name of a swap is alive on this host; False where that cannot be told."""
+    process = stem.rpartition(".")[2].partition("-")[0]
+    return os.name == "posix" and process.isdecimal() and _alive(int(process))
+
+
+def complete_swaps(notes: Path, stems: Iterable[str]) -> dict[str, float]:
+    """Return those swaps whose process lives, each with the time of its note; nobody else may be making a swap."""
+    found: dict[str, float] = {}
+    for stem in stems:
+        with suppress(OSError):
+            if is_in_progress(stem):
+                found[stem] = (notes / f"{stem}.json").stat().st_mtime
+    return found
+
+
 def clear_part(slot: Slot, now: float) -> None:
     """Delete a note that was never finished, once its writer has had time to; nothing else of the slot exists."""
-    process = slot.stem.rpartition(".")[2].partition("-")[0]
-    alive = os.name == "posix" and process.isdecimal() and _alive(int(process))
+    seconds = _ALIVE_SECONDS if is_in_progress(slot.stem) else _UNKNOWN_SECONDS
     with suppress(FileNotFoundError):
-        if abs(now - slot.part.stat().st_mtime) > (_ALIVE_SECONDS if alive else _UNKNOWN_SECONDS):
+        if abs(now - slot.part.stat().st_mtime) > seconds:
             slot.part.unlink(missing_ok=True)
 
 

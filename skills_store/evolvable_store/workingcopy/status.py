@@ -38,6 +38,7 @@ from evolvable_store.workingcopy.tree_reader import (
     read_single,
     signature,
     single_signature,
+    tracked_paths,
 )
 
 SINGLE_SUFFIX = ".md"
@@ -284,6 +285,20 @@ def _above(place: str) -> list[str]:
     return ["/".join(parts[:depth]) for depth in range(1, min(len(parts), MAX_DEPTH) + 1)]
 
 
+def built_signature(place: Path) -> str:
+    """Return the digest of a signature of what was just built here, '' where it cannot tell every later save.
+
+    It can where each file is dated before its last change: a save by anybody sets the time of that moment.
+    """
+    single = not place.is_dir()
+    seen = single_signature(place) if single else signature(place)
+    files = [place] if single else [place / path for path in tracked_paths(place)]
+    with contextlib.suppress(OSError):
+        if seen is not None and all(status.st_mtime_ns < status.st_ctime_ns for status in map(os.lstat, files)):
+            return seen.digest if os.name == "posix" else ""
+    return ""
+
+
 class StatusReader:
     """The eyes of a working copy.
 
@@ -357,6 +372,15 @@ class StatusReader:
             if head is None and name:
                 head = self._store.head_or_none(Ref(self._folder.kind, name, self._folder.scope))
             yield self.look(directory, binding, head, name, now, taken_ns)
+
+    def changed(self, directories: set[str]) -> set[str]:
+        """Return those directories that `looks` would yield, or whose disappearance is remembered."""
+        bindings = self._bindings.of_directories(self._folder, directories) if directories else {}
+        heads = self._store.backend.heads_by_id({b.resource for b in bindings.values()}) if bindings else {}
+        unchanged = {
+            d for d, b in bindings.items() if d not in self.missing and self.is_unchanged(b, heads[b.resource])
+        }
+        return directories - unchanged
 
     def is_unchanged(self, binding: Binding, head: Head) -> bool:
         """Return whether a directory still holds the head of its resource, by stat alone."""

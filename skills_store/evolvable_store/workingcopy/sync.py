@@ -7,10 +7,11 @@ are compared by hash: the writes of every process are recognised, and the next s
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
-from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused, VersionConflict
+from evolvable_store.errors import EvolvableError, Invalid, Refused, VersionConflict
 from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.storage.bindings import Binding, WatchedFolder
@@ -33,23 +34,18 @@ from evolvable_store.workingcopy.atomic_dir import (
 )
 from evolvable_store.workingcopy.file_moves import Trash
 from evolvable_store.workingcopy.folder_lock import exclusive
-from evolvable_store.workingcopy.incoming import (
-    DirectoryIssue,
-    HoldPolicy,
-    ImportedDirectory,
-    SyncReport,
-)
+from evolvable_store.workingcopy.incoming import DirectoryIssue, HoldPolicy, ImportedDirectory, SyncReport
 from evolvable_store.workingcopy.openat import PathAt, first_link
-from evolvable_store.workingcopy.staging_dir import is_inside, list_stems
+from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
 from evolvable_store.workingcopy.status import (
     DirectoryState,
     StatusReader,
     SyncStep,
+    built_signature,
     is_single,
     single_name,
 )
 from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, change_reason, edit_kind, merge_resource
-from evolvable_store.workingcopy.tree_reader import built_signature
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
@@ -86,8 +82,8 @@ class WorkingCopy:
         self._identity, self._allowed = identity or Identity(Principal.UNKNOWN, "file"), allowed
         self._held_files = store.backend.held
         self._bindings = store.backend.bindings
-        self._looker = StatusReader(store, self._bindings, folder)
-        self._plan = SyncPlan(store, folder, self._looker, self._identity, gate)
+        self.status = StatusReader(store, self._bindings, folder)
+        self._plan = SyncPlan(store, folder, self.status, self._identity, gate)
         self._removals = True
         self._swept: dict[str, float] = {}
         self._trash = Trash(store.home)
@@ -110,7 +106,7 @@ class WorkingCopy:
         self._removals = removals
         if not os.path.isdir(self.folder.path):
             sync.stale = True
-            self._looker.missing.clear()
+            self.status.missing.clear()
             return sync
         if first_link(self.folder.path) is not None:
             # The author of the link decides what it leads to; nothing is read or removed because of it.
@@ -126,7 +122,7 @@ class WorkingCopy:
             self._recover(sync)
             self._plan.held = self._held_files.of_folder(self.folder)
             if directories is None:
-                survey = self._looker.everything()
+                survey = self.status.everything()
                 directories, sync.stale = survey.directories, survey.gone
                 sync.refused += [DirectoryIssue(directory, (why,)) for directory, why in survey.left_out.items()]
             wanted = sorted(self._without_links(set(directories))) if not sync.stale else []
@@ -138,15 +134,11 @@ class WorkingCopy:
 
     def directories_at(self, places: Iterable[str]) -> set[str]:
         """Returns the directories of resources that these paths below the folder lie in, are, or contain."""
-        return self._looker.directories_at(places)
-
-    def is_unchanged(self, binding: Binding, head: Head) -> bool:
-        """Return whether a directory still holds the head of its resource, by stat alone and without a lock."""
-        return self._looker.is_unchanged(binding, head)
+        return self.status.directories_at(places)
 
     def _without_links(self, directories: set[str]) -> set[str]:
         """Return the directories without those that are links to another folder's resources; these are not bound."""
-        linked = self._looker.linked(filter(is_inside, directories))
+        linked = self.status.linked(filter(is_inside, directories))
         for binding in self._bindings.of_directories(self.folder, linked).values() if linked else ():
             self._bindings.unbind(binding)
         # A row of the library's file may say anything; only names below the folder are looked at.
@@ -156,7 +148,7 @@ class WorkingCopy:
         """Writes a resource that no directory holds yet into the folder, under its name; never over anything."""
         sync = SyncReport(self.folder)
         directory = single_name(head.kind, head.name)
-        if self._looker.linked([directory]):
+        if self.status.linked([directory]):
             return sync  # it is written into the folder that the link leads to
         if directory in self._held_files.of_folder(self.folder):
             return self.sync([directory])  # what lies there waited for this decision
@@ -176,7 +168,7 @@ class WorkingCopy:
     def _staging(self) -> StagingDirectory:
         """Return where directories are built and replaced ones wait. Raise Refused when that cannot be."""
         # What decides where bytes go lies in the library's home: anybody can commit a file to a work tree.
-        return staging_for(self.folder.path, recovery_notes(self.store.home, self.folder))
+        return staging_for(self.folder.path, recovery_notes(self.store.home, self.folder.id))
 
     def _keep(self, old: PathAt, directory: str) -> None:
         self._trash.put(old, self.folder.path, directory, time.time())
@@ -191,19 +183,10 @@ class WorkingCopy:
                 with open_staging(staging) as place:
                     self._trash.put_back(entry.id, place.target(directory), all_files=False)
 
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
+    def _lock(self) -> contextlib.AbstractContextManager[None]:
         place = self.store.home / "locks"
         place.mkdir(mode=0o700, exist_ok=True)
-        with contextlib.ExitStack() as held:
-            try:
-                held.enter_context(exclusive(place / f"folder-{self.folder.id}.lock", LOCK_SECONDS))
-            except TimeoutError:
-                raise LibraryBusy(
-                    f"Another process has worked on {self.folder.path} for {LOCK_SECONDS:.0f} seconds.",
-                    "Try again; `evolvable doctor` shows who has the library open.",
-                ) from None
-            yield
+        return exclusive(place / f"folder-{self.folder.id}.lock", LOCK_SECONDS, str(self.folder.path))
 
     def _sync_batch(self, directories: Sequence[str], sync: SyncReport) -> None:
         for _ in range(_MAX_TRIES):
@@ -224,7 +207,7 @@ class WorkingCopy:
         later: list[tuple[DirectoryState, SyncStep]] = []
         again: list[str] = []
         names: set[str] = set()
-        for look in self._looker.looks(directories):
+        for look in self.status.looks(directories):
             if look.reading is not None and not look.signature:
                 sync.unsettled.add(look.directory)
             step = self._plan.decide_held(look, sync) or self._plan.decide(look)
@@ -280,8 +263,7 @@ class WorkingCopy:
 
     def _transaction(self, reason: str, evidence: Sequence[str] = (), identity: Identity | None = None) -> Transaction:
         who = identity or self._identity
-        actor = ACTORS.get(who.principal, Actor.HUMAN)
-        return self.store.transaction(actor, reason, evidence=evidence, identity=who)
+        return self.store.transaction(ACTORS.get(who.principal, Actor.HUMAN), reason, evidence=evidence, identity=who)
 
     def _one(self, look: DirectoryState, step: SyncStep, sync: SyncReport) -> None:
         try:
@@ -306,7 +288,7 @@ class WorkingCopy:
             sync.refused.append(DirectoryIssue(look.directory, (error.text,)))
 
     def _tombstone(self, look: DirectoryState, sync: SyncReport) -> None:
-        since = self._looker.missing.setdefault(look.directory, time.monotonic())
+        since = self.status.missing.setdefault(look.directory, time.monotonic())
         if first_link(self.folder.path / look.directory) is not None:
             # Somebody put a link there while this sync went on: what it leads to says nothing about our directory.
             sync.missing.append(look.directory)
@@ -314,7 +296,7 @@ class WorkingCopy:
         if not self._removals or time.monotonic() - since < self.grace:
             sync.missing.append(look.directory)
             return
-        self._looker.missing.pop(look.directory, None)
+        self.status.missing.pop(look.directory, None)
         assert look.binding is not None and look.head is not None
         others = [b for b in self._bindings.of_resources([look.head.id]) if b != look.binding and b.version]
         if others:
@@ -346,25 +328,19 @@ class WorkingCopy:
             )
         believed, now = self._plan.believed_tree(look), time.time()
         marks: list[str] = []
-
-        def built(new: Path) -> None:
-            marks.append(built_signature(new))
-
-        if is_single(self.folder.kind, look.directory):
-            replaced = write_single(place, files[SINGLE], staging, believed=believed, now=now, built=built)
-        else:
-            replaced = write_folder(place, files, staging, believed=believed, now=now, built=built)
+        single = is_single(self.folder.kind, look.directory)
+        write = partial(write_single, place, files[SINGLE]) if single else partial(write_folder, place, files)
+        replaced = write(staging, believed=believed, now=now, built=lambda new: marks.append(built_signature(new)))
         self._bindings.bind([self._bound(head.id, look.directory, head.version, marks[0], conflict)])
         sync.written.append(look.directory)
-        if look.tree is None and not is_single(self.folder.kind, look.directory):
+        if look.tree is None and not single:
             self._bring_back(look.directory)
         if replaced is not None and believed and not still_holds(replaced.old, believed):
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
             self._take_late(look.directory, head, believed, read_back(replaced.old).files, replaced.old, sync)
 
     def _merge(self, look: DirectoryState, sync: SyncReport) -> None:
-        assert look.head is not None and look.reading is not None and look.binding is not None
-        assert look.binding.version is not None
+        assert look.head and look.reading and look.binding and look.binding.version is not None
         if not self._plan.is_fit(look, sync):
             return
         identity = self._plan.origin(look, look.head.ref)
@@ -409,15 +385,21 @@ class WorkingCopy:
     def _recover(self, sync: SyncReport) -> None:
         """Takes in what somebody wrote into a directory at the moment it was replaced, and clears leftovers.
 
-        A swap is looked at once when it is new to this process, and again when its replaced directory is due.
+        Nobody but us works on the folder now, so a swap of a process that lives is complete: it is looked at when its
+        replaced directory is due, by a sync that may remove. A swap of a process that ended is looked at at once.
         """
         found: list[RecoveredDirectory] = []
-        stems, now = list_stems(recovery_notes(self.store.home, self.folder)), time.monotonic()
-        waiting = {stem for stem in stems if now < self._swept.get(stem, 0)}
+        notes, now = recovery_notes(self.store.home, self.folder.id), time.time()
+        stems = list_stems(notes)
+        known = {stem: at for stem, at in self._swept.items() if stem in stems}
+        if self.store.backend.journal == "wal":  # never on a network disk, where processes have other numbers
+            known |= complete_swaps(notes, (stem for stem in stems if stem not in known))
+        waiting = {stem for stem, at in known.items() if abs(now - at) <= KEEP_SECONDS or not self._removals}
         if len(waiting) < len(stems):
             with contextlib.suppress(EvolvableError, OSError):
-                found = sweep(self._staging(), time.time(), KEEP_SECONDS, keep=self._keep, skip=waiting)
-                self._swept = {stem: self._swept[stem] if stem in waiting else now + KEEP_SECONDS + 1 for stem in stems}
+                found = sweep(self._staging(), now, KEEP_SECONDS, keep=self._keep, skip=waiting)
+                known |= dict.fromkeys((stem for stem in stems if stem not in waiting), now)
+        self._swept = known
         bindings = self._bindings.of_folder(self.folder) if found else {}
         for late in found:
             with contextlib.suppress(EvolvableError, OSError, ValueError):
@@ -438,12 +420,12 @@ class WorkingCopy:
         head = self.store.head_or_none(head.ref)
         assert head is not None
         base = self._plan.find_version(head, believed, is_single(self.folder.kind, directory))
-        taken_ns, now = time.time_ns(), self._looker.signature(directory)
-        look = self._looker.look(directory, None, head, head.name, now, taken_ns)
+        taken_ns, now = time.time_ns(), self.status.signature(directory)
+        look = self.status.look(directory, None, head, head.name, now, taken_ns)
         if base is None or not files:
             return False
         if is_single(self.folder.kind, directory):
-            files = self._looker.whole(head, base, files)
+            files = self.status.whole(head, base, files)
         if head.version is None and look.tree is None:
             with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:
                 tx.put(head.ref, files, expected_version=0)
@@ -466,8 +448,3 @@ class WorkingCopy:
 
     def _bound(self, resource: int, directory: str, version: int | None, mark: str, conflict: str = "") -> Binding:
         return Binding(self.folder.id, directory, resource, version, mark, conflict)
-
-
-def recovery_notes(home: Path, folder: WatchedFolder) -> Path:
-    """Return where the recovery notes of a watched folder lie."""
-    return home / "recovery" / f"folder-{folder.id}"

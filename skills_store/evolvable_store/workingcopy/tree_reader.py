@@ -5,7 +5,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -103,20 +103,6 @@ def signature(folder: Path) -> Signature | None:
     except OSError:
         return Signature(_digest([_UNREADABLE]), 0)
     return Signature(_digest(lines), newest)
-
-
-def built_signature(place: Path) -> str:
-    """Return the digest of a signature of what was just built here, '' where it cannot tell every later save.
-
-    It can where each file is dated before its last change: a save by anybody sets the time of that moment.
-    """
-    single = not place.is_dir()
-    seen = single_signature(place) if single else signature(place)
-    files = [place] if single else [place / path for path in tracked_paths(place)]
-    with suppress(OSError):
-        if seen is not None and all(status.st_mtime_ns < status.st_ctime_ns for status in map(os.lstat, files)):
-            return seen.digest if _POSIX else ""
-    return ""
 
 
 def read_single(file: Path, name: str, *, real: bool = False) -> FolderContents:

@@ -1,0 +1,255 @@
+"""Measure several servers over one library with a watched folder: updates, idling, takeover, memory.
+
+Each server is what one window of a client starts, with the policy `guarded`. Latencies stand beside the bare server's
+answer, and beside a bare durable commit, of the same run. Processor times and wake-ups are of all servers, from /proc.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from processes import bare_commits
+from reload import until
+from start import BARE
+from support import (
+    SERVE,
+    Row,
+    Server,
+    arguments,
+    at_most,
+    conclude,
+    median,
+    ms,
+    none_of,
+    percentile,
+    progress,
+    ratio,
+    seed_folder,
+    skill_text,
+    timed,
+)
+
+from evolvable_store.store import Store
+from evolvable_store.workingcopy.folder_lock import FolderOwner
+from evolvable_store.workingcopy.registry import WorkingCopies
+
+SETTLE = 4.0
+"""Seconds after which servers that have just started, or changed something, are idle."""
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Windows:
+    """Servers over one library with one watched folder."""
+
+    def __init__(self, place: Path, servers: int, skills: int) -> None:
+        self.home, self.folder = place / "home", place / "skills"
+        self.names = seed_folder(self.folder, skills)
+        with Store.open(self.home, create=True) as store:
+            WorkingCopies(store).add(self.folder)
+        self._open = contextlib.ExitStack()
+        self.servers = [self._open.enter_context(Server(SERVE, self.home)) for _ in range(servers)]
+        for server in self.servers:
+            server.call("find_skill", task="warm up")
+        time.sleep(SETTLE)
+
+    def close(self) -> None:
+        self._open.close()
+
+    def update(self, server: Server, name: str, text: str) -> float:
+        """Add a file to a skill; return the seconds until the answer."""
+        return timed(
+            lambda: server.call(
+                "update_resource", ref=f"skill:{name}", reason="window", files={f"notes/{text}.md": text}
+            )
+        )
+
+    def owner(self) -> int:
+        """Return the process that owns the folder."""
+        return FolderOwner(self.home).owner()
+
+    def version(self, name: str) -> int | None:
+        with Store.open(self.home) as store:
+            return next(head.version for head in store.heads() if head.name == name)
+
+    def processor(self) -> float:
+        """Return the processor seconds of all servers so far."""
+        return sum(processor_seconds(server.process.pid) for server in self.servers)
+
+    def seen(self, name: str) -> float:
+        """Save a file; return the seconds until it is a version, 60 when it is missed."""
+        before = self.version(name) or 0
+        path = self.folder / name / "SKILL.md"
+        path.write_text(skill_text(name, random.random()), encoding="utf-8")
+        saved = time.perf_counter()
+        there = until(lambda: self.version(name) != before, 60.0)
+        return time.perf_counter() - saved if there else 60.0
+
+
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def wake_ups(pid: int) -> int:
+    """Return how often the threads of a process have waited for something."""
+    told = (path.read_text(encoding="ascii") for path in Path(f"/proc/{pid}/task").glob("*/status"))
+    return sum(int(line.split()[1]) for text in told for line in text.splitlines() if line.startswith("voluntary"))
+
+
+@contextlib.contextmanager
+def windows(servers: int, skills: int) -> Iterator[Windows]:
+    """Yield servers over a library in a temporary folder."""
+    with tempfile.TemporaryDirectory() as place:
+        opened = Windows(Path(place), servers, skills)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+def updates(opened: Windows, label: str, count: int, limits: tuple[float, float] | None) -> list[Row]:
+    """Measure updates by one server, one after the other, and what they cost all servers."""
+    first, took = opened.servers[0], []
+    opened.update(first, opened.names[0], "warm")  # the scan's rules are compiled
+    time.sleep(SETTLE)
+    before = opened.processor()
+    for number in range(count):
+        took.append(opened.update(first, opened.names[number % len(opened.names)], str(number)))
+        time.sleep(0.15)
+    time.sleep(SETTLE)
+    each = (opened.processor() - before) / count
+    rows = [Row(f"{label}: update, p50", ms(median(took))), Row(f"{label}: update, p95", ms(percentile(took, 95)))]
+    if limits:
+        rows = [
+            at_most(f"{label}: update, p50", median(took), limits[0], ms),
+            at_most(f"{label}: update, p95", percentile(took, 95), limits[1], ms),
+        ]
+    many = len(opened.servers) > 4
+    shown = f"{label}: processor time of an update, all servers"
+    return [*rows, at_most(shown, each, 0.040, ms) if many else Row(shown, ms(each))]
+
+
+def together(opened: Windows, label: str, count: int, bare: float) -> list[Row]:
+    """Measure updates of all servers at once, each of another skill."""
+    waited: list[float] = []
+
+    def write(number: int, server: Server) -> None:
+        for turn in range(count):
+            waited.append(opened.update(server, opened.names[number], f"{number}-{turn}"))
+
+    threads = [threading.Thread(target=write, args=pair) for pair in enumerate(opened.servers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [
+        at_most(f"{label}: updates of all at once, p50", median(waited), 0.060, ms),
+        at_most(f"{label}: updates of all at once, p99", percentile(waited, 99), 0.400, ms),
+        at_most(f"{label}: updates of all at once, longest", max(waited), 1.0, ms),
+        Row(f"{label}: p50 of all at once / bare commit", ratio(median(waited) / bare)),
+    ]
+
+
+def idle(opened: Windows, label: str, seconds: float) -> list[Row]:
+    """Measure what servers do that nobody calls, and how soon they see the first change afterwards."""
+    time.sleep(SETTLE)
+    pids = [server.process.pid for server in opened.servers]
+    spent = {pid: (processor_seconds(pid), wake_ups(pid)) for pid in pids}
+    time.sleep(seconds)
+    rows = []
+    for what, chosen, share, rate in (
+        ("owner", [pid for pid in pids if pid == opened.owner()], 0.005, 15),
+        ("follower", [pid for pid in pids if pid != opened.owner()], 0.002, 5),
+    ):
+        if chosen:
+            busy = max(processor_seconds(pid) - spent[pid][0] for pid in chosen) / seconds
+            woken = max(wake_ups(pid) - spent[pid][1] for pid in chosen) / seconds
+            rows.append(at_most(f"{label}: idle {what}, share of a core", busy, share, "{:.2%}".format))
+            rows.append(at_most(f"{label}: idle {what}, wake-ups a second", woken, rate, "{:.1f}".format))
+    first = opened.seen(opened.names[0])
+    rows.append(at_most(f"{label}: first file saved after {seconds:.0f} idle seconds", first, 0.100, ms))
+    saved = [opened.seen(name) for name in opened.names[1:21]]
+    return [*rows, at_most(f"{label}: a saved file is a version, p95", percentile(saved, 95), 0.100, ms)]
+
+
+def takeovers(opened: Windows, label: str, count: int) -> list[Row]:
+    """Kill the owner, save a file at that moment, and measure the time until it is a version."""
+    took, missed = [], 0
+    for number in range(min(count, len(opened.servers) - 1)):
+        os.kill(opened.owner(), signal.SIGKILL)
+        seconds = opened.seen(opened.names[30 + number])
+        missed += seconds >= 60
+        took.append(seconds)
+    return [
+        at_most(f"{label}: owner killed, next save is a version, p95 of {len(took)}", percentile(took, 95), 1.0, ms),
+        none_of(f"{label}: saves missed at a takeover", missed),
+    ]
+
+
+def private_mb(pids: Sequence[int]) -> float:
+    """Return the proportional memory (PSS) of processes, where pages that they share count once."""
+    texts = [Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii") for pid in pids]
+    return sum(int(line.split()[1]) for text in texts for line in text.splitlines() if line.startswith("Pss:")) / 1024
+
+
+def memory(opened: Windows, label: str) -> list[Row]:
+    """Compare the memory of all servers with that of as many bare ones."""
+    with contextlib.ExitStack() as stack:
+        bare = [stack.enter_context(Server(BARE, opened.home)) for _ in opened.servers]
+        for server in bare:
+            server.request("tools/list")
+        least = private_mb([server.process.pid for server in bare])
+    ours = private_mb([server.process.pid for server in opened.servers])
+    return [Row(f"{label}: memory above as many bare servers", f"{ours - least:.0f} MB")]
+
+
+def bare_answers(count: int) -> float:
+    """Return the median seconds of a call of the bare server."""
+    with tempfile.TemporaryDirectory() as place, Server(BARE, Path(place)) as server:
+        return median(timed(partial(server.call, "echo", text="x")) for _ in range(count))
+
+
+def main() -> None:
+    if not sys.platform.startswith("linux"):
+        sys.exit("windows.py reads /proc: it runs on Linux alone.")
+    options = arguments(__doc__, seconds=20.0)
+    quick, seconds = options.quick, options.seconds or (5.0 if options.quick else 20.0)
+    with tempfile.TemporaryDirectory() as place:
+        bare = median(bare_commits(Path(place), 100))
+    rows = [
+        Row("bare server: a call, p50", ms(bare_answers(50))),
+        Row("bare durable commit by one process alone, p50", ms(bare)),
+    ]
+    one, eight = (0.008, 0.020), (0.015, 0.060)
+    cases: list[tuple[int, int, tuple[float, float] | None]] = [(1, 300, one), (8, 300, eight)]
+    if not quick:
+        cases = [(1, 60, one), (1, 300, one), (1, 1000, None), (4, 300, None), (8, 60, eight), (8, 300, eight)]
+    for servers, skills, limits in cases:
+        label = f"{servers} servers, {skills} skills"
+        progress(label)
+        parts: list[Callable[[Windows], list[Row]]] = [
+            partial(updates, label=label, count=10 if quick else 40, limits=limits),
+        ]
+        if servers == 8:
+            parts.append(partial(together, label=label, count=5 if quick else 25, bare=bare))
+        if skills == 300:
+            parts += [partial(idle, label=label, seconds=seconds), partial(memory, label=label)]
+        if (servers, skills) == (8, 300):
+            parts.append(partial(takeovers, label=label, count=7))
+        with windows(servers, skills) as opened:
+            for part in parts:
+                rows += part(opened)
+    conclude("Many windows over one library with a watched folder", rows)
+
+
+if __name__ == "__main__":
+    main()
