@@ -239,8 +239,8 @@ def test_the_environment_may_be_stricter_and_the_person_looser(evolvable: Comman
 
 
 def test_a_run_of_an_older_version_with_a_command_line_is_reported_and_not_continued(evolvable: CommandLine) -> None:
-    from evolvable_tools.evolve.factory import check_commands_named
     from evolvable_tools.evolve.run_config import RunSettings
+    from evolvable_tools.evolve.run_context import check_commands_named
 
     means = evolve_context(read_config({"EVOLVABLE_HOME": str(evolvable.home)}), person=True)
     old = RunSettings("environment:x", executor={"kind": "command", "command": ["touch", "owned"]})

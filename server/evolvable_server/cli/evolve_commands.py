@@ -26,9 +26,9 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import driver, run_control
-from evolvable_tools.evolve.factory import check_runnable
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory, find_run
 from evolvable_tools.evolve.run_config import parse_executor_spec
+from evolvable_tools.evolve.run_context import check_runnable
 from evolvable_tools.evolve.run_control import PendingQuestions, RunStatus
 from evolvable_tools.evolve.start import start_run
 from evolvable_tools.evolve.tasks.locate import load_taskset

@@ -20,11 +20,11 @@ from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import run_control
 from evolvable_tools.evolve.deploy import Adoption, adopt, preview_adoption
-from evolvable_tools.evolve.factory import check_runnable
 from evolvable_tools.evolve.ledger.run_directory import find_run
 from evolvable_tools.evolve.ledger.run_state import load_run_state
 from evolvable_tools.evolve.report.render import write_report
 from evolvable_tools.evolve.run_config import parse_executor_spec
+from evolvable_tools.evolve.run_context import check_runnable
 from evolvable_tools.evolve.start import Opportunities, StartedRun, find_opportunities, start_run
 from evolvable_tools.library import Caller, Library
 

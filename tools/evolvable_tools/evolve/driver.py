@@ -13,13 +13,19 @@ from evolvable_store.objects import blob_hash, pack
 from evolvable_tools.evolve.acceptance import calibrate_judge
 from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.executors.installation import CanaryFailed, run_canary
-from evolvable_tools.evolve.factory import RunParts, executor_kind, make_run_parts
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerBusy, RunDirectory
 from evolvable_tools.evolve.ledger.run_state import Journal, RunState, load_run_state
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelSpec, NeedsAnswer
 from evolvable_tools.evolve.run_config import HostContext
-from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped
+from evolvable_tools.evolve.run_context import (
+    NeedsPerson,
+    RunContext,
+    RunParts,
+    RunStopped,
+    executor_kind,
+    make_run_parts,
+)
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.tasks.holdout import HeldOutTest, TestAccessLog, hold_out_test
 from evolvable_tools.evolve.tasks.reader import scorer_files

@@ -11,11 +11,11 @@ from evolvable_store.frontmatter import parse_document
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve.candidates.programs import Program, load_program
 from evolvable_tools.evolve.executors.base import CommandHost
-from evolvable_tools.evolve.factory import EXECUTOR_DIR, check_available, make_executor
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, create_run
 from evolvable_tools.evolve.ledger.run_state import iter_run_states, load_run
 from evolvable_tools.evolve.operators import MODES
 from evolvable_tools.evolve.run_config import HostContext, RunSettings, SpendLimit, judge_name
+from evolvable_tools.evolve.run_context import EXECUTOR_DIR, check_available, make_executor
 from evolvable_tools.evolve.scorers.external_scorers import family_warning
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.task import Split, TaskSet

@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
-from evolvable_tools.scan.lexicon import concepts
-from evolvable_tools.scan.sentence_rules import forbids, report
+from evolvable_tools.scan.sentence_rules import concepts, forbids, report
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, escape_unprintable
 
 _TABLE = PatternTable("code_flows.toml")

@@ -11,8 +11,7 @@ from functools import lru_cache
 
 from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.code_flows import WELL_KNOWN
-from evolvable_tools.scan.lexicon import CLAUSE, LEXICON, concepts, words_with_places
-from evolvable_tools.scan.sentence_rules import report
+from evolvable_tools.scan.sentence_rules import CLAUSE, LEXICON, concepts, report, words_with_places
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, windows
 
 _M, _L = FindingSeverity.MEDIUM, FindingSeverity.LOW
