@@ -135,6 +135,35 @@ def test_what_could_not_be_measured_is_indecisive_and_counts_neither_for_nor_aga
     assert state.spent["val"].trouble > 0
 
 
+class Hogged(Broken):
+    """Until the test a candidate alone is right. In the test it equals the base, and nothing beside it ends in time."""
+
+    def __init__(self, every: list[Task], base: str) -> None:
+        super().__init__(every, base)
+        self.running = 0
+
+    async def run(self, one: Task, now: Program, repeat: int, workspace: Path) -> Rollout:
+        others = now.digest in (self._base, Program().digest)
+        if one.split is not Split.TEST:
+            return Rollout("wrong" if others else "right")
+        if others and self.running:
+            return Rollout("", outcome=TrialOutcome.AGENT_TIMEOUT, detail="it took longer than 600 s")
+        self.running += not others
+        await asyncio.sleep(0.01)
+        self.running -= not others
+        return await self._inner.run(one, now, repeat, workspace)
+
+
+def test_a_candidate_that_keeps_the_base_from_ending_in_time_gains_nothing_in_the_test(tmp_path):
+    tasks_of, base = splits(), program("rule: iso")
+    executor = Hogged([one for split in Split for one in tasks_of[split]], base.digest)
+
+    state = driven(tmp_path, scripted([USELESS]), settings(iterations=1), base, splits=tasks_of, executor=executor)
+
+    assert state.looks == 1
+    assert (state.verdict["verdict"], state.verdict["delta"]) == ("NOT SUPPORTED", 0)
+
+
 def test_a_budget_below_what_one_candidate_takes_is_refused_at_once_and_one_that_ends_on_the_way_opens_no_test(
     tmp_path,
 ):

@@ -143,7 +143,8 @@ def staging_for(root: Path, notes: Path) -> StagingDirectory:
             "Make room, or give yourself the right to write; until then its resources are served from the library "
             "alone.",
         )
-    notes.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in (notes.parent, notes):  # a parent that mkdir makes by the way has the usual mode
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return StagingDirectory(root, path, notes, inode)
 
 

@@ -18,9 +18,9 @@ from evolvable_tools.evolve.ledger.run_directory import RunDirectory
 from evolvable_tools.evolve.ledger.run_state import RunCandidate
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics.verdict import Ruling, TokenCosts, decide_verdict
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task, Trial
+from evolvable_tools.evolve.task import ScorerSpec, Split, Task, Trial, TrialOutcome
 from evolvable_tools.evolve.trials.budget import BudgetSpent
-from evolvable_tools.evolve.trials.measurement import TrialRequest
+from evolvable_tools.evolve.trials.measurement import TrialRequest, TrialRunner
 
 TASKS_PER_CANARY, MAX_CANARIES = 25, 4
 """One canary for so many tasks of a test, and so many at most."""
@@ -180,6 +180,7 @@ async def _measure_test(run: RunContext, finalist: RunCandidate) -> None:
         requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
     try:
         trials = await run.measure(requests, "test/verdict", runner)
+        trials = await _repeat_slow(run, arms, requests, trials, repeats, runner)
     except BudgetSpent as error:
         _record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
         return
@@ -187,6 +188,33 @@ async def _measure_test(run: RunContext, finalist: RunCandidate) -> None:
     own = {canary.task.id for canary in canaries}
     counted = [trial for trial in trials if trial.task not in own]
     _record_verdict(run, finalist, arms, [task.id for task in tasks], counted, look, (len(canaries), cheated))
+
+
+async def _repeat_slow(
+    run: RunContext,
+    arms: Sequence[Program],
+    requests: Sequence[TrialRequest],
+    trials: Sequence[Trial],
+    repeats: int,
+    runner: TrialRunner,
+) -> list[Trial]:
+    """Return the trials, and for each that took too long a second one while no trial of another arm runs.
+
+    A program can keep the processors busy, so that trials of another arm beside its own take too long. Every arm gets
+    the second chance.
+    """
+    found = list(trials)
+    for number, arm in enumerate(arms):
+        slow = [
+            at
+            for at, (program, _, _) in enumerate(requests)
+            if program is arm and trials[at].outcome is TrialOutcome.AGENT_TIMEOUT
+        ]
+        if slow:
+            again = [(arm, requests[at][1], repeats + requests[at][2]) for at in slow]
+            for at, trial in zip(slow, await run.measure(again, f"test/alone-{number}", runner), strict=True):
+                found[at] = trial
+    return found
 
 
 def _record_verdict(
