@@ -37,11 +37,15 @@ POLL_SECONDS = 0.03
 QUIET_SECONDS = 2.0
 """How often it is asked where it does; and how often the owner of the folders gives a sign of life."""
 
-FIRST_SECONDS = 0.002
-"""How soon after an event it is asked; each further wait is twice as long, up to QUIET_SECONDS.
+FIRST_SECONDS = 0.015
+"""How soon after an event the owner asks; each further wait is twice as long, up to QUIET_SECONDS.
 
-The event of a commit comes before its end: SQLite writes its log, waits for the disk, and then publishes.
+The event of a commit comes before its end: SQLite writes its log, waits for the disk, and then publishes. The call that
+made the change goes on meanwhile, with other commits, and should have the processor.
 """
+
+FOLLOWER_SECONDS = 0.035
+"""How soon after an event the other servers ask: they have only clients to notify."""
 
 RESCAN_SECONDS = 30.0
 """The least time between two scans of every folder, events or not."""
@@ -151,7 +155,7 @@ class Watcher:
                     self._stop.wait(POLL_SECONDS)
                 elif paths := events.wait(min(pause, self._until_behind())):
                     pause = FIRST_SECONDS
-                    self._stop.wait(pause)
+                    self._stop.wait(pause if self._owner.owns else FOLLOWER_SECONDS)
                     # A lock file was closed: the owner may have ended.
                     next_claim = 0.0 if any(path.endswith(".lock") for path in paths) else next_claim
 
