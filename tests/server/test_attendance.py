@@ -5,6 +5,7 @@ from pathlib import Path
 
 import mcp_types as types
 import pytest
+from command_line import CommandLine
 
 from evolvable_server.clients.attendance import MAX_BYTES, why_unattended
 from evolvable_store.store import Store
@@ -75,6 +76,16 @@ def test_the_folder_that_the_client_names_as_its_own_is_searched(project: Path, 
     save(tmp_path / "elsewhere/settings.json", SETTINGS)
 
     assert why_unattended({"CLAUDE_CONFIG_DIR": str(tmp_path / "elsewhere")}, project)
+
+
+@pytest.mark.process
+def test_doctor_names_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evolvable = CommandLine(tmp_path)
+    save(evolvable.user / ".claude/settings.json", SETTINGS)
+    evolvable("init", "--yes")
+
+    said = " ".join(evolvable("doctor", code=None).out.split())
+    assert f"approves anything here: {evolvable.user / '.claude/settings.json'} names a hook" in said
 
 
 @pytest.mark.process

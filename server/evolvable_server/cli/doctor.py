@@ -18,6 +18,7 @@ from evolvable_server.cli.health import Health, check_library, effective_setting
 from evolvable_server.cli.maintenance import show_near_duplicates
 from evolvable_server.cli.person_commands import unsigned_decisions
 from evolvable_server.cli.terminal import count, local_time, safe, say, show_table, some
+from evolvable_server.clients.attendance import why_unattended
 from evolvable_server.clients.memory_files import MemoryCopy, copy_statuses, memory_text
 from evolvable_server.config import EMBEDDER, Config, Machine, read_machine
 from evolvable_server.model_setup import Redaction, own_patterns
@@ -191,6 +192,12 @@ def _unsigned(library: Library) -> Iterator[HealthProblem]:
         )
 
 
+def _unattended(config: Config) -> list[str]:
+    """Return a note on a hook that may answer the questions of the server to the person."""
+    why = why_unattended({}, config.project)
+    return [f"No answer to a question in Claude Code approves anything here: {why}."] if why else []
+
+
 def _trash(home: Path) -> list[str]:
     """Return a note on what lies in the trash, none when it is empty."""
     entries = Trash(home).entries()
@@ -253,6 +260,7 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
         with suppress(EvolvableError), _opened(config) as library:  # `check_library` says why it cannot be opened
             _check_decisions(health, config, machine, library)
     health.notes += _trash(config.home)
+    health.notes += _unattended(config)
 
 
 def _opened(config: Config) -> AbstractContextManager[Library]:

@@ -38,7 +38,7 @@ class ImportedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryIssue:
-    """A directory that was not taken in, with every reason."""
+    """A directory that was not imported, with every reason."""
 
     directory: str
     problems: tuple[str, ...]

@@ -60,7 +60,7 @@ class WorkingCopies:
         names: Iterable[str] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> SyncReport:
-        """Makes a folder hold what the library has, and watches it from now on. What is there is taken in first.
+        """Makes a folder hold what the library has, and watches it from now on. What is there is imported first.
 
         names: only these resources, by default all of the scope and kind. The folder is made when it is not there.
         Nothing that lies in the way is written over. Raises AlreadyExists, InvalidArgument, NoSuchResource, OSError.

@@ -269,7 +269,7 @@ class DirectoryState:
 
 @dataclass(frozen=True, slots=True)
 class FolderSurvey:
-    """All directories of a folder. left_out: those with a resource that cannot be taken in, and why.
+    """All directories of a folder. left_out: those with a resource that cannot be imported, and why.
 
     gone: several were known, and not one is there any more, as when a disk is not mounted.
     """
@@ -303,7 +303,7 @@ class StatusReader:
     """The eyes of a working copy.
 
     `missing`: since when (monotonic seconds) directories are gone. `refused`: the fingerprints of directories that
-    could not be taken in; they are passed over until they change.
+    could not be imported; they are passed over until they change.
     """
 
     def __init__(self, store: Store, bindings: Bindings, folder: WatchedFolder) -> None:

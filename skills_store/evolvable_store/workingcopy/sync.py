@@ -383,7 +383,7 @@ class WorkingCopy:
         self._write(look, new, merged.files, sync, conflict)
 
     def _recover(self, sync: SyncReport) -> None:
-        """Takes in what somebody wrote into a directory at the moment it was replaced, and clears leftovers.
+        """Imports what somebody wrote into a directory at the moment it was replaced, and clears leftovers.
 
         Nobody but us works on the folder now, so a swap of a process that lives is complete: it is looked at when its
         replaced directory is due, by a sync that may remove. A swap of a process that ended is looked at at once.

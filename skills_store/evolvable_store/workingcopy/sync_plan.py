@@ -197,7 +197,7 @@ class SyncPlan:
             return ()
         known = self._store.manifest(look.head)
         return tuple(
-            f"{path}: {why}; the directory is taken in when it can be read"
+            f"{path}: {why}; the directory is imported when it can be read"
             for path, why in failed.items()
             if path in known
         )
@@ -212,7 +212,7 @@ class SyncPlan:
             sync.warnings.append(DirectoryIssue(look.directory, tuple(texts)))
 
     def choose_ref(self, look: DirectoryState, step: SyncStep, names: set[str]) -> Ref:
-        """Return the resource that an edit becomes a version of. names: those taken in the same batch."""
+        """Return the resource that an edit becomes a version of. names: those imported in the same batch."""
         kind, scope = self._folder.kind, self._folder.scope
         if look.binding is not None and look.head is not None and step is SyncStep.SNAPSHOT:
             return look.head.ref
@@ -263,6 +263,6 @@ def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> Merge
 def change_reason(folder: WatchedFolder, edits: Sequence[Edit]) -> str:
     """Return the reason of the operation that imports these edits."""
     hows = {edit.how for edit in edits}
-    what = {"new": "taken in from", "returned": "returned to", "edited": "edited in"}
+    what = {"new": "imported from", "returned": "returned to", "edited": "edited in"}
     verb = what[hows.pop()] if len(hows) == 1 else "changed in"
     return f"{verb} {folder.path}"
