@@ -16,7 +16,6 @@ from pathlib import Path
 
 from evolvable_server.config import MARKS
 from evolvable_server.person_config import account_home
-from evolvable_store.safe_yaml import InvalidYaml, UnsafeYaml, load_yaml
 
 EVENTS = frozenset({"Elicitation", "ElicitationResult"})
 """The events at which Claude Code lets a hook answer, or change the answer."""
@@ -92,6 +91,8 @@ def _head_answers(text: str) -> bool:
     head = text.removeprefix("---").split("\n---")[0] if text.startswith("---") else ""
     if "hooks" not in head and "\\" not in head:
         return False
+    from evolvable_store.safe_yaml import InvalidYaml, UnsafeYaml, load_yaml  # start time: few heads name hooks
+
     try:
         found = load_yaml(head)
     except (InvalidYaml, UnsafeYaml):

@@ -25,6 +25,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from evolvable_server.clients.attendance import why_unattended
 from evolvable_server.clients.registry import CODEX, VSCODE, Client
 from evolvable_server.mcp.server import Call, LibraryServer, Permission, error_result, name_of, permissions_of
 from evolvable_store.errors import EvolvableError, InvalidArgument
@@ -80,8 +81,6 @@ async def confirm(
     """
     if not has_answer(context) and not may_ask(context):
         return None
-    from evolvable_server.clients.attendance import why_unattended  # start time: it needs YAML
-
     # Over HTTP the bearer's permission decides, and the client runs elsewhere.
     local = name_of(context.request_context.request) is None
     if local and (why := await run_sync(why_unattended)) is not None:
