@@ -100,7 +100,8 @@ def test_the_setup_of_a_task_sees_no_library_and_no_network_and_leaves_its_files
     assert set(state.calibration["scores"].values()) == {1.0}, "the trial found what its setup left"
 
 
-def test_without_a_sandbox_the_setup_of_a_task_runs_as_its_trial_does(place, tmp_path):
+def test_without_a_sandbox_the_setup_of_a_task_runs_as_its_trial_does(place, tmp_path, monkeypatch):
+    monkeypatch.setattr("evolvable_tools.evolve.driver.BACKOFF", (0.0,))
     place.means = replace(place.means, sandbox=NO_SANDBOX)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         begin_with_setup(place, tmp_path / "planted", listener.getsockname()[1])
