@@ -72,6 +72,23 @@ def test_settings_and_skills_without_such_a_hook_leave_the_answer_to_the_person(
     assert why_unattended({"CLAUDECODE": "1", "CLAUDE_CODE_ENTRYPOINT": "cli"}, project) is None
 
 
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("user/.claude/plugins/tools/tsconfig.json", "{ // a remark, with \\u0041\n}"),
+        ("user/.claude/plugins/tools/package-lock.json", "{" + " " * MAX_BYTES + "}"),
+        ("user/.claude/plugins/tools/node_modules/x/a.json", SETTINGS),
+        ("user/.claude/skills/x/SKILL.md", "---\nname: x\ndescription: About: git hooks in C:\\x\n---\n"),
+    ],
+)
+def test_files_that_are_no_settings_leave_the_answer_to_the_person(
+    project: Path, tmp_path: Path, place: str, text: str
+) -> None:
+    save(tmp_path / place, text)
+
+    assert why_unattended({}, project) is None
+
+
 def test_the_folder_that_the_client_names_as_its_own_is_searched(project: Path, tmp_path: Path) -> None:
     save(tmp_path / "elsewhere/settings.json", SETTINGS)
 

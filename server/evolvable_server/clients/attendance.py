@@ -8,9 +8,11 @@ What this cannot see: a hook that is named by a command-line option, and an agen
 Locked approvals hold against both.
 """
 
+import contextlib
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -24,9 +26,12 @@ SHELL_MARKS = ("CLAUDE_CODE_CHILD_SESSION", *(name for name, client in MARKS.ite
 """What the clients set in their agents' shells and not in the environment of a server that they start themselves."""
 
 MAX_BYTES = 1_000_000
-"""Of a file that is read for hooks; a longer one counts as if it had one."""
+"""Of a file of settings that is read for hooks; a longer one counts as if it had one."""
 
 _MANAGED = ("/etc/claude-code", "/Library/Application Support/ClaudeCode", "C:/Program Files/ClaudeCode")
+_KEY_OF_HOOKS = re.compile(r"""(?m)Elicitation|(?:^|[{,])\s*["']?hooks["']?\s*:|"[^"\n]*\\[^"\n]*"\s*:""")
+"""A key in frontmatter that cannot be read and may be `hooks`; a word in its description is none."""
+
 _HEADED = ("skills/*/SKILL.md", "agents/**/*.md", "commands/**/*.md")
 
 
@@ -62,10 +67,23 @@ def answering_hooks(opened: list[Path], own: list[Path]) -> Iterator[Path]:
         headed = itertools.chain.from_iterable(folder.glob(pattern) for pattern in _HEADED)
         yield from (path for path in settings if _answers(path))
         yield from (path for path in headed if _answers(path))
-    plugins = itertools.chain.from_iterable(folder.glob("plugins/**/*.json") for folder in own)
     managed = itertools.chain.from_iterable(Path(folder).glob("managed-settings*/**/*.json") for folder in _MANAGED)
     single = (Path(folder) / "managed-settings.json" for folder in _MANAGED)
-    yield from (path for path in itertools.chain(plugins, managed, single) if _answers(path))
+    yield from (path for path in itertools.chain(managed, single) if _answers(path))
+    plugins = itertools.chain.from_iterable(folder.glob("plugins/**/*.json") for folder in own)
+    yield from (path for path in plugins if "node_modules" not in path.parts and _plugin_answers(path))
+
+
+def _plugin_answers(path: Path) -> bool:
+    """Return whether a file of a plugin names such a hook. Most are no settings: what cannot be read needs the word."""
+    with contextlib.suppress(OSError):
+        data = path.read_bytes()
+        if b"Elicitation" in data or b"\\u" in data[:MAX_BYTES]:
+            try:
+                return _names_event(json.loads(data))
+            except (ValueError, RecursionError):
+                return b"Elicitation" in data
+    return False
 
 
 def _answers(path: Path) -> bool:
@@ -76,7 +94,7 @@ def _answers(path: Path) -> bool:
         return False
     except OSError:
         return path.is_file()
-    if len(data) > MAX_BYTES:
+    if len(data) > MAX_BYTES and path.suffix != ".md":
         return True
     text = data.decode("utf-8-sig", "replace")
     if path.suffix == ".md":
@@ -96,7 +114,7 @@ def _head_answers(text: str) -> bool:
     try:
         found = load_yaml(head)
     except (InvalidYaml, UnsafeYaml):
-        return True
+        return _KEY_OF_HOOKS.search(head) is not None
     return _names_event(found.value) or "hooks" in found.repeated
 
 
