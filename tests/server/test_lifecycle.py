@@ -64,6 +64,22 @@ def test_a_damaged_library_is_replaced_too_and_lies_beside(
     assert before.read_bytes().startswith(b"no database")
 
 
+def test_a_recovery_that_dies_before_its_last_step_leaves_the_library(
+    evolvable: CommandLine, skills: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evolvable("backup", tmp_path / "monday")
+    evolvable.save(skills, "pdf", skill("pdf", "Second."))
+    evolvable("sync")
+
+    def dies(*_: object) -> None:
+        raise SystemExit(137)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("evolvable_server.cli.lifecycle_commands.os.replace", dies)
+        assert evolvable("recover", tmp_path / "monday", "--yes", code=None).code == 137
+    assert bodies(evolvable, "pdf") == ["Second."]
+
+
 @pytest.mark.parametrize("kind", ["empty", "garbage", "itself"])
 def test_what_is_no_backup_changes_nothing(evolvable: CommandLine, skills: Path, tmp_path: Path, kind: str) -> None:
     source = evolvable.home if kind == "itself" else tmp_path / "other"

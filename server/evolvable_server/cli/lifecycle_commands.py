@@ -123,18 +123,23 @@ def _copy_checked(source: Path, draft: Path) -> int:
 
 
 def _exchange(home: Path, draft: Path) -> Path | None:
-    """Move the files of the present library aside and those of the draft into place; return where they are now."""
+    """Put the library of the draft in the place of the present one; return where its files are now.
+
+    The home has a library at every moment, so that a kill leaves the old one or the new one.
+    """
     home.mkdir(mode=0o700, exist_ok=True)
-    there = [path for name in _REPLACED for path in home.glob(f"{name}*")]
+    library, there = home / LIBRARY_FILE, [path for name in _REPLACED for path in home.glob(f"{name}*")]
     before = None
     if there:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         before = home.with_name(f"{home.name}.before-{stamp}")
         before.mkdir(mode=0o700)
         for path in there:
-            os.rename(path, before / path.name)
-    for path in draft.glob(f"{LIBRARY_FILE}*"):
-        os.rename(path, home / path.name)
+            if path == library:
+                shutil.copy2(path, before / path.name)
+            else:  # the index is derived, and a journal belongs to the old library alone
+                os.rename(path, before / path.name)
+    os.replace(draft / LIBRARY_FILE, library)
     return before
 
 
