@@ -86,7 +86,8 @@ def test_what_is_no_backup_changes_nothing(evolvable: CommandLine, skills: Path,
     source.mkdir(exist_ok=True)
     if kind == "garbage":
         (source / "library.db").write_bytes(b"garbage" * 4_000)
-    assert evolvable("recover", source, "--yes", code=None).code == 1
+    refused = evolvable("recover", source, "--yes", code=None)
+    assert refused.code == 1 and str(source) in refused.err and ".part" not in refused.err
     assert bodies(evolvable, "pdf") == ["First."]
     assert not list(evolvable.root.glob("*library.*"))
 

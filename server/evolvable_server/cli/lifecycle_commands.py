@@ -20,7 +20,7 @@ from evolvable_server.clients.registration import CLIENTS, ConfigurationEntry, c
 from evolvable_server.clients.registry import SCOPES
 from evolvable_server.config import read_machine
 from evolvable_server.person_config import config_path, registered_homes
-from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, Refused
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, LibraryError, Refused
 from evolvable_store.paths import LIBRARY_FILE, check_home
 from evolvable_store.search import index_file, vector_store
 from evolvable_store.store import Store
@@ -116,10 +116,13 @@ def _copy_checked(source: Path, draft: Path) -> int:
     """Copy a backup into `draft` and return its number of resources. Raise LibraryCorrupt, LibraryError."""
     for path in source.glob(f"{LIBRARY_FILE}*"):
         shutil.copyfile(path, draft / path.name)
-    with Store.open(draft) as store:
-        if faults := store.backend.maintenance.file_faults():
-            raise LibraryCorrupt(f"{source} is damaged: {'; '.join(faults[:3])}", "Name another backup.")
-        return len(store.heads())
+    try:
+        with Store.open(draft) as store:
+            if faults := store.backend.maintenance.file_faults():
+                raise LibraryCorrupt(f"{draft} is damaged: {'; '.join(faults[:3])}.")
+            return len(store.heads())
+    except LibraryError as error:  # it names the copy, which is gone when the person reads this
+        raise LibraryCorrupt(str(error).replace(str(draft), str(source)), "Name another backup.") from error
 
 
 def _exchange(home: Path, draft: Path) -> Path | None:
