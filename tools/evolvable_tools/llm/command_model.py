@@ -165,11 +165,32 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
     if sys.platform == "win32":
         process.kill()
     else:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            process.kill()
+        # bubblewrap's --die-with-parent is set by its child a moment after the fork. A kill before that moment leaves
+        # the child, so the group is stopped first, and its descendants are killed by name.
+        _signal_group(process, signal.SIGSTOP)
+        descendants = _descendants(process.pid)
+        _signal_group(process, signal.SIGKILL)
+        for pid in descendants:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
     process.wait()
+
+
+def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        process.send_signal(number)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Return the ids of all that a process has started and that still belongs to it; none where /proc is missing."""
+    found: list[int] = []
+    for told in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, told.read_text().split()):
+                found += [child, *_descendants(child)]
+    return found
 
 
 MARK = f"({REVIEWING_MARK}: a question of a program, and no session of a person)\n\n"
