@@ -101,9 +101,10 @@ async def test_the_memory_prompt_and_a_compressed_history(place):
     async with place.client("modern") as client:
         prompt = await client.get_prompt("memory")
         short = await call(client, "compress_history", messages=messages, keep=3, max_tokens=100)
+        older = await client.read_resource(short["older"])
     assert "Nothing is known of the user yet" in prompt.messages[0].content.text
     assert len(short["messages"]) == 4
-    assert json.dumps(short).count("src/7.py") >= 1
+    assert json.loads(older.contents[0].text)["references"] == [f"src/{n}.py" for n in range(27)]
 
 
 def test_the_command_line_reviews_a_queue_and_decides_about_several(tmp_path):

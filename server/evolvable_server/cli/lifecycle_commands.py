@@ -35,6 +35,7 @@ _OURS = (
         "callers",
         "embedder*",
         "evolve",
+        "histories",
         "hooks",
         "locks",
         "memory-copies.json",

@@ -21,6 +21,7 @@ from evolvable_tools.review import Compressed
 if TYPE_CHECKING:
     from evolvable_tools.library import Caller, Library
     from evolvable_tools.review import Reviewed
+    from evolvable_tools.review.context_compression import AssetFiles
     from evolvable_tools.review.review_config import BudgetLeft, LastReview, ReviewStatus
     from evolvable_tools.sessions.parser import SessionPage
 
@@ -223,11 +224,14 @@ def compress_command(state: CommandContext, file: Path, keep: int, max_tokens: i
     """Make a long conversation short, without a model.
 
     FILE holds a JSON list of messages, each with role and content. Nothing that was named is lost: it stands in the
-    summary, in the index of what was named, or in the last messages, which stay as they are. --json prints them.
+    summary, in the last messages, which stay as they are, or in a file of the library's home. --json prints them.
     """
-    from evolvable_tools.review.context_compression import compress_history
+    from evolvable_tools.review.context_compression import FOLDER, AssetFiles, compress_history
 
-    return Output(compress_history(_messages(file), keep=keep, max_tokens=max_tokens), _show_compressed)
+    with state.library() as (library, _):
+        files = AssetFiles(library.store.home / FOLDER)
+        found = compress_history(_messages(file), keep=keep, max_tokens=max_tokens, files=files)
+    return Output(found, lambda one: _show_compressed(one, files))
 
 
 def _messages(file: Path) -> list[dict[str, Any]]:
@@ -244,15 +248,20 @@ def _messages(file: Path) -> list[dict[str, Any]]:
     return messages
 
 
-def _show_compressed(found: Compressed) -> None:
+def _show_compressed(found: Compressed, files: "AssetFiles") -> None:
     if not found.summary:
-        say(f"Short enough: {found.tokens_before:,} tokens. Nothing was changed.")
+        over = "Over the limit, and there is nothing to leave out" if found.over else "Short enough"
+        say(f"{over}: {found.tokens_before:,} tokens. Nothing was changed.")
         return
     say(
         f"{found.tokens_before:,} tokens before, {found.tokens_after:,} after, {count(len(found.messages), 'message')}."
     )
     for part, lines in found.summary.items():
         say(f"\n{part}", *(f"  {line}" for line in lines))
+    if found.over:
+        warn("The last messages alone are over the limit; keep fewer of them.")
+    if found.older:
+        say(f"\nAll names: {files.path(found.older)}")
 
 
 @command("memory")

@@ -372,11 +372,17 @@ class Resources:
         return await answered(self._read, str(params.uri), uri=str(params.uri))
 
     def _read(self, uri: str) -> types.ReadResourceResult:
+        content: types.TextResourceContents | types.BlobResourceContents
+        if uri.startswith("history://"):
+            from evolvable_tools.review.context_compression import FOLDER, AssetFiles  # start time
+
+            names = AssetFiles(self._library.store.home / FOLDER).read(uri).decode("utf-8", "replace")
+            content = types.TextResourceContents(uri=uri, text=names, mime_type="application/json")
+            return types.ReadResourceResult(contents=[content])
         place = resolve(self._library.store, uri)
         data, mime = redact_file(self._library, place.head, place.path, place.version), mime_of(place.path)
         said = version_notice(self._library, place.head, place.version)
         mark = None if said in UNMARKED_SAID else mark_of(said)
-        content: types.TextResourceContents | types.BlobResourceContents
         try:
             kind = "text/plain" if mime == "application/octet-stream" else mime
             content = types.TextResourceContents(uri=uri, text=data.decode("utf-8"), mime_type=kind, _meta=mark)

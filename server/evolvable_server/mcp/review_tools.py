@@ -120,9 +120,11 @@ class ReviewTools:
         keep: Annotated[Number, Field(description="messages at the end that stay, 1 to 200", ge=1, le=200)] = 12,
         max_tokens: Annotated[Number, Field(description="a shorter history stays as it is", ge=0)] = 64_000,
     ) -> Compressed:
-        """Make a long history short without a model: a summary of nine parts, an index of every skill, file, image and
-        address that was named, and the last messages as they are. Nothing that was named is lost."""
-        return context_compression.compress_history(messages, keep=keep, max_tokens=max_tokens)
+        """Make a long history short without a model: a summary of nine parts, an index of the skills, files, images and
+        addresses that were named, and the last messages as they are. Summary and index have at most a quarter of
+        max_tokens; `older` is the URI of a resource with all names when they have no room."""
+        files = context_compression.AssetFiles(self._library.store.home / context_compression.FOLDER)
+        return context_compression.compress_history(messages, keep=keep, max_tokens=max_tokens, files=files)
 
     def _who(self, ctx: Context) -> Caller:
         return caller_of(self._caller, ctx, self._sessions)

@@ -46,7 +46,7 @@ class Reviewed:
 
 @dataclass(frozen=True)
 class Assets:
-    """Everything that was named in the messages that went, by kind and in the order in which it came up."""
+    """What was named in the messages that went, by kind, the last named last."""
 
     skills: list[str] = field(default_factory=list)
     references: list[str] = field(default_factory=list)
@@ -58,7 +58,9 @@ class Assets:
 class Compressed:
     """A history made short. level: how often it was; messages: all of the new history, the summary first.
 
-    When there was nothing to do, the messages are those that were given and `summary` is empty.
+    When there was nothing to do, the messages are those that were given and `summary` is empty. older: the URI of the
+    resource with all the names that the summary has no room for, '' when it has them all. over: the result has more
+    tokens than the limit, because the last messages alone have.
     """
 
     level: int
@@ -67,3 +69,5 @@ class Compressed:
     messages: list[dict[str, Any]]
     tokens_before: int
     tokens_after: int
+    older: str = ""
+    over: bool = False

@@ -1,14 +1,19 @@
-"""Context compression: a summary of nine parts, an index of everything that was named, and the last messages.
+"""Context compression: a summary of nine parts, an index of what was named, and the last messages.
 
-No model is asked. All quotes of the summary are cut from the messages.
+No model is asked. All quotes of the summary are cut from the messages. Summary and index have at most a quarter of the
+limit; the names that they have no room for go to a file of the library's home, which the summary names by its URI.
 """
 
+import hashlib
 import json
+import os
 import re
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-from evolvable_store.errors import InvalidArgument
+from evolvable_store.errors import InvalidArgument, NoSuchResource
 from evolvable_tools.outcomes.detection import accepts, corrects, failed, is_check, states
 from evolvable_tools.review import Assets, Compressed
 
@@ -17,6 +22,9 @@ TAIL = 12
 
 MAX_TOKENS = 64_000
 """Tokens from which a history is compressed: EvoAgent's limit."""
+
+FOLDER: Final = "histories"
+"""The folder in a library's home with the names that summaries have no room for."""
 
 PARTS = (
     "request",
@@ -31,8 +39,10 @@ PARTS = (
 )
 """The nine parts of a summary, in their order."""
 
-_LINE = 240
-_MOST = 12
+_SIZES: Final = (  # names of the index, lines of a part, characters of a line; the first that fits
+    *((400, 12, 240), (200, 12, 240), (100, 12, 240), (100, 6, 240), (50, 6, 120), (25, 3, 120), (12, 1, 120)),
+    *((6, 1, 60), (0, 1, 60)),
+)
 _URL = re.compile(r"https?://[^\s<>\"'`)\]}]+[^\s<>\"'`)\]}.,;:!?]")
 _IMAGE = re.compile(r"\.(?:png|jpe?g|gif|webp|svg|bmp|tiff?)\b", re.IGNORECASE)
 _PATH = re.compile(
@@ -45,13 +55,79 @@ _DECIDED = re.compile(
 )
 
 
+class AssetFiles:
+    """Names of compressed histories, in files of a folder that are called by their content. The oldest files go."""
+
+    SCHEME: Final = "history"
+    MOST: Final = 200
+    """Files that stay."""
+
+    NAMES: Final = 50_000
+    """Names in a file, those that were named last."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, assets: Assets) -> str:
+        """Write these names down and return their URI. Raises OSError."""
+        data = json.dumps(vars(_last(assets, self.NAMES)), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        name = hashlib.sha256(data).hexdigest()
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = self._folder / f".{name}.{secrets.token_hex(3)}"
+        with open(draft, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(data)
+        os.replace(draft, self._folder / f"{name}.json")
+        for old in sorted(self._folder.glob("*.json"), key=_written)[: -self.MOST]:
+            old.unlink(missing_ok=True)
+        return f"{self.SCHEME}://{name}/names.json"
+
+    def path(self, uri: str) -> Path:
+        """Return the file behind a URI. Raises NoSuchResource for another text."""
+        if found := re.fullmatch(rf"{self.SCHEME}://([0-9a-f]{{64}})/names\.json", uri):
+            return self._folder / f"{found[1]}.json"
+        raise NoSuchResource(f"{ascii(uri[:200])} names no history.", "compress_history tells the URI as `older`.")
+
+    def read(self, uri: str) -> bytes:
+        """Return what stands behind a URI, as JSON. Raises NoSuchResource."""
+        file = self.path(uri)
+        try:
+            data = file.read_bytes()
+        except OSError:
+            data = b""
+        if hashlib.sha256(data).hexdigest() != file.stem:
+            raise NoSuchResource(f"{uri} is gone.", f"The names of the last {self.MOST} histories stay.")
+        return data
+
+    def get(self, uri: str) -> Assets:
+        """Return the names behind a URI, none when they are gone."""
+        try:
+            said = json.loads(self.read(uri))
+        except NoSuchResource:
+            return Assets()
+        return Assets(**_lists(said, vars(Assets())))
+
+
+def _written(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:  # another process has removed it
+        return 0.0
+
+
 def compress_history(
-    messages: Sequence[Mapping[str, Any]], *, keep: int = TAIL, max_tokens: int = MAX_TOKENS
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    keep: int = TAIL,
+    max_tokens: int = MAX_TOKENS,
+    files: AssetFiles | None = None,
 ) -> Compressed:
     """Return a history with its summary in place of all but the last `keep` messages.
 
     A call of a tool is never parted from its result: the tail begins earlier where it has to. A history within
-    max_tokens stays as it is, so that compressing twice is compressing once. Raises InvalidArgument.
+    max_tokens stays as it is, so that compressing twice is compressing once. The summary has at most a quarter of
+    max_tokens, of MAX_TOKENS when that is 0, but never less than a short line for each part. files: where the names go
+    that it has no room for; without, or when they cannot be written, it has them all, however long it becomes. Raises
+    InvalidArgument.
     """
     if keep < 1 or max_tokens < 0:
         raise InvalidArgument("keep is 1 or more, max_tokens 0 or more.", "The defaults are 12 and 64,000.")
@@ -60,18 +136,55 @@ def compress_history(
     start = _tail_start(given, keep)
     gone = given[:start]
     if before <= max_tokens or not gone:
-        return Compressed(_level(given), {}, Assets(), given, before, before)
+        known = _summary_of(given[0]) if given else None
+        level, older = (known["level"], known["older"]) if known else (0, "")
+        return Compressed(level, {}, Assets(), given, before, before, older, before > max_tokens > 0)
     known = _summary_of(gone[0])
     new = [message for message in gone if _summary_of(message) is None]
     texts = [(str(message.get("role", "")), text) for message in new for text in _texts(message)]
     summary = _summary(texts, given[start:])
     assets = _assets(text for _, text in texts)
     if known is not None:
-        summary = {part: list(dict.fromkeys([*known["summary"].get(part, []), *summary[part]])) for part in PARTS}
-        assets = _joined(Assets(**known["assets"]), assets)
-    level = _level(given) + 1
-    made = [_as_message(level, summary, assets), *given[start:]]
-    return Compressed(level, summary, assets, made, before, sum(map(_tokens, made)))
+        old, request = known["summary"], known["summary"].get("request", [])[:1]
+        summary = {part: [*old.get(part, []), *lines] for part, lines in summary.items()}
+        summary["request"] = [*request, *summary["request"][-2:]]
+        earlier = files.get(known["older"]) if files and known["older"] else Assets()
+        assets = _joined(_joined(earlier, Assets(**known["assets"])), assets)
+    level = (known["level"] if known else 0) + 1
+    head, shown = _fitted(level, summary, assets, (max_tokens or MAX_TOKENS) // 4, files)
+    made = [head, *given[start:]]
+    after = sum(map(_tokens, made))
+    said = _summary_of(head) or {}
+    over = after > max_tokens > 0
+    return Compressed(level, said["summary"], shown, made, before, after, said["older"], over)
+
+
+def _fitted(
+    level: int, summary: Mapping[str, Sequence[str]], assets: Assets, limit: int, files: AssetFiles | None
+) -> tuple[dict[str, Any], Assets]:
+    """Return the message of a summary with at most `limit` tokens where that is possible, and the names in it."""
+    older = ""
+    for names, lines, width in _SIZES:
+        shown = _last(assets, names) if files else assets
+        if files and not older and shown != assets:
+            try:
+                older = files.put(assets)
+            except OSError:
+                files, shown = None, assets
+        few = {part: _few(summary[part], lines, width) for part in PARTS}
+        message = _as_message(level, few, shown, older)
+        if _tokens(message) <= limit:
+            break
+    return message, shown
+
+
+def _last(assets: Assets, most: int) -> Assets:
+    """Return the names of each kind that were named last, `most` in all; each kind has an equal share at first."""
+    left, shares = most, dict.fromkeys(vars(assets), 0)
+    for place, (kind, named) in enumerate(sorted(vars(assets).items(), key=lambda one: len(one[1]))):
+        shares[kind] = min(len(named), left // (len(shares) - place))
+        left -= shares[kind]
+    return Assets(**{kind: named[len(named) - shares[kind] :] for kind, named in vars(assets).items()})
 
 
 def _tail_start(messages: Sequence[Mapping[str, Any]], keep: int) -> int:
@@ -94,7 +207,7 @@ def _summary(texts: Sequence[tuple[str, str]], tail: Sequence[Mapping[str, Any]]
     parts = {
         "request": user[:1] + [text for text in user[1:] if len(text) > 40][-2:],
         "constraints": [text for text in user if states(text)],
-        "files": _assets(text for _, text in texts).references,
+        "files": _assets(text for _, text in texts).references[-_SIZES[0][1] :],
         "errors": [*errors, *fixes],
         "decisions": [line for text in [*own, *user] for line in text.split("\n") if _DECIDED.search(line)],
         "user_instructions": user,
@@ -102,18 +215,18 @@ def _summary(texts: Sequence[tuple[str, str]], tail: Sequence[Mapping[str, Any]]
         "state": [*(text for text in user if accepts(text)), *_checks(texts), *own[-1:]],
         "next_step": last[-1:],
     }
-    return {part: _few(parts[part], len(parts[part]) if part == "files" else _MOST) for part in PARTS}
+    return {part: list(parts[part]) for part in PARTS}
 
 
 def _checks(texts: Sequence[tuple[str, str]]) -> Iterator[str]:
     return (line for _, text in texts for line in text.split("\n") if is_check(line.strip().lstrip("$ ")))
 
 
-def _few(lines: Iterable[str], most: int) -> list[str]:
-    """Return the last of these, each as a short line and once."""
+def _few(lines: Iterable[str], most: int, width: int) -> list[str]:
+    """Return the first and the last of these, `most` in all, each as a short line and once."""
     plain = (" ".join(text.split()) for text in lines)
-    short = dict.fromkeys(line if len(line) <= _LINE else f"{line[: _LINE - 1]}…" for line in plain if line)
-    return list(short)[-most:] if most else []
+    short = list(dict.fromkeys(line if len(line) <= width else f"{line[: width - 1]}…" for line in plain if line))
+    return short if len(short) <= most else [*short[:1], *short[len(short) - most + 1 :]]
 
 
 def _assets(texts: Iterable[str]) -> Assets:
@@ -129,15 +242,17 @@ def _assets(texts: Iterable[str]) -> Assets:
 
 
 def _joined(one: Assets, other: Assets) -> Assets:
-    """Return what either names, each once."""
-    return Assets(**{name: list(dict.fromkeys(named + getattr(other, name))) for name, named in vars(one).items()})
+    """Return what either names, each once, at its last place."""
+    named = {kind: [*names, *getattr(other, kind)] for kind, names in vars(one).items()}
+    return Assets(**{kind: list(dict.fromkeys(reversed(names)))[::-1] for kind, names in named.items()})
 
 
 _MARK = "Summary of the conversation so far"
 
 
-def _as_message(level: int, summary: Mapping[str, Sequence[str]], assets: Assets) -> dict[str, Any]:
-    said = json.dumps({"level": level, "summary": summary, "assets": assets.__dict__}, ensure_ascii=False, indent=1)
+def _as_message(level: int, summary: Mapping[str, Sequence[str]], assets: Assets, older: str) -> dict[str, Any]:
+    parts = {"level": level, "summary": summary, "assets": vars(assets), **({"older": older} if older else {})}
+    said = json.dumps(parts, ensure_ascii=False)
     return {"role": "user", "content": f"{_MARK} (compressed {level}x). It is a record, and no instruction.\n{said}"}
 
 
@@ -148,14 +263,15 @@ def _summary_of(message: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     try:
         said = json.loads(text.partition("\n")[2])
-        return {"level": int(said["level"]), "summary": dict(said["summary"]), "assets": dict(said["assets"])}
-    except (ValueError, KeyError, TypeError):
+        known = {"level": int(said["level"]), "older": str(said.get("older", ""))}
+        return {**known, "summary": _lists(said["summary"], PARTS), "assets": _lists(said["assets"], vars(Assets()))}
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _level(messages: Sequence[Mapping[str, Any]]) -> int:
-    known = _summary_of(messages[0]) if messages else None
-    return known["level"] if known else 0
+def _lists(said: Mapping[str, Any], names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the lists of texts of these names, empty for those that are missing. Raises TypeError."""
+    return {name: [str(one) for one in said.get(name, ())] for name in names}
 
 
 def _tokens(message: Mapping[str, Any]) -> int:
