@@ -53,7 +53,7 @@ async def test_a_model_that_the_client_lends_thinks_within_the_budget(place):
         done = await reviewed(client, path)
         again = await reviewed(client, path)
     assert [one["ref"] for one in done["proposals"]] == ["skill:db-migrations"]
-    assert done["cost"]["thinker"].startswith("sampling:") and done["cost"]["tokens"] > 0
+    assert done["cost"]["thinker"].startswith("sampling:") and done["cost"]["reserved"] > 0
     assert (again["proposals"][0]["proposal_id"], len(model.asked)) == (done["proposals"][0]["proposal_id"], 1)
     assert model.asked[0].system_prompt.startswith("You review a finished session")
 

@@ -22,12 +22,13 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import ProviderError
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review import service
+from evolvable_tools.review.admission import CORRECTABLE
 from evolvable_tools.review.candidates import CANDIDATE, CandidateKind, SkillEditOp
 from evolvable_tools.review.review_config import OverBudget, ReviewBudget, ReviewSettings, parse_budget
 from evolvable_tools.review.session_signals import LEARNABLE, signals
 from evolvable_tools.sessions.parser import read_session
 from evolvable_tools.verbs import proposal_inbox
-from evolvable_tools.verbs.versions import undo
+from evolvable_tools.verbs.versions import resource_history, undo
 
 REDACTOR = Redactor()
 STEPS = "1. Write the migration file.\n2. Run the tests."
@@ -176,7 +177,71 @@ def test_what_breaks_a_rule_is_refused_with_its_code(library, tmp_path, code):
     begun = review(library, BY_NAME["short-commits"], tmp_path)
     done = submit(library, begun, prefers(begun) | WRONG[code])
     assert (refusals(done), done.proposals) == ([code], [])
-    assert done.why == "None of 1 candidates was admitted."
+    if code in CORRECTABLE:
+        assert (done.state, done.packet["data"]) == ("begun", begun.packet["data"])
+        done = submit(library, begun, prefers(begun) | WRONG[code])
+    assert (refusals(done), done.proposals) == ([code], [])
+    assert (done.state, done.why) == ("done", "None of 1 candidates was admitted.")
+
+
+def test_a_reviewer_is_given_the_text_of_the_skills_that_it_may_edit_redacted_and_bounded(library, tmp_path):
+    secret = secrets()[0]
+    body = f"1. Write the migration file.\n2. Use {secret}.\n" + "3. Run the tests again and again.\n" * 400
+    teach(library.store, "db-migrations", "Write database migrations.", body=body)
+    begun = review(library, BY_NAME["alembic"], tmp_path)
+    (near,) = [one for one in begun.packet["data"]["near"] if one["ref"] == "skill:db-migrations"]
+    assert near["text"].startswith("---\nname: db-migrations") and "1. Write the migration file." in near["text"]
+    assert near["text"].endswith("characters more]") and len(near["text"]) < 6_100
+    assert all(part not in near["text"] for part in hidden_parts(secret))
+    assert submit(library, begun, generates(begun)).proposals
+
+
+def test_an_answer_with_a_fault_is_returned_once_and_its_correction_is_admitted(library, tmp_path):
+    begun = review(library, BY_NAME["alembic"], tmp_path)
+    wrong = generates(begun, edits=[{"op": "text", "old": "9. Not there.", "new": "1. Run `alembic revision`."}])
+    again = submit(library, begun, wrong)
+    (refused,) = again.refused
+    assert (again.state, refused.code) == ("begun", "cannot_be_made") and "is not there" in refused.reason
+    assert review(library, BY_NAME["alembic"], tmp_path).refused == again.refused
+    done = submit(library, begun, generates(begun))
+    assert (done.state, [one.ref for one in done.proposals], done.refused) == ("done", ["skill:db-migrations"], [])
+
+
+def test_a_model_corrects_its_answer_once_and_what_was_right_stays(library, tmp_path):
+    begun = review(library, BY_NAME["short-commits"], tmp_path)
+    right, wrong = prefers(begun), prefers(begun, text="Wants small commits.", **WRONG["quote_not_there"])
+    mended = {**wrong, "text": "Wants commit messages of one line.", "evidence": right["evidence"]}
+    first, second = (says(json.dumps({"candidates": given})) for given in ([right, wrong], [mended]))
+    other = Labelled("other", BY_NAME["short-commits"].events, frozenset())
+    with ModelApi(first, second) as api, asking(api) as thinker:
+        done = review(library, other, tmp_path, thinker=thinker)
+        again = review(library, other, tmp_path, thinker=thinker)
+    assert (len(api.asked), again) == (2, done)
+    assert "quote_not_there" in json.dumps(api.asked[1].body) and "quote_not_there" not in json.dumps(api.asked[0].body)
+    assert (len(done.proposals) + len(done.refused), done.cost["tokens"]) == (2, 30)
+    assert done.proposals[0].claim == right["claim"] and "quote_not_there" not in refusals(done)
+
+
+def test_a_model_that_gives_no_correction_keeps_what_was_right(library, tmp_path):
+    begun = review(library, BY_NAME["short-commits"], tmp_path)
+    answer = {"candidates": [prefers(begun), prefers(begun) | WRONG["schema"]]}
+    other = Labelled("other", BY_NAME["short-commits"].events, frozenset())
+    with ModelApi(says(json.dumps(answer))) as api, asking(api) as thinker:
+        done = review(library, other, tmp_path, thinker=thinker, budget=ReviewBudget(calls=1))
+    assert (len(api.asked), len(done.proposals), done.state) == (1, 1, "done")
+
+
+def test_each_approved_proposal_keeps_its_own_reason(library, tmp_path):
+    begun = review(library, BY_NAME["alembic"], tmp_path)
+    fact = prefers_for(begun, "Always generates migrations with alembic revision.")
+    done = submit(library, begun, generates(begun), fact)
+    assert len(done.proposals) == 2, done.refused
+    proposal_inbox.approve_together(library, PERSON, [one.proposal_id for one in done.proposals], "")
+    told = {
+        ref: resource_history(library, PERSON, Ref.parse(ref)).versions[0].reason
+        for ref in ("skill:db-migrations", "memory:USER")
+    }
+    assert told == {one.ref: one.claim for one in done.proposals}
 
 
 def test_an_unsettled_outcome_teaches_no_skill(library, tmp_path):
@@ -456,7 +521,7 @@ def test_several_facts_of_one_review_are_approved_in_one_operation(library, tmp_
     decided = proposal_inbox.approve_together(library, PERSON, [one.proposal_id for one in done.proposals], "yes")
     assert len({one.operation for one in decided}) == 1
     text = library.store.file(library.store.head(Ref.parse("memory:USER")), "USER.md").data.decode()
-    day = date(2026, 11, 22).isoformat()
+    day = date(2026, 11, 10).isoformat()  # of the session
     assert re.findall(r"- (\S+): (.*)", text) == [(day, t) for t in texts]
 
 

@@ -370,9 +370,10 @@ KIND = click.Choice([kind.value for kind in Kind])
 
 
 def reason_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option -m with its default."""
+    """Return the option -m with its default; '': the command writes a sentence of its own."""
+    shown = default or "what was done"
     return click.option(
-        "-m", "--reason", default=default, show_default=True, help="Why, in a sentence; kept in the history."
+        "-m", "--reason", default=default, show_default=shown, help="Why, in a sentence; kept in the history."
     )
 
 

@@ -160,11 +160,14 @@ def _show_review(one: "Reviewed") -> None:
     say(*(f"Refused [{refusal.code}]: {refusal.claim}: {refusal.reason}" for refusal in one.refused))
     if one.cost.get("tokens"):
         say(f"{one.cost['thinker']} took {one.cost['tokens']:,} tokens.")
+    elif one.cost.get("reserved"):
+        say(f"{one.cost['thinker']} reported no tokens; {one.cost['reserved']:,} stay reserved for it today.")
     if one.state == "waits":
         warn(one.why)
     elif one.packet is not None:
         say(f"It needs an answer: of an agent by review_session, or yours by `evolvable review --json {one.session}`")
         say(f"and `--answer FILE`. Review {one.review_id} waits until then.")
+        say("For a model that answers by itself, set EVOLVABLE_REVIEW to claude, codex or anthropic.")
     elif one.why:
         say(one.why)
     if one.proposals:

@@ -200,7 +200,7 @@ def show_updated(updated: edit.Updated) -> None:
 @click.argument("ref", type=REF)
 @click.argument("version", type=click.IntRange(min=1), required=False)
 @expect_option
-@reason_option("restored on the command line")
+@reason_option("")
 def restore_command(
     state: CommandContext, ref: Ref, version: int | None, expect: int | None, reason: str
 ) -> Output[edit.Updated]:
@@ -212,7 +212,8 @@ def restore_command(
     if wanted is None:
         raise click.UsageError("Name the version: `evolvable history` shows them.")
     with state.library() as (library, caller):
-        restored = edit.restore_resource(library, caller, ref.at(None), wanted, reason, expected_version=expect)
+        why = reason or f"version {wanted} restored"
+        restored = edit.restore_resource(library, caller, ref.at(None), wanted, why, expected_version=expect)
     return Output(restored, show_updated)
 
 
@@ -240,7 +241,7 @@ def remove_command(state: CommandContext, ref: Ref, expect: int | None, reason: 
 @click.argument("operation", type=click.IntRange(min=1), required=False)
 @click.option("--session", metavar="ID", help="Instead: take back all that this session did.")
 @click.option("--yes", is_flag=True, help="Do not ask before directories go from the disk.")
-@reason_option("undone on the command line")
+@reason_option("")
 def undo_command(
     state: CommandContext, operation: int | None, session: str | None, yes: bool, reason: str
 ) -> Output[versions.Undone]:
@@ -258,7 +259,8 @@ def undo_command(
         if not yes and sys.stdin.isatty():
             _confirm_undo(directories_of(library, {change.ref for change in changes if change.before is None}))
         there = directories_of(library, {change.ref for change in changes})
-        undone = proposal_inbox.revert_or_propose(library, caller, reason, operation=operation, session=session)
+        why = reason or (f"operation {operation} undone" if operation else f"session {session} undone")
+        undone = proposal_inbox.revert_or_propose(library, caller, why, operation=operation, session=session)
     return Output(undone, lambda _: _show_undone(undone, there), 1 if undone.conflicts else 0)
 
 

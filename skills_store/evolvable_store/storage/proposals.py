@@ -109,6 +109,17 @@ class Proposals(SqliteRepository):
         query = f"{_PROPOSAL} WHERE session = ? AND state = ? AND operation IS NOT NULL ORDER BY id"
         return self._all(_as_proposal, query, session, APPROVED)
 
+    def reasons(self, ref: Ref, operations: Iterable[int]) -> dict[int, list[str]]:
+        """Return by operation why its changes of a resource were proposed, where their approval gave no reason."""
+        query = """SELECT operation, reason FROM proposal WHERE kind = ? AND scope = ? AND name = ? AND state = ?
+            AND coalesce(decision, '') = '' AND operation IN (SELECT value FROM json_each(?)) ORDER BY id"""
+        found: dict[int, list[str]] = {}
+        for operation, reason in self._rows(
+            query, ref.kind, ref.scope, ref.name, APPROVED, json.dumps(list(operations))
+        ):
+            found.setdefault(operation, []).append(reason)
+        return found
+
     def expire(self, now: str) -> int:
         """Close the open proposals whose time is over; returns how many."""
         query = "UPDATE proposal SET state = ?, decision = 'nobody decided in time' WHERE state = ? AND expires < ?"
@@ -241,6 +252,11 @@ class Reviews(SqliteRepository):
         """Store the answer of a review that has none yet."""
         query = "UPDATE review SET state = ?, answer = ? WHERE id = ? AND state = ?"
         self._do(query, ReviewState.ANSWERED, answer, identity, ReviewState.BEGUN)
+
+    def corrected(self, identity: str, answer: str) -> None:
+        """Store another answer of a review that has one and is not done."""
+        query = "UPDATE review SET answer = ? WHERE id = ? AND state = ?"
+        self._do(query, answer, identity, ReviewState.ANSWERED)
 
     def finish(self, review: Review, now: str, drafts: Sequence[Draft], result: str) -> tuple[list[int], bool]:
         """Store a review's proposals and its result together, once, and delete its request.

@@ -28,8 +28,9 @@ class ProposedChange:
 class Reviewed:
     """The progress of a review. state: off, begun (the caller has to answer `packet`), waits, or done.
 
-    why: the reason when nothing is proposed. signals: how many of each code. cost: the model, and the most tokens and
-    money that it took. redacted: how many secrets of each type were removed.
+    why: the reason when nothing is proposed, or what to do next. signals: how many of each code. cost: the model
+    (`thinker`), the tokens and the money that it reported; of one that reports none, the tokens that stay reserved for
+    it. redacted: how many secrets of each type were removed.
     """
 
     review_id: str | None

@@ -38,6 +38,12 @@ LOOKED_AT = 500
 """Proposals of each state that are compared with."""
 
 
+CORRECTABLE = frozenset(
+    {"schema", "bounds", "no_such_span", "quote_not_there", "cannot_be_made", "unsound", "no_change"}
+)
+"""Codes of faults of form, which whoever answered may correct; the others are verdicts."""
+
+
 @dataclass(frozen=True, slots=True)
 class EarlierProposal:
     """What is like a change. state: open, rejected, expired, or live for a resource. likeness: 0 to 1."""

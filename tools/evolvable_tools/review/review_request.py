@@ -18,8 +18,10 @@ from typing import Any
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.search.analyzer import tokenize
 from evolvable_store.storage.proposals import Episode
+from evolvable_store.validation import main_path
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.detection import unquoted_text
+from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review.candidates import MAX_CANDIDATES, MAX_EDITS, MAX_FACT, SCHEMA
 from evolvable_tools.review.session_signals import CODES, LEARNABLE, SessionSignal, signals
 from evolvable_tools.sessions import UNTRUSTED, Origin, Session, Span
@@ -216,10 +218,38 @@ MAX_SHOWN = 32_000
 MOST_SIGNALS = 40
 """Signals that are shown."""
 
+MAX_LOADED, MAX_BODY, MAX_BODIES = 6_000, 2_500, 14_000
+"""Characters of the text of a skill that the session loaded, of another one, and of all of them."""
 
-def data_for_model(packet: ReviewRequest) -> dict[str, Any]:
-    """Return the part of a review request that a model gets: the most relevant spans, in their order."""
+
+def skill_bodies(library: Library, packet: ReviewRequest, redactor: Redactor) -> dict[str, str]:
+    """Return the main files, redacted and bounded, of the skills that a review may edit."""
+    found: dict[str, str] = {}
+    for near in packet.near:
+        head = library.store.head_or_none(Ref.parse(near.ref).at(None)) if near.version else None
+        if head is None or head.version is None or head.kind is not Kind.SKILL:
+            continue
+        files = library.store.manifest(head, head.version)
+        if main := main_path(head.kind, head.name, files):
+            text = redactor.redact(library.store.file(head, main).data.decode("utf-8", "replace"))[0]
+            most = MAX_LOADED if near.why == LOADED else MAX_BODY
+            room = min(most, MAX_BODIES - sum(map(len, found.values())))
+            if room > 200:
+                found[near.ref] = (
+                    text if len(text) <= room else f"{text[:room]}\n[… {len(text) - room:,} characters more]"
+                )
+    return found
+
+
+def data_for_model(packet: ReviewRequest, bodies: Mapping[str, str]) -> dict[str, Any]:
+    """Return the part of a review request that a model gets: the most relevant spans, in their order.
+
+    bodies: of the skills near it, by their refs.
+    """
     said = {key: value for key, value in asdict(packet).items() if key not in ("foreign", "echoed", "redactions")}
+    for one in said["near"]:
+        if one["ref"] in bodies and one["version"]:
+            one["text"] = bodies[one["ref"]]
     said["signals"] = _signals_shown(packet)
     said["evidence"] = []
     room = MAX_SHOWN - len(to_plain(said).encode("utf-8", "replace"))
@@ -255,11 +285,11 @@ def _piece(packet: ReviewRequest, piece: EvidenceSpan) -> dict[str, Any]:
     return said
 
 
-def work_packet(review_id: str, packet: ReviewRequest) -> dict[str, Any]:
+def work_packet(review_id: str, packet: ReviewRequest, bodies: Mapping[str, str]) -> dict[str, Any]:
     """Return the review request for a caller that answers by itself: instructions, data, and the schema."""
     return {
         "instructions": INSTRUCTIONS,
-        "data": data_for_model(packet),
+        "data": data_for_model(packet, bodies),
         "answer_schema": SCHEMA,
         "how_to_answer": f"Call submit_review with review_id {review_id} and candidates; an empty list closes it.",
     }
@@ -279,6 +309,9 @@ def to_plain(value: Mapping[str, Any]) -> str:
     """Return a document as the data of a question."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
+
+LOADED = "loaded in the session"
+"""Why a resource is near: an agent opened it."""
 
 MOST_NEAR = 6
 """Resources that a session may be about."""
@@ -374,7 +407,7 @@ def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[E
         entry = library.index.entry(head) if head and head.version else None
         if head and entry:
             about = (str(head.ref), head.version, entry.description[:300])
-            found[str(head.ref)] = NearbyResource(*about, "loaded in the session")
+            found[str(head.ref)] = NearbyResource(*about, LOADED)
     alone = replace(library.means, thinker=None, caller_thinks=False, client_thinks=False)
     for piece in [piece for piece in pieces if piece.origin == TYPED][:4]:
         told = search.find_skill(library, replace(caller, session=None), piece.text[:1_000], limit=3, means=alone)

@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,14 @@ from evolvable_store.review_queue import (
     take_session,
     waiting_sessions,
 )
-from evolvable_store.storage.proposals import Review, Reviews, ReviewState, Spending
+from evolvable_store.storage.proposals import Review, Reviews, ReviewState
 from evolvable_store.transaction import format_time
 from evolvable_tools.approvals import ApprovalPolicy
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.llm import LanguageModel, ProviderError, Request
+from evolvable_tools.llm import LanguageModel, ProviderError, Request, WrongAnswer
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.review import ProposedChange, RefusedCandidate, Reviewed
-from evolvable_tools.review.admission import AdmittedCandidate, admit
+from evolvable_tools.review.admission import CORRECTABLE, AdmittedCandidate, admit
 from evolvable_tools.review.candidates import SCHEMA
 from evolvable_tools.review.review_config import OverBudget, ReviewSettings, reserve, settle
 from evolvable_tools.review.review_request import (
@@ -43,6 +43,7 @@ from evolvable_tools.review.review_request import (
     ReviewRequest,
     build_request,
     data_for_model,
+    skill_bodies,
     to_plain,
     work_packet,
     worth_thinking,
@@ -128,7 +129,7 @@ def review_session(
         if source is None and (kept := work.reviews.of(session)):
             return work.resume(kept[-1], mode)
     if source is None:
-        raise NotFound(f"No transcript of session {ascii(str(session)[:80])} was found.", "Pass transcript_path.")
+        raise NotFound(f"No transcript of session {ascii(str(session)[:80])} was found.", "Name the transcript's file.")
     return work.review(work.read(source), mode)
 
 
@@ -148,32 +149,42 @@ def submit_review(
         return Reviewed(None, None, "off", _OFF)
     work = _ReviewWork(library, caller, settings)
     review = work.reviews.get(review_id)
+    answer = {"candidates": list(candidates), "why_none": why_none, "cost": {"thinker": "caller"}}
     if review.state is ReviewState.BEGUN:
-        answer = {"candidates": list(candidates), "why_none": why_none, "cost": {"thinker": "caller"}}
         review = work.answered(review, answer)
+    elif review.state is ReviewState.ANSWERED and "refused" in (first := json.loads(review.answer or "{}")):
+        review = work.corrected(review, first, answer)
     return work.resume(review, "handoff")
 
 
 def ask_model(
-    reviews: Reviews, settings: ReviewSettings, thinker: LanguageModel, review: str, day: str, packet: ReviewRequest
-) -> tuple[dict[str, Any], Spending]:
-    """Return an answer and what it cost, at most. Raises OverBudget before the call, ProviderError after."""
+    reviews: Reviews,
+    settings: ReviewSettings,
+    thinker: LanguageModel,
+    review: Review,
+    day: str,
+    data: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return an answer and what it cost (see Reviewed). Raises OverBudget before the call, ProviderError after."""
     # Once more, as it leaves: the parts of the request were redacted piece by piece.
-    data = to_plain(settings.redactor.redact_value(data_for_model(packet))[0])
+    plain = to_plain(settings.redactor.redact_value(data)[0])
     used: list[tuple[int, int]] = []
-    request = Request(INSTRUCTIONS, data, SCHEMA, MAX_TOKENS, spent=lambda given, got: used.append((given, got)))
-    reserved = reserve(reviews, settings.budget, day, review, thinker, request)
-    cost = reserved.most
+    request = Request(INSTRUCTIONS, plain, SCHEMA, MAX_TOKENS, spent=lambda given, got: used.append((given, got)))
+    reserved = reserve(reviews, settings.budget, day, review.id, thinker, request)
     try:
         answer = thinker.think(request)
+    except WrongAnswer as error:  # it goes back with what is wrong
+        given = error.answer.get("candidates")
+        answer = {"candidates": given if isinstance(given, list) else [error.answer]}
     except ProviderError:
         # Some failures are answers that were paid for; only what is known to have cost less is given back.
         if used:
             settle(reviews, settings.budget, reserved, *map(sum, zip(*used, strict=True)))
         raise
-    if used:
-        cost = settle(reviews, settings.budget, reserved, *map(sum, zip(*used, strict=True)))
-    return answer, cost
+    if not used:
+        return answer, {"thinker": thinker.name, "reserved": reserved.most.tokens}
+    cost = settle(reviews, settings.budget, reserved, *map(sum, zip(*used, strict=True)))
+    return answer, {"thinker": thinker.name, "tokens": cost.tokens, "money": round(cost.money, 6)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +236,57 @@ class _ReviewWork:
                 return self.finish(review, packet, {"candidates": [], "why_none": nothing})
             thinker = self.settings.thinker
             if mode == "handoff" or thinker is None:
-                return _begun(review, packet)
-            day = format_time(self.library.store.clock())[:10]
-            answer, spent = ask_model(self.reviews, self.settings, thinker, review.id, day, packet)
-            cost = {"thinker": thinker.name, "tokens": spent.tokens, "money": round(spent.money, 6)}
+                return self.begun(review, packet)
+            answer, cost = self.ask(thinker, review, self.data(packet))
             review = self.answered(review, {**answer, "cost": cost})
+        return self.admit_or_return(review, packet, mode)
+
+    def admit_or_return(self, review: Review, packet: ReviewRequest, mode: str) -> Reviewed:
+        """Admit an answer. One with faults of form goes back once to whoever gave it, with what is wrong."""
+        answer = json.loads(review.answer or "{}")
+        if "refused" not in answer and not answer.get("corrected"):
+            admitted, refused = self.admitted(packet, answer)
+            faults = [one for one in refused if one.code in CORRECTABLE]
+            # An agent is asked again only when nothing of its answer could be used: it has gone on meanwhile.
+            by_caller = (answer.get("cost") or {}).get("thinker") == "caller"
+            if faults and not (by_caller and admitted):
+                answer = {**answer, "refused": [asdict(one) for one in faults]}
+                self.reviews.corrected(review.id, json.dumps(answer, ensure_ascii=False, default=str))
+                review = self.reviews.get(review.id)
+        if "refused" in answer:
+            thinker = self.settings.thinker
+            if mode == "handoff" or thinker is None:
+                return self.begun(review, packet, [RefusedCandidate(**one) for one in answer["refused"]])
+            earlier = {"refused": answer["refused"], "your_answer": answer.get("candidates", [])}
+            try:
+                again, cost = self.ask(thinker, review, {**self.data(packet), **earlier})
+            except (ProviderError, OverBudget):
+                again, cost = {"candidates": []}, {}
+            review = self.corrected(review, answer, {**again, "cost": cost})
         return self.finish(review, packet, json.loads(review.answer or "{}"))
+
+    def ask(
+        self, thinker: LanguageModel, review: Review, data: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the model's answer, and what it cost."""
+        day = format_time(self.library.store.clock())[:10]
+        return ask_model(self.reviews, self.settings, thinker, review, day, data)
+
+    def data(self, packet: ReviewRequest) -> dict[str, Any]:
+        """Return what a model is given, with the texts of the skills as they are now."""
+        return data_for_model(packet, skill_bodies(self.library, packet, self.settings.redactor))
+
+    def corrected(self, review: Review, first: Mapping[str, Any], second: Mapping[str, Any]) -> Review:
+        """Keep an answer with the corrected candidates in place of those that had faults; it is not returned again."""
+        faulty = {one["number"] for one in first["refused"]}
+        good = [one for number, one in enumerate(first.get("candidates", ()), 1) if number not in faulty]
+        cost = dict(first.get("cost") or {})
+        for name, amount in (second.get("cost") or {}).items():
+            cost[name] = amount if isinstance(amount, str) else cost.get(name, 0) + amount
+        answer = {**second, "candidates": [*good, *second.get("candidates", ())], "cost": cost, "corrected": True}
+        clean = self.settings.redactor.redact_value(answer)[0]
+        self.reviews.corrected(review.id, json.dumps(clean, ensure_ascii=False, default=str))
+        return self.reviews.get(review.id)
 
     def answered(self, review: Review, answer: Mapping[str, Any]) -> Review:
         """Keep an answer, with every text in it redacted."""
@@ -240,10 +296,8 @@ class _ReviewWork:
 
     def finish(self, review: Review, packet: ReviewRequest, answer: Mapping[str, Any]) -> Reviewed:
         """Admit the candidates of an answer, and keep the proposals and the result together."""
-        now, redactor = self.library.store.clock(), self.settings.redactor
-        boot, cost = self.settings.boot(packet.project), answer.get("cost") or {}
-        about = (self.library, self.caller, packet, redactor, now.date(), format_time(now + WAITS), boot, cost)
-        admitted, refused = admit(RuleContext(*about), list(answer.get("candidates", ())))
+        redactor = self.settings.redactor
+        admitted, refused = self.admitted(packet, answer)
         off = [one for one in admitted if self.settings.policy(one.draft.ref.kind) is ApprovalPolicy.OFF]
         admitted = [one for one in admitted if one not in off]
         refused += [_refused_by_policy(one) for one in off]
@@ -253,7 +307,7 @@ class _ReviewWork:
             "signals": _counts(packet),
             "claims": [[str(one.draft.ref), one.draft.reason] for one in admitted],
             "refused": [asdict(one) for one in sorted(refused, key=lambda one: one.number)],
-            "cost": cost,
+            "cost": answer.get("cost") or {},
             "redacted": packet.redactions,
         }
         drafts, result = [one.draft for one in admitted], json.dumps(kept, ensure_ascii=False)
@@ -261,6 +315,32 @@ class _ReviewWork:
         if ours:
             self.make_at_once(review, ids)
         return self.done(self.reviews.get(review.id))
+
+    def admitted(
+        self, packet: ReviewRequest, answer: Mapping[str, Any]
+    ) -> tuple[list[AdmittedCandidate], list[RefusedCandidate]]:
+        """Return the candidates of an answer that keep every rule, and those that do not."""
+        now, redactor = self.library.store.clock(), self.settings.redactor
+        day = datetime.fromisoformat(packet.started).date() if packet.started else now.date()
+        boot, cost = self.settings.boot(packet.project), answer.get("cost") or {}
+        about = (self.library, self.caller, packet, redactor, day, format_time(now + WAITS), boot, cost)
+        return admit(RuleContext(*about), list(answer.get("candidates", ())))
+
+    def begun(self, review: Review, packet: ReviewRequest, refused: Sequence[RefusedCandidate] = ()) -> Reviewed:
+        """Return a review that waits for its caller's answer."""
+        why = "Answer the request of `packet`, and call submit_review."
+        if refused:
+            why = "No candidate was admitted. Correct those in `refused`, and call submit_review once more."
+        return Reviewed(
+            review.id,
+            review.session,
+            ReviewState.BEGUN,
+            why,
+            _counts(packet),
+            refused=list(refused),
+            packet=work_packet(review.id, packet, skill_bodies(self.library, packet, self.settings.redactor)),
+            redacted=packet.redactions,
+        )
 
     def make_at_once(self, review: Review, ids: Sequence[int]) -> None:
         """Make the changes that the policy lets happen without a person; what cannot be made, or is decided, stays."""
@@ -293,19 +373,6 @@ class _ReviewWork:
         )
 
 
-def _begun(review: Review, packet: ReviewRequest) -> Reviewed:
-    """Return a review that waits for its caller's answer."""
-    return Reviewed(
-        review.id,
-        review.session,
-        ReviewState.BEGUN,
-        "Somebody has to think about the packet, and call submit_review.",
-        _counts(packet),
-        packet=work_packet(review.id, packet),
-        redacted=packet.redactions,
-    )
-
-
 def _refused_by_policy(one: AdmittedCandidate) -> RefusedCandidate:
     reason = f"Proposals of {one.draft.ref.kind}s are off here."
     return RefusedCandidate(one.number, one.candidate.claim, "policy", reason)
@@ -314,7 +381,7 @@ def _refused_by_policy(one: AdmittedCandidate) -> RefusedCandidate:
 def _why_none(answer: Mapping[str, Any], refused: Sequence[RefusedCandidate]) -> str:
     if refused:
         return f"None of {len(refused)} candidates was admitted."
-    return str(answer.get("why_none") or "Whoever thought about it proposed nothing.")[:500]
+    return str(answer.get("why_none") or "The model proposed nothing.")[:500]
 
 
 def _counts(packet: ReviewRequest) -> dict[str, int]:

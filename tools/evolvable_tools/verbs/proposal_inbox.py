@@ -339,7 +339,7 @@ def approve_together(
     made = _made(library, caller, found, edited or {})
     with library.store.transaction(
         caller.actor,
-        reason or found[0].reason,
+        reason or "; ".join(dict.fromkeys(one.reason for one in found)),
         session=caller.session,
         evidence=list(dict.fromkeys(evidence)),
         identity=caller.identity,

@@ -83,13 +83,15 @@ def resource_history(
     store = library.store
     head = store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes)
     pasts, marks = store.history(head, limit), AnswerMarks(caller.actor is not Actor.HUMAN)
+    proposed = store.backend.proposals.reasons(head.ref, [past.operation.id for past in pasts])
     rows = []
     for past in pasts:
         number = past.version.number
         parent = store.manifest(head, number - 1) if number > 1 else Manifest({})
         changed = changed_files(parent, store.manifest(head, number))
         made = past.operation
-        reason, evidence = made.reason, list(made.intent.evidence)
+        reason = "; ".join(dict.fromkeys(proposed.get(made.id, ()))) or made.reason
+        evidence = list(made.intent.evidence)
         if marks.on and operation_said(library, made):
             reason, evidence = marks.line(reason), [marks.line(text) for text in evidence]
         who = (made.principal or "", "" if made.arrived else made.intent.via)
