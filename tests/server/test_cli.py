@@ -329,7 +329,8 @@ def test_a_change_is_made_seen_restored_and_undone(pdf):
     assert "`evolvable restore skill:pdf 4` brings it back." in pdf("history", "pdf").out
     assert pdf("restore", "pdf@4").out.startswith("skill:pdf is now version 4")
     reasons = [operation["reason"] for operation in pdf("log", "--json").json["operations"]]
-    assert reasons[:4] == [f"{verb} on the command line" for verb in ("restored", "removed", "undone", "restored")]
+    done = ["version 4 restored", "removed on the command line", "operation 3 undone", "version 1 restored"]
+    assert reasons[:4] == done
 
 
 @pytest.mark.process
