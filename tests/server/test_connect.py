@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evolvable_server.clients import config_files, json_edit
-from evolvable_server.clients.registration import CLIENTS, configuration_entry
+from evolvable_server.clients.registration import configuration_entry
+from evolvable_server.clients.registry import CLIENTS
 from evolvable_server.config import read_machine
 
 JSON_CLIENTS = [name for name in CLIENTS if name != "codex"]

@@ -34,7 +34,9 @@ def commands() -> set[str]:
         found = cli.get_command(ctx, name)
         assert found is not None
         actions = [parameter.type for parameter in found.params if parameter.name == "action"]
-        below = found.commands if isinstance(found, click.Group) else actions[0].choices if actions else ()
+        below = found.list_commands(ctx) if isinstance(found, click.Group) else actions[0].choices if actions else ()
+        if isinstance(found, click.Group):
+            assert all(found.get_command(ctx, action) for action in below)
         names |= {f"{name} {action}" for action in below}
         names |= {name} if not below or getattr(found, "invoke_without_command", False) else set()
     return names

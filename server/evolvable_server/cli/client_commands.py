@@ -20,7 +20,6 @@ from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import say, show_diff, warn
 from evolvable_server.clients import config_files, registry
 from evolvable_server.clients.registration import (
-    CLIENTS,
     ClientConnection,
     ConfigurationEntry,
     configuration_entry,
@@ -30,7 +29,7 @@ from evolvable_server.clients.registration import (
     server_start,
     strict_json_warnings,
 )
-from evolvable_server.clients.registry import PROJECT, SCOPES, Client, HeardCall, read_client_log
+from evolvable_server.clients.registry import CLIENTS, PROJECT, SCOPES, Client, HeardCall, read_client_log
 from evolvable_server.config import Config, Machine, read_config, read_machine
 from evolvable_server.environment import HOME
 from evolvable_store.errors import EvolvableError, InvalidArgument

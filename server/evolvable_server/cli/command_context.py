@@ -7,10 +7,11 @@ but a person, and a test keeps the registry complete.
 import contextlib
 import dataclasses
 import functools
+import importlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -323,28 +324,48 @@ json_option = _common_option("--json", is_flag=True, help="Write the result as J
 pass_state = click.make_pass_decorator(CommandContext, ensure=True)
 
 
-def checked_command(function: Callable[..., Output[Any] | None]) -> Callable[..., int]:
-    """Return the function of a command, run only for those who may: its output is shown, its exit code returned."""
-
-    @functools.wraps(function)
-    def run(state: CommandContext, *arguments: Any, **options: Any) -> int:
-        state.check(click.get_current_context())
-        output = function(state, *arguments, **options)
-        if output is None:
-            return 0
-        state.show(output.result, output.render)
-        return output.code
-
-    return pass_state(run)
-
-
 def command(name: str) -> Callable[[Callable[..., Output[Any] | None]], click.Command]:
     """Return a decorator that makes a command of a function of the context: with --home and --json.
 
     The command runs only for callers that the registry of verbs allows. What the function returns is shown after it
     ended, so no library is open then; None for a command that wrote its result itself.
     """
-    return lambda function: click.command(name)(home_option(json_option(checked_command(function))))
+
+    def decorate(function: Callable[..., Output[Any] | None]) -> click.Command:
+        @functools.wraps(function)
+        def run(state: CommandContext, *arguments: Any, **options: Any) -> int:
+            state.check(click.get_current_context())
+            output = function(state, *arguments, **options)
+            if output is None:
+                return 0
+            state.show(output.result, output.render)
+            return output.code
+
+        return click.command(name)(home_option(json_option(pass_state(run))))
+
+    return decorate
+
+
+class VerbGroup(click.Group):
+    """The commands of some modules below a name. A module is imported when one is used; the registry has the help."""
+
+    def __init__(self, *arguments: Any, modules: Sequence[str], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(name.partition(" ")[2] for name in VERBS if name.startswith(f"{self.name} "))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        modules = (importlib.import_module(f"evolvable_server.cli.{name}") for name in self._modules)
+        return next(vars(module)[name] for module in modules if (name := f"{cmd_name}_command") in vars(module))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command with its summary."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, VERBS[f"{self.name} {name}"].summary) for name in self.list_commands(ctx)])
 
 
 class RefType(click.ParamType[Ref]):

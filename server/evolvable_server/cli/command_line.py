@@ -2,7 +2,8 @@
 
 Exit codes: 0 done; 1 an error, with its hint; 2 wrong usage; 3 `find`: nothing fits; 130 interrupted.
 
-The command `serve` is here too, so that a client does not wait for modules of other commands.
+The command `serve` is here too, so that a client does not wait for modules of other commands, and so are the groups
+`evolve` and `taskset`, whose help needs none of their modules.
 """
 
 import dataclasses
@@ -19,6 +20,7 @@ from evolvable_server.cli import INTERRUPTED
 from evolvable_server.cli.command_context import (
     TOOLS,
     CommandContext,
+    VerbGroup,
     home_option,
     json_option,
     pass_state,
@@ -29,6 +31,7 @@ from evolvable_server.config import Config, process_session, read_oauth_client, 
 from evolvable_server.person_config import registered_homes
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
+from evolvable_store.paths import LIBRARY_FILE, check_home
 from evolvable_tools.verbs.registry import GROUPS, VERBS
 
 if TYPE_CHECKING:
@@ -44,13 +47,11 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "session_commands": ("stats", "sessions", "review", "memory", "compress"),
     "inbox_commands": ("inbox", "publish", "channel"),
     "person_commands": ("approvals", "trust"),
-    "taskset_commands": ("taskset",),
-    "evolve_commands": ("evolve",),
     "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer", "quickstart", "token"),
     "folder_commands": ("init", "folders", "sync"),
     "archive_commands": ("checkout", "backup", "export", "import"),
     "client_commands": ("connect", "disconnect"),
-    "command_line": ("serve",),
+    "command_line": ("serve", "evolve", "taskset"),
     "doctor": ("doctor", "scan"),
     "lifecycle_commands": ("recover", "uninstall"),
     "maintenance": ("fsck", "gc", "purge", "trash"),
@@ -86,9 +87,7 @@ class LazyGroup(click.Group):
             return None
         module = importlib.import_module(f"evolvable_server.cli.{COMMANDS[name]}")
         found: click.Command = getattr(module, f"{name}_command")
-        for verb, command in found.commands.items() if isinstance(found, click.Group) else ():
-            command.short_help = VERBS[f"{name} {verb}"].summary
-        return found.commands[action] if action and isinstance(found, click.Group) else found
+        return found.get_command(ctx, action) if action and isinstance(found, click.Group) else found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -170,6 +169,27 @@ def cli() -> None:
     """
 
 
+@click.group("evolve", cls=VerbGroup, modules=("taskset_commands", "evolve_commands"))
+@home_option
+@json_option
+def evolve_command() -> None:
+    """Search for better resources with a task set, and promote only what a sealed test carries.
+
+    A run is driven by a process of its own. It stops when it waits for an answer, and can be stopped and continued at
+    any time, from any terminal.
+    """
+
+
+@click.group("taskset", cls=VerbGroup, modules=("taskset_commands",))
+@home_option
+@json_option
+def taskset_command() -> None:
+    """Check, list and split the tasks of an evolution.
+
+    WHAT is a folder with tasks.jsonl, such a file, or an environment of the library: environment:NAME.
+    """
+
+
 def _address(_: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
     if value is None:
         return None
@@ -245,13 +265,23 @@ def _serve_stdio(config: Config) -> NoReturn:
 def _begin_fast_start(config: Config) -> "FastStart | None":
     """Begin to answer while the rest is imported. What keeps the server from serving is told before any answer."""
     from evolvable_server.mcp.fast_start import FastStart, can_start_fast
-    from evolvable_server.model_setup import approval_policies, open_search
-    from evolvable_store.store import Store
+    from evolvable_store.storage.migrations import open_library
 
-    approval_policies(config)
-    with open_search(config, serving=True):
-        Store.open(config.home, create=True, registered=registered_homes).close()
+    if _has_settings_to_check(config):
+        from evolvable_server.model_setup import approval_policies, open_search
+
+        approval_policies(config)
+        with open_search(config, serving=True):
+            pass
+    check_home(config.home, registered_homes, create=True)
+    open_library(config.home / LIBRARY_FILE)[0].close()
     return FastStart.begin() if can_start_fast() and not config.toolsets else None
+
+
+def _has_settings_to_check(config: Config) -> bool:
+    """Return whether somebody set a model or a policy. Their modules take longer to import than the first answer."""
+    models = config.embedder not in ("auto", "off") or config.judge not in ("auto", "off", "caller")
+    return models or bool(config.review_policy or config.person.review_policy)
 
 
 def _oauth(given: Mapping[str, Any]) -> "OAuth | None":

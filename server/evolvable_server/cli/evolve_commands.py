@@ -10,15 +10,8 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import REF, CommandContext, Output, command, home_option, json_option
-from evolvable_server.cli.taskset_commands import (
-    adopt_command,
-    allow_command,
-    ask_before_unvouched,
-    opportunities_command,
-    report_command,
-    watch_command,
-)
+from evolvable_server.cli.command_context import REF, CommandContext, Output, command
+from evolvable_server.cli.taskset_commands import ask_before_unvouched
 from evolvable_server.cli.terminal import local_time, remark, say, show_table, warn
 from evolvable_server.config import is_person
 from evolvable_server.run_launcher import evolve_context, start_driver
@@ -85,17 +78,6 @@ def show_status(now: RunStatus) -> None:
         remark("`evolvable evolve continue` goes on with it.")
     elif now.state == "finished" and now.verdict == "PROMOTE":
         remark(f"`evolvable evolve adopt {now.run}` makes it live.")
-
-
-@click.group("evolve")
-@home_option
-@json_option
-def evolve_command() -> None:
-    """Search for better resources with a task set, and promote only what a sealed test carries.
-
-    A run is driven by a process of its own. It stops when it waits for an answer, and can be stopped and continued at
-    any time, from any terminal.
-    """
 
 
 _run_argument = click.argument("run", required=False, metavar="[RUN]")
@@ -300,20 +282,3 @@ def _price(text: str | None) -> list[float] | None:
     except ValueError:
         raise click.UsageError(f"--price is {ascii(text)}; it is two numbers, such as 1,5.") from None
     return [given, got]
-
-
-for _command in (
-    start_command,
-    status_command,
-    pending_command,
-    submit_command,
-    stop_command,
-    continue_command,
-    drive_command,
-    report_command,
-    adopt_command,
-    allow_command,
-    watch_command,
-    opportunities_command,
-):
-    evolve_command.add_command(_command)

@@ -12,7 +12,7 @@ from evolvable_server.cli.command_context import (
     KIND,
     CommandContext,
     Output,
-    checked_command,
+    VerbGroup,
     command,
     home_option,
     json_option,
@@ -309,7 +309,7 @@ def _watched(library: Library, folder: WatchedFolder) -> WatchedRoot:
     return WatchedRoot(str(folder.path), folder.scope, folder.kind, there, living, sorted(behind), sorted(conflicts))
 
 
-@click.group("folders", invoke_without_command=True)
+@click.group("folders", cls=VerbGroup, modules=("folder_commands",), invoke_without_command=True)
 @home_option
 @json_option
 @pass_state
@@ -344,11 +344,8 @@ def _standing(folder: WatchedRoot) -> str:
     return ", ".join(parts) or "in sync"
 
 
-@folders_command.command("drop")
+@command("drop")
 @click.argument("path", type=click.Path(path_type=Path))
-@home_option
-@json_option
-@checked_command
 def drop_command(state: CommandContext, path: Path) -> Output[dict[str, str]]:
     """Stop watching the folder PATH.
 

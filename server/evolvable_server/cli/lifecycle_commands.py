@@ -16,8 +16,8 @@ from evolvable_server.cli.folder_commands import FolderChoice, SyncResult, add_f
 from evolvable_server.cli.health import open_elsewhere
 from evolvable_server.cli.terminal import confirm, count, remark, say, warn
 from evolvable_server.clients import memory_files
-from evolvable_server.clients.registration import CLIENTS, ConfigurationEntry, configuration_entry, disconnect
-from evolvable_server.clients.registry import SCOPES
+from evolvable_server.clients.registration import ConfigurationEntry, configuration_entry, disconnect
+from evolvable_server.clients.registry import CLIENTS, SCOPES
 from evolvable_server.config import read_machine
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, LibraryError, Refused

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import CommandContext, Output, command, home_option, json_option
+from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import confirm, count, remark, say, show_table, warn
 from evolvable_server.config import is_person
 from evolvable_server.model_setup import commands_of_role
@@ -64,16 +64,6 @@ class SplitDone:
     categories: dict[str, dict[str, int]]
     dealt: int
     written: str
-
-
-@click.group("taskset")
-@home_option
-@json_option
-def taskset_command() -> None:
-    """Check, list and split the tasks of an evolution.
-
-    WHAT is a folder with tasks.jsonl, such a file, or an environment of the library: environment:NAME.
-    """
 
 
 def _share(name: str, said: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -133,10 +123,6 @@ def split_command(state: CommandContext, what: str, train: float, val: float, wr
     written = _write(state, what, ref, taskset) if write and dealt else ""
     done = SplitDone(taskset.name, count_by_split(taskset), count_by_category(taskset.tasks), dealt, written)
     return Output(done, lambda _: _show_split(done, write))
-
-
-for _command in (check_command, list_command, split_command):
-    taskset_command.add_command(_command)
 
 
 def _found(

@@ -1,7 +1,7 @@
 """Connect a client to this server and disconnect it: one entry in its configuration, and no other change.
 
 Clients start the server with absolute paths, because they share neither folder nor PATH. Claude Code's own command adds
-the entry where its file allows that. All clients are listed here by name.
+the entry where its file allows that.
 """
 
 import difflib
@@ -17,38 +17,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from evolvable_server.clients import config_files, registry
+from evolvable_server.clients import config_files
 from evolvable_server.clients.config_files import Configuration
-from evolvable_server.clients.registry import PROJECT, USER, Client, Start
+from evolvable_server.clients.registry import USER, Client, Start
 from evolvable_server.config import Machine, read_config
 from evolvable_server.environment import HOME
 from evolvable_store.errors import InvalidArgument, Refused
 
 PATIENCE_SECONDS = 60
 """How long its own command may take."""
-
-
-def _claude_code_file(machine: Machine, scope: str) -> Path:
-    return machine.project / ".mcp.json" if scope == PROJECT else (machine.claude or machine.user) / ".claude.json"
-
-
-CLAUDE_CODE = Client(
-    name="claude-code",
-    title="Claude Code",
-    file=_claude_code_file,
-    table="mcpServers",
-    strict=True,
-    called=("claude-code",),
-    checks={
-        USER: ("`claude mcp list` shows {name} as connected", "windows that are open see it after `/mcp` or a restart"),
-        PROJECT: ("start `claude` in the project and approve {name} when it asks", "`claude mcp list` then shows it"),
-    },
-    first={"type": "stdio"},
-    notes={
-        USER: ("To run its tools without a question each time, allow `mcp__{name}` in /permissions.",),
-        PROJECT: ("The paths in .mcp.json are those of this machine; others who share it run this command too.",),
-    },
-)
 
 
 def keeps_formatting(found: Configuration) -> bool:
@@ -78,11 +55,6 @@ def run_claude(machine: Machine, command: list[str]) -> str | None:
         return None
     return (done.stderr or done.stdout).strip()[:300] or f"exit code {done.returncode}"
 
-
-CLIENTS = {
-    client.name: client
-    for client in (CLAUDE_CODE, registry.CODEX, registry.CLAUDE_DESKTOP, registry.CURSOR, registry.VSCODE)
-}
 
 _PASSING = ("/uv/archive-v", "/.cache/uv/", "/uv/cache/", "/pipx/.cache/")
 
@@ -249,7 +221,7 @@ def _write_entry(
 def _own_command(place: ConfigurationEntry, found: Configuration, entry: dict[str, Any] | None, done: str) -> list[str]:
     """Return the client's own command for this change; [] where it has none, or would lose what a person wrote."""
     program = shutil.which("claude", path=place.machine.programs)
-    if place.client is not CLAUDE_CODE or done == "updated" or not program or not keeps_formatting(found):
+    if place.client.name != "claude-code" or done == "updated" or not program or not keeps_formatting(found):
         return []
     change = ["remove", place.name] if entry is None else ["add-json", place.name, json.dumps(entry)]
     return [program, "mcp", *change, "-s", place.scope]

@@ -11,7 +11,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,7 +46,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One client.
+    """One client, as `clients.toml` describes it.
 
     file: its configuration file in a scope, None where it has no such scope. table: the key below which it has its
     servers. first, usual: keys of an entry besides those of Start, where they are missing, before and after them.
@@ -58,11 +59,11 @@ class Client:
     file: Callable[[Machine, str], Path | None]
     table: str
     strict: bool
-    called: tuple[str, ...]
-    checks: Mapping[str, tuple[str, ...]]
+    called: Sequence[str]
+    checks: Mapping[str, Sequence[str]]
     first: Mapping[str, Any] = field(default_factory=dict)
     usual: Mapping[str, Any] = field(default_factory=dict)
-    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def check(self, scope: str, name: str) -> list[str]:
         """Return what shows that the entry of this name works."""
@@ -87,32 +88,14 @@ class Client:
 WAITS_SECONDS = 1.0
 """How long Codex waits for a server that is not required before the first turn goes without it."""
 
-USUAL = {"required": True, "startup_timeout_sec": 20, "tool_timeout_sec": 120}
+
+def _claude_code_file(machine: Machine, scope: str) -> Path:
+    return machine.project / ".mcp.json" if scope == PROJECT else (machine.claude or machine.user) / ".claude.json"
 
 
 def _codex_file(machine: Machine, scope: str) -> Path:
     return (machine.project / ".codex" if scope == PROJECT else machine.codex) / "config.toml"
 
-
-CODEX = Client(
-    name="codex",
-    title="Codex",
-    file=_codex_file,
-    table="mcp_servers",
-    strict=False,
-    called=("codex",),
-    checks={
-        USER: ("`codex mcp list` shows {name} as enabled", "windows that are open see it after a restart"),
-        PROJECT: ("`codex mcp list` in the project shows {name}, once Codex trusts the project",),
-    },
-    usual=USUAL,
-    notes={
-        PROJECT: (
-            "Codex reads .codex/config.toml only in a project that it trusts.",
-            "The paths in it are those of this machine; others who share it run this command too.",
-        )
-    },
-)
 
 FILE = "claude_desktop_config.json"
 
@@ -134,31 +117,9 @@ def _packaged(machine: Machine) -> Path | None:
     return next((path for path in found if (path / FILE).is_file()), found[0] if found else None)
 
 
-CLAUDE_DESKTOP = Client(
-    name="claude-desktop",
-    title="Claude Desktop",
-    file=_claude_desktop_file,
-    table="mcpServers",
-    strict=True,
-    called=("claude-ai", "claude desktop", "claude-desktop"),
-    checks={USER: ("quit Claude Desktop wholly and start it again; Settings > Developer lists {name} as running",)},
-)
-
-
 def _cursor_file(machine: Machine, scope: str) -> Path:
     return (machine.project if scope == PROJECT else machine.user) / ".cursor/mcp.json"
 
-
-CURSOR = Client(
-    name="cursor",
-    title="Cursor",
-    file=_cursor_file,
-    table="mcpServers",
-    strict=False,
-    called=("cursor",),
-    checks={USER: ("Cursor's settings list {name} under its MCP servers; switch it on there, or restart Cursor",)},
-    notes={PROJECT: ("The paths in it are those of this machine; others who share it run this command too.",)},
-)
 
 EDITIONS = ("Code", "Code - Insiders", "VSCodium")
 """Folders of settings; the first that is there is meant."""
@@ -175,19 +136,21 @@ def _vscode_file(machine: Machine, scope: str) -> Path:
     return (there[0] if there else settings / EDITIONS[0]) / "User/mcp.json"
 
 
-VSCODE = Client(
-    name="vscode",
-    title="VS Code",
-    file=_vscode_file,
-    table="servers",
-    strict=False,
-    called=("visual studio code", "vscodium", "code - oss", "code-server"),
-    checks={
-        USER: ("the command `MCP: List Servers` in VS Code shows {name}; start it there and trust it when it asks",)
-    },
-    first={"type": "stdio"},
-    notes={PROJECT: ("The paths in it are those of this machine; others who share it run this command too.",)},
-)
+_FILES: Mapping[str, Callable[[Machine, str], Path | None]] = {
+    "claude-code": _claude_code_file,
+    "codex": _codex_file,
+    "claude-desktop": _claude_desktop_file,
+    "cursor": _cursor_file,
+    "vscode": _vscode_file,
+}
+
+CLIENTS = {
+    name: Client(name=name, file=_FILES[name], **values)
+    for name, values in tomllib.loads(Path(__file__).with_name("clients.toml").read_text(encoding="utf-8")).items()
+}
+"""Each client by its name."""
+
+CODEX, VSCODE = CLIENTS["codex"], CLIENTS["vscode"]
 
 FOLDER = "callers"
 """The folder in the library's own that holds the files."""

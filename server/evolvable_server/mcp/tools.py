@@ -1,7 +1,7 @@
 """The tools over a library, and how a tool is declared: a registry entry, and a function whose signature is its schema.
 
-A tool's docstring is its description. Clients strip most of a schema, so limits of arguments are in their descriptions.
-Results are complete in their structured form; documents are plain text.
+A tool's docstring describes it and its arguments. Clients strip most of a schema, so limits of arguments are in their
+descriptions. Results are complete in their structured form; documents are plain text.
 
 The client's own model is used for MCP sampling in the handshake protocol versions alone, where a server may send a
 request during a call. In the modern version the call would end and be repeated with the answer; there the caller
@@ -9,6 +9,7 @@ chooses.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -74,13 +75,16 @@ class ToolSpec:
     function: Callable[..., Any]
 
 
+_ARGUMENT = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+
+
 def declare_tools(tools: object, toolset: str) -> list[ToolSpec]:
     """Return the registry's tools of a toolset; `tools` has a method of each one's name."""
     return [ToolSpec(tool, getattr(tools, tool.name)) for tool in TOOLS.values() if tool.toolset == toolset]
 
 
 def add_tool(server: LibraryServer, spec: ToolSpec) -> None:
-    """Add a tool to the server, described by its function's docstring on one line."""
+    """Add a tool to the server. The docstring of its function describes it, and in `Args` its arguments."""
     # structured_output=True makes the SDK refuse a result type that it cannot read (a dataclass with slots). Otherwise
     # it would send text alone without saying so.
     server.add_tool(
@@ -94,7 +98,10 @@ def add_tool(server: LibraryServer, spec: ToolSpec) -> None:
     added = server._tool_manager.get_tool(spec.tool.name)
     assert added is not None
     added.parameters["additionalProperties"] = False
-    added.description = " ".join(added.description.split())
+    text, _, arguments = inspect.cleandoc(added.description).partition("\n\nArgs:\n")
+    added.description = " ".join(text.split())
+    for name, said in _ARGUMENT.findall(arguments):
+        added.parameters["properties"][name]["description"] = " ".join(said.split())
 
 
 TIMEOUT = 60.0
@@ -178,10 +185,10 @@ AnyRef = Annotated[
     RefText, Field(description="e.g. skill:pdf, skill:pdf@3, memory:USER, skill:acme/pdf (project acme)")
 ]
 Reason = Annotated[str, Field(description="why, in a sentence; kept in the history", max_length=2000)]
-Expected = Annotated[
-    Number | None, Field(description="the version you read; the call fails if the head has moved on", ge=0)
-]
-
+FromOne = Annotated[Number | None, Field(ge=1)]
+FromZero = Annotated[Number | None, Field(ge=0)]
+Scope = Annotated[ScopeText | None, _EMPTY_IS_NONE]
+Expected = Annotated[FromZero, Field(description="the version you read; the call fails if the head has moved on")]
 Propose = Annotated[bool, Field(description="true: change nothing, let a person decide")]
 
 
@@ -202,20 +209,24 @@ class Tools:
 
     def find_skill(
         self,
-        task: Annotated[str, Field(description="what you want to do, in your own words")],
+        task: str,
         ctx: Context,
-        limit: Annotated[Number, Field(description="how many matches, 1 to 20", ge=1, le=20)] = 5,
-        kind: Annotated[
-            KindText, Field(description="skill (default), prompt, agent, tool, environment or memory")
-        ] = Kind.SKILL,
-        scope: Annotated[
-            ScopeText | None, _EMPTY_IS_NONE, Field(description="search only this scope: 'user' or a project's name")
-        ] = None,
-        mode: Annotated[str, Field(description="auto (default), keyword, text or paper")] = "auto",
+        limit: Annotated[Number, Field(ge=1, le=20)] = 5,
+        kind: KindText = Kind.SKILL,
+        scope: Scope = None,
+        mode: str = "auto",
     ) -> search.FoundSkills:
         """Find the skills that fit a task, best first, each with how sure the match is and why. Call this before you
         start a task. none_fits=true means that nothing in the library is for it: go on without. choose_between: the
-        search is not sure, choose yourself. Then load_skill."""
+        search is not sure, choose yourself. Then load_skill.
+
+        Args:
+            task: what you want to do, in your own words
+            limit: how many matches, 1 to 20
+            kind: skill (default), prompt, agent, tool, environment or memory
+            scope: search only this scope: 'user' or a project's name
+            mode: auto (default), keyword, text or paper
+        """
         means = self._library.means
         if means.thinker is None and means.client_thinks:
             means = replace(means, thinker=sampling_model(ctx))
@@ -231,30 +242,40 @@ class Tools:
         )
 
     def load_skill(
-        self,
-        ref: AnyRef,
-        ctx: Context,
-        version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
-        path: Annotated[str | None, Field(description="a file of the skill; default SKILL.md")] = None,
-        search_id: Annotated[str | None, Field(description="from find_skill, when it led here")] = None,
+        self, ref: AnyRef, ctx: Context, version: FromOne = None, path: str | None = None, search_id: str | None = None
     ) -> str:
         """Open a skill to work by it: its document, then the names and sizes of its other files, then the use_id to
-        report the outcome with. Long files are cut at 150,000 characters."""
+        report the outcome with. Long files are cut at 150,000 characters.
+
+        Args:
+            version: default: the newest
+            path: a file of the skill; default SKILL.md
+            search_id: from find_skill, when it led here
+        """
         loaded = load.load_skill(self._library, self._who(ctx), ref, version=version, path=path, search_id=search_id)
         return document(resources.redact_loaded(self._library, self._caller, loaded), enclose=True)
 
     def report_outcome(
         self,
-        outcome: Annotated[str, Field(description="succeeded, failed, partial, abandoned or unknown")],
+        outcome: str,
         ctx: Context,
-        use_id: Annotated[str | None, Field(description="from load_skill; or give ref instead")] = None,
-        ref: Annotated[RefText | None, Field(description="instead of use_id: e.g. skill:pdf@3")] = None,
-        usage: Annotated[str | None, Field(description="used, partially_used, ignored or inapplicable")] = None,
-        task_type: Annotated[str | None, Field(description="a word or two, at most 80 characters")] = None,
-        evidence: Annotated[str | None, Field(description="how you know, at most 2,000 characters")] = None,
+        use_id: str | None = None,
+        ref: RefText | None = None,
+        usage: str | None = None,
+        task_type: str | None = None,
+        evidence: str | None = None,
     ) -> load.EvidenceSummary:
         """Report the outcome of a task in which a skill was loaded; it counts where this session loaded that version.
-        Returns the evidence for that skill so far."""
+        Returns the evidence for that skill so far.
+
+        Args:
+            outcome: succeeded, failed, partial, abandoned or unknown
+            use_id: from load_skill; or give ref instead
+            ref: instead of use_id: e.g. skill:pdf@3
+            usage: used, partially_used, ignored or inapplicable
+            task_type: a word or two, at most 80 characters
+            evidence: how you know, at most 2,000 characters
+        """
         return report(
             self._library,
             self._who(ctx),
@@ -269,29 +290,34 @@ class Tools:
     def list_resources(
         self,
         ctx: Context,
-        kind: Annotated[
-            KindText | None, _EMPTY_IS_NONE, Field(description="skill, prompt, agent, tool, environment or memory")
-        ] = None,
-        query: Annotated[str | None, Field(description="only those whose name or description has this text")] = None,
-        scope: Annotated[
-            ScopeText | None, _EMPTY_IS_NONE, Field(description="'user' or a project's name; default: all you can see")
-        ] = None,
-        limit: Annotated[Number, Field(description="1 to 200", ge=1, le=200)] = 50,
-        cursor: Annotated[str | None, Field(description="next_cursor of the page before")] = None,
+        kind: Annotated[KindText | None, _EMPTY_IS_NONE] = None,
+        query: str | None = None,
+        scope: Scope = None,
+        limit: Annotated[Number, Field(ge=1, le=200)] = 50,
+        cursor: str | None = None,
     ) -> search.Listing:
-        """List what the library holds, by name, page by page. To find something for a task use find_skill."""
+        """List what the library holds, by name, page by page. To find something for a task use find_skill.
+
+        Args:
+            kind: skill, prompt, agent, tool, environment or memory
+            query: only those whose name or description has this text
+            scope: 'user' or a project's name; default: all you can see
+            limit: 1 to 200
+            cursor: next_cursor of the page before
+        """
         return search.list_resources(
             self._library, self._who(ctx), kind=kind, query=query, scope=scope, limit=limit, cursor=cursor
         )
 
     def get_resource(
-        self,
-        ref: AnyRef,
-        ctx: Context,
-        version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
-        path: Annotated[str | None, Field(description="a file of it; default its main file")] = None,
+        self, ref: AnyRef, ctx: Context, version: FromOne = None, path: str | None = None
     ) -> str | list[str]:
-        """Read any file of any version of a resource, without counting it as a use. Versions are kept permanently."""
+        """Read any file of any version of a resource, without counting it as a use. Versions are kept permanently.
+
+        Args:
+            version: default: the newest
+            path: a file of it; default its main file
+        """
         loaded = load.get_resource(self._library, self._who(ctx), ref, version=version, path=path)
         return blocks(resources.redact_loaded(self._library, self._caller, loaded))
 
@@ -299,12 +325,18 @@ class Tools:
         self,
         ref: AnyRef,
         ctx: Context,
-        from_version: Annotated[Number | None, Field(description="with it: the diff from here", ge=0)] = None,
-        to_version: Annotated[Number | None, Field(description="diff to here, default the newest", ge=1)] = None,
-        limit: Annotated[Number, Field(description="how many versions, 1 to 100", ge=1, le=100)] = 20,
+        from_version: FromZero = None,
+        to_version: FromOne = None,
+        limit: Annotated[Number, Field(ge=1, le=100)] = 20,
     ) -> versions.History:
         """Show the versions of a resource, newest first: when, by whom, why, which files. With from_version or
-        to_version also the unified diff. Works for removed resources too."""
+        to_version also the unified diff. Works for removed resources too.
+
+        Args:
+            from_version: with it: the diff from here
+            to_version: diff to here, default the newest
+            limit: how many versions, 1 to 100
+        """
         past = versions.resource_history(
             self._library, self._who(ctx), ref, from_version=from_version, to_version=to_version, limit=limit
         )
@@ -315,23 +347,23 @@ class Tools:
         ref: AnyRef,
         reason: Reason,
         ctx: Context,
-        files: Annotated[
-            dict[str, str | None] | None, Field(description="path -> whole new text; null deletes the file")
-        ] = None,
-        edits: Annotated[
-            list[EditArgument] | None,
-            Field(description="[{path, old, new}]: `old` must stand in the file exactly once"),
-        ] = None,
+        files: dict[str, str | None] | None = None,
+        edits: list[EditArgument] | None = None,
         expected_version: Expected = None,
-        create: Annotated[bool, Field(description="true for a new resource")] = False,
-        copy_of: Annotated[
-            RefText | None, _EMPTY_IS_NONE, Field(description="with create: start as a copy of this ref")
-        ] = None,
+        create: bool = False,
+        copy_of: Annotated[RefText | None, _EMPTY_IS_NONE] = None,
         propose: Propose = False,
     ) -> edit.Updated:
         """Change a resource, or create one: makes a new version from the head by replacing whole files, by edits, or
         both. Equal content makes no version. A new skill needs SKILL.md with the frontmatter keys name (equal to the
-        ref's name) and description. Limits: 5 MB a file, 16 MB and 500 files in all."""
+        ref's name) and description. Limits: 5 MB a file, 16 MB and 500 files in all.
+
+        Args:
+            files: path -> whole new text; null deletes the file
+            edits: [{path, old, new}]: `old` must stand in the file exactly once
+            create: true for a new resource
+            copy_of: with create: start as a copy of this ref
+        """
         if copy_of:
             resources.check_copy(self._library, self._caller, copy_of, ref)
         return edit.update_resource(
@@ -350,13 +382,17 @@ class Tools:
     def restore_resource(
         self,
         ref: AnyRef,
-        version: Annotated[Number, Field(description="the version whose content comes back", ge=1)],
+        version: Annotated[Number, Field(ge=1)],
         reason: Reason,
         ctx: Context,
         expected_version: Expected = None,
         propose: Propose = False,
     ) -> edit.Updated:
-        """Bring an old version's content back as a new version; also brings a removed resource back."""
+        """Bring an old version's content back as a new version; also brings a removed resource back.
+
+        Args:
+            version: the version whose content comes back
+        """
         return edit.restore_resource(
             self._library, self._who(ctx), ref, version, reason, expected_version=expected_version, propose=propose
         )
@@ -379,13 +415,18 @@ class Tools:
         self,
         reason: Reason,
         ctx: Context,
-        operation: Annotated[Number | None, Field(description="the operation to take back", ge=1)] = None,
-        session: Annotated[str | None, Field(description="instead: take back all that this session did")] = None,
+        operation: FromOne = None,
+        session: str | None = None,
         propose: Propose = False,
     ) -> versions.Undone:
         """Take back one operation, or everything a session changed, in one new operation. Resources that somebody
         changed since are left alone and listed under conflicts. What others did, or more than five resources, waits for
-        a person."""
+        a person.
+
+        Args:
+            operation: the operation to take back
+            session: instead: take back all that this session did
+        """
         back = propose_undo if propose else revert_or_propose
         return back(self._library, self._who(ctx), reason, operation=operation, session=session)
 

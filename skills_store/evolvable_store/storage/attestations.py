@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.operation import Actor, Identity, Principal, Signer, statement_of
-from evolvable_store.storage.connection import Connection, SqliteRepository
+from evolvable_store.storage.connection import Connection, SqliteRepository, read_queries
 
 if TYPE_CHECKING:
     from evolvable_store.storage.sqlite import SqliteStorage
 
+
+QUERIES = read_queries()
 
 _RECENT_VERSIONS = 50
 """Versions of a resource that are looked at."""
@@ -50,7 +52,7 @@ class Attestation:
 
 
 def _vouched(db: Connection, resources: Iterable[int], folders: frozenset[str] | None) -> list[Attestation]:
-    rows = db.execute(_ATTESTATION, (json.dumps(list(resources)),)).fetchall()
+    rows = db.execute(QUERIES["attestation"], (json.dumps(list(resources)),)).fetchall()
     found = (
         Attestation(resource, tree, at, Principal(principal), *rest) for resource, tree, at, principal, *rest in rows
     )
@@ -58,7 +60,7 @@ def _vouched(db: Connection, resources: Iterable[int], folders: frozenset[str] |
 
 
 def _is_untrusted(db: Connection, resource: int, folders: frozenset[str] | None) -> bool:
-    rows = db.execute(_VERSIONS, (resource, _RECENT_VERSIONS)).fetchall()
+    rows = db.execute(QUERIES["versions"], (resource, _RECENT_VERSIONS)).fetchall()
     trees = {one.tree for one in _vouched(db, [resource], folders)}
     made = [(tree, _effective_principal(*who)) for tree, *who in rows]
     trees |= {tree for tree, principal in made if principal is Principal.PERSON}
@@ -80,20 +82,6 @@ def _effective_principal(actor: str, principal: str | None, arrived: int) -> Pri
     implied = {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}
     return implied.get(Actor(actor), Principal.AGENT)
 
-
-_VERSIONS = """SELECT c.tree, o.actor, coalesce(a.principal, o.principal), CASE WHEN a.principal IS NULL THEN o.arrived
-        ELSE 0 END
-    FROM change c JOIN operation o ON o.id = c.operation
-    LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
-    WHERE c.resource = ? AND c.manifest IS NOT NULL ORDER BY c.latest DESC LIMIT ?"""
-
-_BROUGHT = """SELECT c.resource FROM operation o JOIN change c ON c.sequence BETWEEN o.id AND o.last
-        WHERE o.principal = 'repository' AND c.manifest IS NOT NULL
-    UNION SELECT resource FROM attribution WHERE principal = 'repository'"""
-
-_ATTESTATION = """SELECT resource, tree, at, principal, via, signature, folder FROM vouched v
-    WHERE resource IN (SELECT value FROM json_each(?)) AND withdrawn = 0 AND id = (
-        SELECT max(id) FROM vouched WHERE resource = v.resource AND tree = v.tree) ORDER BY id"""
 
 # No resource has the number 0: its row says that the library was re-read.
 _NEEDS_REREAD = """SELECT NOT EXISTS (SELECT 1 FROM attribution WHERE resource = 0)
@@ -144,20 +132,6 @@ class Author:
     principal: Principal | None = None
     operation: int = 0
     via: str = ""
-
-
-_AUTHORS = """WITH newest AS (
-        SELECT r.id, c.latest, c.tree FROM resource r JOIN change c ON c.sequence = (
-            SELECT sequence FROM change WHERE resource = r.id ORDER BY latest DESC, sequence DESC LIMIT 1)
-        WHERE r.id IN (SELECT value FROM json_each(?1))
-    )
-    SELECT n.id, c.latest, o.actor, o.session, o.evidence, coalesce(a.principal, o.principal),
-        o.arrived AND a.principal IS NULL, coalesce(a.via, o.via, ''), o.id
-    FROM newest n
-    JOIN change c ON c.resource = n.id AND c.latest > n.latest - ?2 AND c.tree = n.tree AND c.manifest IS NOT NULL
-    JOIN operation o ON o.id = c.operation
-    LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
-    ORDER BY c.sequence DESC"""
 
 
 class Attestations(SqliteRepository):
@@ -245,14 +219,14 @@ class Attestations(SqliteRepository):
         """
         folders = self._backend.trusted_folders()
         with self._backend.reading() as db:
-            suspects = {row[0] for row in db.execute(_BROUGHT).fetchall()}
+            suspects = {row[0] for row in db.execute(QUERIES["brought"]).fetchall()}
             if resources is not None:
                 suspects &= set(resources)
             return {resource for resource in suspects if _is_untrusted(db, resource, folders)}
 
     def list_authors(self, resources: Iterable[int]) -> dict[int, list[Author]]:
         """Return by resource who made its newest version, newest first, with all who made the same content before."""
-        rows = self._rows(_AUTHORS, json.dumps(list(resources)), _RECENT_VERSIONS)
+        rows = self._rows(QUERIES["authors"], json.dumps(list(resources)), _RECENT_VERSIONS)
         found: dict[int, list[Author]] = {}
         for resource, version, actor, session, evidence, principal, arrived, via, operation in rows:
             proposed = any(

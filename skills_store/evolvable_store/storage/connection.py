@@ -1,6 +1,7 @@
 """Open SQLite, retry, translate errors, run statements: the one module that knows the bugs of SQLite's versions."""
 
 import contextlib
+import functools
 import os
 import random
 import re
@@ -353,6 +354,17 @@ class DerivedFormat:
         return False
 
 
+def read_script(name: str) -> str:
+    """Return the text of a script of SQL."""
+    return Path(__file__).with_name("schema").joinpath(name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def read_queries() -> dict[str, str]:
+    """Return the queries of `schema/queries.sql` by their names."""
+    return dict(re.findall(r"^-- name: (\w+)\n((?:(?!--).*\n)+)", read_script("queries.sql"), re.MULTILINE))
+
+
 def run_script(connection: Connection, script: str) -> None:
     """Run statements one by one, each of which ends with its line.
 
@@ -437,8 +449,7 @@ class SqliteRepository:
 
     def _check(self, script: str, **values: str) -> Iterator[tuple[str, str]]:
         """Yield (which, what) for each row that a query of a script finds; the comment before it says both."""
-        text = Path(__file__).with_name("schema").joinpath(script).read_text(encoding="utf-8")
-        for which, what, query in re.findall(r"^-- (.+?): (.+)\n((?:(?!--).*\n)+)", text, re.MULTILINE):
+        for which, what, query in re.findall(r"^-- (.+?): (.+)\n((?:(?!--).*\n)+)", read_script(script), re.MULTILINE):
             with self._backend.reading() as db:
                 rows = db.execute(query, values).fetchall()
             yield from ((which.format(*row), what.format(*row)) for row in rows)

@@ -14,7 +14,7 @@ from typing import Any
 
 from evolvable_store.errors import NoSuchUse
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.connection import Connection, SqliteRepository
+from evolvable_store.storage.connection import Connection, SqliteRepository, read_queries
 
 
 class Outcome(StrEnum):
@@ -114,6 +114,8 @@ class UngradedEvidence:
     successes: int
 
 
+QUERIES = read_queries()
+
 _USE = "id, at, resource, version, search, session, principal, connection"
 
 
@@ -134,25 +136,6 @@ def recount_votes(db: Connection, voter: str | None, resource: int | None = None
             FROM outcome WHERE {where}) WHERE place = 1) WHERE {where}""",
         (voter, resource),
     )
-
-
-# What a transcript shows is counted where no call told it already.
-_LOADED = """WITH asked AS (SELECT value FROM json_each(?1))
-    SELECT resource, count(*) FROM (
-        SELECT resource FROM use WHERE resource IN asked AND origin IS NULL
-        UNION ALL
-        SELECT resource FROM sighting s WHERE resource IN asked AND loaded AND origin IS NULL AND NOT EXISTS (
-            SELECT 1 FROM use u WHERE u.session = s.session AND u.resource = s.resource AND u.origin IS NULL)
-    ) GROUP BY resource"""
-_REPORTED = """WITH asked AS (SELECT value FROM json_each(?1))
-    SELECT resource, outcome, count(*) FROM (
-        SELECT resource, CASE grade WHEN '' THEN 'not_counted' ELSE outcome END AS outcome
-        FROM outcome WHERE resource IN asked AND (counts OR grade = '')
-        UNION ALL
-        SELECT resource, CASE grade WHEN '' THEN 'not_counted' ELSE outcome END FROM sighting s
-        WHERE resource IN asked AND outcome IS NOT NULL AND (grade = '' OR NOT EXISTS (
-            SELECT 1 FROM outcome o WHERE o.voter = s.session AND o.resource = s.resource AND o.grade <> ''))
-    ) GROUP BY resource, outcome"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,33 +193,6 @@ class ImpressionCount:
 
 _GRADES: dict[str | None, Grade] = {None: Grade.HISTORY, **{grade.value: grade for grade in Grade}}
 _OUTCOMES: dict[str | None, Outcome | None] = {None: None, **{outcome.value: outcome for outcome in Outcome}}
-
-# Of the words of one voter about a version one counts. Words about a skill that was not followed say nothing of it. An
-# end that is `known` has a grade; a session may bring several, which agree or do not.
-_ATTEMPT_FACTS = """
-    WITH asked AS (SELECT value AS id FROM json_each(?1)),
-    fact AS (
-        SELECT resource, version, voter AS key, at, NULL AS model, lower(trim(task_type)) AS task_type, 0 AS loaded,
-            1 AS used, outcome, grade, NULL AS link
-        FROM outcome WHERE counts AND coalesce(usage, 'used') IN ('used', 'partially_used') AND {among}
-        UNION ALL
-        SELECT resource, version, session, at, model, NULL, loaded, used, CASE WHEN grade <> '' THEN outcome END,
-            grade, link
-        FROM sighting WHERE origin IS NULL AND {among}
-        {more}
-    )"""
-# Neither loading nor what was said of a skill that was not followed proves anything: both are left out where only the
-# proof is asked for.
-_ATTEMPT_LOADS = """UNION ALL SELECT resource, version, coalesce(session, id), at, NULL, NULL, 1, 0, NULL, '', NULL
-    FROM use WHERE origin IS NULL AND {among}
-    UNION ALL SELECT resource, version, voter, at, NULL, lower(trim(task_type)), 0, 0, NULL, '', NULL
-    FROM outcome WHERE counts AND usage IN ('ignored', 'inapplicable') AND {among}"""
-_COUNTED = "CASE WHEN outcome IN ('succeeded', 'failed', 'partial') THEN {} END"
-_ENDS = f"""min({_COUNTED.format("outcome")}) AS least, max({_COUNTED.format("outcome")}) AS known,
-    max({_COUNTED.format("grade")}) AS grade"""
-_ATTEMPT = f"""SELECT resource, {{version}}, key, min(at), max(loaded), max(used), max(task_type), {_ENDS},
-        max(outcome), max(model), max(link)
-    FROM fact GROUP BY resource, key{{also}}"""
 
 
 def one_of_each_connection(attempts: Iterable[Attempt]) -> list[Attempt]:
@@ -320,8 +276,8 @@ class EvidenceLog(SqliteRepository):
         """Return the counts of those of `resources` that have any."""
         ids = json.dumps(list(resources))
         with self._backend.reading() as db:
-            loaded: Sequence[tuple[int, int]] = db.execute(_LOADED, (ids,)).fetchall()
-            told: Sequence[tuple[int, str, int]] = db.execute(_REPORTED, (ids,)).fetchall()
+            loaded: Sequence[tuple[int, int]] = db.execute(QUERIES["loaded"], (ids,)).fetchall()
+            told: Sequence[tuple[int, str, int]] = db.execute(QUERIES["reported"], (ids,)).fetchall()
         counts: dict[int, Counter[str]] = {}
         for resource, number in loaded:
             counts.setdefault(resource, Counter())["loaded"] = number
@@ -336,8 +292,8 @@ class EvidenceLog(SqliteRepository):
         """
         chosen = {"version": "version", "also": ", version"} if versions else {"version": "NULL", "also": ""}
         among = "?1 IS NULL" if resources is None else "resource IN asked"
-        facts = _ATTEMPT_FACTS.format(among=among, more=_ATTEMPT_LOADS.format(among=among))
-        query = f"{facts} {_ATTEMPT.format(**chosen)} ORDER BY min(at), key, resource, version"
+        facts = QUERIES["attempt_facts"].format(among=among, more=QUERIES["attempt_loads"].format(among=among))
+        query = facts + QUERIES["attempts"].format(ends=QUERIES["ends"], **chosen)
         asked = None if resources is None else json.dumps(list(resources))
         models = dict(self._rows("SELECT session, model FROM taken WHERE model IS NOT NULL"))
         rows = self._rows(query, asked)
@@ -353,18 +309,8 @@ class EvidenceLog(SqliteRepository):
 
     def count_successes(self, resources: Iterable[int]) -> dict[int, SuccessCounts]:
         """Return the proof of those of these resources that have any."""
-        facts = _ATTEMPT_FACTS.format(among="resource IN asked", more="")
-        query = f"""{facts}, attempt AS MATERIALIZED (
-                SELECT resource, key, at, link, known, grade FROM (
-                    SELECT resource, key, max(at) AS at, max(link) AS link, max(used) AS used, {_ENDS}
-                    FROM fact GROUP BY resource, key)
-                WHERE used AND least = known)
-            SELECT resource, 0, count(*), sum(known = 'succeeded') FROM attempt GROUP BY resource
-            UNION ALL
-            SELECT resource, 1, count(*), sum(known = 'succeeded') FROM (
-                SELECT resource, known, max(at) FROM attempt WHERE grade = 'verified'
-                GROUP BY resource, coalesce(link, key))
-            GROUP BY resource"""
+        facts = QUERIES["attempt_facts"].format(among="resource IN asked", more="")
+        query = facts + QUERIES["successes"].format(ends=QUERIES["ends"])
         rows = self._rows(query, json.dumps(list(resources)))
         found: dict[int, tuple[int, ...]] = {}
         for resource, _, ends, successes in rows:  # the verified ones come after all of them
@@ -383,12 +329,7 @@ class EvidenceLog(SqliteRepository):
 
     def baseline_successes(self) -> SuccessCounts:
         """Return how the sessions that the server saw ended, as far as is known, in which no resource was loaded."""
-        query = """SELECT count(*), coalesce(sum(outcome = 'succeeded'), 0) FROM taken t
-            WHERE outcome IN ('succeeded', 'failed', 'partial') AND witnessed AND origin IS NULL
-            AND NOT EXISTS (SELECT 1 FROM sighting s WHERE s.session = t.session)
-            AND NOT EXISTS (SELECT 1 FROM use u WHERE u.session = t.session)
-            AND NOT EXISTS (SELECT 1 FROM outcome o WHERE o.session = t.session)"""
-        return SuccessCounts(*self._one(query))
+        return SuccessCounts(*self._one(QUERIES["baseline_successes"]))
 
     def export_rows(self, table: str, columns: Sequence[str]) -> list[tuple[Ref | None, tuple[Any, ...]]]:
         """Return these columns of every row of a table, each with the ref that it is about, in a stable order.

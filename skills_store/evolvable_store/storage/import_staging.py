@@ -54,7 +54,7 @@ class ImportStaging:
             self._folder.cleanup()  # the open file stays, and nothing is left behind by a process that is killed
         self._db.execute("PRAGMA journal_mode=OFF")
         self._db.execute("PRAGMA synchronous=OFF")
-        self._db.executescript(Path(__file__).with_name("schema").joinpath("import_staging.sql").read_text("utf-8"))
+        self._db.executescript(connection.read_script("import_staging.sql"))
 
     def __enter__(self) -> Self:
         self._db.execute("BEGIN")

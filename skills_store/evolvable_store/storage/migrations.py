@@ -18,8 +18,7 @@ def _step(name: str) -> Callable[[Any], object]:
     """Return the step whose statements `schema/NAME.sql` holds. sqlite-utils records a step by the function's name."""
 
     def run(db: Any) -> None:
-        script = Path(__file__).with_name("schema").joinpath(f"{name}.sql").read_text(encoding="utf-8")
-        driver.run_script(db.conn, script)
+        driver.run_script(db.conn, driver.read_script(f"{name}.sql"))
 
     run.__name__ = name
     return run

@@ -9,7 +9,7 @@ from typing import Any
 from evolvable_store.errors import NotFound
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.connection import Connection, SqliteRepository
+from evolvable_store.storage.connection import Connection, SqliteRepository, read_queries
 from evolvable_store.storage.protocol import DEFAULT_POLICY, ChannelState, MoveNote, ReleasePolicy
 
 
@@ -54,15 +54,11 @@ class ChannelEntry:
         return self.version if self.head is not None else None
 
 
+QUERIES = read_queries()
+
 _NOTE = "at, actor, reason, session, operation, policy"
 _PLACING = """SELECT p.move, m.operation, p.resource, r.kind, r.scope, r.name, p.before, p.after, p.withdrawn
     FROM placing p JOIN move m ON m.id = p.move JOIN resource r ON r.id = p.resource"""
-_CHANNEL_ENTRY = """SELECT r.id, r.scope, r.name, c.after, p.after, p.withdrawn, m.operation FROM resource r
-    JOIN change c ON c.sequence = (
-        SELECT sequence FROM change WHERE resource = r.id ORDER BY latest DESC, sequence DESC LIMIT 1)
-    LEFT JOIN placing p ON p.resource = r.id AND p.move = (SELECT max(move) FROM placing WHERE resource = r.id)
-    LEFT JOIN move m ON m.id = p.move
-    WHERE r.kind = 'skill' AND (?1 IS NULL OR r.id = ?1)"""
 
 
 def _at_newest_operation(db: Connection, note: MoveNote, policy: ReleasePolicy | None) -> MoveNote:
@@ -144,11 +140,11 @@ class Channel(SqliteRepository):
 
     def held(self) -> list[ChannelEntry]:
         """Return every skill there ever was, by name and scope."""
-        return self._all(_as_entry, f"{_CHANNEL_ENTRY} ORDER BY r.name, r.scope", None)
+        return self._all(_as_entry, f"{QUERIES['channel_entry']} ORDER BY r.name, r.scope", None)
 
     def of(self, resource: int) -> ChannelEntry | None:
         """Return one skill, None when the resource is none."""
-        return next(iter(self._all(_as_entry, _CHANNEL_ENTRY, resource)), None)
+        return next(iter(self._all(_as_entry, QUERIES["channel_entry"], resource)), None)
 
     def place(self, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
         """Make one move that puts these skills there, all of them or none, and returns its id.
@@ -168,7 +164,7 @@ class Channel(SqliteRepository):
                 return None
             stands: dict[int, ChannelState] = {}
             if policy is ReleasePolicy.LIVE:
-                everything = itertools.starmap(_as_entry, db.execute(_CHANNEL_ENTRY, (None,)).fetchall())
+                everything = itertools.starmap(_as_entry, db.execute(QUERIES["channel_entry"], (None,)).fetchall())
                 stands = {held.resource: ChannelState(held.head) for held in everything if not held.withdrawn}
             return add_move(db, _at_newest_operation(db, note, policy), stands)
 

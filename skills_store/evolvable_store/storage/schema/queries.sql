@@ -1,0 +1,123 @@
+-- Queries of the repositories, by name. What stands in braces is filled in where a query is used.
+
+-- Loadings by resource. What a transcript shows counts where no call reported it already.
+-- name: loaded
+WITH asked AS (SELECT value FROM json_each(?1))
+SELECT resource, count(*) FROM (
+    SELECT resource FROM use WHERE resource IN asked AND origin IS NULL
+    UNION ALL
+    SELECT resource FROM sighting s WHERE resource IN asked AND loaded AND origin IS NULL AND NOT EXISTS (
+        SELECT 1 FROM use u WHERE u.session = s.session AND u.resource = s.resource AND u.origin IS NULL)
+) GROUP BY resource
+
+-- Outcomes by resource and kind, in the same way.
+-- name: reported
+WITH asked AS (SELECT value FROM json_each(?1))
+SELECT resource, outcome, count(*) FROM (
+    SELECT resource, CASE grade WHEN '' THEN 'not_counted' ELSE outcome END AS outcome
+    FROM outcome WHERE resource IN asked AND (counts OR grade = '')
+    UNION ALL
+    SELECT resource, CASE grade WHEN '' THEN 'not_counted' ELSE outcome END FROM sighting s
+    WHERE resource IN asked AND outcome IS NOT NULL AND (grade = '' OR NOT EXISTS (
+        SELECT 1 FROM outcome o WHERE o.voter = s.session AND o.resource = s.resource AND o.grade <> ''))
+) GROUP BY resource, outcome
+
+-- The beginning of every query about attempts. Of the words of one voter about a version one counts. Words about a skill
+-- that was not followed say nothing of it.
+-- name: attempt_facts
+WITH asked AS (SELECT value AS id FROM json_each(?1)),
+fact AS (
+    SELECT resource, version, voter AS key, at, NULL AS model, lower(trim(task_type)) AS task_type, 0 AS loaded,
+        1 AS used, outcome, grade, NULL AS link
+    FROM outcome WHERE counts AND coalesce(usage, 'used') IN ('used', 'partially_used') AND {among}
+    UNION ALL
+    SELECT resource, version, session, at, model, NULL, loaded, used, CASE WHEN grade <> '' THEN outcome END,
+        grade, link
+    FROM sighting WHERE origin IS NULL AND {among}
+    {more}
+)
+
+-- More facts: neither loading nor what was said of a skill that was not followed proves anything, so both are left out
+-- where only the proof is asked for.
+-- name: attempt_loads
+UNION ALL SELECT resource, version, coalesce(session, id), at, NULL, NULL, 1, 0, NULL, '', NULL
+FROM use WHERE origin IS NULL AND {among}
+UNION ALL SELECT resource, version, voter, at, NULL, lower(trim(task_type)), 0, 0, NULL, '', NULL
+FROM outcome WHERE counts AND usage IN ('ignored', 'inapplicable') AND {among}
+
+-- An end that is known has a grade; a session may bring several, which agree (the least is the greatest) or do not.
+-- name: ends
+min(CASE WHEN outcome IN ('succeeded', 'failed', 'partial') THEN outcome END) AS least,
+max(CASE WHEN outcome IN ('succeeded', 'failed', 'partial') THEN outcome END) AS known,
+max(CASE WHEN outcome IN ('succeeded', 'failed', 'partial') THEN grade END) AS grade
+
+-- name: attempts
+SELECT resource, {version}, key, min(at), max(loaded), max(used), max(task_type),
+    {ends},
+    max(outcome), max(model), max(link)
+FROM fact GROUP BY resource, key{also} ORDER BY min(at), key, resource, version
+
+-- All attempts that ended in a way that counts, then the verified ones, of each connection the last.
+-- name: successes
+, attempt AS MATERIALIZED (
+    SELECT resource, key, at, link, known, grade FROM (
+        SELECT resource, key, max(at) AS at, max(link) AS link, max(used) AS used,
+            {ends}
+        FROM fact GROUP BY resource, key)
+    WHERE used AND least = known)
+SELECT resource, 0, count(*), sum(known = 'succeeded') FROM attempt GROUP BY resource
+UNION ALL
+SELECT resource, 1, count(*), sum(known = 'succeeded') FROM (
+    SELECT resource, known, max(at) FROM attempt WHERE grade = 'verified'
+    GROUP BY resource, coalesce(link, key))
+GROUP BY resource
+
+-- The ends of the sessions that the server saw and in which no resource was loaded.
+-- name: baseline_successes
+SELECT count(*), coalesce(sum(outcome = 'succeeded'), 0) FROM taken t
+WHERE outcome IN ('succeeded', 'failed', 'partial') AND witnessed AND origin IS NULL
+AND NOT EXISTS (SELECT 1 FROM sighting s WHERE s.session = t.session)
+AND NOT EXISTS (SELECT 1 FROM use u WHERE u.session = t.session)
+AND NOT EXISTS (SELECT 1 FROM outcome o WHERE o.session = t.session)
+
+-- The newest versions of a resource, and who made each.
+-- name: versions
+SELECT c.tree, o.actor, coalesce(a.principal, o.principal), CASE WHEN a.principal IS NULL THEN o.arrived ELSE 0 END
+FROM change c JOIN operation o ON o.id = c.operation
+LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
+WHERE c.resource = ? AND c.manifest IS NOT NULL ORDER BY c.latest DESC LIMIT ?
+
+-- The resources of which a repository brought some version.
+-- name: brought
+SELECT c.resource FROM operation o JOIN change c ON c.sequence BETWEEN o.id AND o.last
+    WHERE o.principal = 'repository' AND c.manifest IS NOT NULL
+UNION SELECT resource FROM attribution WHERE principal = 'repository'
+
+-- name: attestation
+SELECT resource, tree, at, principal, via, signature, folder FROM vouched v
+WHERE resource IN (SELECT value FROM json_each(?)) AND withdrawn = 0 AND id = (
+    SELECT max(id) FROM vouched WHERE resource = v.resource AND tree = v.tree) ORDER BY id
+
+-- Who made the newest version of each resource, and versions before it with the same content.
+-- name: authors
+WITH newest AS (
+    SELECT r.id, c.latest, c.tree FROM resource r JOIN change c ON c.sequence = (
+        SELECT sequence FROM change WHERE resource = r.id ORDER BY latest DESC, sequence DESC LIMIT 1)
+    WHERE r.id IN (SELECT value FROM json_each(?1))
+)
+SELECT n.id, c.latest, o.actor, o.session, o.evidence, coalesce(a.principal, o.principal),
+    o.arrived AND a.principal IS NULL, coalesce(a.via, o.via, ''), o.id
+FROM newest n
+JOIN change c ON c.resource = n.id AND c.latest > n.latest - ?2 AND c.tree = n.tree AND c.manifest IS NOT NULL
+JOIN operation o ON o.id = c.operation
+LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
+ORDER BY c.sequence DESC
+
+-- The skills with their heads and their places on the channel: one, or all.
+-- name: channel_entry
+SELECT r.id, r.scope, r.name, c.after, p.after, p.withdrawn, m.operation FROM resource r
+JOIN change c ON c.sequence = (
+    SELECT sequence FROM change WHERE resource = r.id ORDER BY latest DESC, sequence DESC LIMIT 1)
+LEFT JOIN placing p ON p.resource = r.id AND p.move = (SELECT max(move) FROM placing WHERE resource = r.id)
+LEFT JOIN move m ON m.id = p.move
+WHERE r.kind = 'skill' AND (?1 IS NULL OR r.id = ?1)
