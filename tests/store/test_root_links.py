@@ -1,8 +1,10 @@
 """A link from one folder of the person's own to a skill in another is that skill; any other link is refused."""
 
+import itertools
 import os
 import shutil
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from evolvable_store.workingcopy.registry import WorkingCopies
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a symbolic link needs a right of its own there")
 
-PDF = Ref(Kind.SKILL, "pdf", "user")
+PDF, FORMS = Ref(Kind.SKILL, "pdf", "user"), Ref(Kind.SKILL, "forms", "user")
 TEXT = "---\nname: pdf\ndescription: Fills PDF forms.\n---\n\none\n"
 
 
@@ -134,10 +136,29 @@ def test_a_link_of_a_project_is_refused(desk):
     assert "symbolic link" in desk.problems()
 
 
-@pytest.mark.parametrize("target", ["agents/skills/group/deep", "outside/pdf", "agents/skills/chain"])
-def test_a_link_to_anything_but_a_direct_child_of_such_a_folder_is_refused(desk, tmp_path, target):
+@pytest.mark.parametrize(
+    "target",
+    [
+        "outside/pdf",
+        "agents/skills/chain",  # of links
+        "agents/skills/pdf/inner",  # a part of a skill
+        "agents/skills/.hidden/pdf",
+        "agents/skills/a/b/c/d/deep",
+        "agents/skills/cloned/pdf",
+        "agents/skills/group/../../../outside/pdf",
+        "agents/skills/group/away/pdf",  # by a link out of the folder
+        "claude/skills/group/pdf",
+        "agents/skills",
+    ],
+)
+def test_a_link_to_anything_but_a_resource_of_such_a_folder_is_refused(desk, tmp_path, target):
     desk.skill(tmp_path / "outside" / "pdf")
-    desk.skill(desk.agents / "group" / "deep")
+    for inside in ("pdf/inner", ".hidden/pdf", "a/b/c/d/deep", "cloned/pdf", "group/other"):
+        desk.skill(desk.agents / inside)
+    (desk.agents / "SKILL.md").write_text(TEXT)
+    desk.skill(desk.claude / "group" / "pdf")
+    (desk.agents / "cloned" / ".git").mkdir()
+    (desk.agents / "group" / "away").symlink_to(tmp_path / "outside")
     (desk.agents / "chain").symlink_to(tmp_path / "outside" / "pdf")
     desk.copies.add(desk.agents)
     desk.link.unlink()
@@ -145,6 +166,78 @@ def test_a_link_to_anything_but_a_direct_child_of_such_a_folder_is_refused(desk,
     desk.copies.add(desk.claude)
     assert "symbolic link" in desk.problems()
     assert "skill:pdf" in desk.refs()
+
+
+def test_a_link_to_a_skill_in_a_group_of_the_folder_is_that_skill(desk):
+    desk.skill(desk.agents / "pack" / "forms")
+    desk.link.unlink()
+    desk.link.symlink_to("../../agents/skills/pack/forms")
+    desk.copies.add(desk.agents)
+    assert not desk.copies.add(desk.claude).refused and not desk.sync().refused
+    assert desk.refs() == ["skill:forms", "skill:pdf"]
+    (desk.link / "SKILL.md").write_text(TEXT + "mine\n")
+    desk.sync()
+    assert desk.store.head(FORMS).version == 2
+    with desk.store.transaction(Actor.AGENT, "an agent's change") as tx:
+        tx.put(FORMS, {"SKILL.md": File((TEXT + "agent's\n").encode())})
+    assert desk.copies.checkout([FORMS]) == [] and desk.link.is_symlink()
+    assert (desk.agents / "pack/forms/SKILL.md").read_text().endswith("agent's\n")
+
+
+def test_two_links_to_one_skill_are_that_skill_and_a_checkout_adds_no_third(desk):
+    desk.link.unlink()
+    for name in ("forms", "papers"):
+        (desk.claude / name).symlink_to(desk.agents / "pdf")
+    desk.copies.add(desk.agents)
+    sync = desk.copies.check_out(desk.claude)
+    assert not sync.refused and not sync.written and desk.refs() == ["skill:pdf"]
+    assert sorted(os.listdir(desk.claude)) == ["forms", "papers"]
+
+
+def test_a_removed_link_removes_nothing_and_a_removed_target_removes_the_skill(desk):
+    desk.copies.add(desk.agents)
+    desk.copies.add(desk.claude)
+    desk.link.unlink()
+    assert not desk.sync().refused and desk.store.head(PDF).version == 1
+    desk.link.symlink_to(desk.agents / "pdf")
+    shutil.rmtree(desk.agents / "pdf")
+    assert not desk.sync().refused and desk.refs() == []
+
+
+def test_a_link_is_refused_again_when_its_target_is_followed_no_longer(desk):
+    folder = desk.copies.add(desk.agents).folder
+    desk.copies.add(desk.claude)
+    desk.copies.bindings.drop_folder(folder)
+    assert f"evolvable init {desk.agents}" in desk.problems()
+
+
+def test_a_link_that_is_swapped_while_it_is_read_shows_no_other_bytes(desk, tmp_path):
+    secret = desk.skill(tmp_path / "private")
+    (secret / "SKILL.md").write_text(TEXT + "private\n")
+    desk.copies.add(desk.agents)
+    desk.copies.add(desk.claude)
+    done, aside = threading.Event(), tmp_path / "next"
+
+    def swap() -> None:
+        for target in itertools.cycle([desk.agents / "pdf", secret]):
+            if done.is_set():
+                return
+            aside.symlink_to(target)
+            os.replace(aside, desk.link)
+
+    racing = threading.Thread(target=swap)
+    racing.start()
+    try:
+        for number in range(25):
+            desk.copies.sync()
+            assert desk.agent(f"{TEXT}{number}\n") == []
+    finally:
+        done.set()
+        racing.join()
+    past = desk.store.history(desk.store.head(PDF), limit=99)
+    versions = [desk.store.file(desk.store.head(PDF), "SKILL.md", entry.version.number).data for entry in past]
+    assert len(versions) == 26 and not any(b"private" in data for data in versions)
+    assert desk.refs() == ["skill:pdf"] and (secret / "SKILL.md").read_text().endswith("private\n")
 
 
 def test_a_link_in_a_directory_of_the_folder_is_refused(desk):

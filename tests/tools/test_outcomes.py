@@ -306,6 +306,18 @@ def test_a_home_is_known_only_where_it_is_said(library, folder: Path):
     assert record_uses(library, talk.session, home=folder.parents[1]).sightings != ()
 
 
+def test_a_skill_that_is_linked_into_the_folder_of_a_client_was_loaded_there(library, skill, tmp_path):
+    skill("pdf", "Fill it.")
+    library.working_copies.check_out(tmp_path / "ada/.agents/skills")
+    client = tmp_path / "ada/.claude/skills"
+    client.mkdir(parents=True)
+    (client / "forms").symlink_to("../../.agents/skills/pdf")
+    assert not library.working_copies.add(client).refused
+
+    assert one(library, Talk().loaded("forms")).version == 1
+    assert taken(library, Talk("odd").loaded("../../.agents/skills/pdf").loaded("..").loaded("")).sightings == ()
+
+
 # As the clients write it
 
 

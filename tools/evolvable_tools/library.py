@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Identity, Principal, Signer
 from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
-from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.storage.observations import ImpressionLog
 from evolvable_store.store import Store
@@ -194,8 +194,14 @@ class SkillLocator:
         """Return what Claude Code's skill of this name is; None for a plugin's (with a colon) or another's."""
         if ":" in name:
             return None
-        found = (self._bindings[folder.path].get(name) for folder in self._named)
-        return next((binding for binding in found if binding is not None), None)
+        for folder in self._named:
+            if (binding := self._bindings[folder.path].get(name)) is not None:
+                return binding
+            # A link in the person's own folder to a skill of another; a name in a transcript may be any text.
+            own = folder.scope == USER_SCOPE and "/" not in name and name not in ("", ".", "..")
+            if own and (linked := self.by_path(f"{folder.path}/{name}/{main_file(Kind.SKILL, name)}")) is not None:
+                return linked[0]
+        return None
 
     def by_path(self, path: str) -> tuple[Binding, str] | None:
         """Return the skill that a file lies in, and the file's path below it; None when it lies in none."""

@@ -72,6 +72,7 @@ class WorkingCopies:
         sync = copy.sync()
         heads = self._store.heads(kind, scope) if wanted is None else wanted
         here = {b.resource for b in self.bindings.of_folder(folder).values() if b.version is not None}
+        here |= copy.status.linked_resources()
         absent = [head for head in heads if head.id not in here]
         for number, head in enumerate(absent, 1):
             sync.add(copy.place(head))

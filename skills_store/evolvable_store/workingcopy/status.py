@@ -8,8 +8,6 @@ The one symbolic link in a watched folder that is followed: from one folder of t
 People keep one copy of a skill and link it into the folders of several clients. Such a link is the other folder's
 resource: its edits are seen there, and it is written there, so nothing is ever written through the link itself.
 
-Decides, from what a directory holds and what the library says, the one next step that brings them together.
-
 Looks at what the directories of one folder hold, and passes over those that have not changed.
 """
 
@@ -17,9 +15,8 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from pathlib import Path
 
 from evolvable_store.objects import File, Files, Manifest, make_manifest
@@ -30,7 +27,7 @@ from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 from evolvable_store.workingcopy.atomic_dir import SINGLE
-from evolvable_store.workingcopy.openat import first_link, is_link
+from evolvable_store.workingcopy.openat import first_link, open_real
 from evolvable_store.workingcopy.tree_reader import (
     FolderContents,
     Signature,
@@ -130,9 +127,12 @@ def _entries(place: str, kind: Kind) -> Iterator["os.DirEntry[str]"]:
     except OSError:
         return
     for entry in entries:
-        hidden = entry.name.startswith(".") or is_ignored(entry.name)
-        if not hidden and (is_single(kind, entry.name) or os.path.isdir(entry.path)):
+        if not _is_hidden(entry.name) and (is_single(kind, entry.name) or os.path.isdir(entry.path)):
             yield entry
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or is_ignored(name)
 
 
 def _has_frontmatter(path: str) -> bool:
@@ -156,26 +156,43 @@ def _is_text(name: str) -> bool:
 def link_problem(folder: WatchedFolder, directory: str, folders: Sequence[WatchedFolder]) -> str:
     """Return why a symbolic link in a watched folder is not followed; '' when it is another folder's resource.
 
-    It is when both folders are of the user's scope and of one kind, neither lies in a repository, and link and target
-    are direct children of them. folders: all that are watched.
+    It is when both folders are of the user's scope and of one kind, neither lies in a repository, the link is a direct
+    child of the one, and its target a resource of the other. folders: all that are watched.
     """
     if "/" in directory or not _is_own(folder):
         return LINK
-    target = _target(folder.path / directory)
-    if target is None or target.parent == folder.path:
+    link = folder.path / directory
+    target = _target(link)
+    if target is None or target.is_relative_to(folder.path):
         return LINK
-    other = next((other for other in folders if other.path == target.parent), None)
+    other = next((other for other in folders if target != other.path and target.is_relative_to(other.path)), None)
     if other is None:
         return f"it is a symbolic link to {target}, which is not watched; `evolvable init {target.parent}` takes it in"
     single = is_single(folder.kind, target.name)
     right = other.kind is folder.kind and _is_own(other) and single == is_single(folder.kind, directory)
-    return "" if right and _is_plain(target, single) else LINK
+    return "" if right and _is_resource_of(other, target) and _leads_to(link, target, single) else LINK
 
 
 def _is_own(folder: WatchedFolder) -> bool:
     """Return whether a person took the folder in for every project, and no repository brings its content."""
-    above = (folder.path, *folder.path.parents)
-    return folder.scope == USER_SCOPE and not any(os.path.lexists(place / ".git") for place in above)
+    return folder.scope == USER_SCOPE and not _in_repository(folder.path)
+
+
+def _in_repository(place: Path) -> bool:
+    return any(os.path.lexists(above / ".git") for above in (place, *place.parents))
+
+
+def _is_resource_of(folder: WatchedFolder, place: Path) -> bool:
+    """Return whether `discover` finds a resource at this place below the folder, and no repository brings it."""
+    *groups, last = place.relative_to(folder.path).parts
+    if (
+        len(groups) >= MAX_DEPTH
+        or any(_is_hidden(name) for name in (*groups, last))
+        or not holds_main(str(place), folder.kind)
+    ):
+        return False
+    above = [folder.path.joinpath(*groups[:depth]) for depth in range(1, len(groups) + 1)]
+    return not _in_repository(place) and not any(holds_main(str(group), folder.kind) for group in above)
 
 
 def _target(link: Path) -> Path | None:
@@ -187,64 +204,15 @@ def _target(link: Path) -> Path | None:
         return None
 
 
-def _is_plain(target: Path, single: bool) -> bool:
+def _leads_to(link: Path, target: Path, single: bool) -> bool:
+    """Return whether the link leads to what is at `target`, opened without a link on the way."""
     try:
-        status = os.lstat(target)
-    except OSError:
+        with open_real(target.parent) as parent:
+            own = (parent / target.name).lstat()
+        led = os.stat(link)
+    except (OSError, ValueError):
         return False
-    return not is_link(status) and (stat.S_ISREG if single else stat.S_ISDIR)(status.st_mode)
-
-
-class SyncStep(Enum):
-    """What has to happen with one directory."""
-
-    NOTHING = "nothing"
-    BIND = "the directory holds the head"
-    SNAPSHOT = "a person's edit becomes a version"
-    MERGE = "both sides changed"
-    CHECKOUT = "the head is written out"
-    REMOVE_DIRECTORY = "the resource was removed from the library"
-    TOMBSTONE = "the person deleted the directory"
-    FORGET = "resource and directory are both gone"
-    RENAME = "another resource of the scope has the name"
-
-
-def decide_step(
-    binding: Binding | None, head: Head | None, tree: str | None, tree_of: Callable[[int], str], taken: bool
-) -> SyncStep:
-    """Returns the step for one directory.
-
-    head: of the bound resource, or of the one that has the directory's name. tree: of the files in the directory,
-    None when it is gone. tree_of: the tree of a version of that resource. taken: whether another directory of the
-    scope is bound to it.
-    """
-    living = head is not None and head.version is not None
-    known = binding.version if binding else None
-    if tree is None:
-        return _without_directory(binding, known, living)
-    if head is None:
-        return SyncStep.SNAPSHOT
-    if not living:
-        untouched = known is not None and tree == tree_of(known)
-        return SyncStep.REMOVE_DIRECTORY if untouched else SyncStep.SNAPSHOT
-    if tree == head.tree:
-        return SyncStep.BIND
-    if known is None:
-        return SyncStep.RENAME if taken else SyncStep.SNAPSHOT
-    if known == head.version:
-        return SyncStep.SNAPSHOT
-    # A version after the known one that lies here was written by us, and a crash kept us from noting it.
-    assert head.version is not None
-    ours = any(tree == tree_of(number) for number in range(head.version - 1, known - 1, -1))
-    return SyncStep.CHECKOUT if ours else SyncStep.MERGE
-
-
-def _without_directory(binding: Binding | None, known: int | None, living: bool) -> SyncStep:
-    if binding is None:
-        return SyncStep.NOTHING
-    if known is None:
-        return SyncStep.CHECKOUT if living else SyncStep.NOTHING
-    return SyncStep.TOMBSTONE if living else SyncStep.FORGET
+    return (stat.S_ISREG if single else stat.S_ISDIR)(own.st_mode) and os.path.samestat(own, led)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +233,14 @@ class DirectoryState:
             return ""
         seen = Signature(self.reading.signature, self.reading.newest)
         return seen.digest if seen.trusted(self.taken_ns) else ""
+
+    @property
+    def edit_kind(self) -> str:
+        """How an edit of it is reported: new, returned or edited."""
+        living = self.head is not None and self.head.version is not None
+        if self.binding is None and not living:
+            return "new" if self.head is None else "returned"
+        return "edited" if living or self.head is None else "returned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,14 +301,14 @@ class StatusReader:
             else:
                 every = self._bindings.of_folder(self._folder) if every is None else every
                 found.update(directory for directory in every if directory.startswith(f"{place}/"))
-                hidden = any(part.startswith(".") or is_ignored(part) for part in parts)
+                hidden = any(map(_is_hidden, parts))
                 if len(parts) < MAX_DEPTH and not hidden and first_link(self._folder.path / place) is None:
                     found.update(discover(str(self._folder.path), self._folder.kind, f"{place}/").directories)
         return found
 
     def _is_resource(self, directory: str) -> bool:
         place = self._folder.path / directory
-        hidden = any(part.startswith(".") or is_ignored(part) for part in directory.split("/"))
+        hidden = any(map(_is_hidden, directory.split("/")))
         return not hidden and not os.path.islink(place) and holds_main(str(place), self._folder.kind)
 
     def everything(self) -> FolderSurvey:
@@ -348,8 +324,19 @@ class StatusReader:
             {*bound, *found.directories}, found.left_out, len(held) > 1 and not found.directories and gone
         )
 
+    def linked_resources(self) -> set[int]:
+        """Return the resources of other folders that links in this one lead to."""
+        links = self.linked(discover(str(self._folder.path), self._folder.kind).left_out)
+        real = {Path(os.path.realpath(self._folder.path / directory)) for directory in links}
+        return {
+            binding.resource
+            for folder in self._bindings.folders()
+            for directory, binding in self._bindings.of_folder(folder).items()
+            if folder.path / directory in real
+        }
+
     def linked(self, directories: Iterable[str]) -> set[str]:
-        """Returns those directories that are links to resources of another folder; see root_links."""
+        """Returns those directories that are links to resources of another folder; see `link_problem`."""
         links = [directory for directory in directories if os.path.islink(self._folder.path / directory)]
         return {directory for directory in links if not self._link_problem(directory, LINK)}
 

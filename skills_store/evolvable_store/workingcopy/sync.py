@@ -40,12 +40,11 @@ from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, l
 from evolvable_store.workingcopy.status import (
     DirectoryState,
     StatusReader,
-    SyncStep,
     built_signature,
     is_single,
     single_name,
 )
-from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, change_reason, edit_kind, merge_resource
+from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, SyncStep, change_reason, merge_resource
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
@@ -222,9 +221,8 @@ class WorkingCopy:
                     again.append(look.directory)  # a second directory of one resource is merged into the first
                     continue
                 names.add(ref.name)
-                edit = Edit(
-                    look, ref, "new" if step is SyncStep.RENAME else edit_kind(look), self._plan.origin(look, ref)
-                )
+                how = "new" if step is SyncStep.RENAME else look.edit_kind
+                edit = Edit(look, ref, how, self._plan.origin(look, ref))
                 if not self._plan.hold(edit, sync):
                     edits.append(edit)
             elif step is not SyncStep.NOTHING:
