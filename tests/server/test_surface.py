@@ -79,6 +79,32 @@ async def test_the_tool_list_is_that_of_the_file(reader):
     assert listed == json.loads(TOOLS_FILE.read_text(encoding="utf-8"))
 
 
+async def test_the_tool_list_is_small_and_uses_only_standard_keywords():
+    """A client without tool search pays for the whole list in every conversation."""
+    tools = json.loads(TOOLS_FILE.read_text(encoding="utf-8"))
+    schemas = [tool["inputSchema"] for tool in tools]
+
+    def keywords(schema):
+        for name, part in schema.items():
+            yield name
+            inner = part.values() if name == "properties" else part if isinstance(part, list) else [part]
+            yield from (word for one in inner if isinstance(one, dict) for word in keywords(one))
+
+    assert len(json.dumps({"tools": tools}, ensure_ascii=False, separators=(",", ":")).encode()) <= 16_000
+    assert {word for schema in schemas for word in keywords(schema)} - {"$defs", "EditArgument"} <= {
+        *("type", "properties", "required", "additionalProperties", "description", "items", "$ref", "anyOf"),
+        *("enum", "minimum", "maximum", "maxLength", "default"),
+    }
+    assert schemas[0]["properties"]["limit"] == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 20,
+        "default": 5,
+        "description": "how many matches, 1 to 20",
+    }
+    assert not any("outputSchema" in tool for tool in tools)
+
+
 async def test_every_tool_is_annotated_and_only_what_takes_away_is_destructive(modern):
     """Codex runs a tool without asking only when destructiveHint and openWorldHint are both false."""
     tools = (await modern.list_tools()).tools

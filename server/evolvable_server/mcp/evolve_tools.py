@@ -13,7 +13,7 @@ from pydantic import Field
 from evolvable_server.config import Config
 from evolvable_server.mcp.elicitation import ConfirmationGate, cut_line
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of, decider_of, name_of
-from evolvable_server.mcp.tools import Number, add_tool, declare_tools
+from evolvable_server.mcp.tools import Number, add_tool, declare_tools, one_of
 from evolvable_server.model_setup import named_commands
 from evolvable_server.run_launcher import evolve_context, start_driver
 from evolvable_store.errors import InvalidArgument, Refused
@@ -22,6 +22,7 @@ from evolvable_tools.evolve import run_control
 from evolvable_tools.evolve.deploy import Adoption, adopt, preview_adoption
 from evolvable_tools.evolve.ledger.run_directory import find_run
 from evolvable_tools.evolve.ledger.run_state import load_run_state
+from evolvable_tools.evolve.operators import MODES
 from evolvable_tools.evolve.report.render import write_report
 from evolvable_tools.evolve.run_config import parse_executor_spec
 from evolvable_tools.evolve.run_context import check_runnable
@@ -166,7 +167,9 @@ class EvolveTools:
         brain: Annotated[
             str, Field(description="handoff (default): you answer; anthropic[:MODEL]; a name")
         ] = "handoff",
-        mode: Annotated[str, Field(description="skill_only (default), prompt_only, agent_only or any")] = "skill_only",
+        mode: Annotated[
+            str, one_of(MODES, "skill_only (default), prompt_only, agent_only, memory_only or any")
+        ] = "skill_only",
         iterations: Annotated[Number, Field(description="proposals, 0 to 1000", ge=0, le=1000)] = 10,
         max_cost: Annotated[float | None, Field(description="US dollars; default: no limit", ge=0)] = None,
         max_tokens: Annotated[Number | None, Field(description="tokens; default: no limit", ge=0)] = None,

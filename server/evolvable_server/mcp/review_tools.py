@@ -14,8 +14,9 @@ from pydantic import Field
 
 from evolvable_server.mcp.elicitation import DECIDING
 from evolvable_server.mcp.resources import redact_proposals
+from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import CallSessions, caller_of, decider_of
-from evolvable_server.mcp.tools import Number, sampling_model
+from evolvable_server.mcp.tools import Number, one_of
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_tools.library import Caller, Library
@@ -25,6 +26,8 @@ from evolvable_tools.verbs.proposal_inbox import WaitingProposal, as_read
 
 if TYPE_CHECKING:
     from evolvable_tools.review.review_config import ReviewSettings
+
+ACTIONS = ("list", "show", *DECIDING)
 
 SettingsFactory = Callable[[], "ReviewSettings"]
 
@@ -51,7 +54,7 @@ class ReviewTools:
             list[dict[str, Any]] | None, Field(description="instead: the messages, [{role, content}, ...]")
         ] = None,
         session: Annotated[str | None, Field(description="instead: the session's id, as its client names it")] = None,
-        mode: Annotated[str, Field(description="auto (default), or handoff: think about it yourself")] = "auto",
+        mode: Annotated[str, one_of(service.MODES, "auto (default), or handoff: think about it yourself")] = "auto",
     ) -> Reviewed:
         """Learn from a finished session: returns proposals that wait for a person, or state=begun and a task for you.
         Then follow packet.instructions on packet.data and call submit_review. Without arguments it goes on with a
@@ -87,7 +90,7 @@ class ReviewTools:
     def review_inbox(
         self,
         ctx: Context,
-        action: Annotated[str, Field(description="list (default), show, approve or reject")] = "list",
+        action: Annotated[str, one_of(ACTIONS, "list (default), show, approve or reject")] = "list",
         proposal_id: Annotated[Number | None, Field(description="the proposal", ge=1)] = None,
         proposal_ids: Annotated[list[Number] | None, Field(description="instead: several at once")] = None,
         reason: Annotated[str, Field(description="why; kept", max_length=2000)] = "",
@@ -101,7 +104,7 @@ class ReviewTools:
         ids = proposal_ids or ([proposal_id] if proposal_id is not None else [])
         if action == "list" and not ids:
             return InboxAnswer(as_read(proposal_inbox.list_waiting(self._library), Actor.AGENT))
-        if action not in ("list", "show", *DECIDING):
+        if action not in ACTIONS:
             raise InvalidArgument(f"{ascii(action[:40])} is no action.", "It is list, show, approve or reject.")
         if not ids:
             raise InvalidArgument(f"{action} needs the proposal_id.", "review_inbox without arguments lists them.")

@@ -2,48 +2,26 @@
 
 A tool's docstring is its description. Clients strip most of a schema, so limits of arguments are in their descriptions.
 Results are complete in their structured form; documents are plain text.
-
-The client's own model is used for MCP sampling in the handshake protocol versions alone, where a server may send a
-request during a call. In the modern version the call would end and be repeated with the answer; there the caller
-chooses.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any
 
-import anyio
-import anyio.from_thread
 from mcp.server.mcpserver import Context
-from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata
-from mcp_types import (
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    SamplingMessage,
-    TextContent,
-    ToolAnnotations,
-)
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema, ValidationError
+from mcp_types import ToolAnnotations
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import no_info_after_validator_function, str_schema
 
 from evolvable_server.mcp import resources
+from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
 from evolvable_store.resource import Kind, Ref, check_scope, parse_kind
+from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.llm import (
-    LanguageModel,
-    ProviderError,
-    Request,
-    instructions_with_schema,
-    parse_answer,
-    printable_line,
-)
+from evolvable_tools.retrieval import MODES
 from evolvable_tools.untrusted_text import enclose as enclosed
 from evolvable_tools.untrusted_text import marks
 from evolvable_tools.verbs import edit, load, search, versions
@@ -79,6 +57,30 @@ def declare_tools(tools: object, toolset: str) -> list[ToolSpec]:
     return [ToolSpec(tool, getattr(tools, tool.name)) for tool in TOOLS.values() if tool.toolset == toolset]
 
 
+_JSON_SCHEMA_NAMES = {"ge": "minimum", "le": "maximum"}
+
+
+def plain_schema(schema: Any) -> Any:
+    """Return a generated schema as it is listed: standard keywords, and without titles.
+
+    pydantic writes a limit under its own name where a validator stands before the number. An argument that is null by
+    default is listed as one that may be left out, not as a choice of two types.
+    """
+    if isinstance(schema, list):
+        return [plain_schema(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain = {name: part for name, part in schema.items() if name != "title"}
+    if "default" in plain and plain["default"] is None:
+        del plain["default"]
+        types = [part for part in plain.pop("anyOf", ()) if part != {"type": "null"}]
+        plain = (types[0] if len(types) == 1 else {"anyOf": types} if types else {}) | plain
+    # An argument may be called like a keyword, so their names are not read as such.
+    arguments = {name: plain_schema(part) for name, part in plain.pop("properties", {}).items()}
+    plain = {_JSON_SCHEMA_NAMES.get(name, name): plain_schema(part) for name, part in plain.items()}
+    return plain | ({"properties": arguments} if arguments else {})
+
+
 def add_tool(server: LibraryServer, spec: ToolSpec) -> None:
     """Add a tool to the server, described by its function's docstring on one line."""
     # structured_output=True makes the SDK refuse a result type that it cannot read (a dataclass with slots). Otherwise
@@ -93,64 +95,8 @@ def add_tool(server: LibraryServer, spec: ToolSpec) -> None:
     # Unknown arguments are refused (see LibraryServer.call_tool); the schema says so.
     added = server._tool_manager.get_tool(spec.tool.name)
     assert added is not None
-    added.parameters["additionalProperties"] = False
+    added.parameters = plain_schema(added.parameters) | {"additionalProperties": False}
     added.description = " ".join(added.description.split())
-
-
-TIMEOUT = 60.0
-"""Seconds for an answer; a person may have to allow it first."""
-
-_ELSE = "Choose by yourself, or give the server another provider."
-
-
-def sampling_model(ctx: Context, timeout: float = TIMEOUT) -> LanguageModel | None:
-    """Return the client's model for the time of this call; None when the client does not lend it.
-
-    It may think only on a worker thread of anyio, as functions of tools run on.
-    """
-    capabilities = ctx.client_capabilities
-    if capabilities is None or capabilities.sampling is None:
-        return None
-    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or not ctx.session.can_send_request:
-        return None
-    return SamplingModel(ctx, timeout)
-
-
-class SamplingModel:
-    """The model of the client that made a call. `timeout`: seconds for an answer."""
-
-    def __init__(self, ctx: Context, timeout: float = TIMEOUT) -> None:
-        self._ctx, self._timeout = ctx, timeout
-        params = ctx.session.client_params
-        self.name = f"sampling:{printable_line(params.client_info.name) if params else 'client'}"
-
-    def think(self, request: Request) -> dict[str, Any]:
-        """Return the client's answer. Raises ProviderError."""
-        try:
-            result = anyio.from_thread.run(partial(self._sample, request))
-        except MCPError as error:
-            raise ProviderError(f"{self.name} did not answer: {printable_line(str(error))}", _ELSE) from None
-        except (RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
-            raise ProviderError(f"{self.name} cannot be asked from here: {printable_line(str(error))}", _ELSE) from None
-        except ValidationError:
-            raise ProviderError(f"{self.name} answered with something that is no message.", _ELSE) from None
-        if not isinstance(result.content, TextContent):
-            raise ProviderError(f"{self.name} answered with {result.content.type} and not with text.", _ELSE)
-        return parse_answer([result.content.text], request.schema, self.name)
-
-    async def _sample(self, request: Request) -> CreateMessageResult:
-        # create_message would do the same and warn that sampling is deprecated, at each call.
-        asked = SamplingMessage(role="user", content=TextContent(type="text", text=request.data))
-        params = CreateMessageRequestParams(
-            messages=[asked], system_prompt=instructions_with_schema(request), max_tokens=request.max_tokens
-        )
-        answer: CreateMessageResult = await self._ctx.session.send_request(
-            CreateMessageRequest(params=params),
-            CreateMessageResult,
-            request_read_timeout_seconds=self._timeout,
-            metadata=ServerMessageMetadata(related_request_id=self._ctx.request_id),
-        )
-        return answer
 
 
 MAX_TEXT = 150_000
@@ -182,6 +128,12 @@ Expected = Annotated[
     Number | None, Field(description="the version you read; the call fails if the head has moved on", ge=0)
 ]
 
+
+def one_of(words: Iterable[str], description: str) -> Any:
+    """Return the description of an argument with a closed vocabulary; the verb refuses another word and says why."""
+    return Field(description=description, json_schema_extra={"enum": list(words)})
+
+
 Propose = Annotated[bool, Field(description="true: change nothing, let a person decide")]
 
 
@@ -206,12 +158,12 @@ class Tools:
         ctx: Context,
         limit: Annotated[Number, Field(description="how many matches, 1 to 20", ge=1, le=20)] = 5,
         kind: Annotated[
-            KindText, Field(description="skill (default), prompt, agent, tool, environment or memory")
+            KindText, one_of(Kind, "skill (default), prompt, agent, tool, environment or memory")
         ] = Kind.SKILL,
         scope: Annotated[
             ScopeText | None, _EMPTY_IS_NONE, Field(description="search only this scope: 'user' or a project's name")
         ] = None,
-        mode: Annotated[str, Field(description="auto (default), keyword, text or paper")] = "auto",
+        mode: Annotated[str, one_of(MODES, "auto (default), keyword, text or paper")] = "auto",
     ) -> search.FoundSkills:
         """Find the skills that fit a task, best first, each with how sure the match is and why. Call this before you
         start a task. none_fits=true means that nothing in the library is for it: go on without. choose_between: the
@@ -245,11 +197,11 @@ class Tools:
 
     def report_outcome(
         self,
-        outcome: Annotated[str, Field(description="succeeded, failed, partial, abandoned or unknown")],
+        outcome: Annotated[str, one_of(Outcome, "succeeded, failed, partial, abandoned or unknown")],
         ctx: Context,
         use_id: Annotated[str | None, Field(description="from load_skill; or give ref instead")] = None,
         ref: Annotated[RefText | None, Field(description="instead of use_id: e.g. skill:pdf@3")] = None,
-        usage: Annotated[str | None, Field(description="used, partially_used, ignored or inapplicable")] = None,
+        usage: Annotated[str | None, one_of(Usage, "used, partially_used, ignored or inapplicable")] = None,
         task_type: Annotated[str | None, Field(description="a word or two, at most 80 characters")] = None,
         evidence: Annotated[str | None, Field(description="how you know, at most 2,000 characters")] = None,
     ) -> load.EvidenceSummary:
@@ -270,7 +222,7 @@ class Tools:
         self,
         ctx: Context,
         kind: Annotated[
-            KindText | None, _EMPTY_IS_NONE, Field(description="skill, prompt, agent, tool, environment or memory")
+            KindText | None, _EMPTY_IS_NONE, one_of(Kind, "skill, prompt, agent, tool, environment or memory")
         ] = None,
         query: Annotated[str | None, Field(description="only those whose name or description has this text")] = None,
         scope: Annotated[
