@@ -185,8 +185,17 @@ async def test_a_new_skill_is_created_in_the_folder_and_found_at_once(place, era
 async def test_a_task_that_nothing_is_for_is_answered_with_none_fits(reader):
     found = await call(reader, "find_skill", task="bake sourdough bread with rye")
 
-    assert found["none_fits"] is True
-    assert found["stages"]
+    assert found == {"search_id": found["search_id"], "none_fits": True, "matches": []}
+
+
+async def test_detail_gives_every_field(reader):
+    brief, whole = [
+        (await call(reader, "find_skill", task="fill a PDF form", detail=detail)) for detail in (False, True)
+    ]
+
+    assert whole["matches"][0]["why"].startswith(brief["matches"][0].pop("why"))
+    assert brief["matches"][0].items() <= whole["matches"][0].items()
+    assert {"stages", "choose_between", "notice"} <= set(whole) - set(brief)
 
 
 async def test_pages_of_a_listing_follow_each_other(reader):

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
-from mcp_types import ToolAnnotations
+from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import no_info_after_validator_function, str_schema
 
 from evolvable_server.mcp import resources
+from evolvable_server.mcp.brief_answers import as_result, found_answer, listing_answer
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
 from evolvable_store.resource import Kind, Ref, check_scope, parse_kind
@@ -35,6 +36,9 @@ _RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_
 
 ANNOTATIONS = dict(zip(Effect, (_READS, _WRITES, _REMOVES, _RUNS, _RUNS), strict=True))
 """Effect -> annotations. `codex exec` refuses a tool whose hints destructive or open world are true."""
+
+# Results that a tool makes itself: documents are plain text, and some answers choose their fields.
+_RESULTS = (str, str | list[str], CallToolResult)
 
 _WHOLE = {"anthropic/maxResultSizeChars": 200_000}
 _META: Mapping[str, dict[str, Any]] = {
@@ -89,7 +93,7 @@ def add_tool(server: LibraryServer, spec: ToolSpec) -> None:
         spec.function,
         title=spec.tool.title,
         annotations=ANNOTATIONS[spec.tool.effect],
-        structured_output=inspect.signature(spec.function).return_annotation not in (str, str | list[str]),
+        structured_output=inspect.signature(spec.function).return_annotation not in _RESULTS,
         meta=_META.get(spec.tool.name),
     )
     # Unknown arguments are refused (see LibraryServer.call_tool); the schema says so.
@@ -137,6 +141,9 @@ def one_of(words: Iterable[str], description: str) -> Any:
 Propose = Annotated[bool, Field(description="true: change nothing, let a person decide")]
 
 
+Detail = Annotated[bool, Field(description="true: every field, at any length")]
+
+
 class EditArgument(BaseModel):
     """Replace `old`, which must stand in the file exactly once, by `new`."""
 
@@ -164,14 +171,15 @@ class Tools:
             ScopeText | None, _EMPTY_IS_NONE, Field(description="search only this scope: 'user' or a project's name")
         ] = None,
         mode: Annotated[str, one_of(MODES, "auto (default), keyword, text or paper")] = "auto",
-    ) -> search.FoundSkills:
+        detail: Detail = False,
+    ) -> CallToolResult:
         """Find the skills that fit a task, best first, each with how sure the match is and why. Call this before you
-        start a task. none_fits=true means that nothing in the library is for it: go on without. choose_between: the
-        search is not sure, choose yourself. Then load_skill."""
+        start a task. none_fits=true means that nothing in the library is for it: go on without. unsure=true: choose
+        yourself, among the matches or in choose_between, or go on without. Then load_skill."""
         means = self._library.means
         if means.thinker is None and means.client_thinks:
             means = replace(means, thinker=sampling_model(ctx))
-        return search.find_skill(
+        found = search.find_skill(
             self._library,
             self._who(ctx),
             task,
@@ -181,6 +189,7 @@ class Tools:
             mode=mode,
             means=means,
         )
+        return as_result(found_answer(found, limit=limit, detail=detail))
 
     def load_skill(
         self,
@@ -228,13 +237,15 @@ class Tools:
         scope: Annotated[
             ScopeText | None, _EMPTY_IS_NONE, Field(description="'user' or a project's name; default: all you can see")
         ] = None,
-        limit: Annotated[Number, Field(description="1 to 200", ge=1, le=200)] = 50,
+        limit: Annotated[Number, Field(description="1 to 200", ge=1, le=200)] = 25,
         cursor: Annotated[str | None, Field(description="next_cursor of the page before")] = None,
-    ) -> search.Listing:
+        detail: Detail = False,
+    ) -> CallToolResult:
         """List what the library holds, by name, page by page. To find something for a task use find_skill."""
-        return search.list_resources(
+        listing = search.list_resources(
             self._library, self._who(ctx), kind=kind, query=query, scope=scope, limit=limit, cursor=cursor
         )
+        return as_result(listing_answer(listing, limit=limit, detail=detail))
 
     def get_resource(
         self,

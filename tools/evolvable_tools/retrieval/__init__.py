@@ -23,11 +23,12 @@ MODES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Alternative:
-    """One of the resources to choose from, and what distinguishes it."""
+    """One of the resources to choose from, and what distinguishes it. description: in a long list only."""
 
     ref: str
     version: int
     tells_apart: str
+    description: str = ""
 
 
 @dataclass(frozen=True)
