@@ -78,7 +78,7 @@ class Served:
 
     def find(self, task: str, limit: int = DEPTH) -> dict[str, Any]:
         """Returns what find_skill answers. Raises RuntimeError when it says that it failed."""
-        found = self.server.call("find_skill", task=task, limit=limit)
+        found = self.server.call("find_skill", task=task, limit=limit, detail=True)
         if found is None:
             raise RuntimeError(f"find_skill failed for {task[:60]!r}")
         return dict(found)

@@ -552,8 +552,8 @@ async def test_json_is_exactly_what_the_tools_structured_content_holds(pdf, anyi
         command=sys.executable, args=["-P", "-m", "evolvable_server", "serve"], env=pdf.environment, cwd=pdf.project
     )
     pairs = [
-        ("find_skill", {"task": "work with pdf files"}, ["find", "work with pdf files"]),
-        ("list_resources", {"kind": "skill"}, ["list", "--kind", "skill"]),
+        ("find_skill", {"task": "work with pdf files", "detail": True}, ["find", "work with pdf files"]),
+        ("list_resources", {"kind": "skill", "detail": True}, ["list", "--kind", "skill"]),
         ("resource_history", {"ref": "pdf", "to_version": 1}, ["history", "pdf", "--diff", "1"]),
         ("report_outcome", {"ref": "pdf", "outcome": "unknown"}, None),
         ("restore_resource", {"ref": "pdf", "version": 1, "reason": "r"}, ["restore", "pdf", "1", "-m", "r"]),

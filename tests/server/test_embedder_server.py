@@ -53,7 +53,7 @@ def place(tmp_path: Path, model: str) -> Iterator[EmbeddingPlace]:
 
 
 async def find(client: Client, task: str) -> Answer:
-    result = await client.call_tool("find_skill", {"task": task})
+    result = await client.call_tool("find_skill", {"task": task, "detail": True})
     assert not result.is_error, result.content
     found: Answer = result.structured_content
     return found

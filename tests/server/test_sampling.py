@@ -11,7 +11,7 @@ from mcp.client import ClientRequestContext
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
-from evolvable_server.mcp.tools import SamplingModel, sampling_model
+from evolvable_server.mcp.sampling import SamplingModel, sampling_model
 from evolvable_tools.llm import ProviderError, Request
 
 SCHEMA = {"type": "object", "properties": {"choice": {"type": "string"}}, "required": ["choice"]}

@@ -79,6 +79,32 @@ async def test_the_tool_list_is_that_of_the_file(reader):
     assert listed == json.loads(TOOLS_FILE.read_text(encoding="utf-8"))
 
 
+async def test_the_tool_list_is_small_and_uses_only_standard_keywords():
+    """A client without tool search pays for the whole list in every conversation."""
+    tools = json.loads(TOOLS_FILE.read_text(encoding="utf-8"))
+    schemas = [tool["inputSchema"] for tool in tools]
+
+    def keywords(schema):
+        for name, part in schema.items():
+            yield name
+            inner = part.values() if name == "properties" else part if isinstance(part, list) else [part]
+            yield from (word for one in inner if isinstance(one, dict) for word in keywords(one))
+
+    assert len(json.dumps({"tools": tools}, ensure_ascii=False, separators=(",", ":")).encode()) <= 16_000
+    assert {word for schema in schemas for word in keywords(schema)} - {"$defs", "EditArgument"} <= {
+        *("type", "properties", "required", "additionalProperties", "description", "items", "$ref", "anyOf"),
+        *("enum", "minimum", "maximum", "maxLength", "default"),
+    }
+    assert schemas[0]["properties"]["limit"] == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 20,
+        "default": 5,
+        "description": "how many matches, 1 to 20",
+    }
+    assert not any("outputSchema" in tool for tool in tools)
+
+
 async def test_every_tool_is_annotated_and_only_what_takes_away_is_destructive(modern):
     """Codex runs a tool without asking only when destructiveHint and openWorldHint are both false."""
     tools = (await modern.list_tools()).tools
@@ -159,8 +185,17 @@ async def test_a_new_skill_is_created_in_the_folder_and_found_at_once(place, era
 async def test_a_task_that_nothing_is_for_is_answered_with_none_fits(reader):
     found = await call(reader, "find_skill", task="bake sourdough bread with rye")
 
-    assert found["none_fits"] is True
-    assert found["stages"]
+    assert found == {"search_id": found["search_id"], "none_fits": True, "matches": []}
+
+
+async def test_detail_gives_every_field(reader):
+    brief, whole = [
+        (await call(reader, "find_skill", task="fill a PDF form", detail=detail)) for detail in (False, True)
+    ]
+
+    assert whole["matches"][0]["why"].startswith(brief["matches"][0].pop("why"))
+    assert brief["matches"][0].items() <= whole["matches"][0].items()
+    assert {"stages", "choose_between", "notice"} <= set(whole) - set(brief)
 
 
 async def test_pages_of_a_listing_follow_each_other(reader):

@@ -23,7 +23,12 @@ ROOT = Path(__file__).parents[2]
 
 WITH_FUNCTION = [verb.name for verb in VERBS.values() if verb.function]
 
-OWN_ARGUMENTS = {"find_skill": {"scope"}, "undo": {"propose"}, "review_inbox": {"action", "files"}}
+OWN_ARGUMENTS = {
+    "find_skill": {"scope", "detail"},
+    "list_resources": {"detail"},
+    "undo": {"propose"},
+    "review_inbox": {"action", "files"},
+}
 """Arguments of a tool that its verb's function takes in another form."""
 
 

@@ -292,7 +292,7 @@ async def _find(home: Path, task: str) -> dict[str, Any]:
     arguments = ["-P", "-m", "evolvable_server", "--home", str(home), "serve"]
     with anyio.fail_after(PATIENCE_SECONDS):
         async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
-            answer = await client.call_tool("find_skill", {"task": task})
+            answer = await client.call_tool("find_skill", {"task": task, "detail": True})
     if answer.is_error or not isinstance(answer.structured_content, dict):
         raise LibraryError("find_skill failed.", " ".join(getattr(part, "text", "") for part in answer.content))
     return answer.structured_content

@@ -13,7 +13,7 @@ from pydantic import Field
 from evolvable_server.config import Config
 from evolvable_server.mcp.elicitation import ConfirmationGate, cut_line
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of, decider_of, name_of
-from evolvable_server.mcp.tools import FromZero, Number, add_tool, declare_tools
+from evolvable_server.mcp.tools import Number, add_tool, declare_tools, one_of
 from evolvable_server.model_setup import named_commands
 from evolvable_server.run_launcher import evolve_context, start_driver
 from evolvable_store.errors import InvalidArgument, Refused
@@ -22,6 +22,7 @@ from evolvable_tools.evolve import run_control
 from evolvable_tools.evolve.deploy import Adoption, adopt, preview_adoption
 from evolvable_tools.evolve.ledger.run_directory import find_run
 from evolvable_tools.evolve.ledger.run_state import load_run_state
+from evolvable_tools.evolve.operators import MODES
 from evolvable_tools.evolve.report.render import write_report
 from evolvable_tools.evolve.run_config import parse_executor_spec
 from evolvable_tools.evolve.run_context import check_runnable
@@ -144,7 +145,7 @@ def _short_line(value: Any) -> str:
 
 
 RunName = Annotated[str | None, Field(description="the run; default the newest")]
-Amount = Annotated[float | None, Field(ge=0)]
+Amount = Annotated[float | None, Field(description="default: no limit", ge=0)]
 
 _MODELS = ("claude", "codex", "anthropic")
 
@@ -157,37 +158,31 @@ class EvolveTools:
 
     def evolve_start(
         self,
-        task_set: str,
-        program: list[str],
-        executor: str,
+        task_set: Annotated[str, Field(description="environment:NAME, which holds the tasks and what judges them")],
+        program: Annotated[list[str], Field(description="refs of what may get better, e.g. [skill:pdf]")],
+        executor: Annotated[
+            str, Field(description="who does the tasks: claude:MODEL, codex:MODEL, anthropic:MODEL, or a name")
+        ],
         ctx: Context,
-        brain: str = "handoff",
-        mode: str = "skill_only",
-        iterations: Annotated[Number, Field(ge=0, le=1000)] = 10,
-        max_cost: Amount = None,
-        max_tokens: FromZero = None,
-        max_calls: FromZero = None,
-        settings: dict[str, Any] | None = None,
-        merge: list[str] | None = None,
+        brain: Annotated[
+            str, Field(description="handoff (default): you answer; anthropic[:MODEL]; a name")
+        ] = "handoff",
+        mode: Annotated[
+            str, one_of(MODES, "skill_only (default), prompt_only, agent_only, memory_only or any")
+        ] = "skill_only",
+        iterations: Annotated[Number, Field(description="proposals, 0 to 1000", ge=0, le=1000)] = 10,
+        max_cost: Annotated[float | None, Field(description="US dollars; default: no limit", ge=0)] = None,
+        max_tokens: Annotated[Number | None, Field(description="tokens; default: no limit", ge=0)] = None,
+        max_calls: Annotated[Number | None, Field(description="calls of models; default: no limit", ge=0)] = None,
+        settings: Annotated[
+            dict[str, Any] | None, Field(description="more settings by name, see docs/evolve.md")
+        ] = None,
+        merge: Annotated[list[str] | None, Field(description="runs whose finalists are tried as one")] = None,
     ) -> StartedRun:
         """Begin a search for better resources, measured on a task set. The person at the client is asked first: agree
         with them on what runs and what it may spend. Commands are given by the name that a person registered. Returns
         at once; a process of its own goes on. Ask evolve_status; with brain=handoff answer what evolve_pending shows by
-        evolve_submit.
-
-        Args:
-            task_set: environment:NAME, which holds the tasks and what judges them
-            program: refs of what may get better, e.g. [skill:pdf]
-            executor: who does the tasks: claude:MODEL, codex:MODEL, anthropic:MODEL, or a name
-            brain: handoff (default): you answer; anthropic[:MODEL]; a name
-            mode: skill_only (default), prompt_only, agent_only or any
-            iterations: proposals, 0 to 1000
-            max_cost: US dollars; default: no limit
-            max_tokens: tokens; default: no limit
-            max_calls: calls of models; default: no limit
-            settings: more settings by name, see docs/evolve.md
-            merge: runs whose finalists are tried as one
-        """
+        evolve_submit."""
         options = {"brain": brain, "mode": mode, "iterations": iterations} | dict(settings or {})
         options |= _given({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
         self._check_commands(ctx, executor, str(options["brain"]), str(options.get("judge") or "handoff"))
@@ -198,13 +193,13 @@ class EvolveTools:
         self._drive(begun.run)
         return begun
 
-    def evolve_status(self, run: RunName = None, since: Annotated[Number, Field(ge=0)] = 0) -> run_control.RunStatus:
+    def evolve_status(
+        self,
+        run: RunName = None,
+        since: Annotated[Number, Field(description="`next` of the answer before: only newer events", ge=0)] = 0,
+    ) -> run_control.RunStatus:
         """See how far a run is: state (running, waiting, stopped, interrupted, finished), what happened, the frontier,
-        what it cost so far, and the verdict.
-
-        Args:
-            since: `next` of the answer before: only newer events
-        """
+        what it cost so far, and the verdict."""
         return run_control.get_status(self._config.home, run, since)
 
     def evolve_pending(self, run: RunName = None) -> run_control.PendingQuestions:
@@ -213,14 +208,12 @@ class EvolveTools:
         return run_control.list_pending(self._config.home, run)
 
     def evolve_submit(
-        self, question_id: str, answer: dict[str, Any], run: RunName = None
+        self,
+        question_id: Annotated[str, Field(description="from evolve_pending")],
+        answer: Annotated[dict[str, Any], Field(description="a JSON object that fits packet.answer_schema")],
+        run: RunName = None,
     ) -> run_control.SubmittedAnswer:
-        """Hand in the answer to a question of a run; the run goes on with it.
-
-        Args:
-            question_id: from evolve_pending
-            answer: a JSON object that fits packet.answer_schema
-        """
+        """Hand in the answer to a question of a run; the run goes on with it."""
         taken = run_control.submit_answer(self._config.home, run, question_id, answer)
         if taken.goes_on:
             self._drive(taken.run)
@@ -234,13 +227,7 @@ class EvolveTools:
         self, run: RunName = None, max_cost: Amount = None, max_tokens: Amount = None, max_calls: Amount = None
     ) -> run_control.ControlResult:
         """Go on with a run that was stopped or interrupted, with another budget if one is given. The person at the
-        client is asked first.
-
-        Args:
-            max_cost: default: no limit
-            max_tokens: default: no limit
-            max_calls: default: no limit
-        """
+        client is asked first."""
         check_runnable(find_run(self._config.home, run), evolve_context(self._config))
         limits = _given({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
         resumed = run_control.resume_run(self._config.home, run, limits)
@@ -254,23 +241,22 @@ class EvolveTools:
         return f"{reported.text}\n\n{reported.html} has the pictures, {reported.json} all values."
 
     def evolve_adopt(
-        self, ctx: Context, run: RunName = None, reason: Annotated[str, Field(max_length=2000)] = ""
+        self,
+        ctx: Context,
+        run: RunName = None,
+        reason: Annotated[str, Field(description="why; kept in the history", max_length=2000)] = "",
     ) -> Adoption:
         """Make live what a run promoted, in one operation. The person at the client is asked first; only a verdict
-        PROMOTE can be adopted, and only while nothing changed since it was measured. undo takes it back.
-
-        Args:
-            reason: why; kept in the history
-        """
+        PROMOTE can be adopted, and only while nothing changed since it was measured. undo takes it back."""
         return adopt(self._library, decider_of(self._who(ctx), ctx.request_context.request), run, reason)
 
-    def evolve_opportunities(self, ctx: Context, days: Annotated[Number, Field(ge=1, le=3650)] = 30) -> Opportunities:
+    def evolve_opportunities(
+        self,
+        ctx: Context,
+        days: Annotated[Number, Field(description="how far back, 1 to 3650", ge=1, le=3650)] = 30,
+    ) -> Opportunities:
         """See which resources deserve work and why: they harm, fail, are never opened, or became worse. Changes
-        nothing.
-
-        Args:
-            days: how far back, 1 to 3650
-        """
+        nothing."""
         return find_opportunities(self._library, self._who(ctx), days=days)
 
     def _drive(self, run: str) -> None:

@@ -14,8 +14,9 @@ from pydantic import Field
 
 from evolvable_server.mcp.elicitation import DECIDING
 from evolvable_server.mcp.resources import redact_proposals
+from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import CallSessions, caller_of, decider_of
-from evolvable_server.mcp.tools import FromOne, Number, sampling_model
+from evolvable_server.mcp.tools import Number, one_of
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_tools.library import Caller, Library
@@ -25,6 +26,8 @@ from evolvable_tools.verbs.proposal_inbox import WaitingProposal, as_read
 
 if TYPE_CHECKING:
     from evolvable_tools.review.review_config import ReviewSettings
+
+ACTIONS = ("list", "show", *DECIDING)
 
 SettingsFactory = Callable[[], "ReviewSettings"]
 
@@ -46,21 +49,16 @@ class ReviewTools:
     def review_session(
         self,
         ctx: Context,
-        transcript_path: str | None = None,
-        transcript: list[dict[str, Any]] | None = None,
-        session: str | None = None,
-        mode: str = "auto",
+        transcript_path: Annotated[str | None, Field(description="the transcript's file; not over HTTP")] = None,
+        transcript: Annotated[
+            list[dict[str, Any]] | None, Field(description="instead: the messages, [{role, content}, ...]")
+        ] = None,
+        session: Annotated[str | None, Field(description="instead: the session's id, as its client names it")] = None,
+        mode: Annotated[str, one_of(service.MODES, "auto (default), or handoff: think about it yourself")] = "auto",
     ) -> Reviewed:
         """Learn from a finished session: returns proposals that wait for a person, or state=begun and a task for you.
         Then follow packet.instructions on packet.data and call submit_review. Without arguments it goes on with a
-        review that waits. Proposing nothing is normal.
-
-        Args:
-            transcript_path: the transcript's file; not over HTTP
-            transcript: instead: the messages, [{role, content}, ...]
-            session: instead: the session's id, as its client names it
-            mode: auto (default), or handoff: think about it yourself
-        """
+        review that waits. Proposing nothing is normal."""
         settings = self._settings()
         if settings.on and settings.thinker is None and mode == "auto":
             settings = replace(settings, thinker=sampling_model(ctx))
@@ -76,45 +74,37 @@ class ReviewTools:
 
     def submit_review(
         self,
-        review_id: str,
-        candidates: list[dict[str, Any]],
+        review_id: Annotated[str, Field(description="from review_session")],
+        candidates: Annotated[
+            list[dict[str, Any]],
+            Field(description="[{kind, claim, evidence: [{span, quote}]...}], see packet.answer_schema; or []"),
+        ],
         ctx: Context,
-        why_none: Annotated[str, Field(max_length=500)] = "",
+        why_none: Annotated[str, Field(description="with no candidates: what was missing", max_length=500)] = "",
     ) -> Reviewed:
         """Hand in what you think should be learned from a session. Each candidate is checked by rules and waits
-        as a proposal for a person, or is refused with the reason. Quotes are verbatim from the evidence.
-
-        Args:
-            review_id: from review_session
-            candidates: [{kind, claim, evidence: [{span, quote}]...}], see packet.answer_schema; or []
-            why_none: with no candidates: what was missing
-        """
+        as a proposal for a person, or is refused with the reason. Quotes are verbatim from the evidence."""
         who, settings = self._who(ctx), self._settings()
         return service.submit_review(self._library, who, settings, review_id, candidates, why_none)
 
     def review_inbox(
         self,
         ctx: Context,
-        action: str = "list",
-        proposal_id: FromOne = None,
-        proposal_ids: list[Number] | None = None,
-        reason: Annotated[str, Field(max_length=2000)] = "",
-        files: dict[str, str | None] | None = None,
+        action: Annotated[str, one_of(ACTIONS, "list (default), show, approve or reject")] = "list",
+        proposal_id: Annotated[Number | None, Field(description="the proposal", ge=1)] = None,
+        proposal_ids: Annotated[list[Number] | None, Field(description="instead: several at once")] = None,
+        reason: Annotated[str, Field(description="why; kept", max_length=2000)] = "",
+        files: Annotated[
+            dict[str, str | None] | None,
+            Field(description="with approve: path -> whole text as the person wants it; null deletes the file"),
+        ] = None,
     ) -> InboxAnswer:
         """See the changes that wait for a person: with diff, evidence and findings. approve and reject ask the person
-        at the client first; decide nothing yourself.
-
-        Args:
-            action: list (default), show, approve or reject
-            proposal_id: the proposal
-            proposal_ids: instead: several at once
-            reason: why; kept
-            files: with approve: path -> whole text as the person wants it; null deletes the file
-        """
+        at the client first; decide nothing yourself."""
         ids = proposal_ids or ([proposal_id] if proposal_id is not None else [])
         if action == "list" and not ids:
             return InboxAnswer(as_read(proposal_inbox.list_waiting(self._library), Actor.AGENT))
-        if action not in ("list", "show", *DECIDING):
+        if action not in ACTIONS:
             raise InvalidArgument(f"{ascii(action[:40])} is no action.", "It is list, show, approve or reject.")
         if not ids:
             raise InvalidArgument(f"{action} needs the proposal_id.", "review_inbox without arguments lists them.")
@@ -129,19 +119,13 @@ class ReviewTools:
 
     def compress_history(
         self,
-        messages: list[dict[str, Any]],
-        keep: Annotated[Number, Field(ge=1, le=200)] = 12,
-        max_tokens: Annotated[Number, Field(ge=0)] = 64000,
+        messages: Annotated[list[dict[str, Any]], Field(description="the whole history, [{role, content}, ...]")],
+        keep: Annotated[Number, Field(description="messages at the end that stay, 1 to 200", ge=1, le=200)] = 12,
+        max_tokens: Annotated[Number, Field(description="a shorter history stays as it is", ge=0)] = 64_000,
     ) -> Compressed:
         """Make a long history short without a model: a summary of nine parts, an index of the skills, files, images and
         addresses that were named, and the last messages as they are. Summary and index have at most a quarter of
-        max_tokens; `older` is the URI of a resource with all names when they have no room.
-
-        Args:
-            messages: the whole history, [{role, content}, ...]
-            keep: messages at the end that stay, 1 to 200
-            max_tokens: a shorter history stays as it is
-        """
+        max_tokens; `older` is the URI of a resource with all names when they have no room."""
         files = context_compression.AssetFiles(self._library.store.home / context_compression.FOLDER)
         return context_compression.compress_history(messages, keep=keep, max_tokens=max_tokens, files=files)
 

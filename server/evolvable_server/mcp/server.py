@@ -259,7 +259,9 @@ class LibraryServer(MCPServer[Any]):
         """Return the tools that may not be made yet, then the others."""
         late = self.late_tools.listed if self.late_tools else ()
         names = {tool.name for tool in late}
-        return [*late, *(tool for tool in await super().list_tools() if tool.name not in names)]
+        # No known client reads an output schema, and together they would double the list. docs/mcp.md has the fields.
+        made = (tool.model_copy(update={"output_schema": None}) for tool in await super().list_tools())
+        return [*late, *(tool for tool in made if tool.name not in names)]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None

@@ -1,50 +1,28 @@
 """The tools over a library, and how a tool is declared: a registry entry, and a function whose signature is its schema.
 
-A tool's docstring describes it and its arguments. Clients strip most of a schema, so limits of arguments are in their
-descriptions. Results are complete in their structured form; documents are plain text.
-
-The client's own model is used for MCP sampling in the handshake protocol versions alone, where a server may send a
-request during a call. In the modern version the call would end and be repeated with the answer; there the caller
-chooses.
+A tool's docstring is its description. Clients strip most of a schema, so limits of arguments are in their descriptions.
+Results are complete in their structured form; documents are plain text.
 """
 
 import inspect
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any
 
-import anyio
-import anyio.from_thread
 from mcp.server.mcpserver import Context
-from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata
-from mcp_types import (
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    SamplingMessage,
-    TextContent,
-    ToolAnnotations,
-)
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema, ValidationError
+from mcp_types import CallToolResult, ToolAnnotations
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import no_info_after_validator_function, str_schema
 
 from evolvable_server.mcp import resources
+from evolvable_server.mcp.brief_answers import as_result, found_answer, listing_answer
+from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
 from evolvable_store.resource import Kind, Ref, check_scope, parse_kind
+from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.llm import (
-    LanguageModel,
-    ProviderError,
-    Request,
-    instructions_with_schema,
-    parse_answer,
-    printable_line,
-)
+from evolvable_tools.retrieval import MODES
 from evolvable_tools.untrusted_text import enclose as enclosed
 from evolvable_tools.untrusted_text import marks
 from evolvable_tools.verbs import edit, load, search, versions
@@ -58,6 +36,9 @@ _RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_
 
 ANNOTATIONS = dict(zip(Effect, (_READS, _WRITES, _REMOVES, _RUNS, _RUNS), strict=True))
 """Effect -> annotations. `codex exec` refuses a tool whose hints destructive or open world are true."""
+
+# Results that a tool makes itself: documents are plain text, and some answers choose their fields.
+_RESULTS = (str, str | list[str], CallToolResult)
 
 _WHOLE = {"anthropic/maxResultSizeChars": 200_000}
 _META: Mapping[str, dict[str, Any]] = {
@@ -75,89 +56,51 @@ class ToolSpec:
     function: Callable[..., Any]
 
 
-_ARGUMENT = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
-
-
 def declare_tools(tools: object, toolset: str) -> list[ToolSpec]:
     """Return the registry's tools of a toolset; `tools` has a method of each one's name."""
     return [ToolSpec(tool, getattr(tools, tool.name)) for tool in TOOLS.values() if tool.toolset == toolset]
 
 
+_JSON_SCHEMA_NAMES = {"ge": "minimum", "le": "maximum"}
+
+
+def plain_schema(schema: Any) -> Any:
+    """Return a generated schema as it is listed: standard keywords, and without titles.
+
+    pydantic writes a limit under its own name where a validator stands before the number. An argument that is null by
+    default is listed as one that may be left out, not as a choice of two types.
+    """
+    if isinstance(schema, list):
+        return [plain_schema(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain = {name: part for name, part in schema.items() if name != "title"}
+    if "default" in plain and plain["default"] is None:
+        del plain["default"]
+        types = [part for part in plain.pop("anyOf", ()) if part != {"type": "null"}]
+        plain = (types[0] if len(types) == 1 else {"anyOf": types} if types else {}) | plain
+    # An argument may be called like a keyword, so their names are not read as such.
+    arguments = {name: plain_schema(part) for name, part in plain.pop("properties", {}).items()}
+    plain = {_JSON_SCHEMA_NAMES.get(name, name): plain_schema(part) for name, part in plain.items()}
+    return plain | ({"properties": arguments} if arguments else {})
+
+
 def add_tool(server: LibraryServer, spec: ToolSpec) -> None:
-    """Add a tool to the server. The docstring of its function describes it, and in `Args` its arguments."""
+    """Add a tool to the server, described by its function's docstring on one line."""
     # structured_output=True makes the SDK refuse a result type that it cannot read (a dataclass with slots). Otherwise
     # it would send text alone without saying so.
     server.add_tool(
         spec.function,
         title=spec.tool.title,
         annotations=ANNOTATIONS[spec.tool.effect],
-        structured_output=inspect.signature(spec.function).return_annotation not in (str, str | list[str]),
+        structured_output=inspect.signature(spec.function).return_annotation not in _RESULTS,
         meta=_META.get(spec.tool.name),
     )
     # Unknown arguments are refused (see LibraryServer.call_tool); the schema says so.
     added = server._tool_manager.get_tool(spec.tool.name)
     assert added is not None
-    added.parameters["additionalProperties"] = False
-    text, _, arguments = inspect.cleandoc(added.description).partition("\n\nArgs:\n")
-    added.description = " ".join(text.split())
-    for name, said in _ARGUMENT.findall(arguments):
-        added.parameters["properties"][name]["description"] = " ".join(said.split())
-
-
-TIMEOUT = 60.0
-"""Seconds for an answer; a person may have to allow it first."""
-
-_ELSE = "Choose by yourself, or give the server another provider."
-
-
-def sampling_model(ctx: Context, timeout: float = TIMEOUT) -> LanguageModel | None:
-    """Return the client's model for the time of this call; None when the client does not lend it.
-
-    It may think only on a worker thread of anyio, as functions of tools run on.
-    """
-    capabilities = ctx.client_capabilities
-    if capabilities is None or capabilities.sampling is None:
-        return None
-    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or not ctx.session.can_send_request:
-        return None
-    return SamplingModel(ctx, timeout)
-
-
-class SamplingModel:
-    """The model of the client that made a call. `timeout`: seconds for an answer."""
-
-    def __init__(self, ctx: Context, timeout: float = TIMEOUT) -> None:
-        self._ctx, self._timeout = ctx, timeout
-        params = ctx.session.client_params
-        self.name = f"sampling:{printable_line(params.client_info.name) if params else 'client'}"
-
-    def think(self, request: Request) -> dict[str, Any]:
-        """Return the client's answer. Raises ProviderError."""
-        try:
-            result = anyio.from_thread.run(partial(self._sample, request))
-        except MCPError as error:
-            raise ProviderError(f"{self.name} did not answer: {printable_line(str(error))}", _ELSE) from None
-        except (RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
-            raise ProviderError(f"{self.name} cannot be asked from here: {printable_line(str(error))}", _ELSE) from None
-        except ValidationError:
-            raise ProviderError(f"{self.name} answered with something that is no message.", _ELSE) from None
-        if not isinstance(result.content, TextContent):
-            raise ProviderError(f"{self.name} answered with {result.content.type} and not with text.", _ELSE)
-        return parse_answer([result.content.text], request.schema, self.name)
-
-    async def _sample(self, request: Request) -> CreateMessageResult:
-        # create_message would do the same and warn that sampling is deprecated, at each call.
-        asked = SamplingMessage(role="user", content=TextContent(type="text", text=request.data))
-        params = CreateMessageRequestParams(
-            messages=[asked], system_prompt=instructions_with_schema(request), max_tokens=request.max_tokens
-        )
-        answer: CreateMessageResult = await self._ctx.session.send_request(
-            CreateMessageRequest(params=params),
-            CreateMessageResult,
-            request_read_timeout_seconds=self._timeout,
-            metadata=ServerMessageMetadata(related_request_id=self._ctx.request_id),
-        )
-        return answer
+    added.parameters = plain_schema(added.parameters) | {"additionalProperties": False}
+    added.description = " ".join(added.description.split())
 
 
 MAX_TEXT = 150_000
@@ -185,11 +128,20 @@ AnyRef = Annotated[
     RefText, Field(description="e.g. skill:pdf, skill:pdf@3, memory:USER, skill:acme/pdf (project acme)")
 ]
 Reason = Annotated[str, Field(description="why, in a sentence; kept in the history", max_length=2000)]
-FromOne = Annotated[Number | None, Field(ge=1)]
-FromZero = Annotated[Number | None, Field(ge=0)]
-Scope = Annotated[ScopeText | None, _EMPTY_IS_NONE]
-Expected = Annotated[FromZero, Field(description="the version you read; the call fails if the head has moved on")]
+Expected = Annotated[
+    Number | None, Field(description="the version you read; the call fails if the head has moved on", ge=0)
+]
+
+
+def one_of(words: Iterable[str], description: str) -> Any:
+    """Return the description of an argument with a closed vocabulary; the verb refuses another word and says why."""
+    return Field(description=description, json_schema_extra={"enum": list(words)})
+
+
 Propose = Annotated[bool, Field(description="true: change nothing, let a person decide")]
+
+
+Detail = Annotated[bool, Field(description="true: every field, at any length")]
 
 
 class EditArgument(BaseModel):
@@ -209,28 +161,25 @@ class Tools:
 
     def find_skill(
         self,
-        task: str,
+        task: Annotated[str, Field(description="what you want to do, in your own words")],
         ctx: Context,
-        limit: Annotated[Number, Field(ge=1, le=20)] = 5,
-        kind: KindText = Kind.SKILL,
-        scope: Scope = None,
-        mode: str = "auto",
-    ) -> search.FoundSkills:
+        limit: Annotated[Number, Field(description="how many matches, 1 to 20", ge=1, le=20)] = 5,
+        kind: Annotated[
+            KindText, one_of(Kind, "skill (default), prompt, agent, tool, environment or memory")
+        ] = Kind.SKILL,
+        scope: Annotated[
+            ScopeText | None, _EMPTY_IS_NONE, Field(description="search only this scope: 'user' or a project's name")
+        ] = None,
+        mode: Annotated[str, one_of(MODES, "auto (default), keyword, text or paper")] = "auto",
+        detail: Detail = False,
+    ) -> CallToolResult:
         """Find the skills that fit a task, best first, each with how sure the match is and why. Call this before you
-        start a task. none_fits=true means that nothing in the library is for it: go on without. choose_between: the
-        search is not sure, choose yourself. Then load_skill.
-
-        Args:
-            task: what you want to do, in your own words
-            limit: how many matches, 1 to 20
-            kind: skill (default), prompt, agent, tool, environment or memory
-            scope: search only this scope: 'user' or a project's name
-            mode: auto (default), keyword, text or paper
-        """
+        start a task. none_fits=true means that nothing in the library is for it: go on without. unsure=true: choose
+        yourself, among the matches or in choose_between, or go on without. Then load_skill."""
         means = self._library.means
         if means.thinker is None and means.client_thinks:
             means = replace(means, thinker=sampling_model(ctx))
-        return search.find_skill(
+        found = search.find_skill(
             self._library,
             self._who(ctx),
             task,
@@ -240,42 +189,33 @@ class Tools:
             mode=mode,
             means=means,
         )
+        return as_result(found_answer(found, limit=limit, detail=detail))
 
     def load_skill(
-        self, ref: AnyRef, ctx: Context, version: FromOne = None, path: str | None = None, search_id: str | None = None
+        self,
+        ref: AnyRef,
+        ctx: Context,
+        version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
+        path: Annotated[str | None, Field(description="a file of the skill; default SKILL.md")] = None,
+        search_id: Annotated[str | None, Field(description="from find_skill, when it led here")] = None,
     ) -> str:
         """Open a skill to work by it: its document, then the names and sizes of its other files, then the use_id to
-        report the outcome with. Long files are cut at 150,000 characters.
-
-        Args:
-            version: default: the newest
-            path: a file of the skill; default SKILL.md
-            search_id: from find_skill, when it led here
-        """
+        report the outcome with. Long files are cut at 150,000 characters."""
         loaded = load.load_skill(self._library, self._who(ctx), ref, version=version, path=path, search_id=search_id)
         return document(resources.redact_loaded(self._library, self._caller, loaded), enclose=True)
 
     def report_outcome(
         self,
-        outcome: str,
+        outcome: Annotated[str, one_of(Outcome, "succeeded, failed, partial, abandoned or unknown")],
         ctx: Context,
-        use_id: str | None = None,
-        ref: RefText | None = None,
-        usage: str | None = None,
-        task_type: str | None = None,
-        evidence: str | None = None,
+        use_id: Annotated[str | None, Field(description="from load_skill; or give ref instead")] = None,
+        ref: Annotated[RefText | None, Field(description="instead of use_id: e.g. skill:pdf@3")] = None,
+        usage: Annotated[str | None, one_of(Usage, "used, partially_used, ignored or inapplicable")] = None,
+        task_type: Annotated[str | None, Field(description="a word or two, at most 80 characters")] = None,
+        evidence: Annotated[str | None, Field(description="how you know, at most 2,000 characters")] = None,
     ) -> load.EvidenceSummary:
         """Report the outcome of a task in which a skill was loaded; it counts where this session loaded that version.
-        Returns the evidence for that skill so far.
-
-        Args:
-            outcome: succeeded, failed, partial, abandoned or unknown
-            use_id: from load_skill; or give ref instead
-            ref: instead of use_id: e.g. skill:pdf@3
-            usage: used, partially_used, ignored or inapplicable
-            task_type: a word or two, at most 80 characters
-            evidence: how you know, at most 2,000 characters
-        """
+        Returns the evidence for that skill so far."""
         return report(
             self._library,
             self._who(ctx),
@@ -290,34 +230,31 @@ class Tools:
     def list_resources(
         self,
         ctx: Context,
-        kind: Annotated[KindText | None, _EMPTY_IS_NONE] = None,
-        query: str | None = None,
-        scope: Scope = None,
-        limit: Annotated[Number, Field(ge=1, le=200)] = 50,
-        cursor: str | None = None,
-    ) -> search.Listing:
-        """List what the library holds, by name, page by page. To find something for a task use find_skill.
-
-        Args:
-            kind: skill, prompt, agent, tool, environment or memory
-            query: only those whose name or description has this text
-            scope: 'user' or a project's name; default: all you can see
-            limit: 1 to 200
-            cursor: next_cursor of the page before
-        """
-        return search.list_resources(
+        kind: Annotated[
+            KindText | None, _EMPTY_IS_NONE, one_of(Kind, "skill, prompt, agent, tool, environment or memory")
+        ] = None,
+        query: Annotated[str | None, Field(description="only those whose name or description has this text")] = None,
+        scope: Annotated[
+            ScopeText | None, _EMPTY_IS_NONE, Field(description="'user' or a project's name; default: all you can see")
+        ] = None,
+        limit: Annotated[Number, Field(description="1 to 200", ge=1, le=200)] = 25,
+        cursor: Annotated[str | None, Field(description="next_cursor of the page before")] = None,
+        detail: Detail = False,
+    ) -> CallToolResult:
+        """List what the library holds, by name, page by page. To find something for a task use find_skill."""
+        listing = search.list_resources(
             self._library, self._who(ctx), kind=kind, query=query, scope=scope, limit=limit, cursor=cursor
         )
+        return as_result(listing_answer(listing, limit=limit, detail=detail))
 
     def get_resource(
-        self, ref: AnyRef, ctx: Context, version: FromOne = None, path: str | None = None
+        self,
+        ref: AnyRef,
+        ctx: Context,
+        version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
+        path: Annotated[str | None, Field(description="a file of it; default its main file")] = None,
     ) -> str | list[str]:
-        """Read any file of any version of a resource, without counting it as a use. Versions are kept permanently.
-
-        Args:
-            version: default: the newest
-            path: a file of it; default its main file
-        """
+        """Read any file of any version of a resource, without counting it as a use. Versions are kept permanently."""
         loaded = load.get_resource(self._library, self._who(ctx), ref, version=version, path=path)
         return blocks(resources.redact_loaded(self._library, self._caller, loaded))
 
@@ -325,18 +262,12 @@ class Tools:
         self,
         ref: AnyRef,
         ctx: Context,
-        from_version: FromZero = None,
-        to_version: FromOne = None,
-        limit: Annotated[Number, Field(ge=1, le=100)] = 20,
+        from_version: Annotated[Number | None, Field(description="with it: the diff from here", ge=0)] = None,
+        to_version: Annotated[Number | None, Field(description="diff to here, default the newest", ge=1)] = None,
+        limit: Annotated[Number, Field(description="how many versions, 1 to 100", ge=1, le=100)] = 20,
     ) -> versions.History:
         """Show the versions of a resource, newest first: when, by whom, why, which files. With from_version or
-        to_version also the unified diff. Works for removed resources too.
-
-        Args:
-            from_version: with it: the diff from here
-            to_version: diff to here, default the newest
-            limit: how many versions, 1 to 100
-        """
+        to_version also the unified diff. Works for removed resources too."""
         past = versions.resource_history(
             self._library, self._who(ctx), ref, from_version=from_version, to_version=to_version, limit=limit
         )
@@ -347,23 +278,23 @@ class Tools:
         ref: AnyRef,
         reason: Reason,
         ctx: Context,
-        files: dict[str, str | None] | None = None,
-        edits: list[EditArgument] | None = None,
+        files: Annotated[
+            dict[str, str | None] | None, Field(description="path -> whole new text; null deletes the file")
+        ] = None,
+        edits: Annotated[
+            list[EditArgument] | None,
+            Field(description="[{path, old, new}]: `old` must stand in the file exactly once"),
+        ] = None,
         expected_version: Expected = None,
-        create: bool = False,
-        copy_of: Annotated[RefText | None, _EMPTY_IS_NONE] = None,
+        create: Annotated[bool, Field(description="true for a new resource")] = False,
+        copy_of: Annotated[
+            RefText | None, _EMPTY_IS_NONE, Field(description="with create: start as a copy of this ref")
+        ] = None,
         propose: Propose = False,
     ) -> edit.Updated:
         """Change a resource, or create one: makes a new version from the head by replacing whole files, by edits, or
         both. Equal content makes no version. A new skill needs SKILL.md with the frontmatter keys name (equal to the
-        ref's name) and description. Limits: 5 MB a file, 16 MB and 500 files in all.
-
-        Args:
-            files: path -> whole new text; null deletes the file
-            edits: [{path, old, new}]: `old` must stand in the file exactly once
-            create: true for a new resource
-            copy_of: with create: start as a copy of this ref
-        """
+        ref's name) and description. Limits: 5 MB a file, 16 MB and 500 files in all."""
         if copy_of:
             resources.check_copy(self._library, self._caller, copy_of, ref)
         return edit.update_resource(
@@ -382,17 +313,13 @@ class Tools:
     def restore_resource(
         self,
         ref: AnyRef,
-        version: Annotated[Number, Field(ge=1)],
+        version: Annotated[Number, Field(description="the version whose content comes back", ge=1)],
         reason: Reason,
         ctx: Context,
         expected_version: Expected = None,
         propose: Propose = False,
     ) -> edit.Updated:
-        """Bring an old version's content back as a new version; also brings a removed resource back.
-
-        Args:
-            version: the version whose content comes back
-        """
+        """Bring an old version's content back as a new version; also brings a removed resource back."""
         return edit.restore_resource(
             self._library, self._who(ctx), ref, version, reason, expected_version=expected_version, propose=propose
         )
@@ -415,18 +342,13 @@ class Tools:
         self,
         reason: Reason,
         ctx: Context,
-        operation: FromOne = None,
-        session: str | None = None,
+        operation: Annotated[Number | None, Field(description="the operation to take back", ge=1)] = None,
+        session: Annotated[str | None, Field(description="instead: take back all that this session did")] = None,
         propose: Propose = False,
     ) -> versions.Undone:
         """Take back one operation, or everything a session changed, in one new operation. Resources that somebody
         changed since are left alone and listed under conflicts. What others did, or more than five resources, waits for
-        a person.
-
-        Args:
-            operation: the operation to take back
-            session: instead: take back all that this session did
-        """
+        a person."""
         back = propose_undo if propose else revert_or_propose
         return back(self._library, self._who(ctx), reason, operation=operation, session=session)
 

@@ -1,6 +1,6 @@
 """Search: the types that the stages share, from the query to the match, and what a search may use."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,13 +12,23 @@ if TYPE_CHECKING:
     from evolvable_tools.llm import LanguageModel
 
 
+MODES: Mapping[str, str] = {
+    "auto": "keyword, text, embedding and, where these are unsure, a judge",
+    "keyword": "names and triggers alone",
+    "text": "words alone",
+    "paper": "the three stages of EvoAgent, to the letter",
+}
+"""The stages of each mode."""
+
+
 @dataclass(frozen=True)
 class Alternative:
-    """One of the resources to choose from, and what distinguishes it."""
+    """One of the resources to choose from, and what distinguishes it. description: in a long list only."""
 
     ref: str
     version: int
     tells_apart: str
+    description: str = ""
 
 
 @dataclass(frozen=True)

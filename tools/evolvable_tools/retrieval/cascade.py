@@ -16,6 +16,7 @@ from evolvable_store.storage.evidence import SuccessCounts
 from evolvable_tools.llm import ProviderError
 from evolvable_tools.metrics import wilson_lower_bound
 from evolvable_tools.retrieval import (
+    MODES,
     ChooseBetween,
     Neighbours,
     SearchDependencies,
@@ -121,14 +122,6 @@ def _llm(index: Index, query: SearchQuery, task: str, choose: Choose | None) -> 
 def _one(entry: IndexEntry, confidence: float, why: str) -> StageResult:
     return StageResult((SearchMatch(entry, confidence, why, sure=True),), f"{entry.ref}: {why}")
 
-
-MODES: Mapping[str, str] = {
-    "auto": "keyword, text, embedding and, where these are unsure, a judge",
-    "keyword": "names and triggers alone",
-    "text": "words alone",
-    "paper": "the three stages of EvoAgent, to the letter",
-}
-"""The stages of each mode."""
 
 MAX_LIMIT = 100
 

@@ -1,0 +1,150 @@
+"""What an agent reads of a search and of a listing: the fields that help it to choose, within a number of bytes.
+
+The command line's `--json`, and a call with `detail`, have every field. Descriptions are cut as far as the answer's
+size asks for. A text between the marks of another author stays between them.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from mcp_types import CallToolResult, TextContent
+
+from evolvable_tools.retrieval import ChooseBetween
+from evolvable_tools.verbs.search import FoundMatch, FoundSkills, ListedResource, Listing
+
+MATCH_BYTES = 300
+"""Of one match: five have 1.5 KB together."""
+
+LISTED_BYTES = 240
+"""Of one resource of a listing: a page of the usual length has 6 KB."""
+
+CHOICE_BYTES = 4_000
+"""Of an answer with a list to choose from."""
+
+_LENGTHS = (*range(600, 200, -50), *range(200, 40, -15), *range(40, 0, -8), 0)
+_LONGEST_WHY = 70
+_BEGINNER = "Budding"  # the maturity of what was not used yet
+_MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\]", re.DOTALL)
+
+Answer = dict[str, Any]
+
+
+def as_result(answer: Answer) -> CallToolResult:
+    """Return an answer as the result of a tool, in its structured form and as one line of JSON."""
+    return CallToolResult(content=[TextContent(type="text", text=_as_json(answer))], structured_content=answer)
+
+
+def found_answer(found: FoundSkills, *, limit: int, detail: bool) -> Answer:
+    """Return the answer of a search.
+
+    `none_fits` says that nothing in the library is for the task. `unsure` stands in its place where the caller has to
+    choose: among the matches, or among the choices of `choose_between`.
+    """
+    if detail:
+        return asdict(found)
+    asked = found.choose_between
+    if asked is not None and found.none_fits:
+        return _choice_answer(found, asked)
+    if found.none_fits:
+        return {"search_id": found.search_id, "none_fits": True, "matches": []}
+    verdict = {"none_fits": False} if asked is None else {"unsure": True}
+
+    def answer(length: int) -> Answer:
+        shown = [_match(match, length) for match in found.matches]
+        return {"search_id": found.search_id, **verdict, "matches": shown} | _given(notice=found.notice)
+
+    return _within(limit * MATCH_BYTES, answer)
+
+
+def _choice_answer(found: FoundSkills, asked: ChooseBetween) -> Answer:
+    """Return a list to choose from: as many choices as fit, with as much of their descriptions as fits then."""
+
+    def answer(length: int, most: int) -> Answer:
+        shown = [{"ref": one.ref} | _given(description=_cut(one.description, length)) for one in asked.choices[:most]]
+        choice = {"question": asked.question, "how_to_answer": asked.how_to_answer, "choices": shown}
+        marks = _given(notice=found.notice if any("[/" in str(one) for one in shown) else "")
+        return {"search_id": found.search_id, "unsure": True, "matches": [], "choose_between": choice} | marks
+
+    most = len(asked.choices)
+    while most > 1 and _size(answer(0, most)) > CHOICE_BYTES:
+        most -= 1
+    return _within(CHOICE_BYTES, lambda length: answer(length, most))
+
+
+def listing_answer(listing: Listing, *, limit: int, detail: bool) -> Answer:
+    """Return the answer of a listing."""
+    if detail:
+        return asdict(listing)
+
+    def answer(length: int) -> Answer:
+        shown = [_listed(resource, length) for resource in listing.resources]
+        return {"resources": shown, "next_cursor": listing.next_cursor} | _given(notice=listing.notice)
+
+    return _within(limit * LISTED_BYTES, answer)
+
+
+def _match(match: FoundMatch, length: int) -> Answer:
+    """Return one match. Who vouches for it stands beside one that is not trusted, and then the reasons do not."""
+    why = "" if match.notice else _cut(match.why.partition('; "')[0], min(length, _LONGEST_WHY))
+    return {
+        "ref": match.ref,
+        "version": match.version,
+        "description": _cut(match.description, length),
+        "confidence": match.confidence,
+        "stage": match.stage,
+        "trust": str(match.trust),
+    } | _given(why=why, maturity=_grown(match.maturity), notice=match.notice)
+
+
+def _listed(resource: ListedResource, length: int) -> Answer:
+    used = {"uses": resource.uses, "success": resource.success} if resource.uses else {}
+    return {
+        "ref": resource.ref,
+        "version": resource.version,
+        "description": _cut(resource.description, length),
+        "trust": str(resource.trust),
+    } | (_given(maturity=_grown(resource.maturity)) | used)
+
+
+def _grown(maturity: str) -> str:
+    return "" if maturity == _BEGINNER else maturity
+
+
+def _given(**fields: str) -> Answer:
+    """Return the fields that say something."""
+    return {name: text for name, text in fields.items() if text}
+
+
+def _cut(text: str, length: int) -> str:
+    """Return a text of at most so many bytes of UTF-8 on one line; marks around it stay and do not count."""
+    marked = _MARKED.fullmatch(text)
+    if marked is not None:
+        inner = _cut(marked["text"], length)
+        return f"[{marked['number']}] {inner} [/{marked['number']}]" if inner else ""
+    line = " ".join(text.split())
+    data = line.encode("utf-8", "replace")
+    if len(data) <= length:
+        return line
+    kept = data[: max(0, length - 3)].decode("utf-8", "ignore").rstrip()
+    return f"{kept}…" if kept else ""
+
+
+def _within(most: int, answer: Callable[[int], Answer]) -> Answer:
+    """Return the answer with the longest descriptions that has at most so many bytes, else the shortest one."""
+    made = answer(_LENGTHS[0])
+    for length in _LENGTHS[1:]:
+        if _size(made) <= most:
+            break
+        made = answer(length)
+    return made
+
+
+def _size(answer: Mapping[str, Any] | Sequence[Any]) -> int:
+    return len(_as_json(answer).encode("utf-8", "replace"))
+
+
+def _as_json(answer: Mapping[str, Any] | Sequence[Any]) -> str:
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))

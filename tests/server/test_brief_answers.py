@@ -1,0 +1,121 @@
+"""What an agent reads of a search and of a listing: how many bytes, and what is left out first."""
+
+import json
+from typing import Any
+
+import pytest
+
+from evolvable_server.mcp.brief_answers import as_result, found_answer, listing_answer
+from evolvable_tools.retrieval import Alternative, ChooseBetween, StageReport
+from evolvable_tools.verbs.search import FoundMatch, FoundSkills, ListedResource, Listing
+
+NUMBER = "0123456789abcdef"
+LONG = "Fills, merges and splits the forms of PDF files, and says “done” when it is. " * 14
+NOTICE = "brought by a repository that no person has trusted"
+
+
+def size(answer: Any) -> int:
+    return len(json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def match(number: int, description: str = LONG, **given: Any) -> FoundMatch:
+    why = 'words: pdf (body), fill (body), merge (body), split (body); "Fills, merges and splits"; meaning: cosine 0.5'
+    ref = f"skill:a-usual-name-{number}"
+    fields = {"stage": "text", "confidence": 0.91, "why": why, "maturity": "Budding", "trust": "person"}
+    return FoundMatch(ref, 3, ref[6:], description, **(fields | given))
+
+
+def found(matches: list[FoundMatch], *, none_fits: bool = False, **given: Any) -> FoundSkills:
+    return FoundSkills("search-0123456789ab", matches, none_fits, [StageReport("text", "said " * 20)], **given)
+
+
+def choice(count: int, description: str = LONG, name: str = "a-usual-name") -> ChooseBetween:
+    alternatives = [Alternative(f"skill:{name}-{number}", 1, "", description) for number in range(count)]
+    return ChooseBetween("Which of these is for the task?", alternatives, "Call load_skill, or go on without one.")
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        match(1),
+        match(1, "短い説明と長い説明。" * 80),
+        match(1, f"[{NUMBER}] {LONG} [/{NUMBER}]", trust="untrusted", notice=NOTICE),
+        match(1, ref := "x" * 1_000, why=ref),
+    ],
+    ids=["usual", "Japanese", "of another", "one word"],
+)
+def test_five_matches_have_at_most_fifteen_hundred_bytes(one: FoundMatch) -> None:
+    notice = f"Text between [{NUMBER}] and [/{NUMBER}] is not written by the user." if one.notice else ""
+
+    answer = found_answer(found([one] * 5, notice=notice), limit=5, detail=False)
+
+    assert size(answer) <= 1_500
+    assert len(answer["matches"]) == 5 and all(len(shown["description"]) > 20 for shown in answer["matches"])
+    assert answer["none_fits"] is False and "unsure" not in answer
+
+
+def test_a_short_description_is_whole_and_the_reason_is_the_words() -> None:
+    (shown,) = found_answer(found([match(1, "Fill forms.")]), limit=5, detail=False)["matches"]
+
+    assert shown["description"] == "Fill forms."
+    assert shown["why"] == "words: pdf (body), fill (body), merge (body), split (body)"
+    assert "maturity" not in shown and "notice" not in shown
+
+
+def test_nothing_fits_is_one_short_line_without_matches() -> None:
+    answer = found_answer(found([match(1)], none_fits=True), limit=5, detail=False)
+
+    assert answer == {"search_id": "search-0123456789ab", "none_fits": True, "matches": []}
+    assert size(answer) < 100 and "\n" not in as_result(answer).content[0].text
+
+
+def test_who_has_to_choose_among_the_matches_reads_that_nobody_is_sure() -> None:
+    answer = found_answer(found([match(1), match(2)], choose_between=choice(2)), limit=5, detail=False)
+
+    assert answer["unsure"] is True and "none_fits" not in answer and "choose_between" not in answer
+    assert len(answer["matches"]) == 2
+
+
+@pytest.mark.parametrize("count", [1, 12, 36, 60])
+@pytest.mark.parametrize("name", ["pdf", "n" * 60], ids=["short names", "long names"])
+def test_a_list_to_choose_from_has_at_most_four_thousand_bytes(count: int, name: str) -> None:
+    answer = found_answer(found([], none_fits=True, choose_between=choice(count, name=name)), limit=5, detail=False)
+
+    assert size(answer) <= 4_000
+    assert answer["unsure"] is True and "none_fits" not in answer and answer["matches"] == []
+    shown = answer["choose_between"]["choices"]
+    assert len(shown) == count or (name != "pdf" and len(shown) >= 36)
+    assert shown[0]["ref"] == f"skill:{name}-0"
+
+
+def test_descriptions_of_others_stay_between_their_marks_however_short() -> None:
+    marked = f"[{NUMBER}] {LONG} [/{NUMBER}]"
+    notice = f"Text between [{NUMBER}] and [/{NUMBER}] is not written by the user."
+
+    answer = found_answer(
+        found([], none_fits=True, choose_between=choice(30, marked), notice=notice), limit=5, detail=False
+    )
+
+    texts = [one["description"] for one in answer["choose_between"]["choices"]]
+    assert all(text.startswith(f"[{NUMBER}] Fills") and text.endswith(f"[/{NUMBER}]") for text in texts)
+    assert answer["notice"] == notice and size(answer) <= 4_000
+
+
+def test_a_page_of_a_listing_has_at_most_six_thousand_bytes() -> None:
+    resources = [ListedResource(f"skill:{'n' * 58}-{at}", 12, LONG, "Budding", 0, None, "person") for at in range(25)]
+    used = ListedResource("skill:pdf", 2, "Fill forms.", "Growing", 7, 0.5, "person")
+
+    page = listing_answer(Listing(resources, "a cursor"), limit=25, detail=False)
+
+    assert size(page) <= 6_000 and len(page["resources"]) == 25 and page["next_cursor"] == "a cursor"
+    assert listing_answer(Listing([used]), limit=25, detail=False)["resources"] == [
+        {
+            "ref": "skill:pdf",
+            "version": 2,
+            "description": "Fill forms.",
+            "trust": "person",
+            "maturity": "Growing",
+            "uses": 7,
+            "success": 0.5,
+        }
+    ]
