@@ -19,6 +19,7 @@ from evolvable_tools.evolve.deploy import NotPromoted, ResourceDrifted, adopt, m
 from evolvable_tools.evolve.ledger.run_directory import NoSuchRun, find_run
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.run_config import RunSettings
+from evolvable_tools.evolve.run_control import get_status
 from evolvable_tools.evolve.start import find_opportunities
 from evolvable_tools.evolve.task import Split
 from evolvable_tools.library import Caller, Library
@@ -77,10 +78,14 @@ def test_adoption_is_one_operation_that_says_why_and_undo_brings_the_bytes_back(
     assert proposal_inbox.list_waiting(library) == []
     with pytest.raises(Exception, match="adopted already"):
         adopt(library, PERSON, RUN)
+    status = get_status(library.store.home, RUN)
+    assert status.adopted == adopted.operation and f"adopted as operation {adopted.operation}" in status.line
 
     back = unadopt(library, PERSON, RUN)
 
     assert text(library) == before and back.conflicts == []
+    status = get_status(library.store.home, RUN)
+    assert status.adopted is None and f"adoption taken back by operation {back.operation}" in status.line
     assert "rule: iso" in text(library) if adopt(library, PERSON, RUN) else False
 
 

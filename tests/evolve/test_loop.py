@@ -1,6 +1,7 @@
 """The loop on made-up tasks of known truth, in one process. All figures are simulated."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ from evolve_runs import program, running, scripted, task
 
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
+from evolvable_tools.evolve.ledger.run_directory import RunDirectory
 from evolvable_tools.evolve.ledger.run_state import RunPhase, RunState
 from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.report.render import write_report
 from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
 from evolvable_tools.evolve.task import Rollout, Split, Task, TrialOutcome
 
@@ -133,6 +136,11 @@ def test_what_could_not_be_measured_is_indecisive_and_counts_neither_for_nor_aga
     assert len(candidate.missing) == 7 and len(candidate.scores) == 3
     assert all(score in (0.0, 1.0) for score in candidate.scores.values())
     assert state.spent["val"].trouble > 0
+    said = write_report(RunDirectory(tmp_path / "run"))
+    [tried] = json.loads(Path(said.json).read_text("utf-8"))["tried"][1:]
+    assert tried["delta"] is None and tried["fixed"] == []
+    line = next(line for line in said.text.splitlines() if " indecisive " in line)
+    assert "not compared: only 30% of validation counted on both sides" in line and "against" not in line
 
 
 class Hogged(Broken):

@@ -117,7 +117,10 @@ def test_each_category_shows_its_own_means(tmp_path):
     values = json.loads(Path(said.json).read_text(encoding="utf-8"))
     html = Path(said.html).read_text(encoding="utf-8")
     table = html[html.index('id="categories"') :].partition("</table>")[0]
-    rows = [[float(mean) for mean in re.findall(r"--heat:([0-9.]+)", row)] for row in table.split("<tr>")[2:]]
+    rows = [
+        [float(cell) for cell in re.findall(r'<td class="heat"[^>]*>([0-9.]+)<', row)]
+        for row in table.split("<tr>")[2:]
+    ]
 
     assert rows == [[round(mean, 2) for mean in row["means"].values()] for row in values["heat"]]
     assert len({tuple(row) for row in rows}) > 1

@@ -10,6 +10,7 @@ from command_line import CommandLine
 
 from evolvable_tools.evolve.executors.command_executor import CommandExecutor
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
+from evolvable_tools.evolve.statistics.paired_tests import detectable_gain
 from evolvable_tools.evolve.task import Split
 from evolvable_tools.evolve.tasks.diagnostics import check_taskset
 from evolvable_tools.evolve.tasks.reader import read_taskset
@@ -27,11 +28,10 @@ def sums(count=75, **fields):
     ]
 
 
-def checked(records, looks=0, **files):
+def checked(records, looks=0, repeats=0, **files):
     data = {"tasks.jsonl": "\n".join(map(json.dumps, records)).encode()}
-    return asyncio.run(
-        check_taskset(read_taskset("sums", data | {p: t.encode() for p, t in files.items()}), looks=looks)
-    )
+    taskset = read_taskset("sums", data | {p: t.encode() for p, t in files.items()})
+    return asyncio.run(check_taskset(taskset, looks=looks, repeats=repeats))
 
 
 def rules(found, level=IssueLevel.REFUSE):
@@ -53,14 +53,16 @@ def test_a_sound_task_set_passes_and_says_what_it_could_show():
     assert found.passes and not found.exploratory
     assert found.sizes == {"train": 15, "val": 20, "test": 40}
     assert found.scorers == {"numeric_strict": 75}
-    assert found.detectable == 0.285
-    assert "40 test tasks find a true gain of 28 points or more" in found.remarks[-1].text
+    assert found.detectable == detectable_gain(40, repeats=3) < detectable_gain(40)
+    assert "40 test tasks, each run 3 times, find a true gain of 23 points or more" in found.remarks[-1].text
+    assert "of which 14% of the results differ from one run to the next" in found.remarks[-1].text
+    assert checked(sums(), repeats=1).detectable == 0.285
 
 
 def test_every_look_before_makes_the_test_blunter():
     found = checked(sums(), looks=2)
 
-    assert found.detectable > 0.36
+    assert found.detectable > 1.2 * checked(sums()).detectable
     assert "looked at 2 times before; the next look has to pass at p <= 0.0034" in str(found.remarks)
 
 
@@ -139,6 +141,32 @@ def test_a_command_is_tried_on_known_answers_before_it_costs_anything():
     assert rules(checked(sums(scorer=command("print('{\"score\": 1}')")))) == ["bad-is-1"]
     assert rules(checked(sums(scorer=command("print('{\"score\": 0}')")))) == ["good-not-1"]
     assert set(rules(checked(sums(scorer=command("raise SystemExit(1)"))))) == {"scorer-trouble"}
+
+
+@pytest.mark.process
+def test_a_command_that_reads_outputs_of_another_form_is_told_that_it_needs_a_known_good_one():
+    reads_json = (
+        "import json, sys; given = json.load(sys.stdin); out = given['output']\n"
+        "if out[:1].isdigit(): sys.exit('the output is no object')\n"
+        "right = out[:1] == '{' and str(json.loads(out)['sum']) == given['expected']\n"
+        "print(json.dumps({'score': float(right)}))"
+    )
+    found = checked(sums(scorer=command(reads_json)))
+    assert rules(found) == ["no-known"] and "cannot read the bare expected answer" in found.remarks[0].text
+
+    def known(n):
+        return command(reads_json, good=[json.dumps({"sum": 2 * n})])
+
+    assert checked(sums(scorer=known)).passes
+
+
+def test_tasks_that_a_review_found_are_read_and_wait_for_their_scorer():
+    old = {"prompt": "Add a column.", "check": "pytest tests/db", "session": "s 1", "reviewed": False}
+    new = {"id": "session-ab", "prompt": "Sort it.", "check": "see", "source": "session:s1", "reviewed": False}
+    found = checked([*sums(), old, new])
+
+    assert rules(found) == ["unreviewed"] and len(found.remarks[0].tasks) == 2
+    assert checked([*sums(), {**new, "expected": "1", "reviewed": True}]).passes
 
 
 @pytest.mark.process

@@ -18,6 +18,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.proposals import Reviews
 from evolvable_store.store import Store
 from evolvable_tools.approvals import ApprovalPolicy, parse_policies
+from evolvable_tools.evolve.tasks.locate import load_taskset
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import ProviderError
 from evolvable_tools.redaction.redactor import Redactor
@@ -343,6 +344,8 @@ def test_four_kinds_of_edits_and_a_task_are_made_as_they_say(library, tmp_path):
     assert files["references/writing.md"].data == b"1. Write the migration file.\n"
     tasks = library.store.file(library.store.head(Ref.parse("environment:candidate-tasks")), "tasks.jsonl").data
     assert json.loads(tasks)["reviewed"] is False
+    [task] = load_taskset(library, PERSON, Ref.parse("environment:candidate-tasks"))[0].tasks
+    assert (task.check, task.reviewed, task.source.startswith("session:")) == ("pytest tests/db", False, True)
 
 
 def planted(reviewed):

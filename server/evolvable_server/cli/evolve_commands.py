@@ -76,6 +76,8 @@ def show_status(now: RunStatus) -> None:
         remark("`evolvable evolve pending --json` is the question, `evolvable evolve submit` takes the answer.")
     elif now.state in ("stopped", "interrupted"):
         remark("`evolvable evolve continue` goes on with it.")
+    elif now.adopted is not None:
+        remark(f"`evolvable evolve adopt --undo {now.run}` takes the adoption back.")
     elif now.state == "finished" and now.verdict == "PROMOTE":
         remark(f"`evolvable evolve adopt {now.run}` makes it live.")
 

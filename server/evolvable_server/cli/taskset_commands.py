@@ -27,10 +27,12 @@ from evolvable_tools.evolve.tasks import locate
 from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset, count_by_category, count_by_split
 from evolvable_tools.evolve.tasks.holdout import TestAccessLog
 from evolvable_tools.evolve.tasks.locate import registered_scorers
+from evolvable_tools.evolve.tasks.reader import InvalidTaskSet
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.sandbox import sandbox_of
 from evolvable_tools.verbs import edit
 
+_MAX_PROBLEM = 160  # characters
 _STYLES = {"refuse": "red", "warn": "yellow", "note": "dim"}
 
 
@@ -85,7 +87,8 @@ def check_command(state: CommandContext, what: str, train: float, val: float) ->
     taskset, _ = _found(state, what, SplitRatios(train, val), runs=True)
     registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
     looks = TestAccessLog.in_library(state.config().home).of(taskset.test_digest)
-    sandbox = sandbox_of(choose_sandbox(state.config())).sandbox
+    # Probing for a sandbox starts processes: not where nothing would run in it.
+    sandbox = sandbox_of(choose_sandbox(state.config())).sandbox if locate.needs_commands(taskset) else None
     host = CommandHost(sandbox=sandbox, hidden=(state.config().home,))
     scoring = TaskSetScorer(host=host, registered=registered)
     found = asyncio.run(check_taskset(taskset, looks=len(looks), scoring=scoring))
@@ -173,8 +176,15 @@ def _task_sets(state: CommandContext) -> list[OneTaskSet]:
                 taskset, _ = locate.load_taskset(library, caller, head.ref)
                 listed.append(OneTaskSet(str(head.ref), len(taskset.tasks), count_by_split(taskset)))
             except EvolvableError as error:
-                listed.append(OneTaskSet(str(head.ref), 0, {}, str(error)))
+                listed.append(OneTaskSet(str(head.ref), 0, {}, _short_problem(str(head.ref), error)))
     return listed
+
+
+def _short_problem(ref: str, error: EvolvableError) -> str:
+    """Return why a task set cannot be read, short enough for a cell of a table."""
+    problems = error.problems if isinstance(error, InvalidTaskSet) else [str(error)]
+    more = f" (`evolvable taskset check {ref}` shows {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{problems[0][:_MAX_PROBLEM]}{more}"
 
 
 def _write(state: CommandContext, what: str, ref: Ref | None, taskset: TaskSet) -> str:

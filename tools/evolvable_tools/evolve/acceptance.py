@@ -12,7 +12,7 @@ from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
 from evolvable_tools.evolve.operators import CommitResult, EvaluationResult, commit_if_better
 from evolvable_tools.evolve.optimizers import Frontier, training_batch
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, ProposerModel
-from evolvable_tools.evolve.run_config import Admission, RunSettings
+from evolvable_tools.evolve.run_config import Admission, RunSettings, default_test_repeats
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
 from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.statistics import paired_tests
@@ -205,9 +205,6 @@ def record_decision(
 PILOT_TRIALS = 3
 """Trials that a run is estimated by; the first of the first training batch, so that nothing of them is lost."""
 
-SINGLE_REPEAT_TASKS = 100
-"""Test tasks from which on one run of each is enough."""
-
 
 class BudgetTooSmall(EvolvableError):
     """The budget does not reach for anything that could be found."""
@@ -228,7 +225,7 @@ class CostEstimate:
 
 def test_repeat_count(settings: RunSettings, tasks: int) -> int:
     """Return how often each test task is run under each arm."""
-    return settings.test_repeats or (1 if tasks >= SINGLE_REPEAT_TASKS else 3)
+    return settings.test_repeats or default_test_repeats(tasks)
 
 
 def estimate_cost(run: RunContext, batch: int, pilot: Sequence[Trial]) -> CostEstimate:

@@ -118,6 +118,15 @@ class RunSettings:
         return cls(**given)
 
 
+SINGLE_REPEAT_TASKS = 100
+"""Test tasks from which on one run of each is enough."""
+
+
+def default_test_repeats(tasks: int) -> int:
+    """Return how often each test task is run under each arm, where the settings do not say."""
+    return 1 if tasks >= SINGLE_REPEAT_TASKS else 3
+
+
 @dataclass(frozen=True)
 class HostContext:
     """What this machine offers to runs.

@@ -39,7 +39,8 @@ class RunStatus:
 
     state: running, waiting (for an answer), stopped, interrupted (its process is gone), or finished. line: all of it in
     one line. events: what happened after `since`, the oldest first; next: what to pass as `since` the next time.
-    spent: the bill in total, and `spent_on` by purpose and role. verdict: '' while there is none.
+    spent: the bill in total, and `spent_on` by purpose and role. verdict: '' while there is none. adopted: the
+    operation that made its finalist live, None before that and after it was taken back.
     """
 
     run: str
@@ -57,6 +58,7 @@ class RunStatus:
     why: str
     events: list[RunEvent] = field(default_factory=list)
     next: int = 0
+    adopted: int | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
         str(state.verdict.get("why", "") or state.stopped) or (_last_log_line(folder) if now == "interrupted" else ""),
         events[-MAX_EVENTS:],
         len(records),
+        None if state.adoption.get("undone") else state.adoption.get("operation"),
     )
 
 
@@ -223,6 +226,10 @@ def _status_line(state: RunState, now: str) -> str:
     parts = [f"{state.run} [{state.label}] {now}"]
     if state.verdict:
         parts.append(f"{state.verdict['verdict']}: {state.verdict['why'].rstrip('.')}")
+        if state.adoption:
+            undone = state.adoption.get("undone")
+            back = f"adoption taken back by operation {undone}"
+            parts.append(back if undone else f"adopted as operation {state.adoption['operation']}")
     elif best is not None and best.mean is not None:
         parts.append(f"{state.phase}, iteration {state.iteration}, best {best.name} {best.mean:.3f} in validation")
     else:

@@ -114,9 +114,9 @@ def start_run(
     taskset, version = load_taskset(library, caller, task_set)
     refuse_untrusted(library, caller, task_set, taskset)
     registered = registered_scorers(taskset.tasks, host.scorers)
-    checked = _check_taskset(library, host, taskset, registered)
-    base, pins = load_program(library, caller, program)
     given = _make_settings(options)
+    checked = _check_taskset(library, host, taskset, registered, given.test_repeats)
+    base, pins = load_program(library, caller, program)
     head = library.store.head(task_set.at(None), caller.scopes)
     settings = replace(
         given,
@@ -147,12 +147,12 @@ def start_run(
 
 
 def _check_taskset(
-    library: Library, host: HostContext, taskset: TaskSet, registered: Mapping[str, RegisteredScorer]
+    library: Library, host: HostContext, taskset: TaskSet, registered: Mapping[str, RegisteredScorer], repeats: int
 ) -> TaskSetCheck:
     """Return the check of a task set. Raises InvalidTaskSet with what it refuses."""
     accesses = TestAccessLog.in_library(library.store.home).of(taskset.test_digest)
     scoring = TaskSetScorer(host=CommandHost.of(host), registered=registered)
-    checked = asyncio.run(check_taskset(taskset, looks=len(accesses), scoring=scoring))
+    checked = asyncio.run(check_taskset(taskset, looks=len(accesses), scoring=scoring, repeats=repeats))
     if not checked.passes:
         refused = [one.text.rstrip(".") for one in checked.remarks if one.level is IssueLevel.REFUSE]
         raise InvalidTaskSet(taskset.name, refused)

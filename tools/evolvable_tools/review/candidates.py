@@ -1,5 +1,6 @@
 """The candidates of a review: their schema, how they are parsed, and the change that each makes to a resource."""
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -242,7 +243,10 @@ def _new(library: Library, candidate: ReviewCandidate, scope: str) -> CandidateD
 
 def _task(library: Library, candidate: ReviewCandidate, session: str, scope: str) -> CandidateDraft:
     ref, before, base = _current(library, TASKS.within(scope))
-    task = {"prompt": candidate.text, "check": candidate.check, "session": session, "reviewed": False}
+    name = hashlib.sha256(f"{session}\n{candidate.text}".encode("utf-8", "replace")).hexdigest()[:12]
+    source = f"session:{'-'.join(session.split())}"
+    task = {"id": f"session-{name}", "prompt": candidate.text, "check": candidate.check, "source": source}
+    task |= {"reviewed": False}
     adds = {"path": "tasks.jsonl", "line": json.dumps(task, ensure_ascii=False)}
     start = before or {
         "ENVIRONMENT.md": File(Path(__file__).with_name("candidate_tasks.md").read_text("utf-8").encode())

@@ -152,6 +152,8 @@ def _draw_candidate(one: CandidateFacts, x: float, y: Scale) -> Node:
     kind = one.decision if one.decision in MARK_SHAPES else "rejected"
     if one.validation is None:
         return mark("cross", x, y(0), "unmeasured", f"{one.name}: {one.decision}, not measured. {one.reason}")
+    if one.decision == "indecisive":
+        return mark("ring", x, y(0), "indecisive", f"{one.name}: not compared. {one.reason}")
     at, said = one.validation, f"{one.name}, {one.decision}: {format_mean(one.validation)}. {one.reason}"
     return [
         whiskers(x, y(at.low), y(at.high)),

@@ -13,7 +13,7 @@ from htpy import Node, code, details, p, section, span, summary, td, th, tr
 from markupsafe import Markup
 
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory, translate_damage
-from evolvable_tools.evolve.ledger.run_state import fold_records, read_records
+from evolvable_tools.evolve.ledger.run_state import CandidateDecision, fold_records, read_records
 from evolvable_tools.evolve.report import charts
 from evolvable_tools.evolve.report.run_facts import CandidateFacts, RunFacts, TaskChange, collect_facts
 
@@ -48,10 +48,16 @@ def render_text(facts: RunFacts) -> str:
 
 
 def _candidate_line(one: CandidateFacts) -> str:
-    at = charts.format_mean(one.validation) if one.validation else "not measured"
+    at = _describe_validation(one)
     gained = "" if one.delta is None or not one.parents else f", {100 * one.delta:+.1f} against {one.parents[0]}"
     what = f": {one.summary}" if one.summary else ""
     return f"  {one.name:<5} {one.decision:<12} {at}{gained}{what}"
+
+
+def _describe_validation(one: CandidateFacts) -> str:
+    if one.decision == CandidateDecision.INDECISIVE:
+        return f"not compared: {one.reason}"
+    return charts.format_mean(one.validation) if one.validation else "not measured"
 
 
 def _change_lines(facts: RunFacts) -> list[str]:
@@ -153,7 +159,7 @@ def _table(heads: Iterable[str], rows: Iterable[Sequence[Node]], class_: str = "
 
 def _candidate_section(one: CandidateFacts) -> Node:
     gained = "" if one.delta is None else f" {100 * one.delta:+.1f} points against {', '.join(one.parents)}"
-    at = charts.format_mean(one.validation) if one.validation else "not measured"
+    at = _describe_validation(one)
     tag, changes = span(class_=f"tag {charts.gain_class(one.delta)}")[one.decision], (one.fixed, one.broken)
     fixed, broken = (", ".join(tasks) or "none" for tasks in changes)
     return details(id=one.name)[
@@ -162,7 +168,7 @@ def _candidate_section(one: CandidateFacts) -> Node:
         [p[code[operation]] for operation in one.operations],
         p(class_="said")[one.reason] if one.reason else None,
         [p(class_="warning")[finding] for finding in one.findings],
-        p[f"Fixed: {fixed}. Broken: {broken}."] if one.parents else None,
+        p[f"Fixed: {fixed}. Broken: {broken}."] if one.parents and one.delta is not None else None,
         h.pre(class_="diff")[_diff_lines(one.diff)] if one.diff else None,
     ]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.ledger.run_directory import LedgerRecord, RunDirectory
-from evolvable_tools.evolve.ledger.run_state import RunCandidate, RunState, mean
+from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunCandidate, RunState, mean
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.statistics.paired_tests import paired_interval
 from evolvable_tools.evolve.task import Split, TrialOutcome
@@ -136,7 +136,11 @@ class MeanInterval:
 
 @dataclass(frozen=True)
 class CandidateFacts:
-    """One candidate, the base included. validation: None while it is not measured. diff: against its first parent."""
+    """One candidate, the base included.
+
+    validation: None while it is not measured. delta, fixed, broken: against the first parent; none of an indecisive
+    candidate, of which too few tasks counted on both sides. diff: against its first parent.
+    """
 
     name: str
     digest: str
@@ -301,6 +305,9 @@ def _candidate_facts(
         "validation": mean_interval(one.scores),
         "diff": folder.kept(diff).decode("utf-8", "replace") if diff else "",
     }
+    if one.decision is CandidateDecision.INDECISIVE:
+        # The tasks that counted are no sample of all: what is missing may depend on the candidate.
+        shown |= {"delta": None, "fixed": (), "broken": ()}
     return CandidateFacts(**copied | shown)
 
 

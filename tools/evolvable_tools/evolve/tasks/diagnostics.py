@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from evolvable_tools.evolve.run_config import default_test_repeats
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.statistics.paired_tests import POWER, alpha_for_look, detectable_gain
+from evolvable_tools.evolve.statistics.paired_tests import NOISE, POWER, alpha_for_look, detectable_gain
 from evolvable_tools.evolve.task import Split, Task, TaskSet, task_fixtures
 from evolvable_tools.evolve.tasks.scorer_calibration import (
     IssueLevel,
@@ -154,16 +155,20 @@ async def check_taskset(
     *,
     looks: int = 0,
     scoring: TaskSetScorer | None = None,
+    repeats: int = 0,
 ) -> TaskSetCheck:
     """Return what is wrong with a task set, and what difference it could show.
 
     Command scorers are run, on a few known answers each. looks: how often its test was looked at. scoring: what scorers
-    and setup commands run with.
+    and setup commands run with. repeats: of each test task; 0 for as many as a run takes by default.
     """
-    smallest = detectable_gain(len(taskset.of(Split.TEST)), look=looks + 1)
+    tests = len(taskset.of(Split.TEST))
+    repeats = repeats or default_test_repeats(tests)
+    smallest = detectable_gain(tests, look=looks + 1, repeats=repeats)
     remarks = [*_check_sizes(taskset), *_check_categories(taskset), *find_leaks(taskset), *find_synthetic(taskset)]
+    remarks += _check_reviewed(taskset)
     remarks += await calibrate_scorers(taskset, scoring or TaskSetScorer())
-    remarks += _check_power(taskset, smallest, looks)
+    remarks += _check_power(taskset, smallest, looks, repeats)
     order = list(IssueLevel)
     return TaskSetCheck(
         name=taskset.name,
@@ -203,7 +208,12 @@ def _check_categories(taskset: TaskSet) -> Iterator[TaskSetIssue]:
             yield make_issue("category-missing", split=split, names=format_ids(without))
 
 
-def _check_power(taskset: TaskSet, smallest: float | None, looks: int) -> Iterator[TaskSetIssue]:
+def _check_reviewed(taskset: TaskSet) -> Iterator[TaskSetIssue]:
+    if waiting := [task.id for task in taskset.tasks if not task.reviewed]:
+        yield make_issue("unreviewed", waiting)
+
+
+def _check_power(taskset: TaskSet, smallest: float | None, looks: int, repeats: int) -> Iterator[TaskSetIssue]:
     count = len(taskset.of(Split.TEST))
     if looks:
         times = "once" if looks == 1 else f"{looks} times"
@@ -214,4 +224,5 @@ def _check_power(taskset: TaskSet, smallest: float | None, looks: int) -> Iterat
         yield make_issue("too-small", count=count, power=POWER)
     else:
         name = "hardly-detectable" if smallest > MAX_DETECTABLE else "detectable"
-        yield make_issue(name, count=count, points=smallest * 100, power=POWER)
+        times = "once" if repeats == 1 else f"{repeats} times"
+        yield make_issue(name, count=count, points=smallest * 100, power=POWER, repeats=times, noise=NOISE)

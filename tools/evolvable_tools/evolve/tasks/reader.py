@@ -30,13 +30,30 @@ def read_record(said: Any) -> tuple[Task | None, list[str]]:
         json.dumps(said, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return None, ["it is not valid Unicode: it has half of a character (\\ud800 to \\udfff)"]
+    said = _upgrade_candidate(said)
     faults = sorted(_validator().iter_errors(said), key=lambda error: error.json_path)
     problems = [_describe_fault(error.json_path, error.message) for error in faults]
     if problems:
         return None, problems
     task = _make_task(said)
-    problems = list(filter(None, (argument_problem(task.scorer, task.expected), _folder_problem(task.files))))
+    # A task that nobody has reviewed may wait for its scorer: a check of the task set refuses it.
+    scorer = argument_problem(task.scorer, task.expected) if task.reviewed or "scorer" in said else ""
+    problems = list(filter(None, (scorer, _folder_problem(task.files))))
     return (None if problems else task), problems
+
+
+_CANDIDATE_FIELDS = {"prompt", "check", "session", "reviewed"}
+
+
+def _upgrade_candidate(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a line that an older review wrote as a task; any other record as it is."""
+    if set(said) != _CANDIDATE_FIELDS or not isinstance(said["session"], str):
+        return said
+    more = {
+        "id": f"session-{_digest(said)[:12]}",
+        "source": f"session:{'-'.join(said['session'].split()) or 'unknown'}",
+    }
+    return {name: value for name, value in said.items() if name != "session"} | more
 
 
 @cache
@@ -63,6 +80,8 @@ def _make_task(said: Mapping[str, Any]) -> Task:
         weight=float(said.get("weight", 1.0)),
         tags=tuple(said.get("tags", [])),
         source=said.get("source", "human"),
+        reviewed=said.get("reviewed", True),
+        check=said.get("check", ""),
     )
 
 

@@ -88,11 +88,15 @@ _GUESSES = 4
 
 @dataclass(frozen=True, slots=True)
 class KnownAnswer:
-    """An output with files that a run would have left in the workspace, and whether it is good."""
+    """An output with files that a run would have left in the workspace, and whether it is good.
+
+    assumed: it is a bare expected answer, given to a command whose outputs may have another form.
+    """
 
     output: str
     files: Mapping[str, bytes]
     good: bool
+    assumed: bool = False
 
 
 @dataclass(slots=True)
@@ -100,6 +104,7 @@ class _CalibrationCounts:
     """What was found of the tasks of one scorer."""
 
     good_low: list[str] = field(default_factory=list)
+    no_output: list[str] = field(default_factory=list)
     bad_high: list[str] = field(default_factory=list)
     unsteady: list[str] = field(default_factory=list)
     guessed: list[str] = field(default_factory=list)
@@ -116,7 +121,8 @@ async def calibrate_scorers(taskset: TaskSet, scoring: TaskSetScorer) -> list[Ta
     """
     groups: dict[str, list[Task]] = defaultdict(list)
     for task in taskset.tasks:
-        groups[_scorer_group(task)].append(task)
+        if task.reviewed:
+            groups[_scorer_group(task)].append(task)
     remarks: list[TaskSetIssue] = []
     scoring = replace(scoring, files=scorer_files(taskset))
     for name, own in groups.items():
@@ -153,12 +159,13 @@ def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
     for side in ("good", "bad"):
         yield from (_given_answer(said, side == "good") for said in sample_list(args.get(side)))
     is_answer = task.scorer.type != "regex" or "pattern" in args
+    assumed = task.scorer.type == "command"
     if task.expected and is_answer and not args.get("good"):
-        yield KnownAnswer(_as_answer(task, task.expected), {}, True)
+        yield KnownAnswer(_as_answer(task, task.expected), {}, True, assumed)
     yield from (KnownAnswer(_as_answer(task, text), {}, False) for text in _WRONG)
     other = next((text for text in others if _differs(text, task.expected)), None)
     if other is not None and is_answer:
-        yield KnownAnswer(_as_answer(task, other), {}, False)
+        yield KnownAnswer(_as_answer(task, other), {}, False, assumed)
 
 
 def _given_answer(said: Any, good: bool) -> KnownAnswer:
@@ -191,6 +198,9 @@ async def _try_scorer(
             try:
                 first, second = [await _score_known(taskset, task, known, scoring) for _ in range(2)]
             except (ScorerError, WorkspaceError) as error:
+                if known.assumed and isinstance(error, ScorerError):
+                    seen.no_output += [task.id] if known.good else []
+                    continue
                 seen.trouble.append((task.id, error.text))
                 return seen
             _count_scores(seen, task.id, known, first, second)
@@ -245,7 +255,9 @@ def _scorer_issues(name: str, own: Sequence[Task], seen: _CalibrationCounts) -> 
     for rule, ids in found.items():
         if ids:
             yield make_issue(rule, list(dict.fromkeys(ids)), kind=kind)
-    if not seen.trouble and not (seen.good and seen.bad):
+    if seen.no_output and not seen.trouble:
+        yield make_issue("expected-is-no-output", seen.no_output, kind=kind)
+    elif not seen.trouble and not (seen.good and seen.bad):
         yield make_issue("no-known", side="bad" if seen.good else "good", name=name, kind=kind)
     patterns = {str(task.scorer.args.get("pattern", task.expected)) for task in own}
     if seen.shapes and all(seen.shapes):
