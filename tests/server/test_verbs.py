@@ -52,7 +52,7 @@ def test_every_command_has_an_entry_and_every_entry_a_command():
 
 
 def test_a_name_is_declared_once():
-    rows = [verb.name for verbs in registry._SECTIONS.values() for verb in verbs]
+    rows = [name for section in registry._TABLE["verbs"].values() for name, *_ in section]
 
     assert len(rows) == len(VERBS)
 

@@ -15,15 +15,8 @@ from numpy.typing import NDArray
 from evolvable_store import frontmatter
 from evolvable_store.errors import EvolvableError, LibraryCorrupt
 from evolvable_store.operation import Head
-from evolvable_store.search.vector_store import (
-    WITH_DESCRIPTIONS,
-    TextDigest,
-    TextRole,
-    VectorModel,
-    VectorResource,
-    Vectors,
-    digest_text,
-)
+from evolvable_store.search import vector_store
+from evolvable_store.search.vector_store import TextDigest, TextRole, VectorModel, VectorResource, Vectors
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 from evolvable_tools.embedding import Embedder, SimilarResources
@@ -269,7 +262,7 @@ class VectorIndexer:
         self._store, self._vectors, self._say = store, vectors, say
         self._served = [vectors.state(_IN_SERVICE), vectors.state(_BEFORE)]
         self._check_origin()
-        self._describing = bool(vectors.state(WITH_DESCRIPTIONS))
+        self._describing = bool(vectors.state(vector_store.WITH_DESCRIPTIONS))
         self._swept = False
         self.wants_descriptions = self._describing
         """Set to True by the first query of descriptions; they are embedded from then on."""
@@ -365,7 +358,9 @@ class VectorIndexer:
             head = self._store.backend.head(kind, scope, name)
             if head is not None and head.version is not None:
                 place = VectorResource(head.id, head.kind.value, head.scope, head.name)
-                said[place] = {role: digest_text(text) for role, text in document_texts(self._store, head).items()}
+                said[place] = {
+                    role: vector_store.digest_text(text) for role, text in document_texts(self._store, head).items()
+                }
             elif head is not None:
                 gone.append(head.id)
         last = changes[-1].sequence
@@ -401,7 +396,7 @@ class VectorIndexer:
             id_: document_texts(self._store, head).get(role) for id_, head in heads.items() if head.version is not None
         }
         texts = {id_: text for id_, text in said.items() if text is not None}
-        hashes = {id_: digest_text(text).hash for id_, text in texts.items()}
+        hashes = {id_: vector_store.digest_text(text).hash for id_, text in texts.items()}
         known = self._vectors.known(service.model, hashes.values())
         new = {hashes[id_]: text for id_, text in texts.items() if hashes[id_] not in known}
         if new:
@@ -413,7 +408,7 @@ class VectorIndexer:
             service.matrix.put(role, id_, _unpacked(known[digest]))
 
     def _describe(self) -> None:
-        self._vectors.note(WITH_DESCRIPTIONS, "1")
+        self._vectors.note(vector_store.WITH_DESCRIPTIONS, "1")
         self._describing = True
         for service in self._services():
             self._load(service, TextRole.DESCRIPTION)

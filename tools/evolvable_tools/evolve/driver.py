@@ -10,6 +10,7 @@ from filelock import Timeout
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import blob_hash, pack
+from evolvable_tools.evolve import run_context
 from evolvable_tools.evolve.acceptance import calibrate_judge
 from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.executors.installation import CanaryFailed, run_canary
@@ -18,14 +19,6 @@ from evolvable_tools.evolve.ledger.run_state import Journal, RunState, load_run_
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelSpec, NeedsAnswer
 from evolvable_tools.evolve.run_config import HostContext
-from evolvable_tools.evolve.run_context import (
-    NeedsPerson,
-    RunContext,
-    RunParts,
-    RunStopped,
-    executor_kind,
-    make_run_parts,
-)
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.tasks.holdout import HeldOutTest, TestAccessLog, hold_out_test
 from evolvable_tools.evolve.tasks.reader import scorer_files
@@ -63,10 +56,10 @@ async def drive_run(
         lock.release()
 
 
-async def _drive(run: RunContext, parts: RunParts, backend: TrialBackend) -> None:
+async def _drive(run: run_context.RunContext, parts: run_context.RunParts, backend: TrialBackend) -> None:
     """Drive a run. First a model's executor has to show that a program reaches it, and a judge that it judges well."""
     executor, judging = parts.executor, parts.judging
-    if executor_kind(run.settings.executor).needs_canary and run.state.canary != executor.fingerprint:
+    if run_context.executor_kind(run.settings.executor).needs_canary and run.state.canary != executor.fingerprint:
         found = await run_canary(RemoteExecutor(executor, backend), run.folder.workspaces)
         run.paid("", "canary", found.usage, executor.label)
         if not found.passed:
@@ -78,7 +71,7 @@ async def _drive(run: RunContext, parts: RunParts, backend: TrialBackend) -> Non
     await run_phases(run)
 
 
-async def _until_stopped(run: RunContext, drive: Coroutine[None, None, None]) -> None:
+async def _until_stopped(run: run_context.RunContext, drive: Coroutine[None, None, None]) -> None:
     """Drive a run and record why it ended early. A request to stop cancels what is under way."""
     driving = asyncio.create_task(drive)
     try:
@@ -88,9 +81,9 @@ async def _until_stopped(run: RunContext, drive: Coroutine[None, None, None]) ->
                 driving.cancel()
                 break
         await driving
-    except (NeedsAnswer, NeedsPerson):
+    except (NeedsAnswer, run_context.NeedsPerson):
         return
-    except (asyncio.CancelledError, RunStopped):
+    except (asyncio.CancelledError, run_context.RunStopped):
         if not run.stop():
             raise
         run.journal.note("stopped", why="somebody asked for it", trouble=False)
@@ -107,13 +100,13 @@ async def _until_stopped(run: RunContext, drive: Coroutine[None, None, None]) ->
 @contextlib.asynccontextmanager
 async def _open_run(
     library: Library, caller: Caller, folder: RunDirectory, host: HostContext, stop: Callable[[], bool]
-) -> AsyncIterator[tuple[RunContext, RunParts, TrialBackend]]:
+) -> AsyncIterator[tuple[run_context.RunContext, run_context.RunParts, TrialBackend]]:
     with Ledger.open(folder.ledger) as ledger, Ledger.open(folder.test_ledger) as test_ledger:
         journal = Journal(ledger)
         if journal.state.stopped:
             journal.note("continued")
         try:
-            parts = make_run_parts(library, caller, folder, host, journal.state)
+            parts = run_context.make_run_parts(library, caller, folder, host, journal.state)
         except EvolvableError as error:
             journal.note("stopped", why=error.text, trouble=True)
             raise
@@ -123,7 +116,7 @@ async def _open_run(
         make_runner = _runner_factory(parts, folder, host, backend, budget)
         budget.take_in(test_ledger)
         open_tasks, test = hold_out_test(parts.taskset)
-        run = RunContext(
+        run = run_context.RunContext(
             folder,
             journal,
             settings,
@@ -147,7 +140,7 @@ async def _open_run(
 
 
 def _runner_factory(
-    parts: RunParts, folder: RunDirectory, host: HostContext, backend: TrialBackend, budget: RunBudget
+    parts: run_context.RunParts, folder: RunDirectory, host: HostContext, backend: TrialBackend, budget: RunBudget
 ) -> Callable[[Ledger, Mapping[str, bytes]], TrialRunner]:
     """Return what makes a runner for a ledger and the files of its tasks; all share one limit and one budget."""
     throttle, commands = make_concurrency_limit(parts.settings.concurrency), CommandHost.of(host)

@@ -24,15 +24,8 @@ from evolvable_tools.evolve.run_config import EXECUTORS, HostContext, RunSetting
 from evolvable_tools.evolve.scorers.external_scorers import JudgeCalibration, JudgeScorer, JudgeSetup
 from evolvable_tools.evolve.scorers.registry import known_samples
 from evolvable_tools.evolve.task import ModelUsage, Task, TaskSet, Trial, TrialOutcome
+from evolvable_tools.evolve.tasks import locate
 from evolvable_tools.evolve.tasks.holdout import HeldOutTest
-from evolvable_tools.evolve.tasks.locate import (
-    IntegrityGuard,
-    RegisteredScorer,
-    load_taskset,
-    needs_commands,
-    refuse_changed,
-    registered_scorers,
-)
 from evolvable_tools.evolve.tasks.reader import scorer_files
 from evolvable_tools.evolve.trials.budget import RunBudget
 from evolvable_tools.evolve.trials.measurement import TrialRequest, TrialRunner
@@ -239,8 +232,8 @@ class RunParts:
     executor: Executor
     judging: JudgeSetup | None
     brain: proposer_model.HandOffModel | proposer_model.ModelSpec
-    guard: IntegrityGuard
-    registered: Mapping[str, RegisteredScorer]
+    guard: locate.IntegrityGuard
+    registered: Mapping[str, locate.RegisteredScorer]
     runs_commands: bool
 
 
@@ -250,8 +243,8 @@ def make_run_parts(
     """Return the parts of a run. Raises RunTampered, Refused, and InvalidArgument for a part that is gone."""
     settings, directory = RunSettings.from_json(state.settings), folder.path / EXECUTOR_DIR
     taskset, ref = _open_taskset(library, caller, settings)
-    registered = registered_scorers(taskset.tasks, host.scorers)
-    refuse_changed(registered, settings.scorers)
+    registered = locate.registered_scorers(taskset.tasks, host.scorers)
+    locate.refuse_changed(registered, settings.scorers)
     kind, guarded = executor_kind(settings.executor), dict[str, bytes]()
     if kind.uses_taskset_files:
         own = [word for word in settings.executor["command"] if Path(word).is_absolute() and Path(word).is_file()]
@@ -268,9 +261,9 @@ def make_run_parts(
         executor,
         make_judge(settings, host, folder, taskset),
         proposer_model.make_proposer_model(settings, host, folder),
-        IntegrityGuard(library, caller, ref, guarded, directory),
+        locate.IntegrityGuard(library, caller, ref, guarded, directory),
         registered,
-        kind.runs_commands or any(_is_command(who) for who, *_ in _models(settings)) or needs_commands(taskset),
+        kind.runs_commands or any(_is_command(who) for who, *_ in _models(settings)) or locate.needs_commands(taskset),
     )
 
 
@@ -278,7 +271,7 @@ def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tu
     """Return the task set that the run began with, and its ref. Raises RunTampered when its content differs now."""
     named = Ref.parse(settings.task_set)
     ref = named.within(named.scope or USER_SCOPE).at(settings.task_set_version)
-    taskset, _ = load_taskset(library, caller, ref)
+    taskset, _ = locate.load_taskset(library, caller, ref)
     if (taskset.digest, taskset.test_digest) != (settings.task_set_digest, settings.test_digest):
         raise RunTampered(f"{ref} is not the task set that the run began with.")
     return taskset, ref

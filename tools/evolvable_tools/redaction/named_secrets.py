@@ -14,17 +14,9 @@ from functools import cached_property
 from pathlib import Path
 
 _TABLE = tomllib.loads(Path(__file__).with_name("named_secrets.toml").read_text(encoding="utf-8"))
-_REFERENCE = re.compile(
-    r"(?:\$|%[A-Za-z_]+%|\{|<|@|&|\*|!|\(|\[|os\.|process\.|env[.\[(]|ENV\[|config[.\[]|settings[.\[]|self\.|this\.|args\.|"
-    r"options\.|req\.|request\.|secrets?\.|vault[:/]|op://|arn:|ssm:|file:|https?://|\./|~/|/(?:[\w.-]+/)|\\[nrt]|\.\.\.)"
-)
-_IDENTIFIER_PATH = re.compile(r"[A-Za-z_]\w*(?:(?:\.|->|::)[A-Za-z_]\w*)+(?:\(.*)?")
+_PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}
 
 _PLACEHOLDERS = frozenset(_TABLE["placeholders"].split())
-_WORD = re.compile(r"[A-Za-z]+|\d+")
-_NAME_OF_ONE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|0x[0-9a-fA-F]{40}|\d{4}-\d\d-\d\dT[\d:.]+Z?")
-_MASKED = re.compile(r"(.)\1*|[*•x.…#-]+|.{0,8}(?:\*{3,}|•{3,}|\.{3}|…).{0,8}", re.IGNORECASE)
-_TYPE_NAME = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*|[a-z_]+|[A-Z][A-Z_]*")
 
 
 def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
@@ -34,27 +26,29 @@ def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
     """
     if "[redacted:" in said or len(said) < (4 if kind == "password" else 8):
         return False
-    if _REFERENCE.match(said) or _is_placeholder(said) or _MASKED.fullmatch(said[:200]):
+    if _PATTERNS["reference"].match(said) or _is_placeholder(said) or _PATTERNS["masked"].fullmatch(said[:200]):
         return False
-    if _NAME_OF_ONE.fullmatch(said[:100]) or "()" in said:
+    if _PATTERNS["name_of_one"].fullmatch(said[:100]) or "()" in said:
         return False
     spaces = said.count(" ")
     digit = any(map(str.isdigit, said))
     letter = any(map(str.isalpha, said))
     if spaces:
         return quoted and kind == "password" and digit and spaces <= 8 and len(said) <= 80
-    if _IDENTIFIER_PATH.fullmatch(said[:200]) or (not quoted and ("(" in said or "[" in said)):
+    if _PATTERNS["identifier_path"].fullmatch(said[:200]) or (not quoted and ("(" in said or "[" in said)):
         return False
     if kind == "password":
         if quoted or strong:
             return len(said) >= 6 or digit
-        return len(said) >= 6 and ((digit and letter) or not _TYPE_NAME.fullmatch(said)) and not said.isdigit()
+        return (
+            len(said) >= 6 and ((digit and letter) or not _PATTERNS["type_name"].fullmatch(said)) and not said.isdigit()
+        )
     if digit and letter:
         return len(said) >= (8 if strong else 10 if quoted else 12) and len(set(said)) >= 6
     return (
         len(said) >= 20
         and len(set(said)) >= 10
-        and not _TYPE_NAME.fullmatch(said)
+        and not _PATTERNS["type_name"].fullmatch(said)
         and letter
         and "-" not in said
         and "/" not in said[:-1]
@@ -63,12 +57,14 @@ def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
 
 def _is_placeholder(said: str) -> bool:
     """Return whether a value consists of placeholder words, with a number of at most two digits."""
-    words = _WORD.findall(said[:100])
+    words = _PATTERNS["word"].findall(said[:100])
     return all(word.lower() in _PLACEHOLDERS or (word.isdigit() and len(word) <= 2) for word in words)
 
 
 def _is_value(said: str) -> bool:
-    return not (_REFERENCE.match(said) or _is_placeholder(said) or _MASKED.fullmatch(said[:200]))
+    return not (
+        _PATTERNS["reference"].match(said) or _is_placeholder(said) or _PATTERNS["masked"].fullmatch(said[:200])
+    )
 
 
 def is_password(said: str) -> bool:
@@ -83,7 +79,9 @@ def is_opaque(said: str) -> bool:
 
 def is_credential(said: str) -> bool:
     """Return whether a value is one with letters and digits, or a long one that is no name."""
-    return is_opaque(said) or (is_password(said) and len(said) >= 20 and _TYPE_NAME.fullmatch(said[:200]) is None)
+    return is_opaque(said) or (
+        is_password(said) and len(said) >= 20 and _PATTERNS["type_name"].fullmatch(said[:200]) is None
+    )
 
 
 def is_pair(said: str) -> bool:
@@ -105,25 +103,10 @@ _OPERATOR = re.compile(
     r"(?:[|>][+-]?[ \t]{0,8}\r?\n[ \t]{1,20})?(?:b(?=[\"']))?"
 )
 
-_VALUE = re.compile(
-    r"(?P<open>\\{1,3}[\"'])(?P<c>(?:(?!\\{1,3}[\"'])[^\n]){0,600})"
-    r"|\"(?P<a>(?:[^\"\\\n]|\\[^\n]){0,600})|'(?P<b>(?:[^'\\\n]|\\[^\n]){0,600})|`(?P<d>[^`\n]{0,600})"
-    r"|(?P<u>[^\s\"'`<>]{1,600})"
-)
-_ASSIGNS = re.compile(r"[:=,>]")
-_NAME = re.compile(r"[\w.-]{0,40}")
-_BEFORE = re.compile(r"[\w.$-]{0,40}\Z")
 
 _HARMLESS = frozenset(_TABLE["harmless"].split())
 """Words at the end of a name that make it the name of something beside the credential."""
-_LAST_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)\Z")
 
-_KEY_BEFORE = re.compile(
-    r"(?:api|secret|access|private|account|encrypt(?:ion)?|sign(?:ing|ature)?|client|auth|master|service|role|storage|app|"
-    r"session|shared\w{0,8}|subscription|admin|write|read|deploy|ingest|license|hmac|cipher|aes|jwt|webhook|anon|fernet|"
-    r"consumer|root|project|openai|anthropic|functions|x-functions)[_. -]?\Z",
-    re.IGNORECASE,
-)
 _PASSWORDS = ("passw", "passphrase", "passcode", "pass", "pwd", "psw")
 _WORDS = (*_PASSWORDS, "secret", "token", "key", "credential", "auth", "sig", "jwt", "pin")
 
@@ -136,11 +119,11 @@ def find_assigned(text: str, lower: str) -> Iterator[Hit]:
         if at < seen:
             continue
         end = at + len(word)
-        named = _NAME.match(text, end)
+        named = _PATTERNS["name"].match(text, end)
         name_end = named.end() if named else end
-        if not (_ASSIGNS.search(text, name_end, name_end + 14) or "-" in text[max(0, at - 20) : at]):
+        if not (_PATTERNS["assigns"].search(text, name_end, name_end + 14) or "-" in text[max(0, at - 20) : at]):
             continue
-        before = _BEFORE.search(text, max(0, at - 40), at)
+        before = _PATTERNS["before"].search(text, max(0, at - 40), at)
         left = before[0] if before else ""
         kind = _kind(word, left, text[end:name_end])
         if kind is None or (word in ("pass", "pin", "psw") and text[at].islower() and left[-1:].isalpha()):
@@ -159,7 +142,7 @@ def _kind(word: str, left: str, rest: str) -> str | None:
             return None
         kind = "password"
     elif word == "key":
-        if not (_KEY_BEFORE.search(left) or left.endswith(("?", "&"))) or rest[:1].isalpha():
+        if not (_PATTERNS["key_before"].search(left) or left.endswith(("?", "&"))) or rest[:1].isalpha():
             return None
         kind = "api-key"
     elif word == "auth":
@@ -174,7 +157,7 @@ def _kind(word: str, left: str, rest: str) -> str | None:
         kind = word
     if word == "token" and re.match(r"s(?:$|[_-])", rest):
         return None
-    last = _LAST_WORD.search(rest.removeprefix("ord") if word == "passw" else rest)
+    last = _PATTERNS["last_word"].search(rest.removeprefix("ord") if word == "passw" else rest)
     return None if last is not None and last[0].lower() in _HARMLESS else kind
 
 
@@ -187,7 +170,7 @@ def _behind(text: str, kind: str, start: int, left: str, name: str, name_end: in
         return None
     else:
         at = sign.end()
-    value = _VALUE.match(text, at)
+    value = _PATTERNS["value"].match(text, at)
     if value is None or (sign is not None and sign["sign"] == "," and not _is_argument(text, start, sign["close"])):
         return None
     group = next(g for g in ("c", "a", "b", "d", "u") if value[g] is not None)
@@ -246,10 +229,6 @@ def names_credential(name: str) -> str | None:
     return "cookie" if "cookie" in lower else None
 
 
-_PGPASS = re.compile(
-    r"(?:^|(?<=\n)|(?<=\\n))[\w.*-]{1,100}:(?:\d{4,5}|\*):[\w*.-]{1,80}:[\w*.-]{1,80}:(?P<s>[^\s\"'\\:]{4,200})(?=\s|\\|$)"
-)
-
 _FITS = {"credential": is_credential, "opaque": is_opaque, "pair": is_pair, "password": is_password}
 
 
@@ -284,6 +263,6 @@ def find_placed(text: str, lower: str) -> Iterator[Hit]:
                 yield *found.span("s"), place.kind
             at = lower.find(place.anchor, found.end() if found else at + len(place.anchor))
     if ":5432:" in text or ":*:" in text or ":6432:" in text:
-        for found in _PGPASS.finditer(text):
+        for found in _PATTERNS["pgpass"].finditer(text):
             if is_password(found["s"]):
                 yield *found.span("s"), "password"

@@ -10,17 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from evolvable_tools.redaction import secret_patterns
 from evolvable_tools.redaction.named_secrets import Hit, find_assigned, find_placed, is_secret, names_credential
-from evolvable_tools.redaction.secret_patterns import (
-    BEGINNING,
-    BEGINNINGS,
-    SecretForm,
-    UserPatterns,
-    blocks,
-    leading,
-    may_hold,
-    stands_free,
-)
+from evolvable_tools.redaction.secret_patterns import SecretForm, UserPatterns
 from evolvable_tools.redaction.structured_secrets import find_structured
 from evolvable_tools.redaction.token_detection import CandidateText, find_issued, find_tokens
 
@@ -164,8 +156,8 @@ class Redactor:
         text = _MARK.sub(_blank, said) if "[redacted:" in said else said
         lower = text.replace("İ", "I").lower()
         words = [word for word in text.split() if len(word) >= _LONG]
-        hits: list[Hit] = [(start, end, "private-key") for start, end, _ in blocks(text, words)]
-        if may_hold(words):
+        hits: list[Hit] = [(start, end, "private-key") for start, end, _ in secret_patterns.blocks(text, words)]
+        if secret_patterns.may_hold(words):
             hits += _formed(text)
         hits += find_placed(text, lower)
         hits += find_assigned(text, lower)
@@ -197,10 +189,10 @@ def text_or_replaced(text: str) -> str:
 def _formed(text: str) -> Iterator[Hit]:
     """Yield the secrets that are known by how they begin; nearer to an end of a line less of one will do."""
     at = 0
-    for beginning in BEGINNING.finditer(text):
-        if beginning.start() < at or not stands_free(text, beginning.start()):
+    for beginning in secret_patterns.BEGINNING.finditer(text):
+        if beginning.start() < at or not secret_patterns.stands_free(text, beginning.start()):
             continue
-        form = BEGINNINGS[beginning[0]]
+        form = secret_patterns.BEGINNINGS[beginning[0]]
         rest = form.pattern.match(text, beginning.end())
         if rest is None or not _is_whole(text, form, rest):
             continue
@@ -370,7 +362,7 @@ class StreamRedactor:
 def _rest(text: str, start: int, kind: str) -> int:
     """Return where the rest of a secret ends that the text before broke off."""
     if kind == "private-key":
-        return start + leading(text[start:])
+        return start + secret_patterns.leading(text[start:])
     rest = RUN.match(text, start)
     return rest.end() if rest is not None and looks_random(rest[0]) else start
 

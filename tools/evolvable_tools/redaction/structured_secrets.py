@@ -15,27 +15,14 @@ from pathlib import Path
 from evolvable_tools.redaction.named_secrets import Hit, is_opaque, is_password, is_secret, names_credential
 from evolvable_tools.redaction.token_detection import CandidateText, is_random
 
-_ATTRIBUTE = re.compile(
-    r"(?<![\w:.-])([\w:.-]{1,40})[ \t\r\n]{0,4}=[ \t\r\n]{0,4}\\{0,2}([\"'])([^\"'\\]{0,900})\\{0,2}\2"
-)
 _NAMING, _HOLDING = frozenset({"key", "name", "id", "property", "k"}), frozenset({"value", "val", "v", "default"})
-_HASH = re.compile(r"0x[0-9a-fA-F]{40}|(?:sha\d{1,3}|md5)[-:=].*|\d{4}-\d\d-\d\dT.*")
-_AWS_ID = re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{12,16}")
-_AWS_SECRET = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=_-])")
-_AZURE = re.compile(r"azure|devops|vsts|visualstudio|\bado\b", re.IGNORECASE)
-_AZURE_TOKEN = re.compile(r"(?<![A-Za-z0-9])[a-z0-9]{52}(?![A-Za-z0-9])")
 NEAR = 240
 """Characters around a name or an id in which its secret is looked for."""
 
 _PEM_STARTS = ("LS0tLS1CRUdJTi", "0tLS0tQkVHSU4g", "tLS0tLUJFR0lOI", "LS0tLSBCRUdJTi")
-_BASE64_RUN = re.compile(r"[A-Za-z0-9+/]{1,40000}={0,2}")
-_BASE64_NEXT = re.compile(
-    r"(?:\\?\r?\n|\\r\\n|\\n)[ \t]{0,40}(?P<run>[A-Za-z0-9+/]{16,200}={0,2}|[A-Za-z0-9+/]{1,15}={0,2}(?=\s|$|\\n|\"))"
-)
 
 _CELL_ENDS = ",;\t"
 _COLUMN_WORDS = ("pass", "secret", "token", "key", "credential", "pwd", "auth")
-_NO_HEADER = re.compile(r"[(){}\[\]=<>:#]|\A[^,;\t]*\Z")
 MAX_ROWS = 1_000
 
 
@@ -55,9 +42,9 @@ def find_structured(ground: CandidateText) -> Iterator[Hit]:
                 for found in ground.find(structure.pattern):
                     yield from structure.hits(found)
         if "akia" in ground.joined_lower or "asia" in ground.joined_lower:
-            yield from _near(text, _AWS_ID, _AWS_SECRET, "aws-secret")
-        if _AZURE_TOKEN.search(ground.joined) is not None and _AZURE.search(text) is not None:
-            yield from _near(text, _AZURE, _AZURE_TOKEN, "azure-devops-token")
+            yield from _near(text, _PATTERNS["aws_id"], _PATTERNS["aws_secret"], "aws-secret")
+        if _PATTERNS["azure_token"].search(ground.joined) is not None and _PATTERNS["azure"].search(text) is not None:
+            yield from _near(text, _PATTERNS["azure"], _PATTERNS["azure_token"], "azure-devops-token")
         if any(start in ground.joined for start in _PEM_STARTS):
             yield from _encoded_keys(text)
     if any(sign in text for sign in _CELL_ENDS) and any(word in lower for word in _COLUMN_WORDS):
@@ -83,7 +70,7 @@ def _named_value(found: re.Match[str], *, strong: bool = True) -> Iterator[Hit]:
 def _attributes(found: re.Match[str]) -> Iterator[Hit]:
     """Yield the value of an element whose other attribute names a credential."""
     kind, values = None, list[tuple[int, int, str]]()
-    for one in _ATTRIBUTE.finditer(found["all"]):
+    for one in _PATTERNS["attribute"].finditer(found["all"]):
         name = one[1].lower().rpartition(":")[2]
         if name in _NAMING:
             kind = kind or names_credential(one[3])
@@ -106,7 +93,7 @@ def _is_setting(said: str) -> bool:
     return (
         is_random(said)
         and is_opaque(said)
-        and not _HASH.fullmatch(said)
+        and not _PATTERNS["hash"].fullmatch(said)
         and sum(map(str.isdigit, said)) * 12 >= len(said)
     )
 
@@ -127,12 +114,12 @@ def _near(text: str, marks: re.Pattern[str], values: re.Pattern[str], kind: str)
 def _encoded_keys(text: str) -> Iterator[Hit]:
     """Yield private keys that are encoded once more in base64, in one line or in several."""
     seen = 0
-    for found in _BASE64_RUN.finditer(text):
+    for found in _PATTERNS["base64_run"].finditer(text):
         start, end = found.span()
         if start < seen or not found[0].startswith(_PEM_STARTS):
             continue
         rows = [found[0]]
-        while len(rows) < MAX_ROWS and (row := _BASE64_NEXT.match(text, end)) is not None:
+        while len(rows) < MAX_ROWS and (row := _PATTERNS["base64_next"].match(text, end)) is not None:
             rows.append(row["run"])
             end = row.end("run")
         seen = end
@@ -169,7 +156,7 @@ def _columns(text: str) -> Iterator[Hit]:
 
 def _header(line: str) -> tuple[str, list[str | None]]:
     """Return the separator and the type of each column, ('', []) for a line that is no header with a credential."""
-    if len(line) > 2_000 or _NO_HEADER.search(line) is not None:
+    if len(line) > 2_000 or _PATTERNS["no_header"].search(line) is not None:
         return "", []
     separator = next((sign for sign in _CELL_ENDS if sign in line), "")
     if any(not cell.strip() for cell in line.split(separator)):
@@ -219,5 +206,6 @@ class _Structure:
 
 
 _TABLE = tomllib.loads(Path(__file__).with_name("structured_secrets.toml").read_text(encoding="utf-8"))
+_PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}
 _SET = re.compile(_TABLE["set"])
 _STRUCTURES, _LONG = ([_Structure(**row) for row in _TABLE[group]] for group in ("structures", "long"))

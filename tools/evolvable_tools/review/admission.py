@@ -17,15 +17,8 @@ from evolvable_store.storage.proposals import EXPIRED, OPEN, REJECTED, Draft, Pr
 from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_tools.approvals import dump_scan, file_bytes
 from evolvable_tools.library import Library
-from evolvable_tools.review import RefusedCandidate
-from evolvable_tools.review.candidates import (
-    MAX_CANDIDATES,
-    CandidateDraft,
-    CandidateKind,
-    ReviewCandidate,
-    draft_change,
-    parse_candidate,
-)
+from evolvable_tools.review import RefusedCandidate, candidates
+from evolvable_tools.review.candidates import CandidateDraft, CandidateKind, ReviewCandidate
 from evolvable_tools.review.review_request import EvidenceSpan
 from evolvable_tools.review.rules import MAX_CLAIM, MEMORY, RULES, RuleCase, RuleContext, RuleViolation, flatten_quote
 from evolvable_tools.scan.scanner import scan
@@ -199,8 +192,8 @@ def admit(bench: RuleContext, given: list[Mapping[str, Any]]) -> tuple[list[Admi
         claim = str(one.get("claim", ""))[:MAX_CLAIM] if isinstance(one, Mapping) else ""
         claim = bench.redactor.redact(claim)[0]
         try:
-            if number > MAX_CANDIDATES:
-                raise RuleViolation("too_many", f"At most {MAX_CANDIDATES} candidates are looked at.")
+            if number > candidates.MAX_CANDIDATES:
+                raise RuleViolation("too_many", f"At most {candidates.MAX_CANDIDATES} candidates are looked at.")
             admitted.append(_admitted(bench, number, one, admitted))
         except RuleViolation as refusal:
             refusals.append(RefusedCandidate(number, claim, refusal.code, refusal.reason))
@@ -215,14 +208,14 @@ def _admitted(
     # What a model says is redacted before anything looks at it: a secret that it made up or kept is none of ours.
     cleaned = bench.redactor.redact_value(given)[0]
     try:
-        candidate = parse_candidate(cleaned)
+        candidate = candidates.parse_candidate(cleaned)
     except (ValueError, TypeError, KeyError) as error:
         raise RuleViolation("schema", f"It does not fit the schema: {error}.") from None
     case = RuleCase(bench, candidate, tuple(_cited(bench, candidate)))
     for rule in RULES:
         rule(case)
     try:
-        made = draft_change(bench.library, bench.caller, candidate, bench.packet.session, bench.today)
+        made = candidates.draft_change(bench.library, bench.caller, candidate, bench.packet.session, bench.today)
     except UnicodeDecodeError:
         raise RuleViolation("cannot_be_made", "The file to change is no text.") from None
     return check_candidate(case, number, made, before)

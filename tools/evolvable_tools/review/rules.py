@@ -15,16 +15,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.analyzer import tokenize
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.review.candidates import (
-    MAX_EDIT,
-    MAX_EDITS,
-    MAX_FACT,
-    MAX_FILES,
-    NEW_KINDS,
-    CandidateKind,
-    ReviewCandidate,
-    SkillEditOp,
-)
+from evolvable_tools.review import candidates
 from evolvable_tools.review.review_request import ECHOED, TYPED, UNTRUSTED, EvidenceSpan, ReviewRequest, shingles
 from evolvable_tools.verbs.memory_facts import content_terms, says_already
 
@@ -66,13 +57,13 @@ _EMPTY = (
 """Words that so many sentences have that they say nothing of what a change is about."""
 
 
-def shared_terms(quotes: str, candidate: ReviewCandidate) -> tuple[set[str], set[str]]:
+def shared_terms(quotes: str, candidate: candidates.ReviewCandidate) -> tuple[set[str], set[str]]:
     """Return the names and the content words that the quotes and the change have in common."""
     change = changed_text(candidate)
     return entities(quotes) & entities(change), content_stems(quotes) & content_stems(change)
 
 
-def follows(quotes: str, candidate: ReviewCandidate) -> bool:
+def follows(quotes: str, candidate: candidates.ReviewCandidate) -> bool:
     """Return whether a change shares enough with the words that it rests on.
 
     A shared name, number or path is enough, as are two shared content words; one is enough for a short quote.
@@ -81,7 +72,7 @@ def follows(quotes: str, candidate: ReviewCandidate) -> bool:
     return bool(names) or len(terms) >= (1 if len(content_stems(quotes)) <= FEW else 2)
 
 
-def changed_text(candidate: ReviewCandidate) -> str:
+def changed_text(candidate: candidates.ReviewCandidate) -> str:
     """Return what a candidate puts in or takes out, without its claim: a model says of that what it likes."""
     edits = (f"{e.old}\n{e.new}\n{e.after}\n{e.description}\n{e.triggers}" for e in candidate.edits)
     said = (candidate.name, candidate.target.partition(":")[2], candidate.text, candidate.check)
@@ -109,7 +100,7 @@ STATED = 0.6
 """Share of a fact's words that must be among the words that the user typed."""
 MAX_CLAIM = 400
 _STRAIGHT = str.maketrans("’‘“”\u00a0", "''\"\" ")
-MEMORY = (CandidateKind.FACT, CandidateKind.PREFERENCE)
+MEMORY = (candidates.CandidateKind.FACT, candidates.CandidateKind.PREFERENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +115,7 @@ class RuleContext:
     expires: str
     boot: tuple[str, ...] = ()
     cost: Mapping[str, Any] | None = None
-    judge: Callable[[str, ReviewCandidate], bool] | None = None
+    judge: Callable[[str, candidates.ReviewCandidate], bool] | None = None
     """A model that says whether a change follows from the quoted words; asked when they share too little."""
 
 
@@ -133,7 +124,7 @@ class RuleCase:
     """One candidate before the rules, with the pieces of evidence that it cites, in the order of its quotes."""
 
     bench: RuleContext
-    candidate: ReviewCandidate
+    candidate: candidates.ReviewCandidate
     cited: tuple[EvidenceSpan, ...]
 
     @property
@@ -156,17 +147,17 @@ def within_bounds(case: RuleCase) -> None:
     c = case.candidate
     if not c.claim or len(c.claim) > MAX_CLAIM:
         raise RuleViolation("bounds", f"A claim has 1 to {MAX_CLAIM} characters.")
-    if c.what is CandidateKind.SKILL_EDIT and not 1 <= len(c.edits) <= MAX_EDITS:
-        raise RuleViolation("bounds", f"A skill is changed by 1 to {MAX_EDITS} edits, not {len(c.edits)}.")
-    if any(len(e.new) > MAX_EDIT or len(e.old) > MAX_EDIT * 2 for e in c.edits):
-        raise RuleViolation("bounds", f"An edit brings at most {MAX_EDIT:,} characters.")
-    if c.what in MEMORY and not 1 <= len(c.text) <= MAX_FACT:
-        raise RuleViolation("bounds", f"A fact has 1 to {MAX_FACT} characters.")
-    if c.what in NEW_KINDS and not 1 <= len(c.files) <= MAX_FILES:
-        raise RuleViolation("bounds", f"A new resource has 1 to {MAX_FILES} files.")
-    if c.what is CandidateKind.TASK and not (c.text and c.check):
+    if c.what is candidates.CandidateKind.SKILL_EDIT and not 1 <= len(c.edits) <= candidates.MAX_EDITS:
+        raise RuleViolation("bounds", f"A skill is changed by 1 to {candidates.MAX_EDITS} edits, not {len(c.edits)}.")
+    if any(len(e.new) > candidates.MAX_EDIT or len(e.old) > candidates.MAX_EDIT * 2 for e in c.edits):
+        raise RuleViolation("bounds", f"An edit brings at most {candidates.MAX_EDIT:,} characters.")
+    if c.what in MEMORY and not 1 <= len(c.text) <= candidates.MAX_FACT:
+        raise RuleViolation("bounds", f"A fact has 1 to {candidates.MAX_FACT} characters.")
+    if c.what in candidates.NEW_KINDS and not 1 <= len(c.files) <= candidates.MAX_FILES:
+        raise RuleViolation("bounds", f"A new resource has 1 to {candidates.MAX_FILES} files.")
+    if c.what is candidates.CandidateKind.TASK and not (c.text and c.check):
         raise RuleViolation("bounds", "A task has a prompt (text) and a way to check its result (check).")
-    if any(e.op is SkillEditOp.ADD_GUARD and not e.new.strip() for e in c.edits):
+    if any(e.op is candidates.SkillEditOp.ADD_GUARD and not e.new.strip() for e in c.edits):
         raise RuleViolation("bounds", "A guard that is added has a text.")
 
 
@@ -194,7 +185,7 @@ def somebody_vouches(case: RuleCase) -> None:
 
 def change_follows(case: RuleCase) -> None:
     """The change is about what the quoted words are about, or is the new skill that the user asked for."""
-    if case.candidate.what is CandidateKind.SKILL_NEW and case.bench.packet.asked_for_skill:
+    if case.candidate.what is candidates.CandidateKind.SKILL_NEW and case.bench.packet.asked_for_skill:
         return
     verified = [kept.text for kept in case.cited if kept.id in case.bench.packet.verified]
     quotes = "\n".join([*(cited.quote for cited in case.candidate.evidence), *verified])
@@ -251,7 +242,7 @@ def outcome_is_settled(case: RuleCase) -> None:
 
 def a_new_skill_was_earned(case: RuleCase) -> None:
     """A new skill rests on several episodes in several sessions, unless the user asked for it."""
-    if case.candidate.what is not CandidateKind.SKILL_NEW or case.bench.packet.asked_for_skill:
+    if case.candidate.what is not candidates.CandidateKind.SKILL_NEW or case.bench.packet.asked_for_skill:
         return
     episodes = {(kept.session, kept.turn) for kept in case.cited}
     sessions = {kept.session for kept in case.cited}

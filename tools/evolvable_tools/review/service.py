@@ -18,36 +18,20 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from evolvable_store import review_queue
 from evolvable_store.errors import EvolvableError, InvalidArgument, NotFound
 from evolvable_store.operation import Actor
-from evolvable_store.review_queue import (
-    QueuedSession,
-    finish_session,
-    give_back,
-    reclaim,
-    take_session,
-    waiting_sessions,
-)
 from evolvable_store.storage.proposals import Review, Reviews, ReviewState
 from evolvable_store.transaction import format_time
 from evolvable_tools.approvals import ApprovalPolicy
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import LanguageModel, ProviderError, Request, WrongAnswer
 from evolvable_tools.outcomes.ingest import record_uses
-from evolvable_tools.review import ProposedChange, RefusedCandidate, Reviewed
+from evolvable_tools.review import ProposedChange, RefusedCandidate, Reviewed, review_request
 from evolvable_tools.review.admission import CORRECTABLE, AdmittedCandidate, admit
 from evolvable_tools.review.candidates import SCHEMA
 from evolvable_tools.review.review_config import OverBudget, ReviewSettings, reserve, settle
-from evolvable_tools.review.review_request import (
-    INSTRUCTIONS,
-    ReviewRequest,
-    build_request,
-    data_for_model,
-    skill_bodies,
-    to_plain,
-    work_packet,
-    worth_thinking,
-)
+from evolvable_tools.review.review_request import ReviewRequest
 from evolvable_tools.review.rules import RuleContext
 from evolvable_tools.review.session_signals import REVIEWER
 from evolvable_tools.sessions import Session
@@ -167,9 +151,11 @@ def ask_model(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return an answer and what it cost (see Reviewed). Raises OverBudget before the call, ProviderError after."""
     # Once more, as it leaves: the parts of the request were redacted piece by piece.
-    plain = to_plain(settings.redactor.redact_value(data)[0])
+    plain = review_request.to_plain(settings.redactor.redact_value(data)[0])
     used: list[tuple[int, int]] = []
-    request = Request(INSTRUCTIONS, plain, SCHEMA, MAX_TOKENS, spent=lambda given, got: used.append((given, got)))
+    request = Request(
+        review_request.INSTRUCTIONS, plain, SCHEMA, MAX_TOKENS, spent=lambda given, got: used.append((given, got))
+    )
     reserved = reserve(reviews, settings.budget, day, review.id, thinker, request)
     try:
         answer = thinker.think(request)
@@ -218,7 +204,7 @@ class _ReviewWork:
             review = self.reviews.get(identity)
         except NotFound:
             with pause_gc():
-                packet, episodes = build_request(self.library, self.caller, session, now)
+                packet, episodes = review_request.build_request(self.library, self.caller, session, now)
             self.reviews.forget(format_time(now - WAITS))
             about = (identity, session.session_id, session.digest, REVIEWER, format_time(now))
             review = self.reviews.begin(Review(*about, ReviewState.BEGUN, packet.to_json()), episodes)
@@ -232,7 +218,7 @@ class _ReviewWork:
             return self.done(review)
         packet = ReviewRequest.from_json(review.request or "{}")
         if review.state is ReviewState.BEGUN:
-            if nothing := worth_thinking(packet):
+            if nothing := review_request.worth_thinking(packet):
                 return self.finish(review, packet, {"candidates": [], "why_none": nothing})
             thinker = self.settings.thinker
             if mode == "handoff" or thinker is None:
@@ -274,7 +260,9 @@ class _ReviewWork:
 
     def data(self, packet: ReviewRequest) -> dict[str, Any]:
         """Return what a model is given, with the texts of the skills as they are now."""
-        return data_for_model(packet, skill_bodies(self.library, packet, self.settings.redactor))
+        return review_request.data_for_model(
+            packet, review_request.skill_bodies(self.library, packet, self.settings.redactor)
+        )
 
     def corrected(self, review: Review, first: Mapping[str, Any], second: Mapping[str, Any]) -> Review:
         """Keep an answer with the corrected candidates in place of those that had faults; it is not returned again."""
@@ -338,7 +326,9 @@ class _ReviewWork:
             why,
             _counts(packet),
             refused=list(refused),
-            packet=work_packet(review.id, packet, skill_bodies(self.library, packet, self.settings.redactor)),
+            packet=review_request.work_packet(
+                review.id, packet, review_request.skill_bodies(self.library, packet, self.settings.redactor)
+            ),
             redacted=packet.redactions,
         )
 
@@ -406,31 +396,31 @@ def work_queue(
         return
     try:
         with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):
-            reclaim(home, 0)  # the process that took it held this lock, and is gone
-            for _ in range(min(limit, len(waiting_sessions(home)))):
-                entry = take_session(home)
+            review_queue.reclaim(home, 0)  # the process that took it held this lock, and is gone
+            for _ in range(min(limit, len(review_queue.waiting_sessions(home)))):
+                entry = review_queue.take_session(home)
                 if entry is None:
                     return
                 try:
                     yield _reviewed(_ReviewWork(library, caller, settings), entry)
                 except (ProviderError, OverBudget) as error:
-                    give_back(home, entry)
+                    review_queue.give_back(home, entry)
                     yield Reviewed(None, entry.session, "waits", error.text)
                     return
                 except EvolvableError as error:
-                    finish_session(entry)  # what is no transcript will not become one
+                    review_queue.finish_session(entry)  # what is no transcript will not become one
                     yield Reviewed(None, entry.session, "done", error.text)
                 except BaseException:
                     with contextlib.suppress(OSError):
-                        give_back(home, entry)
+                        review_queue.give_back(home, entry)
                     raise
                 else:
-                    finish_session(entry)
+                    review_queue.finish_session(entry)
     except Timeout:
         return
 
 
-def _reviewed(work: _ReviewWork, entry: QueuedSession) -> Reviewed:
+def _reviewed(work: _ReviewWork, entry: review_queue.QueuedSession) -> Reviewed:
     session = work.read(Path(entry.transcript))
     why = too_small(session)
     return Reviewed(None, entry.session, "done", why) if why else work.review(session, "auto")

@@ -7,20 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from evolvable_tools.outcomes.detection import (
-    accepts,
-    commits,
-    corrects,
-    ended_badly,
-    is_check,
-    only_looks,
-    pair_calls,
-    states,
-    undoes,
-    unquoted_text,
-    was_refused,
-    wishes_skill,
-)
+from evolvable_tools.outcomes import detection
 from evolvable_tools.outcomes.shell_commands import MAX_COMMAND, named_files, normalize_command
 from evolvable_tools.sessions import Origin, Session, Span
 from evolvable_tools.sessions.taint import command_line
@@ -39,24 +26,26 @@ class SessionStep:
     @property
     def checks(self) -> bool:
         """Whether it is a command whose end tells if the work is right."""
-        return is_check(self.command)
+        return detection.is_check(self.command)
 
 
 def session_steps(spans: Sequence[Span]) -> list[SessionStep]:
     """Return the calls of a session in order, each with its result; none that was refused before it ran."""
-    return [_step(call, result) for call, result in pair_calls(spans) if not is_refused(result)]
+    return [_step(call, result) for call, result in detection.pair_calls(spans) if not is_refused(result)]
 
 
 def is_refused(result: Span | None) -> bool:
     """Return whether a result is none: a person, or a setting, did not let the call happen."""
-    return result is not None and result.is_error and was_refused(result.text)
+    return result is not None and result.is_error and detection.was_refused(result.text)
 
 
 def _step(call: Span, result: Span | None) -> SessionStep:
     given: Mapping[str, Any] = call.input or {}
     command = command_line(given)[:MAX_COMMAND].strip()
     key = f"$ {normalize_command(command)}" if command else f"{call.tool} {_subject(given)}"
-    bad = result is not None and (ended_badly(command, result.text, result.is_error) if command else result.is_error)
+    bad = result is not None and (
+        detection.ended_badly(command, result.text, result.is_error) if command else result.is_error
+    )
     return SessionStep(call, result, command, key, bad)
 
 
@@ -171,17 +160,17 @@ def _signal(code: str, steps: Sequence[SessionStep], said: str, key: str = "") -
 def said_by_user(seen: SignalContext) -> Iterator[SessionSignal]:
     """Yield corrections, acceptances, statements that are to hold, and wishes for a skill."""
     for number, span in enumerate(seen.typed):
-        shown, at = unquoted_text(span.text)[:160], (span.turn, (span.index,))
-        if wishes_skill(span.text):
+        shown, at = detection.unquoted_text(span.text)[:160], (span.turn, (span.index,))
+        if detection.wishes_skill(span.text):
             yield SessionSignal("asked_for_skill", *at, f"The user asked for a skill: {shown}")
-        if states(span.text):
+        if detection.states(span.text):
             yield SessionSignal("user_statement", *at, f"The user stated: {shown}")
         before = seen.session.spans[span.index - 1] if span.index else None
         asked = before is not None and before.role == "assistant" and before.text.rstrip().endswith("?")
         instead = is_refused(before) and str(before and before.text).rstrip().endswith(("said:", "how to proceed."))
-        if instead or (number and corrects(span.text, asked)):
+        if instead or (number and detection.corrects(span.text, asked)):
             yield SessionSignal("correction", *at, f"The user corrected the work: {shown}")
-        elif number and accepts(span.text):
+        elif number and detection.accepts(span.text):
             yield SessionSignal("acceptance", *at, f"The user accepted the work: {shown}")
 
 
@@ -223,10 +212,10 @@ def reverted_edits(seen: SignalContext) -> Iterator[SessionSignal]:
             yield _signal("edit_reverted", [before, edit.step], f"{edit.path}: an edit was taken back")
         made.setdefault((edit.path, edit.old, edit.new), edit.step)
     edited = {path.rpartition("/")[2] for path, _, _ in made}
-    worked = next((n for n, step in enumerate(seen.steps) if not only_looks(step.command)), 0)
+    worked = next((n for n, step in enumerate(seen.steps) if not detection.only_looks(step.command)), 0)
     for step in seen.steps[worked + 1 :]:  # before anything was done there is nothing of it to take back
         names_one = any(name in step.command for name in edited if name)
-        if undoes(step.command) and not step.failed and (not edited or names_one or "--hard" in step.command):
+        if detection.undoes(step.command) and not step.failed and (not edited or names_one or "--hard" in step.command):
             yield _signal("edit_reverted", [step], "changes were taken back with git")
 
 
@@ -250,7 +239,7 @@ def fail_then_pass(seen: SignalContext) -> Iterator[SessionSignal]:
 def committed(seen: SignalContext) -> Iterator[SessionSignal]:
     """Yield commits that were made."""
     for step in seen.steps:
-        if commits(step.command) and step.result is not None and not step.failed:
+        if detection.commits(step.command) and step.result is not None and not step.failed:
             yield _signal("commit", [step], "a commit was made")
 
 
@@ -258,7 +247,7 @@ def procedures(seen: SignalContext) -> Iterator[SessionSignal]:
     """Yield each run of steps that changed something, by which the same procedure is known in another session."""
     found = 0
     for _, group in groupby(seen.steps, key=lambda step: step.call.turn):
-        done = [step for step in group if step.command and not step.failed and not only_looks(step.command)]
+        done = [step for step in group if step.command and not step.failed and not detection.only_looks(step.command)]
         plain = [next(same) for _, same in groupby(done, key=lambda step: step.key)]
         for start in range(len(plain) - SEQUENCE + 1):
             part = plain[start : start + SEQUENCE]

@@ -15,10 +15,13 @@ from importlib.resources import files
 from typing import NamedTuple
 from zlib import crc32
 
-from evolvable_tools.scan import Finding, FindingSeverity
+from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.semantic_rules import AnalysedSentence, analyse_sentence
 from evolvable_tools.scan.sentence_rules import report
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, windows
+
+_TABLE = PatternTable("classifier.toml")
+_PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
 
 BITS = 17
 SIZE = 1 << BITS
@@ -27,25 +30,16 @@ DATA = "classifier.bin"
 HEAD = struct.Struct("<ffffff")
 """Of the data file: one step of a weight, the score without features, and four limits (see `Limits`)."""
 
-_ADDRESS = re.compile(
-    r"(?:https?|wss?|ftps?|sftp|ssh|rsync|git|s3|gs)://[^\s)>\]\"'`|，。、]+"
-    r"|\b(?:[\w-]+\.)+(?:com|net|org|io|dev|example|test|ai|app|sh|co|me|cloud)\b(?:/[^\s)>\]\"'`|]*)?"
-)
-_MAIL = re.compile(r"[\w.+-]{1,40}@[\w-]{1,40}(?:\.[\w-]{1,40})+")
-_TOKEN = re.compile(
-    r"[a-z\u00c0-\u024f\u0370-\u052f]+(?:['’][a-z\u00c0-\u024f]+)?|--?[a-z][a-z-]+|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
-    r"|\d+|[@~$|*<>]"
-)
 _STEM = 5
-
-
-_FOREIGN = re.compile("[^\\W\\d_a-z]")
-_COMMON = re.compile(r"\b(?:the|and|to|of|you|with|this|that|your|is|are|be|for|in|it|not)\b")
 
 
 def is_foreign(text: str) -> bool:
     """Return whether a sentence is in a language of which there are too few examples to learn its words."""
-    return not text.isascii() and _FOREIGN.search(text) is not None and len(_COMMON.findall(text)) < 2
+    return (
+        not text.isascii()
+        and _PATTERNS["foreign"].search(text) is not None
+        and len(_PATTERNS["common"].findall(text)) < 2
+    )
 
 
 def features(said: AnalysedSentence) -> Iterator[str]:
@@ -79,10 +73,10 @@ def _concepts(mark: str, names: tuple[str, ...]) -> Iterator[str]:
 def _split(text: str) -> list[str]:
     """Return the words of a sentence, with one word for any address and one for any number."""
     if "@" in text:
-        text = _MAIL.sub(" zmail ", text)
+        text = _PATTERNS["mail"].sub(" zmail ", text)
     if "." in text:
-        text = _ADDRESS.sub(" zurl ", text)
-    return ["0" if word.isdigit() else word for word in _TOKEN.findall(text)]
+        text = _PATTERNS["address"].sub(" zurl ", text)
+    return ["0" if word.isdigit() else word for word in _PATTERNS["token"].findall(text)]
 
 
 def hashed(said: AnalysedSentence) -> set[int]:

@@ -20,23 +20,6 @@ WELL_KNOWN = frozenset(_TABLE.data["well_known"].split())
 _M, _L = FindingSeverity.MEDIUM, FindingSeverity.LOW
 _KNOWN_ADDRESS = "Approve it if you know the address."
 
-_URL_HOST = re.compile(r"(?:[a-z][a-z0-9+]{1,12})://(?:[^\s/@]{1,80}@)?([a-z0-9][a-z0-9.-]{0,120}[a-z0-9])")
-_REMOTE = re.compile(
-    r"(?<![\w./-])(?:[\w.-]{1,40}@)([a-z0-9][a-z0-9.-]{1,100})(?=:|\s|$|`|/)|(?<![\w./@-])([a-z0-9-]+(?:\.[a-z0-9-]+)+)::?(?=[\w/~])"
-)
-_IP = re.compile(r"(?<![\d.])((?:\d{1,3}\.){3}\d{1,3})(?![\d.])")
-_REGISTRY = re.compile(
-    r"\b(?:docker|podman)\s+(?:run|pull|push|create)\b[^\n]{0,160}?\s((?:[a-z0-9-]+\.)+[a-z]{2,}(?::\d+)?)/"
-)
-_BARE = re.compile(
-    r"(?<![\w/@-])((?:[a-z0-9-]+\.)+(?:com|net|org|io|dev|app|sh|me|co|ru|cn|de|xyz|info|test|example|invalid|cloud|site|top|ai))\b"
-)
-_LOCAL = re.compile(
-    r"^(?:localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|host\.docker\.internal|.*\.local$)"
-)
-_PLACEHOLDER = re.compile(
-    r"^(?:www\.|api\.)?example\.(?:com|org|net)$|^(?:your|my)[\w-]*\.|[<{$]|^x{2,}|\byour-|^host$|^server$|^domain\.com$"
-)
 _MEANS = {
     "index": ("index", "it takes packages from {}"),
     "push": ("pushes", "it sends files to {} or connects to it"),
@@ -57,13 +40,13 @@ def _means(text: str) -> str:
 
 
 def _hosts(text: str, how: str) -> set[str]:
-    hosts = {match[1] for match in _URL_HOST.finditer(text)}
-    hosts |= {match[1] or match[2] for match in _REMOTE.finditer(text)}
-    hosts |= {match[1] for match in _IP.finditer(text)} if how in ("upload", "push") or hosts else set()
-    hosts |= {match[1] for match in _REGISTRY.finditer(text)}
+    hosts = {match[1] for match in _PATTERNS["url_host"].finditer(text)}
+    hosts |= {match[1] or match[2] for match in _PATTERNS["remote"].finditer(text)}
+    hosts |= {match[1] for match in _PATTERNS["ip"].finditer(text)} if how in ("upload", "push") or hosts else set()
+    hosts |= {match[1] for match in _PATTERNS["registry"].finditer(text)}
     if how in ("upload", "push") and re.search(r"\b(?:dig|nslookup|drill|nc|ncat|ping|telnet|ssh)\b", text):
-        hosts |= {match[1] for match in _BARE.finditer(text)}
-    return {host for host in hosts if "." in host and not _LOCAL.search(host)}
+        hosts |= {match[1] for match in _PATTERNS["bare"].finditer(text)}
+    return {host for host in hosts if "." in host and not _PATTERNS["local"].search(host)}
 
 
 def new_hosts(path: str, sentences: Iterable[Sentence], known: str, *, is_new: bool) -> Iterator[Finding]:
@@ -86,7 +69,7 @@ def _needs_no_question(host: str, how: str, one: Sentence, is_new: bool) -> bool
     # What is sent to a well-known host may be sent to anybody's account there.
     if host in WELL_KNOWN and how not in ("push", "upload"):
         return True
-    if _PLACEHOLDER.search(host) and (is_new or how != "index"):
+    if _PATTERNS["placeholder"].search(host) and (is_new or how != "index"):
         return True
     return one.part is TextPart.PROSE and how == "tool" and forbids(one.text)
 
@@ -98,19 +81,14 @@ def new_addresses(path: str, sentences: Iterable[Sentence], known: str) -> Itera
             continue
         hosts = {
             host
-            for host in _URL_HOST.findall(one.text)
-            if host not in known and "." in host and not _LOCAL.search(host) and host not in WELL_KNOWN
+            for host in _PATTERNS["url_host"].findall(one.text)
+            if host not in known and "." in host and not _PATTERNS["local"].search(host) and host not in WELL_KNOWN
         }
-        if not hosts or _LINKED.fullmatch(one.text.strip()):
+        if not hosts or _PATTERNS["linked"].fullmatch(one.text.strip()):
             continue
         if set(concepts(one.text)) & {"send", "follow"} and not forbids(one.text):
             why = f"names the new address {sorted(hosts)[0]} where something is sent or run"
             yield report(path, one, "host.address", _M, why, _KNOWN_ADDRESS)
-
-
-_LINKED = re.compile(
-    r"(?:\W{0,4}(?:see|docs?|documentation|reference|source|link|full|more)?\b[^.]{0,40})?\[[^\]]{1,120}\]\([^)]{1,300}\)[^a-z]{0,5}.{0,160}"
-)
 
 
 def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
@@ -120,7 +98,11 @@ def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> I
         if match is None or (one.part is not TextPart.CODE and forbids(one.text) and not is_excused(one.text)):
             continue
         why = f"turns a check off: {escape_unprintable(match[0].strip()[:60])}"
-        asked = _RECOMMENDS.search(one.text) and not _CAUTIONS.search(one.text) and not forbids(one.text)
+        asked = (
+            _PATTERNS["recommends"].search(one.text)
+            and not _PATTERNS["cautions"].search(one.text)
+            and not forbids(one.text)
+        )
         shown = (
             not asked
             or one.part is TextPart.CODE
@@ -128,27 +110,14 @@ def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> I
             or one.text.startswith("|")
             or "dangerously" in match[0]
         )
-        unchecked = _UNCHECKED_PEER.search(match[0]) is not None and _reaches_others(one.text)
+        unchecked = _PATTERNS["unchecked_peer"].search(match[0]) is not None and _reaches_others(one.text)
         severity = _L if is_new and shown and not unchecked else _M
         yield report(path, one, "option.weak", severity, why, "Leave the check on.")
 
 
-_UNCHECKED_PEER = re.compile(
-    r"insecure|certificate|verify|unauthorized|strict-?ssl|cert_none|trusted-host|-[a-z]*k[a-z]*$"
-)
-
-
 def _reaches_others(text: str) -> bool:
     """Return whether a line names an address of another machine, which is then not checked."""
-    return any(not _LOCAL.search(match[1]) for match in _URL_HOST.finditer(text))
-
-
-_RECOMMENDS = re.compile(
-    r"\b(?:use|pass|set|add|run|with|commit|push|fetch|call|append|include|quicker|faster|then)\b|`"
-)
-_CAUTIONS = re.compile(
-    r"careful|danger|refuse|warning|avoid|bypass|never|risk|insecure\b(?! -)|alternative to|attack|vulnerab|audit|detect|check for|postgres://"
-)
+    return any(not _PATTERNS["local"].search(match[1]) for match in _PATTERNS["url_host"].finditer(text))
 
 
 def is_excused(text: str) -> bool:
@@ -156,12 +125,6 @@ def is_excused(text: str) -> bool:
     return re.search(r"(?:,|;|instead|use|always|pass|set|add)\s+[^.]{0,40}--", text) is not None and not re.search(
         r"(?:never|do not|don't|must not|avoid|without)\s+(?:\w+\s+){0,4}[`'\"]?(?:\w+\s+){0,3}--?", text
     )
-
-
-_NAMED_KEYS = re.compile(
-    r"(?:github|gh|gitlab|npm|pypi|anthropic|openai|aws|azure|google|slack|stripe|hf|huggingface|database|db|postgres|ssh|vault|docker)"
-    r"\w{0,20}_(?:token|key|secret|password|pat|url|credentials)\b"
-)
 
 
 def find_flows(
@@ -197,7 +160,7 @@ def _of_file(text: str, new: str, known: str, is_change: bool) -> Iterator[tuple
         yield "program.sends-files", "it reads files and sends to an address"
     if is_change and sends_now and not _has(known, "sends"):
         yield "program.network", "it reaches the network, which this resource did not before"
-    if is_change and sends and _NAMED_KEYS.search(new) and not _NAMED_KEYS.search(known):
+    if is_change and sends and _PATTERNS["named_keys"].search(new) and not _PATTERNS["named_keys"].search(known):
         yield "program.keys", "it reads a key and reaches the network"
 
 
@@ -212,7 +175,7 @@ def _of_block(new: str, is_change: bool) -> Iterator[tuple[str, str]]:
         yield "program.remote-code", "it runs what an address serves"
     if sends and _has(new, "credentials"):
         yield "program.credentials", "it touches credentials"
-    if any(_has(line, "sends") and _KEY.search(line) for line in new.split("\n")):
+    if any(_has(line, "sends") and _PATTERNS["key"].search(line) for line in new.split("\n")):
         yield "program.keys", "it sends a key"
 
 
@@ -221,20 +184,14 @@ def _of_any(text: str, new: str, sends: bool, sends_now: bool) -> Iterator[tuple
         yield "program.environment", "it reads the whole environment and reaches the network"
     if not sends and not sends_now:
         return
-    if _KEY_IN_ADDRESS.search(new):
+    if _PATTERNS["key_in_address"].search(new):
         yield "program.key-in-address", "it puts a value of the environment into an address"
     if _has(new, "remote_code"):
         yield "program.remote-code", "it runs what an address serves"
 
 
-_KEY_IN_ADDRESS = re.compile(
-    r"[?&][\w.-]{1,40}=(?:\{\}|%s)?[\"'`]?\s?(?:[+.%]|\$?\{|,|\.format\()?\s?\(?(?:os\.environ|os\.getenv|getenv|process\.env|env\[)"
-)
-_KEY = re.compile(r"environ|process\.env|\$\{?\w*(?:token|key|secret|url)\b|getenv")
-_ADDRESS = re.compile(r"(?:https?|wss?)://[a-z0-9]|(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
-_POST = re.compile(r"post|put|upload|data=|body|--data|-d\s|-f\s|-t\s|urlencode")
-
-
 def _is_pointed(text: str) -> bool:
     """Return whether a program sends with a raw protocol, or posts to an address that is written in it."""
-    return _has(text, "raw") or (_ADDRESS.search(text) is not None and _POST.search(text) is not None)
+    return _has(text, "raw") or (
+        _PATTERNS["address"].search(text) is not None and _PATTERNS["post"].search(text) is not None
+    )

@@ -21,39 +21,17 @@ from evolvable_tools.scan.text_analysis import TextView, escape_unprintable
 _H, _M, _L = FindingSeverity.HIGH, FindingSeverity.MEDIUM, FindingSeverity.LOW
 
 _TABLE = PatternTable("content_rules.toml")
+_PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
 _ENDINGS = {kind: tuple(names) for kind, names in _TABLE.data["endings"].items()}
 _BEGINNINGS = {
     kind: tuple(text.encode("latin-1") for text in texts) for kind, texts in _TABLE.data["beginnings"].items()
 }
 
-_SPECIAL = re.compile(
-    "[\u0000-\u0008\u000b-\u001f\u007f-\u0084\u0086-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e"
-    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\ue000-\uf8ff"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]+"
-)
-"""Runs of whatever a rule below looks at; everything else is passed over at the speed of `re`."""
 
-_TAGS = re.compile("[\U000e0000-\U000e007f]")
-_FLAG = re.compile(
-    "\U000e0067\U000e0062[\U000e0061-\U000e007a]{3}\U000e007f|\U000e0075\U000e0073[\U000e0061-\U000e007a]{2}\U000e007f"
-)
-_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2}")
-_OVERRIDES = re.compile("[\u202d\u202e]")
-_EMBEDDINGS = re.compile("[\u202a-\u202c\u2066-\u2069]")
-_ESCAPES = re.compile("[\u001b\u009b\u009d\u0090]")
-_CONTROLS = re.compile("[\u0000-\u0008\u000b\u000e-\u001f\u007f-\u0084\u0086-\u009f]")
 _GARBLED = frozenset("âÂÃãäåæçèéðïÅÎÐ")
 """What the first byte of a character becomes where UTF-8 was taken for Latin-1; the next ones become controls."""
 
-_FILLERS = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180e\u2061-\u2065\u206a-\u206f\u3164\uffa0\ufff9-\ufffb]"
-)
-_JOINERS = re.compile("[\u200b-\u200d\u2060\ufeff\u00ad]")
-_ENCODED = re.compile("[\u200b-\u200d\u2060\ufeff\u00ad\u2061-\u2064]{8}")
-_PRIVATE = re.compile("[\U000f0000-\U0010ffff]")
 
-_MIXED = re.compile(r"(?<!\w)(?=\w{0,40}[a-zA-Z])(?=\w{0,40}[\u0400-\u052f])[a-zA-Z\u0400-\u052f]{3,40}(?!\w)")
-_CYRILLIC = re.compile("[\u0400-\u052f]")
 _LIKE_LATIN = frozenset("асеорхуіјѕһԁӏАВЕКМНОРСТУХІЈЅ")
 
 _CLEAR = "Write the text without these characters."
@@ -62,10 +40,10 @@ _CLEAR = "Write the text without these characters."
 def find_hidden(view: TextView) -> Iterator[Finding]:
     """Yields what hides text in a file."""
     yield from _blank(view)
-    if view.is_ascii and not _SPECIAL.search(view.text):
+    if view.is_ascii and not _PATTERNS["special"].search(view.text):
         return
     told: Counter[str] = Counter()
-    for run in _SPECIAL.finditer(view.text):
+    for run in _PATTERNS["special"].finditer(view.text):
         for rule, severity, why in _judged(view.text, run):
             told[rule] += 1
             if told[rule] <= MAX_FOUND:
@@ -76,36 +54,36 @@ def find_hidden(view: TextView) -> Iterator[Finding]:
 
 def _judged(text: str, run: re.Match[str]) -> Iterator[tuple[str, FindingSeverity, str]]:
     special = run[0]
-    if _TAGS.search(special) and not _is_flag(text, run):
+    if _PATTERNS["tags"].search(special) and not _is_flag(text, run):
         yield "hidden.tags", _H, "tag characters spell out text that nobody sees"
-    if _SELECTORS.search(special):
+    if _PATTERNS["selectors"].search(special):
         yield "hidden.selectors", _H, "a row of variation selectors can carry any text unseen"
-    if _OVERRIDES.search(special):
+    if _PATTERNS["overrides"].search(special):
         yield "hidden.override", _H, "a direction override shows the text in another order than it has"
-    elif _EMBEDDINGS.search(special):
+    elif _PATTERNS["embeddings"].search(special):
         yield "hidden.direction", _M, "an embedded direction can show the text in another order"
-    if _CONTROLS.search(special) and text[run.start() - 1 : run.start()] in _GARBLED:
+    if _PATTERNS["controls"].search(special) and text[run.start() - 1 : run.start()] in _GARBLED:
         yield "hidden.garbled", _L, "the text was once read in a wrong encoding"
-    elif _ESCAPES.search(special):
+    elif _PATTERNS["escapes"].search(special):
         yield "hidden.escape", _H, "an escape sequence steers the terminal that shows it"
-    elif _CONTROLS.search(special):
+    elif _PATTERNS["controls"].search(special):
         yield "hidden.control", _M, "control characters change what a terminal shows"
     if "\r" in special:
         yield "hidden.return", _M, "a bare carriage return lets a line write over itself"
-    if _ENCODED.search(special):
+    if _PATTERNS["encoded"].search(special):
         yield "hidden.encoded", _H, "a row of invisible characters can carry any text unseen"
-    elif _FILLERS.search(special):
+    elif _PATTERNS["fillers"].search(special):
         yield "hidden.filler", _M, "characters without a shape stand in the text"
-    elif _JOINERS.search(special) and not _joins(text, run):
+    elif _PATTERNS["joiners"].search(special) and not _joins(text, run):
         yield "hidden.zero-width", _M, "characters without width stand between letters"
-    if _PRIVATE.search(special):
+    if _PATTERNS["private"].search(special):
         yield "hidden.private", _M, "characters that no standard defines stand in the text"
 
 
 def _is_flag(text: str, run: re.Match[str]) -> bool:
     """Returns whether the tags spell a flag, such as England's: the one thing they are for."""
     start = run.start()
-    return text[start - 1 : start] == "\U0001f3f4" and _FLAG.fullmatch(run[0]) is not None
+    return text[start - 1 : start] == "\U0001f3f4" and _PATTERNS["flag"].fullmatch(run[0]) is not None
 
 
 def _joins(text: str, run: re.Match[str]) -> bool:
@@ -116,9 +94,9 @@ def _joins(text: str, run: re.Match[str]) -> bool:
 
 def _lookalikes(view: TextView) -> Iterator[Finding]:
     """Yields a word of Latin letters with one or two that only look like them."""
-    if not _CYRILLIC.search(view.text):
+    if not _PATTERNS["cyrillic"].search(view.text):
         return
-    for match in _MIXED.finditer(view.text):
+    for match in _PATTERNS["mixed"].finditer(view.text):
         word = match[0]
         strange = [char for char in word if char >= "\u0400"]
         if len(strange) < len(word) / 2 and all(char in _LIKE_LATIN for char in strange):
@@ -130,13 +108,11 @@ def _lookalikes(view: TextView) -> Iterator[Finding]:
 
 
 _FOLD = 60
-_BLANK_LINES = re.compile(r"\n[ \t\u00a0\u3000\n]{60,}")
-_BLANK_LINE = re.compile(r"[ \t\u00a0\u3000]{200}(?=\S)")
 
 
 def _blank(view: TextView) -> Iterator[Finding]:
     """Yields text pushed out of sight by blank lines or spaces."""
-    gaps = (match for match in _BLANK_LINES.finditer(view.text) if match[0].count("\n") > _FOLD)
+    gaps = (match for match in _PATTERNS["blank_lines"].finditer(view.text) if match[0].count("\n") > _FOLD)
     if match := next(gaps, None):
         rest = view.text[match.end() : match.end() + 4000].strip()
         why = f"more than {_FOLD} blank lines push what follows out of sight"
@@ -145,7 +121,7 @@ def _blank(view: TextView) -> Iterator[Finding]:
         yield Finding(
             "hidden.blank-lines", severity, view.path, line, escape_unprintable(rest[:80]), why, "Close the gap."
         )
-    if " " * 100 in view.text and (match := _BLANK_LINE.search(view.text)):
+    if " " * 100 in view.text and (match := _PATTERNS["blank_line"].search(view.text)):
         why = "a row of more than 200 spaces pushes what follows out of sight"
         excerpt = escape_unprintable(view.text[match.end() : match.end() + 80].split("\n")[0])
         if len(excerpt) < 10:
@@ -154,8 +130,6 @@ def _blank(view: TextView) -> Iterator[Finding]:
         yield Finding("hidden.spaces", _M, view.path, line, excerpt, why, "Close the gap.")
 
 
-_BLOB = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/]{64,}={0,2}")
-_HEX = re.compile(r"(?:\\x[0-9a-fA-F]{2}){40}")
 _ORDERS = re.compile(
     rb"curl |wget |/bin/(?:ba)?sh|powershell|invoke-|import os|subprocess|socket\.|eval\(|exec\("
     rb"|ignore (?:all )?previous|https?://\S{4,100}[\"' ]?\s?\|",
@@ -193,14 +167,14 @@ def is_program(path: str, data: bytes) -> bool:
 
 def shape_of_text(view: TextView) -> Iterator[Finding]:
     """Yields encoded texts in a file that hold orders."""
-    if match := _HEX.search(view.text):
+    if match := _PATTERNS["hex"].search(view.text):
         why = "it holds a long text in escapes that nobody can read"
         severity = _M if view.is_code else _L
         line = view.line(match.start())
         yield Finding(
             "shape.escapes", severity, view.path, line, view.excerpt(match.start(), match.end()), why, _READABLE
         )
-    for match in _BLOB.finditer(view.text):
+    for match in _PATTERNS["blob"].finditer(view.text):
         decoded = _decoded(match[0])
         if found := _ORDERS.search(decoded):
             start = max(0, found.start() - 20)
@@ -255,11 +229,6 @@ RULES = (
     ),
 )
 
-_PLACEHOLDER = re.compile(
-    r"example(?![a-z0-9])|your|x{4}|\.\.\.|placeholder|dummy|fake|sample|redacted|changeme|change-me|replace|0{6}|1{6}"
-    r"|a{6}|1234567|abcdefg?1234|abc123|test|mock|<|\$\{|\{\{|user:pass|:password@|:pass@|secret@|postgres:postgres",
-    re.IGNORECASE,
-)
 _SHAPED = frozenset({"private-key"})
 _WHY = "a secret would be kept in every version of it"
 _HINT = "Take it out, name an environment variable instead, and replace the secret where it was issued."
@@ -299,4 +268,4 @@ def cut_secrets(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _is_placeholder(secret: str) -> bool:
-    return len(set(secret)) < 10 or _PLACEHOLDER.search(secret) is not None
+    return len(set(secret)) < 10 or _PATTERNS["placeholder"].search(secret) is not None

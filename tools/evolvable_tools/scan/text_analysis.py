@@ -12,6 +12,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
+from evolvable_tools.scan import PatternTable
+
+_TABLE = PatternTable("text_analysis.toml")
+_PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
+
 INVISIBLE = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
 _MORE_INVISIBLE = "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
 
@@ -21,25 +26,21 @@ _LOOKALIKES = str.maketrans(
     "аеорсухіјѕԁɡһӏқвкмнтАВЕКМНОРСТУХІЈЅοανρτικυ",
     "aeopcyxijsdghlkbkmhtABEKMHOPCTYXIJSoavptiku",
 )
-_ALPHABETS = re.compile("[\u0370-\u052f]")
-
-_LINES = re.compile("[^\n]*[\u0370-\u052f][^\n]*")
-_FOREIGN_WORD = re.compile(r"\w*[\u0370-\u052f]\w*")
 
 
 def _latin(line: re.Match[str]) -> str:
     """Return a line with Latin letters for those that look like them, unless it is written in another alphabet."""
-    words = _FOREIGN_WORD.findall(line[0])
-    if any(_ALPHABETS.search(word.translate(_LOOKALIKES)) for word in words if word.isalpha() and len(word) > 2):
-        return _FOREIGN_WORD.sub(_mixed, line[0])
+    words = _PATTERNS["foreign_word"].findall(line[0])
+    if any(
+        _PATTERNS["alphabets"].search(word.translate(_LOOKALIKES)) for word in words if word.isalpha() and len(word) > 2
+    ):
+        return _PATTERNS["foreign_word"].sub(_mixed, line[0])
     return line[0].translate(_LOOKALIKES)
 
 
 def _mixed(word: re.Match[str]) -> str:
     return word[0].translate(_LOOKALIKES) if re.search("[a-zA-Z]", word[0]) else word[0]
 
-
-_EMPHASIS = re.compile('[*`"“”]+')
 
 _AROUND = 4
 """Lines around a new line that are read with it."""
@@ -80,12 +81,12 @@ class TextView:
         if self.is_ascii:
             return self.text.lower()
         seen = unicodedata.normalize("NFKC", _HIDDEN.sub("", self.text))
-        return (_LINES.sub(_latin, seen) if _ALPHABETS.search(seen) else seen).lower()
+        return (_PATTERNS["lines"].sub(_latin, seen) if _PATTERNS["alphabets"].search(seen) else seen).lower()
 
     @cached_property
     def prose(self) -> str:
         """The plain text without emphasis and quotation marks."""
-        return _EMPHASIS.sub("", self.plain)
+        return _PATTERNS["emphasis"].sub("", self.plain)
 
     def line(self, position: int, view: str | None = None) -> int:
         """Returns the number of the line that a position of a view (default: the text) lies in."""
@@ -160,37 +161,6 @@ class Sentence:
     line: int
     program: bool = False
     """Whether it is a line of a program file, and not of a code block in a document."""
-
-
-_FENCE = re.compile(r"\s{0,20}(?:>\s?)?(?:[-*+]\s|\d{1,3}\.\s)?\s{0,12}(```+|~~~+)")
-_ITEM = re.compile(r"\s{0,40}(?:>\s{0,4})*(?:[-*+•]|\d{1,3}[.)])\s+|\s{0,10}>\s{0,4}")
-_SENTENCE_END = re.compile(r"(?<=[.!?:][\s\"'”)`*])\s*(?=\S)|(?<=[。！？])\s*(?=\S)")
-_ABBREVIATION = re.compile(r"(?:^[\w-]+:|\b(?:e\.g|i\.e|etc|vs|z\.b|d\.h|bzw|ca|no|fig|\d)[.:]|:)\s?$")
-_COMMENT = re.compile(r"<!--(.{1,4000}?)(?:-->|\Z)", re.DOTALL)
-_REFERENCE = re.compile(
-    r"(?m)^\s{0,3}\[(?!\^)[^\]\n]{1,40}\]:\s{0,3}(?:#|<>|<#>)\s{0,3}[(\"'](.{1,1000})[)\"']\s*$"
-    r"|\{/\*(.{1,2000}?)\*/\}|^%%(.{1,1000}?)(?:%%|$)"
-)
-_UNSEEN = re.compile(
-    r"<([a-z]{1,12})\b[^>\n]{0,300}?(?:display\s?:\s?none|visibility\s?:\s?(?:hidden|collapse)|font-size\s?:\s?0?\.?[01]?(?:px|pt|em|rem)?\s?[;\"']"
-    r"|opacity\s?:\s?0?\.?0?[0-9]?\s?[;\"']|color\s?[:=]\s?[\"']?(?:#f[a-f0-9]f(?:[a-f0-9]{3})?|#ffffff|#f[c-f]f[c-f]f[c-f]|white|transparent|rgba\([^)\n]{1,30},\s?0?\.?0*\s?\))(?![a-z0-9])|\s(?:hidden|aria-hidden=[\"']?true)(?=[\s>=])"
-    r"|(?:left|top|text-indent)\s?:\s?-\d{3,}|clip\s?:\s?rect\(0|(?:max-)?(?:height|width)\s?:\s?[01](?:px)?\s?[;\"'])"
-    r"[^>\n]{0,300}>(.{1,2000}?)(?:</\1|\Z)",
-    re.DOTALL,
-)
-_SHOWN = re.compile(r"(?ms)^[ \t>]*(```+|~~~+).*?(?:^[ \t>]*\1|\Z)|`[^`\n]{1,400}`")
-"""Code is shown as it is written, comments and styles in it as well."""
-_TAG = re.compile(r"<[^>\n]{0,200}>")
-_NOTE = re.compile(r"(?:^|\s)(?:#|//|--|;|rem\s|\*|/\*+)\s+(.{8,400})$")
-_PLAIN_LINE = re.compile(r"[\"']{0,3}\s{0,4}[^\W_][^\n(){}=;\[\]]{15,}")
-
-_INERT = re.compile(
-    r"<(template|noscript|script\s[^>\n]{0,80}?type\s?=\s?[\"']?text/plain[^>\n]{0,40}|datalist)\b[^>\n]{0,200}>(.{1,2000}?)(?:</|\Z)"
-    r"|<(?:input\b[^>\n]{0,200}?\shidden\b[^>\n]{0,200}?\svalue|input\b[^>\n]{0,200}?type\s?=\s?[\"']?hidden[^>\n]{0,200}?\svalue|meta\b[^>\n]{0,200}?\scontent)"
-    r"\s?=\s?[\"']([^\"'\n]{1,1000})",
-    re.DOTALL,
-)
-"""Elements that a browser never shows, whatever their style."""
 
 
 def parts(view: TextView) -> tuple[Sentence, ...]:
@@ -284,9 +254,9 @@ def _of_program(text: str, lines_before: int) -> Iterator[Sentence]:
 
 def _said(line: str) -> str | None:
     """Return the words of a comment or of a line of plain words, None for a statement."""
-    if match := _NOTE.search(line):
+    if match := _PATTERNS["note"].search(line):
         return match[1]
-    return line.strip("\"' ") if _PLAIN_LINE.fullmatch(line) and line.count(" ") >= 3 else None
+    return line.strip("\"' ") if _PATTERNS["plain_line"].fullmatch(line) and line.count(" ") >= 3 else None
 
 
 @lru_cache(maxsize=64)
@@ -295,7 +265,7 @@ def _of_document(text: str, lines_before: int) -> tuple[Sentence, ...]:
 
 
 def _fence(line: str) -> re.Match[str] | None:
-    return _FENCE.match(line) if "```" in line or "~~~" in line else None
+    return _PATTERNS["fence"].match(line) if "```" in line or "~~~" in line else None
 
 
 def _fence_after(fence: str, match: re.Match[str]) -> str:
@@ -326,7 +296,7 @@ def _blocks(text: str, lines_before: int) -> Iterator[Sentence]:
                 if (note := _said(bare)) is not None and note.count(" ") >= 3:
                     yield from _split(TextPart.PROSE, note, number, program=True)
             continue
-        item = _ITEM.match(line)
+        item = _PATTERNS["item"].match(line)
         if not line.strip() or item or line.startswith(("#", "|", "    |")):
             yield from _ended(block, start)
             block = []
@@ -349,7 +319,7 @@ def _ended(block: list[str], start: int) -> Iterator[Sentence]:
         return
     text = " ".join(part.strip() for part in block)
     if "<!--" in text:
-        text = _COMMENT.sub(" ", text)
+        text = _PATTERNS["comment"].sub(" ", text)
     if text.strip():
         yield from _split(TextPart.PROSE, text, start)
 
@@ -379,10 +349,10 @@ def _pieces(text: str) -> tuple[str, ...]:
     """Return the sentences of a block of text."""
     found: list[str] = []
     rest = ""
-    for piece in _SENTENCE_END.split(text.replace("**", "")):
+    for piece in _PATTERNS["sentence_end"].split(text.replace("**", "")):
         rest = f"{rest}{piece}"
         # A point inside of a code span ends no sentence: `rsync -a . HOST:/in` is one command.
-        if (_ABBREVIATION.search(piece) or rest.count("`") % 2) and len(rest) < 400:
+        if (_PATTERNS["abbreviation"].search(piece) or rest.count("`") % 2) and len(rest) < 400:
             rest += " "
             continue
         found.append(rest.strip())
@@ -394,18 +364,18 @@ def _unseen(text: str, lines_before: int) -> Iterator[Sentence]:
     """Yield what stands in the source of a document and not in what a person sees of it."""
     if not any(mark in text for mark in ("<", "]:", "{/*", "%%")):
         return
-    text = _SHOWN.sub(lambda match: "\n" * match[0].count("\n"), text)
+    text = _PATTERNS["shown"].sub(lambda match: "\n" * match[0].count("\n"), text)
     for pattern, part in _SOURCE_ONLY:
         for match in pattern.finditer(text):
-            said = " ".join(_TAG.sub(" ", match[match.lastindex or 0]).split())
+            said = " ".join(_PATTERNS["tag"].sub(" ", match[match.lastindex or 0]).split())
             if said:
                 line = lines_before + text.count("\n", 0, match.start()) + 1
                 yield Sentence(part, said, line)
 
 
 _SOURCE_ONLY = (
-    (_COMMENT, TextPart.COMMENT),
-    (_REFERENCE, TextPart.COMMENT),
-    (_UNSEEN, TextPart.UNSHOWN),
-    (_INERT, TextPart.UNSHOWN),
+    (_PATTERNS["comment"], TextPart.COMMENT),
+    (_PATTERNS["reference"], TextPart.COMMENT),
+    (_PATTERNS["unseen"], TextPart.UNSHOWN),
+    (_PATTERNS["inert"], TextPart.UNSHOWN),
 )

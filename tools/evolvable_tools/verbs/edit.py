@@ -13,15 +13,7 @@ from evolvable_store.operation import Actor, Head, Operation
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.transaction import Transaction, WriteResult
 from evolvable_store.validation import Problem, blocking_problems, find_problems
-from evolvable_tools.approvals import (
-    NOTHING,
-    SOUL,
-    change_waits,
-    check_change,
-    finding_messages,
-    needs_person,
-    removal_waits,
-)
+from evolvable_tools import approvals
 from evolvable_tools.file_edits import TextEdit, apply_edit, apply_files
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Scan
@@ -114,7 +106,7 @@ def update_resource(
         raise InvalidArgument("copy_of makes a new resource.", "Pass create=true as well.")
     if expected_version is not None and expected_version < 0:
         raise InvalidArgument(f"{expected_version} is not a version.", "Versions are numbered 1, 2, 3, ...; 0 is none.")
-    reason, asked = library.redacted(reason), needs_person(library.policies, ref, caller.actor)
+    reason, asked = library.redacted(reason), approvals.needs_person(library.policies, ref, caller.actor)
     for _ in range(TRIES):
         try:
             head = None if create else _looked_at(library, library.store.head(ref, caller.scopes))
@@ -127,8 +119,8 @@ def update_resource(
                 apply_edit(after, edit, target)
             warnings = validate_change(target, before, after)
             draft = _Draft(target, head, base, before, after, changed_files(before, after), warnings)
-            found = check_change(target, before, after, caller.actor)
-            asked = asked or change_waits(library, caller, head)
+            found = approvals.check_change(target, before, after, caller.actor)
+            asked = asked or approvals.change_waits(library, caller, head)
             if propose or asked or requires_approval(caller, found):
                 return _propose(library, caller, draft, reason, found, meant=propose)
             return _publish(library, caller, draft, reason, found)
@@ -161,7 +153,9 @@ def requires_approval(caller: Caller, found: Scan) -> bool:
 def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
     with _transaction(library, caller, draft.ref, reason) as tx:
         tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None)
-    updated = _updated(library, tx.written[0], tx.operation, draft.changed, [*draft.warnings, *finding_messages(found)])
+    updated = _updated(
+        library, tx.written[0], tx.operation, draft.changed, [*draft.warnings, *approvals.finding_messages(found)]
+    )
     if frontmatter_bytes(draft.ref, draft.before) == frontmatter_bytes(draft.ref, draft.files):
         return updated
     alike = near_duplicates_of(library, [draft.head or draft.ref], limit=_MAX_NEAR_DUPLICATES).pairs
@@ -171,7 +165,7 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
 def _transaction(library: Library, caller: Caller, ref: Ref, reason: str) -> Transaction:
     """Return the transaction of one change; that of SOUL is signed where the person locked approvals."""
     signer = None
-    if library.lock is not None and (ref.kind, ref.name) == (Kind.MEMORY, SOUL):
+    if library.lock is not None and (ref.kind, ref.name) == (Kind.MEMORY, approvals.SOUL):
         library.authorise(caller, f"Writing {ref}")
         signer = caller.signer
     return library.store.transaction(
@@ -182,7 +176,7 @@ def _transaction(library: Library, caller: Caller, ref: Ref, reason: str) -> Tra
 def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan, *, meant: bool) -> Updated:
     """Keep a change for a person to decide on. meant: the caller wanted no more than a proposal."""
     identity = proposal_inbox.propose(library, caller, draft.ref, draft.base, draft.files, reason, found)
-    warnings = [*draft.warnings, *finding_messages(found)]
+    warnings = [*draft.warnings, *approvals.finding_messages(found)]
     if not meant:
         warnings.append(
             f"Nothing changed: a person has to see this first. It waits in the inbox as proposal {identity}."
@@ -241,17 +235,17 @@ def restore_resource(
     Frozen, Unsafe, Refused.
     """
     store, reason = library.store, library.redacted(reason)
-    asked = needs_person(library.policies, ref, caller.actor)
+    asked = approvals.needs_person(library.policies, ref, caller.actor)
     head = _looked_at(library, store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes))
     then, now = store.files(head, version), store.files(head) if head.version else {}
     changed = changed_files(now, then)
-    found = check_change(head.ref, now, then, caller.actor)
-    if propose or asked or change_waits(library, caller, head) or requires_approval(caller, found):
+    found = approvals.check_change(head.ref, now, then, caller.actor)
+    if propose or asked or approvals.change_waits(library, caller, head) or requires_approval(caller, found):
         draft = _Draft(head.ref, head, _expected(head.ref, head, expected_version), now, then, changed)
         return _propose(library, caller, draft, reason, found, meant=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
-    return _updated(library, tx.written[0], tx.operation, changed, finding_messages(found))
+    return _updated(library, tx.written[0], tx.operation, changed, approvals.finding_messages(found))
 
 
 def remove_resource(
@@ -268,11 +262,11 @@ def remove_resource(
     propose: nothing is changed yet, a person decides; so it is with an agent's removal of what others made, and of more
     resources than policies.MAX_REMOVED. Raises NoSuchResource, VersionConflict, Frozen, Refused.
     """
-    reason, asked = library.redacted(reason), needs_person(library.policies, ref, caller.actor)
+    reason, asked = library.redacted(reason), approvals.needs_person(library.policies, ref, caller.actor)
     head = _looked_at(library, library.store.head(ref, caller.scopes))
-    if propose or asked or removal_waits(library, caller, head):
+    if propose or asked or approvals.removal_waits(library, caller, head):
         draft = _Draft(head.ref, head, _expected(head.ref, head, expected_version), {}, {}, [])
-        return _propose(library, caller, draft, reason, NOTHING, meant=propose)
+        return _propose(library, caller, draft, reason, approvals.NOTHING, meant=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.remove(head.ref, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, [], [])

@@ -19,16 +19,9 @@ from evolvable_tools.file_edits import append_line, apply_files
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, Scan
 from evolvable_tools.untrusted_text import AnswerMarks
+from evolvable_tools.verbs import versions
 from evolvable_tools.verbs.load import as_text
-from evolvable_tools.verbs.versions import (
-    UndoConflict,
-    Undone,
-    changed_files,
-    diff,
-    operations_undone,
-    plan_revert,
-    undo,
-)
+from evolvable_tools.verbs.versions import diff
 
 
 def rebase(library: Library, proposal: Proposal, head: Head | None, now: Files) -> Files:
@@ -160,7 +153,7 @@ def describe_proposal(library: Library, proposal: Proposal, *, with_diff: bool =
     p, found = proposal, load_scan(proposal.findings)
     return WaitingProposal(
         *(p.id, str(p.ref), p.at, p.actor, p.session, p.reason, p.base, head.version if head else None),
-        changed_files(base, p.manifest),
+        versions.changed_files(base, p.manifest),
         p.state,
         diff(library, base, p.manifest, (str(p.base), "proposed")) if with_diff else None,
         p.removes,
@@ -243,16 +236,16 @@ def propose(
 
 def revert_or_propose(
     library: Library, caller: Caller, reason: str, *, operation: int | None = None, session: str | None = None
-) -> Undone:
+) -> versions.Undone:
     """Take an operation, or all of a session, back; or propose it where the policy has it wait for a person.
 
     What an agent takes back of what its session did not do, or of more resources than policies.MAX_REMOVED, waits.
     Raise as `undo`.
     """
-    undid = operations_undone(library, operation, session)
-    backs, _ = plan_revert(library, undid, caller.actor is Actor.HUMAN, session)
+    undid = versions.operations_undone(library, operation, session)
+    backs, _ = versions.plan_revert(library, undid, caller.actor is Actor.HUMAN, session)
     if not undo_waits(library, caller, undid, [back.ref for back in backs]):
-        return undo(library, caller, reason, operation=operation, session=session)
+        return versions.undo(library, caller, reason, operation=operation, session=session)
     proposed = propose_undo(library, caller, reason, operation=operation, session=session)
     if not (ids := proposed.proposal_ids):
         return proposed
@@ -264,23 +257,23 @@ def revert_or_propose(
 
 def propose_undo(
     library: Library, caller: Caller, reason: str, *, operation: int | None = None, session: str | None = None
-) -> Undone:
+) -> versions.Undone:
     """Keep what would take an operation, or all of a session, back: a proposal for each resource.
 
     Raises as `undo`.
     """
-    undid = operations_undone(library, operation, session)
-    backs, conflicts = plan_revert(library, undid, True, session)
+    undid = versions.operations_undone(library, operation, session)
+    backs, conflicts = versions.plan_revert(library, undid, True, session)
     ids = []
     for back in backs:
         try:
             needs_person(library.policies, back.ref, caller.actor)
         except Refused as refusal:
-            conflicts.append(UndoConflict(str(back.ref), refusal.text))
+            conflicts.append(versions.UndoConflict(str(back.ref), refusal.text))
         else:
             files = files_at(library, back.ref, back.version or 0)
             ids.append(propose(library, caller, back.ref, back.expected, files, reason))
-    return Undone(None, undid, [], conflicts, proposal_ids=ids)
+    return versions.Undone(None, undid, [], conflicts, proposal_ids=ids)
 
 
 def list_waiting(library: Library, limit: int = 100) -> list[WaitingProposal]:
@@ -433,7 +426,7 @@ def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
     """Return the text files of a proposal that differ from its base, for a person to edit. Raises NotFound."""
     proposal = _open(library, proposal_id)
     base, theirs = files_at(library, proposal.ref, proposal.base), library.store.files_of(proposal.manifest)
-    texts = {path: as_text(theirs[path]) for path in changed_files(base, theirs) if path in theirs}
+    texts = {path: as_text(theirs[path]) for path in versions.changed_files(base, theirs) if path in theirs}
     return {path: text for path, text in texts.items() if text is not None}
 
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidPath
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.executors import installation
 from evolvable_tools.evolve.executors.base import (
     LIMIT_REACHED,
     Trajectory,
@@ -25,13 +26,6 @@ from evolvable_tools.evolve.executors.base import (
     classify_end,
     run_confined,
     start_problem,
-)
-from evolvable_tools.evolve.executors.installation import (
-    InstalledProgram,
-    InstallLayout,
-    find_missing_tools,
-    find_shadowing_skills,
-    install_program,
 )
 from evolvable_tools.evolve.run_config import HostContext, parse_price
 from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome, make_usage
@@ -216,18 +210,18 @@ class ClientExecutor(ABC):
 
     def _unfit(self, program: Program, workspace: Path) -> str:
         tools = self._settings.tools
-        if missing := find_missing_tools(program, tools):
+        if missing := installation.find_missing_tools(program, tools):
             return f"{'; '.join(missing)}, which the model may not use here"
         reads = self._client.get("skill_tool")
         if reads and reads not in tools and any(part.kind is Kind.SKILL for part in program.parts):
             return f"the program has skills, and the model may not use {reads} here"
-        there = find_shadowing_skills(program, self.skill_dirs(workspace))
+        there = installation.find_shadowing_skills(program, self.skill_dirs(workspace))
         return f"another skill has the name of a part: {', '.join(there)}" if there else ""
 
     def _prepare(self, program: Program, place: ClientDirs, workspace: Path) -> ClientCall | Rollout:
         for folder in (place.home, place.config, place.temporary):
             folder.mkdir()
-        installed = install_program(program, self.layout(place.config))
+        installed = installation.install_program(program, self.layout(place.config))
         if installed.unfit:
             unfit = ", ".join(installed.unfit)
             return refuse_program(f"{self._client['title']} cannot be given {unfit} as part of a program")
@@ -240,11 +234,11 @@ class ClientExecutor(ABC):
         """Return the folders of skills that the client reads although they are no part of the program."""
 
     @abstractmethod
-    def layout(self, config: Path) -> InstallLayout:
+    def layout(self, config: Path) -> installation.InstallLayout:
         """Return where the client reads what it is given, below its configuration."""
 
     @abstractmethod
-    def make_call(self, installed: InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
+    def make_call(self, installed: installation.InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
         """Write what else the client reads and return how it is started."""
 
 

@@ -7,14 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.executors.agent_cli import (
-    CLIENTS,
-    ClientCall,
-    ClientDirs,
-    ClientExecutor,
-    ClientSettings,
-    relay_address,
-)
+from evolvable_tools.evolve.executors import agent_cli
+from evolvable_tools.evolve.executors.agent_cli import ClientCall, ClientDirs, ClientExecutor, ClientSettings
 from evolvable_tools.evolve.executors.base import Trajectory, iter_events
 from evolvable_tools.evolve.executors.installation import (
     InstalledProgram,
@@ -61,9 +55,9 @@ def claude_access(given: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]
 
     The key stays outside. A sign-in of the client's own is read inside, from its file.
     """
-    client = CLIENTS["claude"]
+    client = agent_cli.CLIENTS["claude"]
     address, held = given.get("ANTHROPIC_BASE_URL") or client["address"], client["held_key"]
-    inside = {"ANTHROPIC_BASE_URL": relay_address(address)}
+    inside = {"ANTHROPIC_BASE_URL": agent_cli.relay_address(address)}
     headers: dict[str, str] = {}
     if key := given.get("ANTHROPIC_API_KEY"):
         headers["x-api-key"], inside["ANTHROPIC_API_KEY"] = key, held
@@ -215,17 +209,17 @@ def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, 
     except ValueError:
         said = {}
     provider = said.get("model_providers", {}).get(said.get("model_provider", ""))
-    given, client = settings.environment, CLIENTS["codex"]
+    given, client = settings.environment, agent_cli.CLIENTS["codex"]
     if isinstance(provider, dict) and isinstance(provider.get("base_url"), str):
         address, name = provider["base_url"], str(provider.get("env_key") or "")
-        config = settings.config.replace(json.dumps(address), json.dumps(relay_address(address)))
+        config = settings.config.replace(json.dumps(address), json.dumps(agent_cli.relay_address(address)))
         pointed = []
     else:
         name = "OPENAI_API_KEY"
         signed_in = settings.credentials is not None and not given.get(name)
         usual = client["signed_in_address" if signed_in else "address"]
         address, config = given.get("OPENAI_BASE_URL") or usual, settings.config
-        pointed = [f"openai_base_url={json.dumps(relay_address(address))}"]
+        pointed = [f"openai_base_url={json.dumps(agent_cli.relay_address(address))}"]
     key = given.get(name)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     access = ModelAccess(address, frozenset(client["paths"]), headers)

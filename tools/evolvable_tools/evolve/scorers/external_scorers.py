@@ -24,15 +24,8 @@ from evolvable_tools.evolve.executors.base import (
     start_problem,
     write_below,
 )
-from evolvable_tools.evolve.proposers.proposer_model import (
-    ModelQuestion,
-    ModelRole,
-    NoAnswer,
-    ProposerModel,
-    list_schema,
-    object_schema,
-    text_properties,
-)
+from evolvable_tools.evolve.proposers import proposer_model
+from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, NoAnswer, ProposerModel
 from evolvable_tools.evolve.task import JudgeRefused, Rollout, Score, ScoreCheck, ScorerError, Task
 from evolvable_tools.llm import printable_line, schema_problem
 from evolvable_tools.llm.command_model import ProcessResult
@@ -151,12 +144,14 @@ def _parse_score(said: Any) -> Score:
     )
 
 
-JUDGE_SCHEMA: dict[str, Any] = object_schema(
+JUDGE_SCHEMA: dict[str, Any] = proposer_model.object_schema(
     {
         "score": {"type": "number"},
         "passed": {"type": "boolean"},
-        **text_properties("reason", "feedback"),
-        "errors": list_schema(object_schema(text_properties("type", "value"))),
+        **proposer_model.text_properties("reason", "feedback"),
+        "errors": proposer_model.list_schema(
+            proposer_model.object_schema(proposer_model.text_properties("type", "value"))
+        ),
     }
 )
 """JSON schema of a judge's answer."""

@@ -20,13 +20,7 @@ from evolvable_tools.evolve.executors.base import (
     run_command,
     start_problem,
 )
-from evolvable_tools.evolve.scorers.external_scorers import (
-    COMMAND_SCORER_SECONDS,
-    MAX_KNOWN_ANSWERS,
-    JudgeSample,
-    JudgeScorer,
-    command_score,
-)
+from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.scorers.numeric import find_final_answer, numeric_strict, officeqa_compat, officeqa_graded
 from evolvable_tools.evolve.task import Rollout, Score, ScorerError, ScorerSpec, Task
 from evolvable_tools.llm import schema_problem
@@ -232,7 +226,7 @@ class TaskSetScorer:
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     host: CommandHost = UNCONFINED
-    judge: JudgeScorer | None = None
+    judge: external_scorers.JudgeScorer | None = None
     registered: "Mapping[str, RegisteredScorer]" = field(default_factory=dict)
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path | None = None) -> Score:
@@ -247,9 +241,11 @@ class TaskSetScorer:
         if spec.type == "command":
             # The files of the task set are for commands that it brings and a person approved with them.
             files = {} if "name" in args else self.files
-            seconds = float(str(args.get("timeout_s", COMMAND_SCORER_SECONDS)))
+            seconds = float(str(args.get("timeout_s", external_scorers.COMMAND_SCORER_SECONDS)))
             argv = self._argv(task)
-            return await command_score(argv, task, rollout, workspace, files=files, seconds=seconds, host=self.host)
+            return await external_scorers.command_score(
+                argv, task, rollout, workspace, files=files, seconds=seconds, host=self.host
+            )
         answer = extract_answer(rollout.output, str(args.get("answer", "whole")))
         if spec.type == "judge":
             if self.judge is None:
@@ -361,17 +357,17 @@ def sample_list(value: object) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else []
 
 
-def known_samples(tasks: Sequence[Task]) -> dict[str, list[JudgeSample]]:
+def known_samples(tasks: Sequence[Task]) -> dict[str, list[external_scorers.JudgeSample]]:
     """Return the known answers that tasks give for each rubric, at most MAX_KNOWN_ANSWERS of each side."""
-    found: dict[str, list[JudgeSample]] = defaultdict(list)
+    found: dict[str, list[external_scorers.JudgeSample]] = defaultdict(list)
     for task in tasks:
         if task.scorer.type != "judge":
             continue
         own = found[str(task.scorer.args["rubric"])]
         for side, good in (("good", True), ("bad", False)):
             for one in sample_list(task.scorer.args.get(side)):
-                if sum(sample.good == good for sample in own) < MAX_KNOWN_ANSWERS:
+                if sum(sample.good == good for sample in own) < external_scorers.MAX_KNOWN_ANSWERS:
                     text = one if isinstance(one, str) else str(one.get("output", ""))
                     answer = extract_answer(text, str(task.scorer.args.get("answer", "whole")))
-                    own.append(JudgeSample(task, answer, good))
+                    own.append(external_scorers.JudgeSample(task, answer, good))
     return dict(found)

@@ -19,13 +19,7 @@ from evolvable_store.errors import LibraryCorrupt, Refused
 from evolvable_tools.evolve.executors.base import parse_strict_json
 from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
 from evolvable_tools.evolve.task import Split, Task, TaskSet
-from evolvable_tools.evolve.tasks.reader import (
-    FOLDER,
-    LINES,
-    InvalidTaskSet,
-    holds_task,
-    read_taskset,
-)
+from evolvable_tools.evolve.tasks import reader
 
 if TYPE_CHECKING:
     from evolvable_tools.evolve.trials.measurement import TrialRunner
@@ -192,7 +186,7 @@ def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
     files = {
         path: data
         for path, data in taskset.files.items()
-        if not holds_task(path) and not _in_test_workspace(path, taskset)
+        if not reader.holds_task(path) and not _in_test_workspace(path, taskset)
     }
     open_ = OpenTasks(taskset.name, taskset.digest, taskset.test_digest, train, val, files)
     return open_, SealedTest(taskset)
@@ -221,7 +215,7 @@ _OPEN = (Split.TRAIN.value, Split.VAL.value)
 
 def is_task_set(files: Mapping[str, Any]) -> bool:
     """Return whether an environment with files at these paths is a task set."""
-    return LINES in files or any(path.startswith(FOLDER) for path in files)
+    return reader.LINES in files or any(path.startswith(reader.FOLDER) for path in files)
 
 
 def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
@@ -229,12 +223,12 @@ def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
     if not is_task_set(files):
         return files[path]
     try:
-        taskset = read_taskset("tasks", files)
-    except InvalidTaskSet:
+        taskset = reader.read_taskset("tasks", files)
+    except reader.InvalidTaskSet:
         taskset = None  # then nobody knows what is of the test, but for what says that it is not
-    if path == LINES:
+    if path == reader.LINES:
         return _redact_lines(files[path], taskset)
-    if path.startswith(FOLDER):
+    if path.startswith(reader.FOLDER):
         return _redact_folder_file(path, files[path], taskset)
     return SEALED_NOTICE.encode() if taskset and _in_test_workspace(path, taskset) else files[path]
 
@@ -257,7 +251,7 @@ def _redact_folder_file(path: str, data: bytes, taskset: TaskSet | None) -> byte
     parts = path.split("/")
     if len(parts) < 3 or not _is_open(parts[1], {}, taskset):
         return SEALED_NOTICE.encode()
-    if not holds_task(path) or parts[2] == "prompt.md":
+    if not reader.holds_task(path) or parts[2] == "prompt.md":
         return data
     said = _parse_object(data.decode("utf-8", "replace")) if parts[2] == "task.json" else None
     if said is None:

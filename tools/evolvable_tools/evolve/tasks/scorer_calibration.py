@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_tools.evolve.executors.base import WorkspaceError, open_workspace
-from evolvable_tools.evolve.scorers.external_scorers import (
-    MAX_KNOWN_ANSWERS,
-    MIN_AGREEMENT,
-    MIN_KNOWN_ANSWERS,
-    JudgeScorer,
-)
+from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer, sample_list
 from evolvable_tools.evolve.task import Rollout, Score, ScorerError, Task, TaskSet, task_fixtures
 from evolvable_tools.evolve.tasks.reader import scorer_files
@@ -268,11 +263,11 @@ def _scorer_issues(name: str, own: Sequence[Task], seen: _CalibrationCounts) -> 
         yield make_issue("guesses-pass", seen.guessed)
 
 
-def _judge_issues(own: Sequence[Task], judge: JudgeScorer | None) -> Iterator[TaskSetIssue]:
+def _judge_issues(own: Sequence[Task], judge: external_scorers.JudgeScorer | None) -> Iterator[TaskSetIssue]:
     counts = {side: sum(len(sample_list(task.scorer.args.get(side))) for task in own) for side in ("good", "bad")}
     judged = format_tasks([task.id for task in own])
-    if min(counts.values()) < MIN_KNOWN_ANSWERS:
-        yield make_issue("judge-uncalibrated", judged=judged, least=MIN_KNOWN_ANSWERS)
+    if min(counts.values()) < external_scorers.MIN_KNOWN_ANSWERS:
+        yield make_issue("judge-uncalibrated", judged=judged, least=external_scorers.MIN_KNOWN_ANSWERS)
     elif judge is None:
-        asked = {side: min(MAX_KNOWN_ANSWERS, count) for side, count in counts.items()}
-        yield make_issue("judge", judged=judged, agreement=MIN_AGREEMENT, **asked)
+        asked = {side: min(external_scorers.MAX_KNOWN_ANSWERS, count) for side, count in counts.items()}
+        yield make_issue("judge", judged=judged, agreement=external_scorers.MIN_AGREEMENT, **asked)

@@ -21,16 +21,7 @@ from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.base import CommandHost, Executor
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
 from evolvable_tools.evolve.task import Rollout, ScorerSpec, Split, Task, TrialOutcome
-from evolvable_tools.evolve.trials.trial import (
-    AsyncioBackend,
-    FinishedJob,
-    TrialAttempt,
-    TrialBackend,
-    TrialJob,
-    infrastructure_error,
-    run_alone,
-    run_job,
-)
+from evolvable_tools.evolve.trials import trial
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -55,7 +46,7 @@ def serve(connection: Connection) -> None:
 
 async def _serve_jobs(connection: Connection) -> None:
     loop = asyncio.get_running_loop()
-    jobs: asyncio.Queue[TrialJob | None] = asyncio.Queue()
+    jobs: asyncio.Queue[trial.TrialJob | None] = asyncio.Queue()
     working = asyncio.current_task()
     assert working is not None
 
@@ -66,7 +57,7 @@ async def _serve_jobs(connection: Connection) -> None:
             except (EOFError, OSError):
                 break
             except Exception as error:  # something in the job is not to be found here
-                connection.send(infrastructure_error(f"the worker could not read the job: {error}"))
+                connection.send(trial.infrastructure_error(f"the worker could not read the job: {error}"))
                 continue
             if given == CANCEL:
                 break
@@ -79,7 +70,7 @@ async def _serve_jobs(connection: Connection) -> None:
     threading.Thread(target=read, daemon=True).start()
     try:
         while job := await jobs.get():
-            connection.send(await run_job(job))
+            connection.send(await trial.run_job(job))
     except (asyncio.CancelledError, OSError):
         pass
     os._exit(0)  # the timer and what else may still be there need not be waited for
@@ -135,7 +126,7 @@ class _Worker:
         """The process's id."""
         return self._process.pid
 
-    def begin(self, ticket: str, job: TrialJob) -> None:
+    def begin(self, ticket: str, job: trial.TrialJob) -> None:
         """Give it a job. Raises what pickling raises; a process that is dead answers as one that dies."""
         self.ticket = ticket
         try:
@@ -147,7 +138,7 @@ class _Worker:
         connection: Connection = self._connection
         try:
             while True:
-                attempt: TrialAttempt = connection.recv()
+                attempt: trial.TrialAttempt = connection.recv()
                 self._loop.call_soon_threadsafe(backend.take_in, self, attempt)
         except (EOFError, OSError):
             pass
@@ -178,11 +169,11 @@ class ProcessBackend:
         self.grace = grace
         self._busy: dict[str, _Worker] = {}
         self._idle: list[_Worker] = []
-        self._done: list[FinishedJob] = []
+        self._done: list[trial.FinishedJob] = []
         self._news = asyncio.Event()
         self._numbers = itertools.count(1)
 
-    def submit(self, job: TrialJob) -> str:
+    def submit(self, job: trial.TrialJob) -> str:
         """Start a job and return its ticket. Raises what pickling raises."""
         ticket = str(next(self._numbers))
         worker = self._idle.pop() if self._idle else _Worker(self)
@@ -199,7 +190,7 @@ class ProcessBackend:
         """The process ids by the tickets of the jobs that they run."""
         return {ticket: worker.pid for ticket, worker in self._busy.items()}
 
-    async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
+    async def poll(self, timeout: float | None = None) -> Sequence[trial.FinishedJob]:
         """Wait until a job is done and return all that are."""
         if not self._busy and not self._done:
             return []
@@ -213,7 +204,7 @@ class ProcessBackend:
         done, self._done = self._done, []
         return done
 
-    def take_in(self, worker: _Worker, attempt: TrialAttempt) -> None:
+    def take_in(self, worker: _Worker, attempt: trial.TrialAttempt) -> None:
         """Is told by a worker what came of its job."""
         if self._busy.pop(worker.ticket, None) is None:
             return  # cancelled meanwhile; it is being stopped
@@ -228,7 +219,9 @@ class ProcessBackend:
             self._idle.remove(worker)
         if self._busy.get(worker.ticket) is worker:
             del self._busy[worker.ticket]
-            self._done.append((worker.ticket, infrastructure_error(f"the worker died (exit code {code})", lost=True)))
+            self._done.append(
+                (worker.ticket, trial.infrastructure_error(f"the worker died (exit code {code})", lost=True))
+            )
             self._news.set()
 
     async def cancel(self, tickets: Collection[str]) -> None:
@@ -247,14 +240,14 @@ class ProcessBackend:
 class RemoteExecutor:
     """Runs one task at a time in a backend, whose processes end with the driver."""
 
-    def __init__(self, executor: Executor, backend: TrialBackend) -> None:
+    def __init__(self, executor: Executor, backend: trial.TrialBackend) -> None:
         self._executor, self._backend = executor, backend
         self.fingerprint, self.label = executor.fingerprint, executor.label
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Return the rollout of a task; it gets a workspace of its own beside the given one."""
-        job = TrialJob(self._executor, None, task, program, repeat, place=workspace.parent)
-        attempt = await run_alone(self._backend, job)
+        job = trial.TrialJob(self._executor, None, task, program, repeat, place=workspace.parent)
+        attempt = await trial.run_alone(self._backend, job)
         if attempt.outcome is not None and attempt.rollout.outcome is None:
             return Rollout("", outcome=attempt.outcome, detail=attempt.detail)
         return attempt.rollout
@@ -266,15 +259,15 @@ class RemoteModel:
     directory: where its workspaces are made.
     """
 
-    def __init__(self, brain: ProposerModel, backend: TrialBackend, directory: Path) -> None:
+    def __init__(self, brain: ProposerModel, backend: trial.TrialBackend, directory: Path) -> None:
         self._brain, self._backend, self._directory = brain, backend, directory
         self.name, self.label = brain.name, brain.label
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         """Return the answer. Raises NoAnswer."""
         task = Task(question.id, "", ScorerSpec("exact"), Split.TRAIN, question.id, timeout_s=_ANSWER_LIMIT)
-        job = TrialJob(_QuestionExecutor(self._brain, question), None, task, Program(), 0, place=self._directory)
-        attempt = await run_alone(self._backend, job)
+        job = trial.TrialJob(_QuestionExecutor(self._brain, question), None, task, Program(), 0, place=self._directory)
+        attempt = await trial.run_alone(self._backend, job)
         rollout = attempt.rollout
         if attempt.outcome is TrialOutcome.REFUSED:
             text, hint = json.loads(rollout.detail)
@@ -313,7 +306,7 @@ class RayMissing(EvolvableError):
     """Ray is not installed."""
 
 
-class RayBackend(AsyncioBackend):
+class RayBackend(trial.AsyncioBackend):
     """Runs each job as a stateless Ray task. Not usable yet: no command and no setting of a run selects it.
 
     Ray never runs a task twice: the ledger decides on a repeat, and bills it.
@@ -341,7 +334,7 @@ class RayBackend(AsyncioBackend):
         self._attempt = ray.remote(max_retries=0, num_cpus=0, resources={RAY_SLOT: 1})(_run_on_node)
         self._shared: dict[str, Any] = {}
 
-    def submit(self, job: TrialJob) -> str:
+    def submit(self, job: trial.TrialJob) -> str:
         """Start a job and return its ticket."""
         files = "\n".join(f"{path} {hashlib.sha256(data).hexdigest()}" for path, data in sorted(job.files.items()))
         reference = self._attempt.remote(
@@ -361,11 +354,11 @@ class RayBackend(AsyncioBackend):
             self._shared[name] = self._ray.put(value), value  # kept, so that no other gets its id
         return self._shared[name][0]
 
-    async def _result(self, reference: Any) -> TrialAttempt:
+    async def _result(self, reference: Any) -> trial.TrialAttempt:
         """Wait for an attempt. When cancelled it is asked to end what it has started, then it is killed."""
         ending = asyncio.wrap_future(reference.future())
         try:
-            attempt: TrialAttempt = await asyncio.shield(ending)
+            attempt: trial.TrialAttempt = await asyncio.shield(ending)
             return attempt
         except asyncio.CancelledError:
             for force in (False, True):
@@ -379,7 +372,7 @@ class RayBackend(AsyncioBackend):
             raise
         except Exception as error:  # whatever Ray says, it says nothing about the program
             said = str(error).strip().splitlines() or [""]
-            return infrastructure_error(f"the worker died ({type(error).__name__}: {said[0]})", lost=True)
+            return trial.infrastructure_error(f"the worker died ({type(error).__name__}: {said[0]})", lost=True)
 
     async def close(self) -> None:
         """Stop all jobs, and the cluster if it was started here."""
@@ -397,14 +390,14 @@ def _run_on_node(
     repeat: int,
     host: CommandHost,
     patience: float,
-) -> TrialAttempt:
+) -> trial.TrialAttempt:
     """Run on a node: one attempt, in a workspace there."""
     executor, scoring = judging
-    job = TrialJob(executor, scoring, task, program, repeat, files, patience=patience, host=host)
+    job = trial.TrialJob(executor, scoring, task, program, repeat, files, patience=patience, host=host)
     return asyncio.run(_interruptible(job))
 
 
-async def _interruptible(job: TrialJob) -> TrialAttempt:
+async def _interruptible(job: trial.TrialJob) -> trial.TrialAttempt:
     """Perform a job and wakes up now and then: Ray interrupts a task in a way that only running code notices."""
 
     async def wake() -> None:
@@ -413,6 +406,6 @@ async def _interruptible(job: TrialJob) -> TrialAttempt:
 
     waking = asyncio.create_task(wake())
     try:
-        return await run_job(job)
+        return await trial.run_job(job)
     finally:
         waking.cancel()
