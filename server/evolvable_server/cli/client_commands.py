@@ -330,7 +330,7 @@ def _connected(entry: _Entry, library: Path, seconds: float | None, calls: list[
 
 
 def _is(client: Client, one: HeardCall) -> bool:
-    return one.client.lower().startswith(client.called)
+    return one.client.lower().startswith(tuple(client.called))
 
 
 def _notes(entry: _Entry, library: Path, config: Config, calls: list[HeardCall]) -> Iterator[str]:

@@ -127,8 +127,7 @@ def _message_and_form(context: Context[Any, Any], question: str) -> tuple[str, d
 
 def _is_client(client: Client, context: Context[Any, Any]) -> bool:
     params = context.session.client_params
-    called: tuple[str, ...] = client.called
-    return params is not None and params.client_info.name.lower().startswith(called)
+    return params is not None and params.client_info.name.lower().startswith(tuple(client.called))
 
 
 class ConfirmationGate(ABC):

@@ -28,8 +28,8 @@ class ProposedChange:
 class Reviewed:
     """The progress of a review. state: off, begun (the caller has to answer `packet`), waits, or done.
 
-    why: the reason when nothing is proposed, or what to do next. signals: how many of each code. cost: the model
-    (`thinker`), the tokens and the money that it reported; of one that reports none, the tokens that stay reserved for
+    why: the reason when nothing is proposed, or what to do next. signals: how many of each code. cost: the name of
+    the model, the tokens and the money that it reported; of one that reports none, the tokens that stay reserved for
     it. redacted: how many secrets of each type were removed.
     """
 

@@ -228,7 +228,7 @@ class _ReviewWork:
         return self.admit_or_return(review, packet, mode)
 
     def admit_or_return(self, review: Review, packet: ReviewRequest, mode: str) -> Reviewed:
-        """Admit an answer. One with faults of form goes back once to whoever gave it, with what is wrong."""
+        """Admit an answer. One with faults of form goes back once to its author, with what is wrong."""
         answer = json.loads(review.answer or "{}")
         if "refused" not in answer and not answer.get("corrected"):
             admitted, refused = self.admitted(packet, answer)

@@ -106,7 +106,7 @@ _TABLE: Mapping[str, Any] = json.loads(Path(__file__).with_name("registry.json")
 # `serve` reads: what a client may do is decided at each call. `import` without a person leaves proposals in the inbox.
 
 VERBS: Mapping[str, Verb] = {
-    name: Verb(name, Effect(effect), Authority(authority), *more, section=section)
+    name: Verb(name, Effect(effect), Authority(authority), *more, section=section)  # type: ignore[misc]
     for section, rows in _TABLE["verbs"].items()
     for name, effect, authority, *more in rows
 }
