@@ -101,7 +101,7 @@ def write_folder(
     """
     written = make_manifest(files).tree
     with open_staging(staging) as place:
-        at = _check_target(target, place)
+        at = check_target(target, place)
         return _write(at, lambda new: build_folder(new, files, at), place, believed, written, now, built)
 
 
@@ -120,7 +120,7 @@ def write_single(
     """
     written = make_manifest({SINGLE: file}).tree
     with open_staging(staging) as place:
-        at = _check_target(target, place, single=True)
+        at = check_target(target, place, single=True)
         return _write(at, lambda new: build_single(new, file, at), place, believed, written, now, built)
 
 
@@ -146,11 +146,11 @@ def _write(
         rename(slot.new, slot.ready)
         _sync_above(slot.ready)
         target.make_parents()
-        _put(slot, note)
+        put_in_place(slot, note)
     except OSError:
-        _give_up(slot)
+        give_up(slot)
         raise
-    return _finish(slot, note)
+    return finish_swap(slot, note)
 
 
 def remove_folder(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
@@ -160,13 +160,13 @@ def remove_folder(target: Path, staging: StagingDirectory, *, believed: str, now
     version, a folder with that alone stays; what programs make again by themselves goes with the rest.
     """
     with open_staging(staging) as place:
-        return _remove(_check_target(target, place), (_move_away, replace_files), place, believed, now)
+        return _remove(check_target(target, place), (_move_away, replace_files), place, believed, now)
 
 
 def remove_single(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
     """Takes the file `target` away, as `remove_folder` a folder; the trees are as for `write_single`."""
     with open_staging(staging) as place:
-        return _remove(_check_target(target, place, single=True), (_move_away,), place, believed, now)
+        return _remove(check_target(target, place, single=True), (_move_away,), place, believed, now)
 
 
 def _remove(
@@ -180,12 +180,12 @@ def _remove(
         slot.write_note(note)
         _first_possible(ways, slot, note)
     except FileNotFoundError:
-        _give_up(slot)
+        give_up(slot)
         return None
     except OSError:
-        _give_up(slot)
+        give_up(slot)
         raise
-    return _finish(slot, note)
+    return finish_swap(slot, note)
 
 
 def discard(old: Path, staging: StagingDirectory) -> None:
@@ -265,7 +265,7 @@ def _sweep_slot(
     return _sweep_old(slot, note, abs(now - note.at) > keep_seconds, still_as_believed, keep)
 
 
-def _check_target(target: Path, place: OpenStagingDirectory, single: bool = False) -> PathAt:
+def check_target(target: Path, place: OpenStagingDirectory, single: bool = False) -> PathAt:
     """Return the path of what is to be replaced. Raise Refused when that is something else than it should be."""
     at = place.target(place.staging.name_of(target))
     for above in reversed(at.parents):
@@ -292,7 +292,7 @@ def _sync_above(path: PathAt) -> None:
         sync_directory(path.base)
 
 
-def _put(slot: Slot, note: RecoveryNote) -> None:
+def put_in_place(slot: Slot, note: RecoveryNote) -> None:
     """Brings the folder that is ready to its target; what was there goes to `slot.old`."""
     target = slot.target(note)
     for attempt in range(8):
@@ -348,9 +348,11 @@ def _move_away(slot: Slot, note: RecoveryNote) -> None:
     rename(slot.target(note), slot.old)
 
 
-def _finish(slot: Slot, note: RecoveryNote) -> ReplacedDirectory | None:
+def finish_swap(slot: Slot, note: RecoveryNote, *, durable: bool = True) -> ReplacedDirectory | None:
+    """Tidy up after `put_in_place`; return the folder that was replaced, None when there was none."""
     target = slot.target(note)
-    _sync_above(target)
+    if durable:
+        _sync_above(target)
     if not slot.old.exists():
         slot.clear()
         return None
@@ -358,7 +360,7 @@ def _finish(slot: Slot, note: RecoveryNote) -> ReplacedDirectory | None:
     return ReplacedDirectory(slot.old.path)
 
 
-def _give_up(slot: Slot) -> None:
+def give_up(slot: Slot) -> None:
     """Removes what a failed swap left, if the target was not touched; else it is the sweep's."""
     slot.delete(slot.new)
     note = slot.read_note()

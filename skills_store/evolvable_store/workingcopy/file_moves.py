@@ -34,8 +34,8 @@ So the next save always changes the time of a file, however soon it comes; see `
 """
 
 
-def build_folder(folder: PathAt, files: Files, like: PathAt) -> None:
-    """Makes `folder`, which must not exist, with exactly these files; returns when all is on the disk.
+def build_folder(folder: PathAt, files: Files, like: PathAt, *, durable: bool = True) -> None:
+    """Makes `folder`, which must not exist, with exactly these files; returns when all is on the disk if `durable`.
 
     A path that `like` has as well gets its owner and permissions, except that the mode of the file decides whether it
     can be executed; a path that it does not have gets the owner of `like` and what the process's umask leaves.
@@ -47,12 +47,14 @@ def build_folder(folder: PathAt, files: Files, like: PathAt) -> None:
     for path in folders:
         (folder / path).mkdir()
     for name, file in files.items():
-        _write(folder / name, file, like / name, like)
+        _write(folder / name, file, like / name, like, durable)
     for path in reversed(folders):
         _adopt_folder(folder / path, like, like / path)
-        sync_folder(folder / path)
+        if durable:
+            sync_folder(folder / path)
     _adopt_folder(folder, like, like)
-    sync_folder(folder)
+    if durable:
+        sync_folder(folder)
 
 
 def build_single(path: PathAt, file: File, like: PathAt) -> None:
@@ -61,7 +63,7 @@ def build_single(path: PathAt, file: File, like: PathAt) -> None:
     _write(path, file, like, parents[0] if parents else None)
 
 
-def _write(path: PathAt, file: File, same_path: PathAt, like: PathAt | None) -> None:
+def _write(path: PathAt, file: File, same_path: PathAt, like: PathAt | None, durable: bool = True) -> None:
     """like: the folder that is replaced, None for the root itself."""
     fd = path.open(_WRITE, file.mode)
     with open(fd, "wb") as stream:
@@ -77,7 +79,20 @@ def _write(path: PathAt, file: File, same_path: PathAt, like: PathAt | None) -> 
         if os.utime in os.supports_fd:
             dated = os.fstat(fd).st_mtime_ns - _BACKDATE_NS
             os.utime(fd, ns=(dated, dated))
-        os.fsync(fd)
+        if durable:
+            os.fsync(fd)
+
+
+def sync_contents(folder: PathAt) -> None:
+    """Make what was written into a directory durable: its tracked files and all names. Raise OSError."""
+    for path in tracked_paths(folder):
+        with suppress(FileNotFoundError):
+            fd = (folder / path).open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+    _sync_tree(folder)
 
 
 def _adopt_folder(path: PathAt, like: PathAt, same_path: PathAt) -> None:

@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from evolvable_store.errors import EvolvableError
+from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Head, Identity
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.atomic_dir import unknown_entries
-from evolvable_store.workingcopy.incoming import HoldPolicy, SyncReport
+from evolvable_store.workingcopy.incoming import HoldPolicy, SyncReport, describe_results
+from evolvable_store.workingcopy.staged_checkout import StagedCheckout
 from evolvable_store.workingcopy.staging_dir import recovery_notes
 from evolvable_store.workingcopy.sync import WorkingCopy
 
@@ -102,8 +104,21 @@ class WorkingCopies:
         """Import what these directories hold now on behalf of somebody who is known to have written it."""
         return self._working_copy(folder, identity).sync(directories, removals=False)
 
+    def settle(self, folder: WatchedFolder) -> None:
+        """Wait until the disk has what was exchanged in a folder, and record that it has. Raise LibraryBusy."""
+        copy, settled = self.copy(folder), list[tuple[Binding, Binding]]()
+        for binding in filter(lambda one: one.is_pending, self.bindings.of_folder(folder).values()):
+            resolved = copy.status.resolve(binding, copy.status.signature(binding.directory))
+            if resolved.unsynced and resolved.mark is not None and resolved.binding.version == binding.version:
+                with contextlib.suppress(EvolvableError, OSError):
+                    copy.make_durable(binding.directory)
+                    settled.append((binding, resolved.binding))
+        self.bindings.settle(settled)
+
     def sync(self) -> list[SyncReport]:
         """Brings every folder and the library together. What one folder brings in reaches those before it too."""
+        for folder in self.folders() if not self._store.read_only else ():
+            self.settle(folder)
         syncs = [self.copy(folder).sync() for folder in self.folders()]
         refs = {taken.ref for sync in syncs for taken in sync.taken}
         return syncs + (self.behind(refs) if len(syncs) > 1 and refs else [])
@@ -113,30 +128,45 @@ class WorkingCopies:
 
         removals: as for WorkingCopy.sync.
         """
-        heads = [head for ref in refs if (head := self._store.head_or_none(ref)) is not None]
-        versions = {head.id: head.version for head in heads}
-        directories: dict[int, list[str]] = {}
-        for binding in self.bindings.of_resources(versions):
-            if binding.version != versions[binding.resource]:
-                directories.setdefault(binding.folder, []).append(binding.directory)
-        return [self.copy(f).sync(directories[f.id], removals=removals) for f in self.folders() if f.id in directories]
-
-    def take_in(self, refs: Iterable[Ref]) -> bool:
-        """Import what was saved in the directories of these resources; return whether a head may have moved."""
         heads = {head.id: head for ref in refs if (head := self._store.head_or_none(ref)) is not None}
-        directories: dict[int, list[Binding]] = {}
-        for binding in self.bindings.of_resources(heads):
-            directories.setdefault(binding.folder, []).append(binding)
-        moved = False
-        for folder in self.folders() if directories and not self._store.read_only else ():
-            copy = self.copy(folder)
-            known = [(binding, heads[binding.resource]) for binding in directories.get(folder.id, ())]
-            changed = [one.directory for one, head in known if not copy.status.is_unchanged(one, head)]
-            if changed:
-                moved = True
-                with contextlib.suppress(EvolvableError, OSError):
-                    copy.sync(changed, removals=False)
-        return moved
+        directories: dict[WatchedFolder, list[str]] = {}
+        for folder, binding, _ in self.bindings.places(heads) if heads else ():
+            head = heads[binding.resource]
+            # The exchange of a pending checkout did not happen if its process was killed.
+            failed = binding.is_pending and not self.copy(folder).status.is_unchanged(binding, head)
+            if failed or binding.version != head.version:
+                directories.setdefault(folder, []).append(binding.directory)
+        return [self.copy(folder).sync(each, removals=removals) for folder, each in directories.items()]
+
+    @contextlib.contextmanager
+    def staged(self, head: Head | None, base: Manifest | None, files: Files) -> Iterator[StagedCheckout]:
+        """Build the next version of a resource in the folders, for the transaction that makes it in the body.
+
+        head: as `take_in` left it, None for a new resource. base: its manifest. files: of the next version.
+        """
+        checkout = StagedCheckout()
+        try:
+            if head is not None and base is not None and not self._store.read_only:
+                places = self.bindings.places([head.id])
+                if not any(held for _, _, held in places):
+                    copies = [(self.copy(folder), binding) for folder, binding, _ in places]
+                    checkout.prepare(copies, head, base, files)
+            yield checkout
+        finally:
+            checkout.close()
+
+    def take_in(self, resources: Iterable[Ref | Head]) -> bool:
+        """Import what was saved in the directories of these resources; return whether a head may have moved."""
+        found = [one if isinstance(one, Head) else self._store.head_or_none(one) for one in resources]
+        heads = {head.id: head for head in found if head is not None}
+        changed: dict[WatchedFolder, list[str]] = {}
+        for folder, binding, _ in self.bindings.places(heads) if heads and not self._store.read_only else ():
+            if not self.copy(folder).status.is_unchanged(binding, heads[binding.resource]):
+                changed.setdefault(folder, []).append(binding.directory)
+        for folder, directories in changed.items():
+            with contextlib.suppress(EvolvableError, OSError):
+                self.copy(folder).sync(directories, removals=False)
+        return bool(changed)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Synchronise the folders with the latest changes; returns what went wrong or was remarkable.
@@ -157,20 +187,8 @@ class WorkingCopies:
             return [error.text]
         except OSError as error:
             return [f"The folders could not be written ({error}); the library is right."]
-        return [remark for sync in syncs for remark in _describe_result(sync)]
+        return describe_results(syncs)
 
     def _place(self, head: Head) -> list[SyncReport]:
         folders = [f for f in self.folders() if (f.scope, f.kind) == (head.scope, head.kind)]
         return [self.copy(folder).place(head) for folder in folders]
-
-
-def _describe_result(sync: SyncReport) -> Iterator[str]:
-    place = sync.folder.path
-    if sync.stale:
-        yield f"{place} is not there now; the change is in the library, and is written when the folder is back"
-    for refusal in (*sync.refused, *sync.conflicts):
-        yield f"{place}/{refusal.directory}: {'; '.join(refusal.problems)}"
-    for held in sync.held:
-        yield f"{place}/{held.directory} waits in the inbox (proposal {held.proposal}) and is left as it is"
-    for directory in sync.missing:
-        yield f"{place}/{directory} is not there now; the change is in the library, and is written when it is back"

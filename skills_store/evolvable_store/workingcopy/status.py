@@ -8,8 +8,6 @@ The one symbolic link in a watched folder that is followed: from one folder of t
 People keep one copy of a skill and link it into the folders of several clients. Such a link is the other folder's
 resource: its edits are seen there, and it is written there, so nothing is ever written through the link itself.
 
-Decides, from what a directory holds and what the library says, the one next step that brings them together.
-
 Looks at what the directories of one folder hold, and passes over those that have not changed.
 """
 
@@ -17,9 +15,8 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from pathlib import Path
 
 from evolvable_store.objects import File, Files, Manifest, make_manifest
@@ -31,6 +28,7 @@ from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 from evolvable_store.workingcopy.atomic_dir import SINGLE
 from evolvable_store.workingcopy.openat import first_link, is_link
+from evolvable_store.workingcopy.pending_checkout import ResolvedBinding, resolve
 from evolvable_store.workingcopy.tree_reader import (
     FolderContents,
     Signature,
@@ -195,58 +193,6 @@ def _is_plain(target: Path, single: bool) -> bool:
     return not is_link(status) and (stat.S_ISREG if single else stat.S_ISDIR)(status.st_mode)
 
 
-class SyncStep(Enum):
-    """What has to happen with one directory."""
-
-    NOTHING = "nothing"
-    BIND = "the directory holds the head"
-    SNAPSHOT = "a person's edit becomes a version"
-    MERGE = "both sides changed"
-    CHECKOUT = "the head is written out"
-    REMOVE_DIRECTORY = "the resource was removed from the library"
-    TOMBSTONE = "the person deleted the directory"
-    FORGET = "resource and directory are both gone"
-    RENAME = "another resource of the scope has the name"
-
-
-def decide_step(
-    binding: Binding | None, head: Head | None, tree: str | None, tree_of: Callable[[int], str], taken: bool
-) -> SyncStep:
-    """Returns the step for one directory.
-
-    head: of the bound resource, or of the one that has the directory's name. tree: of the files in the directory,
-    None when it is gone. tree_of: the tree of a version of that resource. taken: whether another directory of the
-    scope is bound to it.
-    """
-    living = head is not None and head.version is not None
-    known = binding.version if binding else None
-    if tree is None:
-        return _without_directory(binding, known, living)
-    if head is None:
-        return SyncStep.SNAPSHOT
-    if not living:
-        untouched = known is not None and tree == tree_of(known)
-        return SyncStep.REMOVE_DIRECTORY if untouched else SyncStep.SNAPSHOT
-    if tree == head.tree:
-        return SyncStep.BIND
-    if known is None:
-        return SyncStep.RENAME if taken else SyncStep.SNAPSHOT
-    if known == head.version:
-        return SyncStep.SNAPSHOT
-    # A version after the known one that lies here was written by us, and a crash kept us from noting it.
-    assert head.version is not None
-    ours = any(tree == tree_of(number) for number in range(head.version - 1, known - 1, -1))
-    return SyncStep.CHECKOUT if ours else SyncStep.MERGE
-
-
-def _without_directory(binding: Binding | None, known: int | None, living: bool) -> SyncStep:
-    if binding is None:
-        return SyncStep.NOTHING
-    if known is None:
-        return SyncStep.CHECKOUT if living else SyncStep.NOTHING
-    return SyncStep.TOMBSTONE if living else SyncStep.FORGET
-
-
 @dataclass(frozen=True, slots=True)
 class DirectoryState:
     """One directory as it was seen: what the library knows of it, and what it holds."""
@@ -258,6 +204,7 @@ class DirectoryState:
     tree: str | None
     name: str
     taken_ns: int
+    resolved: ResolvedBinding | None = None
 
     @property
     def signature(self) -> str:
@@ -361,9 +308,11 @@ class StatusReader:
         bindings = self._bindings.of_directories(self._folder, directories)
         heads = self._store.backend.heads_by_id({b.resource for d in directories if (b := bindings.get(d))})
         for directory in directories:
-            binding = bindings.get(directory)
-            head = heads[binding.resource] if binding else None
             taken_ns, now = time.time_ns(), self.signature(directory)
+            binding = bindings.get(directory)
+            resolved = self.resolve(binding, now) if binding and binding.is_pending else None
+            binding = resolved.binding if resolved else binding
+            head = heads[binding.resource] if binding else None
             if now is not None:
                 self.missing.pop(directory, None)
             if self._unchanged(directory, binding, head, now):
@@ -371,7 +320,7 @@ class StatusReader:
             name = head.name if head else self._name(os.path.basename(directory))
             if head is None and name:
                 head = self._store.head_or_none(Ref(self._folder.kind, name, self._folder.scope))
-            yield self.look(directory, binding, head, name, now, taken_ns)
+            yield replace(self.look(directory, binding, head, name, now, taken_ns), resolved=resolved)
 
     def changed(self, directories: set[str]) -> set[str]:
         """Return those directories that `looks` would yield, or whose disappearance is remembered."""
@@ -384,7 +333,13 @@ class StatusReader:
 
     def is_unchanged(self, binding: Binding, head: Head) -> bool:
         """Return whether a directory still holds the head of its resource, by stat alone."""
-        return self._unchanged(binding.directory, binding, head, self.signature(binding.directory))
+        now = self.signature(binding.directory)
+        held = self.resolve(binding, now).binding if binding.is_pending else binding
+        return self._unchanged(binding.directory, held, head, now)
+
+    def resolve(self, binding: Binding, now: Signature | None) -> ResolvedBinding:
+        """Return a binding with the version that its directory holds. now: the directory's signature."""
+        return resolve(binding, self._folder.path / binding.directory, now)
 
     def _name(self, directory: str) -> str:
         is_memory = self._folder.kind is Kind.MEMORY and directory in MEMORY_NAMES

@@ -1,8 +1,9 @@
 """Decide what a sync does with each directory: its step, whether its content is fit, and whether it is held."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from evolvable_store.merge import MergeResult, merge_files
@@ -26,8 +27,6 @@ from evolvable_store.workingcopy.incoming import (
 from evolvable_store.workingcopy.status import (
     DirectoryState,
     StatusReader,
-    SyncStep,
-    decide_step,
     is_single,
     unread_main,
 )
@@ -37,6 +36,58 @@ ACTORS = {Principal.REPOSITORY: Actor.IMPORT, Principal.AGENT: Actor.AGENT}
 
 _TEMPORARY = ("unreadable", "it keeps changing")
 """How reasons begin for which a file was left out that is there."""
+
+
+class SyncStep(Enum):
+    """What has to happen with one directory."""
+
+    NOTHING = "nothing"
+    BIND = "the directory holds the head"
+    SNAPSHOT = "a person's edit becomes a version"
+    MERGE = "both sides changed"
+    CHECKOUT = "the head is written out"
+    REMOVE_DIRECTORY = "the resource was removed from the library"
+    TOMBSTONE = "the person deleted the directory"
+    FORGET = "resource and directory are both gone"
+    RENAME = "another resource of the scope has the name"
+
+
+def decide_step(
+    binding: Binding | None, head: Head | None, tree: str | None, tree_of: Callable[[int], str], taken: bool
+) -> SyncStep:
+    """Returns the step for one directory.
+
+    head: of the bound resource, or of the one that has the directory's name. tree: of the files in the directory,
+    None when it is gone. tree_of: the tree of a version of that resource. taken: whether another directory of the
+    scope is bound to it.
+    """
+    living = head is not None and head.version is not None
+    known = binding.version if binding else None
+    if tree is None:
+        return _without_directory(binding, known, living)
+    if head is None:
+        return SyncStep.SNAPSHOT
+    if not living:
+        untouched = known is not None and tree == tree_of(known)
+        return SyncStep.REMOVE_DIRECTORY if untouched else SyncStep.SNAPSHOT
+    if tree == head.tree:
+        return SyncStep.BIND
+    if known is None:
+        return SyncStep.RENAME if taken else SyncStep.SNAPSHOT
+    if known == head.version:
+        return SyncStep.SNAPSHOT
+    # A version after the known one that lies here was written by us, and a crash kept us from noting it.
+    assert head.version is not None
+    ours = any(tree == tree_of(number) for number in range(head.version - 1, known - 1, -1))
+    return SyncStep.CHECKOUT if ours else SyncStep.MERGE
+
+
+def _without_directory(binding: Binding | None, known: int | None, living: bool) -> SyncStep:
+    if binding is None:
+        return SyncStep.NOTHING
+    if known is None:
+        return SyncStep.CHECKOUT if living else SyncStep.NOTHING
+    return SyncStep.TOMBSTONE if living else SyncStep.FORGET
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +128,13 @@ class SyncPlan:
 
     def decide(self, look: DirectoryState) -> SyncStep:
         """Return the next step of a directory that is not held."""
-        head = look.head
+        head, resolved = look.head, look.resolved
+        if resolved and resolved.before_restart and look.tree and head and head.version is not None:
+            if look.tree == head.tree:
+                return SyncStep.BIND
+            # A power failure cut our files, or kept a directory from before the newest exchanges.
+            if resolved.untouched or not resolved.known and self.find_version(head, look.tree, False) is not None:
+                return SyncStep.CHECKOUT
 
         def tree_of(number: int) -> str:
             assert head is not None

@@ -85,11 +85,11 @@ def read_folder(folder: Path, before: Signature | None = None, *, real: bool = F
     return reading
 
 
-def signature(folder: Path) -> Signature | None:
+def signature(folder: Path, *, sizes: bool = True) -> Signature | None:
     """Returns the fingerprint of what `read_folder` would look at, or None when there is no folder.
 
     It covers path, size, times, inode and mode of every entry that is not ignored, so it changes with every
-    change; that equal means unchanged holds only when it is `trusted`.
+    change; that equal means unchanged holds only when it is `trusted`. sizes: whether it covers the sizes.
     """
     top = os.fspath(folder)
     lines: list[str] = []
@@ -97,7 +97,7 @@ def signature(folder: Path) -> Signature | None:
         own = os.lstat(top)
         if is_link(own):
             return Signature(_digest([_line(".", own)]), _changed_ns(own))
-        newest = _sign(top, "", lines)
+        newest = _sign(top, "", lines, sizes)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:
@@ -331,7 +331,7 @@ def _walk_folder(place: _OpenFolder, name: str, path: str, tally: _WalkLimits) -
         yield _WalkEntry(path, _EMPTY, place, name)
 
 
-def _sign(top: str, prefix: str, lines: list[str]) -> int:
+def _sign(top: str, prefix: str, lines: list[str], sizes: bool) -> int:
     """Adds a line for each entry of the folder at `top`; returns the newest change among them."""
     newest = 0
     _, files, folders = _listing(top)
@@ -341,7 +341,7 @@ def _sign(top: str, prefix: str, lines: list[str]) -> int:
         except FileNotFoundError:
             continue
         newest = max(newest, _changed_ns(status))
-        lines.append(_line(prefix + entry.name, status))
+        lines.append(_line(prefix + entry.name, status, sizes))
         if len(lines) > MAX_SEEN:
             return newest
     for entry in folders:
@@ -351,7 +351,7 @@ def _sign(top: str, prefix: str, lines: list[str]) -> int:
             return newest
         if not _folder_problem(path):
             try:
-                newest = max(newest, _sign(entry.path, path + "/", lines))
+                newest = max(newest, _sign(entry.path, path + "/", lines, sizes))
             except OSError as error:
                 lines[-1] += f"\0{_error_reason(error)}"
     return newest
@@ -436,8 +436,8 @@ def _changed_ns(status: os.stat_result) -> int:
     return status.st_ctime_ns if _POSIX else status.st_mtime_ns
 
 
-def _line(path: str, s: os.stat_result) -> str:
-    return f"{path}\0{s.st_size} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino} {s.st_mode}"
+def _line(path: str, s: os.stat_result, sizes: bool = True) -> str:
+    return f"{path}\0{s.st_size if sizes else '-'} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino} {s.st_mode}"
 
 
 def _digest(lines: list[str]) -> str:
