@@ -22,8 +22,7 @@ from evolvable_tools.retrieval import SearchDependencies
 if TYPE_CHECKING:
     from evolvable_store.search.index import Index
     from evolvable_store.storage.evidence import EvidenceLog
-    from evolvable_store.workingcopy.registry import WorkingCopies
-    from evolvable_store.workingcopy.staged_checkout import StagedCheckout
+    from evolvable_store.workingcopy.registry import StagedCheckout, WorkingCopies
     from evolvable_tools.approvals import ApprovalsLock
     from evolvable_tools.redaction.redactor import Redactor
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evolvable_store.errors import Refused
 from evolvable_store.objects import File, Files, make_manifest
-from evolvable_store.workingcopy.file_moves import build_folder, build_single, move_untracked, replace_files
+from evolvable_store.workingcopy.file_moves import build_folder, build_single, move_untracked, replace_files, sync_tree
 from evolvable_store.workingcopy.openat import UNSUPPORTED, PathAt, exchange, is_link, rename, rename_new
 from evolvable_store.workingcopy.staging_dir import (
     OpenStagingDirectory,
@@ -28,13 +28,14 @@ from evolvable_store.workingcopy.staging_dir import (
     sync_folder,
     unknown_entries,
 )
-from evolvable_store.workingcopy.tree_reader import FolderContents, read_folder, read_single
+from evolvable_store.workingcopy.tree_reader import FolderContents, read_folder, read_single, tracked_paths
 
 __all__ = [
     "RecoveredDirectory",
     "ReplacedDirectory",
     "StagingDirectory",
     "discard",
+    "make_durable",
     "open_root",
     "open_staging",
     "read_back",
@@ -186,6 +187,19 @@ def _remove(
         give_up(slot)
         raise
     return finish_swap(slot, note)
+
+
+def make_durable(root: Path, directory: str) -> None:
+    """Wait until the disk has the tracked files and the names of a directory of a root. Raise Refused, OSError."""
+    with open_root(root) as top:
+        for path in tracked_paths(top / directory):
+            with suppress(FileNotFoundError):
+                fd = (top / directory / path).open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+        sync_tree(top / directory)
 
 
 def discard(old: Path, staging: StagingDirectory) -> None:

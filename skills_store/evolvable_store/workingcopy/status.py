@@ -28,16 +28,15 @@ from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 from evolvable_store.workingcopy.atomic_dir import SINGLE
 from evolvable_store.workingcopy.openat import first_link, is_link
-from evolvable_store.workingcopy.pending_checkout import ResolvedBinding, resolve
-from evolvable_store.workingcopy.tree_reader import (
-    FolderContents,
+from evolvable_store.workingcopy.signatures import (
+    ResolvedBinding,
     Signature,
-    read_folder,
-    read_single,
+    mark_of,
+    resolve,
     signature,
     single_signature,
-    tracked_paths,
 )
+from evolvable_store.workingcopy.tree_reader import FolderContents, read_folder, read_single
 
 SINGLE_SUFFIX = ".md"
 
@@ -233,15 +232,14 @@ def _above(place: str) -> list[str]:
 
 
 def built_signature(place: Path) -> str:
-    """Return the digest of a signature of what was just built here, '' where it cannot tell every later save.
-
-    It can where each file is dated before its last change: a save by anybody sets the time of that moment.
-    """
-    single = not place.is_dir()
-    seen = single_signature(place) if single else signature(place)
-    files = [place] if single else [place / path for path in tracked_paths(place)]
+    """Return the digest of a signature of what was just built here, '' where it cannot tell every later save."""
+    if os.name == "posix" and place.is_dir():
+        mark = mark_of(place)
+        return mark.signature if mark else ""
+    seen = single_signature(place)
     with contextlib.suppress(OSError):
-        if seen is not None and all(status.st_mtime_ns < status.st_ctime_ns for status in map(os.lstat, files)):
+        status = os.lstat(place)
+        if seen is not None and status.st_mtime_ns < status.st_ctime_ns:
             return seen.digest if os.name == "posix" else ""
     return ""
 

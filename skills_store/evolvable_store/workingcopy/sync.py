@@ -22,7 +22,6 @@ from evolvable_store.workingcopy.atomic_dir import (
     RecoveredDirectory,
     StagingDirectory,
     discard,
-    open_root,
     open_staging,
     read_back,
     remove_folder,
@@ -33,27 +32,13 @@ from evolvable_store.workingcopy.atomic_dir import (
     write_folder,
     write_single,
 )
-from evolvable_store.workingcopy.file_moves import Trash, sync_contents
+from evolvable_store.workingcopy.file_moves import Trash
 from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_store.workingcopy.incoming import DirectoryIssue, HoldPolicy, ImportedDirectory, SyncReport
 from evolvable_store.workingcopy.openat import PathAt, first_link
 from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
-from evolvable_store.workingcopy.status import (
-    DirectoryState,
-    StatusReader,
-    built_signature,
-    is_single,
-    single_name,
-)
-from evolvable_store.workingcopy.sync_plan import (
-    ACTORS,
-    Edit,
-    SyncPlan,
-    SyncStep,
-    change_reason,
-    edit_kind,
-    merge_resource,
-)
+from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature, is_single, single_name
+from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, SyncStep, change_reason, merge_resource
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
@@ -197,11 +182,6 @@ class WorkingCopy:
         place.mkdir(mode=0o700, exist_ok=True)
         return exclusive(place / f"folder-{self.folder.id}.lock", seconds, str(self.folder.path))
 
-    def make_durable(self, directory: str) -> None:
-        """Wait until the disk has what a directory holds. Raise Refused, OSError."""
-        with open_root(self.folder.path) as root:
-            sync_contents(root / directory)
-
     def _sync_batch(self, directories: Sequence[str], sync: SyncReport) -> None:
         for _ in range(_MAX_TRIES):
             try:
@@ -225,8 +205,6 @@ class WorkingCopy:
             if look.reading is not None and not look.signature:
                 sync.unsettled.add(look.directory)
             step = self._plan.decide_held(look, sync) or self._plan.decide(look)
-            if look.resolved is not None and look.resolved.unsynced and step in (SyncStep.SNAPSHOT, SyncStep.BIND):
-                self.make_durable(look.directory)  # what is bound plainly is believed after a power failure too
             if step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND) and not self._plan.is_fit(look, sync):
                 continue
             if step is SyncStep.BIND:
@@ -238,9 +216,7 @@ class WorkingCopy:
                     again.append(look.directory)  # a second directory of one resource is merged into the first
                     continue
                 names.add(ref.name)
-                edit = Edit(
-                    look, ref, "new" if step is SyncStep.RENAME else edit_kind(look), self._plan.origin(look, ref)
-                )
+                edit = self._plan.edit(look, ref, step)
                 if not self._plan.hold(edit, sync):
                     edits.append(edit)
             elif step is not SyncStep.NOTHING:
