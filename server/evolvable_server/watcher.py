@@ -304,6 +304,7 @@ class Watcher:
         """Scan every folder; return when to do that again (monotonic seconds)."""
         begun = time.monotonic()
         for folder in self._watched:
+            self._copies.settle(folder)
             with self._busy:
                 sync = self._copies.copy(folder).sync()
             self._log(sync)

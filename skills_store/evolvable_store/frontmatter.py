@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 MAX_FRONTMATTER = 16 * 1024
 """Bytes between the fences."""
@@ -84,8 +85,8 @@ def parse_document(data: bytes) -> Document:
         defects.append(UNTERMINATED)
         loose_end = _LOOSE_END.search(data, opening.end())
         end = body = loose_end.start() + 1 if loose_end else len(data)
-    fields = _fields(data[opening.end() : end], first_line, defects, loose=closing is None)
-    return Document(fields, _text(data[body:]), tuple(defects))
+    fields, further = _fields(data[opening.end() : end], first_line, closing is None)
+    return Document(fields, _text(data[body:]), (*defects, *further))
 
 
 def _text(data: bytes) -> str:
@@ -105,16 +106,18 @@ def _character_defects(data: bytes) -> Iterator[Defect]:
         yield Defect(Severity.WARNING, "it has bare carriage returns" if bare else "its lines end with CR LF")
 
 
-def _fields(block: bytes, first_line: int, defects: list[Defect], *, loose: bool) -> dict[str, object]:
-    """Return the fields of a frontmatter block and add what is wrong with it to `defects`. loose: it does not end."""
+@lru_cache(maxsize=16)
+def _fields(block: bytes, first_line: int, loose: bool) -> tuple[Mapping[str, object], tuple[Defect, ...]]:
+    """Return the fields of a frontmatter block and what is wrong with it. loose: it does not end.
+
+    Cached: a change reads the frontmatter of the text before and after for several checks.
+    """
     from evolvable_store import safe_yaml  # start time: PyYAML
 
     if len(block) > MAX_FRONTMATTER:
-        if not loose:
-            text = f"its frontmatter has {len(block):,} bytes, the limit is {MAX_FRONTMATTER:,}"
-            defects.append(Defect(Severity.REFUSE, text))
-        return {}
-    text = _text(block)
+        text = f"its frontmatter has {len(block):,} bytes, the limit is {MAX_FRONTMATTER:,}"
+        return {}, () if loose else (Defect(Severity.REFUSE, text),)
+    text, defects = _text(block), list[Defect]()
     try:
         try:
             plain = safe_yaml.YamlValue(safe_yaml.salvage(text), ()) if loose else safe_yaml.load_yaml(text)
@@ -127,16 +130,13 @@ def _fields(block: bytes, first_line: int, defects: list[Defect], *, loose: bool
             plain = safe_yaml.YamlValue(safe_yaml.salvage(text), ())
     except safe_yaml.UnsafeYaml as error:
         where = f"near line {error.line + first_line}"
-        defects.append(Defect(Severity.REFUSE, f"its frontmatter is refused ({where}): {error.reason}"))
-        return {}
+        return {}, (*defects, Defect(Severity.REFUSE, f"its frontmatter is refused ({where}): {error.reason}"))
     if not isinstance(plain.value, dict | None):
-        defects.append(NO_MAPPING)
-        return {}
+        return {}, (*defects, NO_MAPPING)
     fields = plain.value or {}
     if plain.repeated:
         defects.append(Defect(Severity.ERROR, f"it has keys more than once: {_shown(', '.join(plain.repeated))}"))
-    defects += _type_defects(fields)
-    return fields
+    return fields, (*defects, *_type_defects(fields))
 
 
 def _type_defects(fields: Mapping[str, object]) -> Iterator[Defect]:

@@ -4,7 +4,7 @@ A transaction hashes and packs while nobody waits, and takes the write lock only
 store the result. Either everything in it happens, as one operation, or nothing does.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
@@ -23,6 +23,7 @@ from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import Files, Manifest, chain_hash, make_manifest, pack
 from evolvable_store.operation import Actor, Head, Intent, Operation, Signer, statement_of
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_scope
+from evolvable_store.storage.bindings import Binding, DirectoryMark, PendingCheckout
 from evolvable_store.storage.protocol import MoveNote, Packed, ReplayStep, Storage, Writer
 from evolvable_store.validation import main_path
 
@@ -67,19 +68,28 @@ class Transaction:
             raise InvalidArgument("A change needs a reason.", "Say in a few words why it is made.")
         self._backend, self._clock, self._intent, self._signer = backend, clock, intent, signer
         self._plans: list[Callable[[_Publication], WriteResult]] = []
-        self._bindings: list[tuple[int, int, str, str, str]] = []
+        self._bindings: list[Callable[[Writer, Sequence[WriteResult]], None]] = []
         self._approved: list[tuple[int, str]] = []
         self.operation: Operation | None = None
         self.written: list[WriteResult] = []
 
-    def put(self, ref: Ref, files: Files, *, expected_version: int | None = None, create: bool = False) -> None:
+    def put(
+        self,
+        ref: Ref,
+        files: Files,
+        *,
+        expected_version: int | None = None,
+        create: bool = False,
+        base: Manifest | None = None,
+    ) -> None:
         """Makes these files the whole content of the resource; new names are created.
 
         expected_version: the head it must have when published, 0 for none; without it the last write wins.
-        create: refuse a name that is taken. Raises TooLarge or InvalidPath at once; at the end of the block
-        VersionConflict, AlreadyExists or Frozen.
+        create: refuse a name that is taken. base: the manifest of a version in this library, whose files need not be
+        stored again; without it, that of the head is read. Raises TooLarge or InvalidPath at once; at the end of the
+        block VersionConflict, AlreadyExists or Frozen.
         """
-        known = self._known_blobs(ref, files)
+        known = {entry.sha256 for entry in base.values()} if base is not None else self._known_blobs(ref, files)
         manifest = make_manifest(files)
         blobs = tuple(
             (entry.sha256, entry.size, *pack(files[path].data))
@@ -100,7 +110,27 @@ class Transaction:
 
     def bind(self, folder: int, directory: str, signature: str, conflict: str = "") -> None:
         """Notes, together with the last write, that a directory of a folder now holds what it made."""
-        self._bindings.append((len(self._plans) - 1, folder, directory, signature, conflict))
+        plan = len(self._plans) - 1
+
+        def note(writer: Writer, written: Sequence[WriteResult]) -> None:
+            writer.bind(folder, directory, written[plan].id, written[plan].version, signature, conflict)
+
+        self._bindings.append(note)
+
+    def bind_pending(self, held: Binding, old: DirectoryMark, new: DirectoryMark, boot: str) -> None:
+        """Notes, together with the last write, that a directory is about to hold what it makes.
+
+        held: what the directory holds. old, new: the marks of the two directories. boot: the run of the system.
+        """
+        plan = len(self._plans) - 1
+
+        def note(writer: Writer, written: Sequence[WriteResult]) -> None:
+            done = written[plan]
+            if done.changed and done.version is not None and held.version is not None:
+                text = str(PendingCheckout(boot, held.version, old, done.version, new))
+                writer.bind(held.folder, held.directory, done.id, held.version, text, "")
+
+        self._bindings.append(note)
 
     def approve(self, proposal: int, decision: str) -> None:
         """Closes an open proposal together with the change it asked for.
@@ -130,9 +160,8 @@ class Transaction:
         with self._backend.write() as writer:
             publication = _Publication(writer, intent)
             written = [plan(publication) for plan in self._plans]
-            for write, folder, directory, signature, conflict in self._bindings:
-                done = written[write]
-                writer.bind(folder, directory, done.id, done.version, signature, conflict)
+            for note in self._bindings:
+                note(writer, written)
             operation = publication.close()
             if operation and self._signer:
                 statement = statement_of(intent, publication.moved)

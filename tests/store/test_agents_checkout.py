@@ -220,7 +220,7 @@ def test_a_crash_in_the_middle_loses_nothing(desk, monkeypatch, crash, can_excha
                 atomic_dir, "_exchange", lambda *_: (_ for _ in ()).throw(OSError(atomic_dir.errno.ENOSYS, "no"))
             )
         if crash == "after":
-            broken.setattr(atomic_dir, "_finish", die)
+            broken.setattr(atomic_dir, "finish_swap", die)
         elif can_exchange:
             broken.setattr(atomic_dir, "exchange", die)
         else:

@@ -19,14 +19,8 @@ from samples import attacks
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File, make_manifest
 from evolvable_store.paths import IGNORED, MAX_DEPTH, is_disposable, is_ignored
 from evolvable_store.workingcopy import tree_reader as module
-from evolvable_store.workingcopy.tree_reader import (
-    MAX_SEEN,
-    RACY_NS,
-    read_folder,
-    signature,
-    tracked_paths,
-    untracked_paths,
-)
+from evolvable_store.workingcopy.signatures import MAX_SEEN, RACY_NS, signature
+from evolvable_store.workingcopy.tree_reader import read_folder, tracked_paths, untracked_paths
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX system")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from evolvable_store.errors import Refused
-from evolvable_store.operation import Actor, Identity, Principal, Signer
+from evolvable_store.objects import Files, Manifest
+from evolvable_store.operation import Actor, Head, Identity, Principal, Signer
 from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.storage.bindings import Binding, WatchedFolder
@@ -21,7 +22,7 @@ from evolvable_tools.retrieval import SearchDependencies
 if TYPE_CHECKING:
     from evolvable_store.search.index import Index
     from evolvable_store.storage.evidence import EvidenceLog
-    from evolvable_store.workingcopy.registry import WorkingCopies
+    from evolvable_store.workingcopy.registry import StagedCheckout, WorkingCopies
     from evolvable_tools.approvals import ApprovalsLock
     from evolvable_tools.redaction.redactor import Redactor
 
@@ -150,9 +151,18 @@ class Library:
         """Return a text without secrets; texts of callers are stored and sent only in this form."""
         return self._redactor().redact(text)[0] if text else text
 
-    def take_in(self, refs: Iterable[Ref]) -> bool:
+    def take_in(self, resources: Iterable[Ref | Head]) -> bool:
         """Import what a person saved in the folders of these resources; return whether any of them may have changed."""
-        return self.working_copies.take_in(refs)
+        return self.working_copies.take_in(resources)
+
+    def staged(
+        self, head: Head | None, base: Manifest | None, files: Files
+    ) -> "contextlib.AbstractContextManager[StagedCheckout]":
+        """Build the next version of a resource in its folders, for the transaction that makes it in the body.
+
+        head, base: the version that the folders hold, and its manifest; None for a new resource.
+        """
+        return self.working_copies.staged(head, base, files)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Write a change into the folders; return a warning for each that could not be written.

@@ -1,9 +1,11 @@
 """Watched folders, the versions that their directories hold, and directories held back as proposals."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt, NotFound
 from evolvable_store.operation import Actor, Identity
@@ -27,8 +29,9 @@ class Binding:
     """What one directory of a folder holds.
 
     directory: its path below the folder, with `/`. version: the version it was last known to hold, None while the
-    resource is removed. signature: the stat fingerprint it had then, '' when that cannot be trusted. conflict: what
-    a merge could not decide, in words, '' when nothing is open.
+    resource is removed. signature: the stat fingerprint it had then, '' when that cannot be trusted; or a
+    PendingCheckout as text, and then the version is the newer one. conflict: what a merge could not decide, in words,
+    '' when nothing is open.
     """
 
     folder: int
@@ -37,6 +40,61 @@ class Binding:
     version: int | None
     signature: str
     conflict: str = ""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the signature is a PendingCheckout."""
+        return " " in self.signature
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryMark:
+    """What a directory of ours is recognised by.
+
+    signature: its stat fingerprint. sizeless: the same without the sizes of the files, '-' where it is not known; files
+    that nobody wrote to and that a power failure cut still have it. inode: of the directory.
+    """
+
+    signature: str
+    sizeless: str
+    inode: int
+
+    def __str__(self) -> str:
+        return f"{self.signature} {self.sizeless} {self.inode}"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCheckout:
+    """Two directories, one of which lies at the binding's path: that of `old_version`, or that of `version`.
+
+    A checkout that is prepared before its version exists stands as this text in the binding's signature, written in
+    the transaction that makes the version: the exchange of the directories follows the commit. Servers that do not
+    know the text find it unequal to every signature, and compare contents. boot: the run of the system that it was
+    recorded in.
+    """
+
+    boot: str
+    old_version: int
+    old: DirectoryMark
+    version: int
+    new: DirectoryMark
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return what a binding's signature records, None for a plain one."""
+        match = _PENDING.fullmatch(text)
+        if match is None:
+            return None
+        boot, *said = match.groups()
+        old, new = (DirectoryMark(said[at], said[at + 1], int(said[at + 2])) for at in (1, 5))
+        return cls(boot, int(said[0]), old, int(said[4]), new)
+
+    def __str__(self) -> str:
+        return f"pending {self.boot} {self.old_version} {self.old} {self.version} {self.new}"
+
+
+_MARKED = r" ([0-9]{1,18}) ([0-9a-f]{64}) ([0-9a-f]{64}|-) ([0-9]{1,20})"
+_PENDING = re.compile(f"pending ([0-9a-f-]{{36}}){_MARKED}{_MARKED}")
 
 
 class Bindings(SqliteRepository):
@@ -77,18 +135,18 @@ class Bindings(SqliteRepository):
 
     def of_folder(self, folder: WatchedFolder) -> dict[str, Binding]:
         """Return the bindings of a folder by directory."""
-        return {one.directory: one for one in self._all(Binding, f"{_BINDING} WHERE folder = ?", folder.id)}
+        return {one.directory: one for one in self._all(_as_binding, f"{_BINDING} WHERE folder = ?", folder.id)}
 
     def of_directories(self, folder: WatchedFolder, directories: Iterable[str]) -> dict[str, Binding]:
         """Return the bindings of some directories of a folder, by directory."""
         query = f"{_BINDING} WHERE folder = ? AND directory IN (SELECT value FROM json_each(?))"
-        found = self._all(Binding, query, folder.id, json.dumps(list(directories)))
+        found = self._all(_as_binding, query, folder.id, json.dumps(list(directories)))
         return {one.directory: one for one in found}
 
     def of_resources(self, resources: Iterable[int]) -> list[Binding]:
         """Return every binding of these resources."""
         query = f"{_BINDING} WHERE resource IN (SELECT value FROM json_each(?))"
-        return self._all(Binding, query, json.dumps(list(resources)))
+        return self._all(_as_binding, query, json.dumps(list(resources)))
 
     def bind(self, bindings: Iterable[Binding]) -> None:
         """Store these bindings, each instead of the one its directory had."""
@@ -96,12 +154,41 @@ class Bindings(SqliteRepository):
             with self._backend.writing() as db:
                 db.executemany("INSERT OR REPLACE INTO binding VALUES (?, ?, ?, ?, ?, ?)", rows)
 
+    def places(self, resources: Iterable[int]) -> list[tuple[WatchedFolder, Binding, bool]]:
+        """Return every folder that holds one of these resources, with its binding and whether the directory is held."""
+
+        def place(*row: Any) -> tuple[WatchedFolder, Binding, bool]:
+            return _as_folder(*row[:4]), _as_binding(*row[4:10]), row[10] == 1
+
+        return self._all(place, _PLACES, json.dumps(list(resources)))
+
+    def settle(self, bindings: Iterable[tuple[Binding, Binding]]) -> None:
+        """Store each second binding, where the first one is still what is stored."""
+        rows = [(new.version, new.signature, old.folder, old.directory, old.signature) for old, new in bindings]
+        if rows:
+            with self._backend.writing() as db:
+                db.executemany(_SETTLE, rows)
+
     def unbind(self, binding: Binding) -> None:
         """Delete one binding."""
         self._do("DELETE FROM binding WHERE folder = ? AND directory = ?", binding.folder, binding.directory)
 
 
 _BINDING = "SELECT folder, directory, resource, version, signature, coalesce(conflict, '') FROM binding"
+
+_SETTLE = "UPDATE binding SET version = ?, signature = ? WHERE folder = ? AND directory = ? AND signature = ?"
+_PLACES = """SELECT f.id, f.scope, f.kind, f.path,
+        b.folder, b.directory, b.resource, b.version, b.signature, coalesce(b.conflict, ''),
+        EXISTS (SELECT 1 FROM held h WHERE h.folder = b.folder AND h.directory = b.directory)
+    FROM binding b JOIN folder f ON f.id = b.folder 
+    WHERE b.resource IN (SELECT value FROM json_each(?)) ORDER BY f.id, b.directory"""
+
+
+def _as_binding(
+    folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
+) -> Binding:
+    pending = PendingCheckout.parse(signature)
+    return Binding(folder, directory, resource, pending.version if pending else version, signature, conflict)
 
 
 def _as_folder(identity: int, scope: object, kind: object, path: object) -> WatchedFolder:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evolvable_store.errors import Refused
 from evolvable_store.objects import File, Files, make_manifest
-from evolvable_store.workingcopy.file_moves import build_folder, build_single, move_untracked, replace_files
+from evolvable_store.workingcopy.file_moves import build_folder, build_single, move_untracked, replace_files, sync_tree
 from evolvable_store.workingcopy.openat import UNSUPPORTED, PathAt, exchange, is_link, rename, rename_new
 from evolvable_store.workingcopy.staging_dir import (
     OpenStagingDirectory,
@@ -28,13 +28,14 @@ from evolvable_store.workingcopy.staging_dir import (
     sync_folder,
     unknown_entries,
 )
-from evolvable_store.workingcopy.tree_reader import FolderContents, read_folder, read_single
+from evolvable_store.workingcopy.tree_reader import FolderContents, read_folder, read_single, tracked_paths
 
 __all__ = [
     "RecoveredDirectory",
     "ReplacedDirectory",
     "StagingDirectory",
     "discard",
+    "make_durable",
     "open_root",
     "open_staging",
     "read_back",
@@ -101,7 +102,7 @@ def write_folder(
     """
     written = make_manifest(files).tree
     with open_staging(staging) as place:
-        at = _check_target(target, place)
+        at = check_target(target, place)
         return _write(at, lambda new: build_folder(new, files, at), place, believed, written, now, built)
 
 
@@ -120,7 +121,7 @@ def write_single(
     """
     written = make_manifest({SINGLE: file}).tree
     with open_staging(staging) as place:
-        at = _check_target(target, place, single=True)
+        at = check_target(target, place, single=True)
         return _write(at, lambda new: build_single(new, file, at), place, believed, written, now, built)
 
 
@@ -146,11 +147,11 @@ def _write(
         rename(slot.new, slot.ready)
         _sync_above(slot.ready)
         target.make_parents()
-        _put(slot, note)
+        put_in_place(slot, note)
     except OSError:
-        _give_up(slot)
+        give_up(slot)
         raise
-    return _finish(slot, note)
+    return finish_swap(slot, note)
 
 
 def remove_folder(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
@@ -160,13 +161,13 @@ def remove_folder(target: Path, staging: StagingDirectory, *, believed: str, now
     version, a folder with that alone stays; what programs make again by themselves goes with the rest.
     """
     with open_staging(staging) as place:
-        return _remove(_check_target(target, place), (_move_away, replace_files), place, believed, now)
+        return _remove(check_target(target, place), (_move_away, replace_files), place, believed, now)
 
 
 def remove_single(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
     """Takes the file `target` away, as `remove_folder` a folder; the trees are as for `write_single`."""
     with open_staging(staging) as place:
-        return _remove(_check_target(target, place, single=True), (_move_away,), place, believed, now)
+        return _remove(check_target(target, place, single=True), (_move_away,), place, believed, now)
 
 
 def _remove(
@@ -180,12 +181,25 @@ def _remove(
         slot.write_note(note)
         _first_possible(ways, slot, note)
     except FileNotFoundError:
-        _give_up(slot)
+        give_up(slot)
         return None
     except OSError:
-        _give_up(slot)
+        give_up(slot)
         raise
-    return _finish(slot, note)
+    return finish_swap(slot, note)
+
+
+def make_durable(root: Path, directory: str) -> None:
+    """Wait until the disk has the tracked files and the names of a directory of a root. Raise Refused, OSError."""
+    with open_root(root) as top:
+        for path in tracked_paths(top / directory):
+            with suppress(FileNotFoundError):
+                fd = (top / directory / path).open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+        sync_tree(top / directory)
 
 
 def discard(old: Path, staging: StagingDirectory) -> None:
@@ -265,7 +279,7 @@ def _sweep_slot(
     return _sweep_old(slot, note, abs(now - note.at) > keep_seconds, still_as_believed, keep)
 
 
-def _check_target(target: Path, place: OpenStagingDirectory, single: bool = False) -> PathAt:
+def check_target(target: Path, place: OpenStagingDirectory, single: bool = False) -> PathAt:
     """Return the path of what is to be replaced. Raise Refused when that is something else than it should be."""
     at = place.target(place.staging.name_of(target))
     for above in reversed(at.parents):
@@ -292,7 +306,7 @@ def _sync_above(path: PathAt) -> None:
         sync_directory(path.base)
 
 
-def _put(slot: Slot, note: RecoveryNote) -> None:
+def put_in_place(slot: Slot, note: RecoveryNote) -> None:
     """Brings the folder that is ready to its target; what was there goes to `slot.old`."""
     target = slot.target(note)
     for attempt in range(8):
@@ -348,9 +362,11 @@ def _move_away(slot: Slot, note: RecoveryNote) -> None:
     rename(slot.target(note), slot.old)
 
 
-def _finish(slot: Slot, note: RecoveryNote) -> ReplacedDirectory | None:
+def finish_swap(slot: Slot, note: RecoveryNote, *, durable: bool = True) -> ReplacedDirectory | None:
+    """Tidy up after `put_in_place`; return the folder that was replaced, None when there was none."""
     target = slot.target(note)
-    _sync_above(target)
+    if durable:
+        _sync_above(target)
     if not slot.old.exists():
         slot.clear()
         return None
@@ -358,7 +374,7 @@ def _finish(slot: Slot, note: RecoveryNote) -> ReplacedDirectory | None:
     return ReplacedDirectory(slot.old.path)
 
 
-def _give_up(slot: Slot) -> None:
+def give_up(slot: Slot) -> None:
     """Removes what a failed swap left, if the target was not touched; else it is the sweep's."""
     slot.delete(slot.new)
     note = slot.read_note()

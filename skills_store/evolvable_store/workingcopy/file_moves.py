@@ -34,8 +34,8 @@ So the next save always changes the time of a file, however soon it comes; see `
 """
 
 
-def build_folder(folder: PathAt, files: Files, like: PathAt) -> None:
-    """Makes `folder`, which must not exist, with exactly these files; returns when all is on the disk.
+def build_folder(folder: PathAt, files: Files, like: PathAt, *, durable: bool = True) -> None:
+    """Makes `folder`, which must not exist, with exactly these files; returns when all is on the disk if `durable`.
 
     A path that `like` has as well gets its owner and permissions, except that the mode of the file decides whether it
     can be executed; a path that it does not have gets the owner of `like` and what the process's umask leaves.
@@ -44,45 +44,55 @@ def build_folder(folder: PathAt, files: Files, like: PathAt) -> None:
     above = {str(parent) for path in files for parent in PurePosixPath(path).parents} - {"."}
     folders = sorted(above, key=lambda path: path.count("/"))
     folder.mkdir()
-    for path in folders:
-        (folder / path).mkdir()
-    for name, file in files.items():
-        _write(folder / name, file, like / name, like)
-    for path in reversed(folders):
-        _adopt_folder(folder / path, like, like / path)
-        sync_folder(folder / path)
-    _adopt_folder(folder, like, like)
-    sync_folder(folder)
+    with ExitStack() as stack:
+        # Both are opened once, so that each file is one name in an open directory.
+        new = stack.enter_context(folder.open_directory())
+        was = _status(like, stat.S_ISDIR)
+        old = stack.enter_context(like.open_directory()) if was else None
+        for path in folders:
+            (new / path).mkdir()
+        for name, file in files.items():
+            _write(new / name, file, old / name if old else None, was, durable)
+        for path in reversed(folders):
+            _adopt_folder(new / path, was, old / path if old else None)
+            if durable:
+                sync_folder(new / path)
+    _adopt_folder(folder, was, like)
+    if durable:
+        sync_folder(folder)
 
 
 def build_single(path: PathAt, file: File, like: PathAt) -> None:
     """Makes the file `path`, as `build_folder` does one of a folder; `like` is the file that it will replace."""
     parents = like.parents
-    _write(path, file, like, parents[0] if parents else None)
+    _write(path, file, like, _status(parents[0], stat.S_ISDIR) if parents else like.base.status())
 
 
-def _write(path: PathAt, file: File, same_path: PathAt, like: PathAt | None) -> None:
-    """like: the folder that is replaced, None for the root itself."""
+def _write(
+    path: PathAt, file: File, same_path: PathAt | None, above: os.stat_result | None, durable: bool = True
+) -> None:
+    """same_path: the file that is replaced. above: of the folder that is replaced, None where there is none."""
     fd = path.open(_WRITE, file.mode)
     with open(fd, "wb") as stream:
         stream.write(file.data)
         stream.flush()
-        same = _status(same_path, stat.S_ISREG)
-        above = same_path.base.status() if like is None else _status(like, stat.S_ISDIR)
-        _set_owner(path, os.fstat(fd), same or above)
+        same = _status(same_path, stat.S_ISREG) if same_path else None
+        written = os.fstat(fd)
+        _set_owner(path, written, same or above)
         if same:
             readable = stat.S_IMODE(same.st_mode) & 0o666 | stat.S_IRUSR
             mode = readable | (readable & 0o444) >> 2 if file.mode == EXECUTABLE else readable
             os.chmod(fd if BY_DESCRIPTOR else os.fspath(path), mode)
         if os.utime in os.supports_fd:
-            dated = os.fstat(fd).st_mtime_ns - _BACKDATE_NS
+            dated = written.st_mtime_ns - _BACKDATE_NS
             os.utime(fd, ns=(dated, dated))
-        os.fsync(fd)
+        if durable:
+            os.fsync(fd)
 
 
-def _adopt_folder(path: PathAt, like: PathAt, same_path: PathAt) -> None:
-    same = _status(same_path, stat.S_ISDIR)
-    _set_owner(path, path.lstat(), same or _status(like, stat.S_ISDIR))
+def _adopt_folder(path: PathAt, above: os.stat_result | None, same_path: PathAt | None) -> None:
+    same = _status(same_path, stat.S_ISDIR) if same_path else None
+    _set_owner(path, path.lstat(), same or above)
     if same:
         path.chmod_directory(stat.S_IMODE(same.st_mode) & 0o2777 | stat.S_IRWXU)
 
@@ -185,7 +195,7 @@ def replace_files(slot: Slot, note: RecoveryNote) -> None:
         if note.drop is None:
             _undo(slot, target, drop, done)
         raise
-    _sync_tree(target)
+    sync_tree(target)
     slot.delete(slot.ready)
 
 
@@ -289,11 +299,12 @@ def _undo(slot: Slot, target: PathAt, drop: list[str], done: list[str]) -> None:
     slot.delete(slot.old)
 
 
-def _sync_tree(target: PathAt) -> None:
+def sync_tree(target: PathAt) -> None:
+    """Make the names in a directory and below it durable."""
     with suppress(FileNotFoundError):
         for name in target.names():
             if (target / name).is_dir():
-                _sync_tree(target / name)
+                sync_tree(target / name)
         sync_folder(target)
 
 

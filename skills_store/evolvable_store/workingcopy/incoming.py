@@ -11,7 +11,7 @@ import hashlib
 import os
 import struct
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,6 +86,23 @@ class SyncReport:
     def waiting(self) -> bool:
         """Whether a directory is missing that may come back."""
         return bool(self.missing)
+
+
+def describe_results(syncs: Iterable[SyncReport]) -> list[str]:
+    """Return what went wrong in these syncs, or was remarkable."""
+    return [remark for sync in syncs for remark in _describe_result(sync)]
+
+
+def _describe_result(sync: SyncReport) -> Iterator[str]:
+    place = sync.folder.path
+    if sync.stale:
+        yield f"{place} is not there now; the change is in the library, and is written when the folder is back"
+    for refusal in (*sync.refused, *sync.conflicts):
+        yield f"{place}/{refusal.directory}: {'; '.join(refusal.problems)}"
+    for held in sync.held:
+        yield f"{place}/{held.directory} waits in the inbox (proposal {held.proposal}) and is left as it is"
+    for directory in sync.missing:
+        yield f"{place}/{directory} is not there now; the change is in the library, and is written when it is back"
 
 
 MAX_INDEX = 64 * 2**20

@@ -1,18 +1,157 @@
-"""All folders of a library together: a change in one place reaches every other."""
+"""All folders of a library together: a change in one place reaches every other.
+
+An update writes its directories with the transaction that makes the version: one commit, and no wait for the disk. They
+are built before the version exists, without a lock. With the locks of their folders held, the transaction makes the
+version and records both directories (`PendingCheckout`), and then they are exchanged. What cannot be done so is left to
+a sync: a directory that is new, edited, held, a single file, or behind a link.
+"""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_store.errors import EvolvableError
+from evolvable_store.objects import Files, Manifest, make_manifest
 from evolvable_store.operation import Head, Identity
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.bindings import Binding, WatchedFolder
+from evolvable_store.storage.bindings import Binding, DirectoryMark, WatchedFolder
 from evolvable_store.store import Store
-from evolvable_store.workingcopy.atomic_dir import unknown_entries
-from evolvable_store.workingcopy.incoming import HoldPolicy, SyncReport
-from evolvable_store.workingcopy.staging_dir import recovery_notes
+from evolvable_store.transaction import Transaction
+from evolvable_store.workingcopy.atomic_dir import (
+    check_target,
+    finish_swap,
+    make_durable,
+    open_staging,
+    put_in_place,
+    read_back,
+    still_holds,
+    unknown_entries,
+)
+from evolvable_store.workingcopy.file_moves import build_folder
+from evolvable_store.workingcopy.incoming import HoldPolicy, SyncReport, describe_results
+from evolvable_store.workingcopy.openat import rename
+from evolvable_store.workingcopy.signatures import boot_id, mark_of, signature
+from evolvable_store.workingcopy.staging_dir import RecoveryNote, Slot, new_note, recovery_notes
+from evolvable_store.workingcopy.status import is_single
 from evolvable_store.workingcopy.sync import WorkingCopy
+
+STAGED_LOCK_SECONDS = 5.0
+"""How long the locks of the folders are waited for, before the directories are left to a sync."""
+
+
+@dataclass(slots=True)
+class _StagedDirectory:
+    """One directory, built beside its place. old, new: the marks of what lies there, and of what was built."""
+
+    copy: WorkingCopy
+    binding: Binding
+    slot: Slot
+    note: RecoveryNote
+    old: DirectoryMark
+    new: DirectoryMark
+
+
+class StagedCheckout:
+    """The directories that are about to hold the next version of one resource. For one `with` block.
+
+    complete: whether every directory of the resource holds the version, so that no sync is needed.
+    """
+
+    def __init__(self) -> None:
+        self._head: Head
+        self._staged: list[_StagedDirectory] = []
+        self._open = contextlib.ExitStack()
+        self.complete = False
+
+    def prepare(self, places: Sequence[tuple[WorkingCopy, Binding]], head: Head, base: Manifest, files: Files) -> None:
+        """Build the next version beside each directory, and take the locks of their folders.
+
+        head, base: the version that the directories hold, and its manifest. files: of the next version.
+        """
+        self._head, written = head, make_manifest(files).tree
+        self.complete = not places
+        if not places or not boot_id() or written == head.tree:
+            return
+        added = files.keys() - base.keys()
+        try:
+            for copy, binding in places:
+                if not self._stage(copy, binding, files, added, written):
+                    self.close()
+                    return
+            for copy in sorted({copy.folder.id: copy for copy, _ in places}.values(), key=lambda copy: copy.folder.id):
+                self._open.enter_context(copy.locked(STAGED_LOCK_SECONDS))
+            if any(self._seen(staged) != staged.old.signature for staged in self._staged):
+                self.close()
+        except (EvolvableError, OSError):
+            self.close()
+
+    def bind(self, transaction: Transaction) -> None:
+        """Record the directories together with the last write of the transaction."""
+        for staged in self._staged:
+            transaction.bind_pending(staged.binding, staged.old, staged.new, boot_id())
+
+    def exchange(self) -> list[str]:
+        """Put the directories in their places, when the transaction is committed; return what was remarkable."""
+        reports = []
+        left, self._staged = self._staged, []
+        self.complete = self.complete or bool(left)
+        for staged in left:
+            try:
+                reports.append(self._exchange(staged))
+            except (EvolvableError, OSError):
+                self.complete = False  # the next sync repairs it, and says what is wrong
+        return describe_results(reports)
+
+    def close(self) -> None:
+        """Give the locks back, and remove what was built for nothing."""
+        left, self._staged = self._staged, []
+        for staged in left:
+            staged.slot.clear()
+        self._open.close()
+
+    def _stage(self, copy: WorkingCopy, binding: Binding, files: Files, added: Set[str], written: str) -> bool:
+        """Build the next version beside one directory; return whether that is the way for it."""
+        if is_single(copy.folder.kind, binding.directory) or binding.version != self._head.version:
+            return False
+        resolved = copy.status.resolve(binding, copy.status.signature(binding.directory))
+        if resolved.mark is None or resolved.binding.version != self._head.version:
+            return False
+        opened = self._open.enter_context(open_staging(copy.staging()))
+        target = check_target(copy.folder.path / binding.directory, opened)
+        if any((target / path).exists() for path in added):
+            return False  # something that no version keeps may be in the way
+        slot = Slot.fresh(opened, target.path.name)
+        note = new_note(target, now=time.time(), inode=0, believed=self._head.tree, written=written)
+        slot.write_note(note, durable=False)
+        try:
+            build_folder(slot.new, files, target, durable=False)
+            new = mark_of(slot.new.path)
+            if new is not None:
+                rename(slot.new, slot.ready)
+                self._staged.append(_StagedDirectory(copy, resolved.binding, slot, note, resolved.mark, new))
+        finally:
+            if not self._staged or self._staged[-1].slot is not slot:
+                slot.clear()
+        return new is not None
+
+    def _seen(self, staged: _StagedDirectory) -> str:
+        seen = staged.copy.status.signature(staged.binding.directory)
+        return seen.digest if seen is not None else ""
+
+    def _exchange(self, staged: _StagedDirectory) -> SyncReport:
+        report, slot = SyncReport(staged.copy.folder), staged.slot
+        put_in_place(slot, staged.note)
+        seen = signature(slot.old.path)
+        touched = seen is None or seen.digest != staged.old.signature
+        replaced = finish_swap(slot, staged.note, durable=False)
+        report.written.append(staged.binding.directory)
+        if touched and replaced is not None and not still_holds(replaced.old, self._head.tree):
+            # Somebody saved between our look and the exchange. A later sweep finds it too; sooner is better.
+            found = read_back(replaced.old).files
+            staged.copy.take_late(staged.binding.directory, self._head, self._head.tree, found, replaced.old, report)
+        return report
 
 
 class WorkingCopies:
@@ -103,8 +242,21 @@ class WorkingCopies:
         """Import what these directories hold now on behalf of somebody who is known to have written it."""
         return self._working_copy(folder, identity).sync(directories, removals=False)
 
+    def settle(self, folder: WatchedFolder) -> None:
+        """Wait until the disk has what was exchanged in a folder, and record that it has. Raise LibraryBusy."""
+        copy, settled = self.copy(folder), list[tuple[Binding, Binding]]()
+        for binding in filter(lambda one: one.is_pending, self.bindings.of_folder(folder).values()):
+            resolved = copy.status.resolve(binding, copy.status.signature(binding.directory))
+            if resolved.unsynced and resolved.mark is not None and resolved.binding.version == binding.version:
+                with contextlib.suppress(EvolvableError, OSError):
+                    make_durable(folder.path, binding.directory)
+                    settled.append((binding, resolved.binding))
+        self.bindings.settle(settled)
+
     def sync(self) -> list[SyncReport]:
         """Brings every folder and the library together. What one folder brings in reaches those before it too."""
+        for folder in self.folders() if not self._store.read_only else ():
+            self.settle(folder)
         syncs = [self.copy(folder).sync() for folder in self.folders()]
         refs = {taken.ref for sync in syncs for taken in sync.taken}
         return syncs + (self.behind(refs) if len(syncs) > 1 and refs else [])
@@ -114,30 +266,45 @@ class WorkingCopies:
 
         removals: as for WorkingCopy.sync.
         """
-        heads = [head for ref in refs if (head := self._store.head_or_none(ref)) is not None]
-        versions = {head.id: head.version for head in heads}
-        directories: dict[int, list[str]] = {}
-        for binding in self.bindings.of_resources(versions):
-            if binding.version != versions[binding.resource]:
-                directories.setdefault(binding.folder, []).append(binding.directory)
-        return [self.copy(f).sync(directories[f.id], removals=removals) for f in self.folders() if f.id in directories]
-
-    def take_in(self, refs: Iterable[Ref]) -> bool:
-        """Import what was saved in the directories of these resources; return whether a head may have moved."""
         heads = {head.id: head for ref in refs if (head := self._store.head_or_none(ref)) is not None}
-        directories: dict[int, list[Binding]] = {}
-        for binding in self.bindings.of_resources(heads):
-            directories.setdefault(binding.folder, []).append(binding)
-        moved = False
-        for folder in self.folders() if directories and not self._store.read_only else ():
-            copy = self.copy(folder)
-            known = [(binding, heads[binding.resource]) for binding in directories.get(folder.id, ())]
-            changed = [one.directory for one, head in known if not copy.status.is_unchanged(one, head)]
-            if changed:
-                moved = True
-                with contextlib.suppress(EvolvableError, OSError):
-                    copy.sync(changed, removals=False)
-        return moved
+        directories: dict[WatchedFolder, list[str]] = {}
+        for folder, binding, _ in self.bindings.places(heads) if heads else ():
+            head = heads[binding.resource]
+            # The exchange of a pending checkout did not happen if its process was killed.
+            failed = binding.is_pending and not self.copy(folder).status.is_unchanged(binding, head)
+            if failed or binding.version != head.version:
+                directories.setdefault(folder, []).append(binding.directory)
+        return [self.copy(folder).sync(each, removals=removals) for folder, each in directories.items()]
+
+    @contextlib.contextmanager
+    def staged(self, head: Head | None, base: Manifest | None, files: Files) -> Iterator[StagedCheckout]:
+        """Build the next version of a resource in the folders, for the transaction that makes it in the body.
+
+        head: as `take_in` left it, None for a new resource. base: its manifest. files: of the next version.
+        """
+        checkout = StagedCheckout()
+        try:
+            if head is not None and base is not None and not self._store.read_only:
+                places = self.bindings.places([head.id])
+                if not any(held for _, _, held in places):
+                    copies = [(self.copy(folder), binding) for folder, binding, _ in places]
+                    checkout.prepare(copies, head, base, files)
+            yield checkout
+        finally:
+            checkout.close()
+
+    def take_in(self, resources: Iterable[Ref | Head]) -> bool:
+        """Import what was saved in the directories of these resources; return whether a head may have moved."""
+        found = [one if isinstance(one, Head) else self._store.head_or_none(one) for one in resources]
+        heads = {head.id: head for head in found if head is not None}
+        changed: dict[WatchedFolder, list[str]] = {}
+        for folder, binding, _ in self.bindings.places(heads) if heads and not self._store.read_only else ():
+            if not self.copy(folder).status.is_unchanged(binding, heads[binding.resource]):
+                changed.setdefault(folder, []).append(binding.directory)
+        for folder, directories in changed.items():
+            with contextlib.suppress(EvolvableError, OSError):
+                self.copy(folder).sync(directories, removals=False)
+        return bool(changed)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Synchronise the folders with the latest changes; returns what went wrong or was remarkable.
@@ -158,20 +325,8 @@ class WorkingCopies:
             return [error.text]
         except OSError as error:
             return [f"The folders could not be written ({error}); the library is right."]
-        return [remark for sync in syncs for remark in _describe_result(sync)]
+        return describe_results(syncs)
 
     def _place(self, head: Head) -> list[SyncReport]:
         folders = [f for f in self.folders() if (f.scope, f.kind) == (head.scope, head.kind)]
         return [self.copy(folder).place(head) for folder in folders]
-
-
-def _describe_result(sync: SyncReport) -> Iterator[str]:
-    place = sync.folder.path
-    if sync.stale:
-        yield f"{place} is not there now; the change is in the library, and is written when the folder is back"
-    for refusal in (*sync.refused, *sync.conflicts):
-        yield f"{place}/{refusal.directory}: {'; '.join(refusal.problems)}"
-    for held in sync.held:
-        yield f"{place}/{held.directory} waits in the inbox (proposal {held.proposal}) and is left as it is"
-    for directory in sync.missing:
-        yield f"{place}/{directory} is not there now; the change is in the library, and is written when it is back"

@@ -28,15 +28,15 @@ from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 from evolvable_store.workingcopy.atomic_dir import SINGLE
 from evolvable_store.workingcopy.openat import first_link, open_real
-from evolvable_store.workingcopy.tree_reader import (
-    FolderContents,
+from evolvable_store.workingcopy.signatures import (
+    ResolvedBinding,
     Signature,
-    read_folder,
-    read_single,
+    mark_of,
+    resolve,
     signature,
     single_signature,
-    tracked_paths,
 )
+from evolvable_store.workingcopy.tree_reader import FolderContents, read_folder, read_single
 
 SINGLE_SUFFIX = ".md"
 
@@ -226,6 +226,7 @@ class DirectoryState:
     tree: str | None
     name: str
     taken_ns: int
+    resolved: ResolvedBinding | None = None
 
     @property
     def signature(self) -> str:
@@ -262,15 +263,14 @@ def _above(place: str) -> list[str]:
 
 
 def built_signature(place: Path) -> str:
-    """Return the digest of a signature of what was just built here, '' where it cannot tell every later save.
-
-    It can where each file is dated before its last change: a save by anybody sets the time of that moment.
-    """
-    single = not place.is_dir()
-    seen = single_signature(place) if single else signature(place)
-    files = [place] if single else [place / path for path in tracked_paths(place)]
+    """Return the digest of a signature of what was just built here, '' where it cannot tell every later save."""
+    if os.name == "posix" and place.is_dir():
+        mark = mark_of(place)
+        return mark.signature if mark else ""
+    seen = single_signature(place)
     with contextlib.suppress(OSError):
-        if seen is not None and all(status.st_mtime_ns < status.st_ctime_ns for status in map(os.lstat, files)):
+        status = os.lstat(place)
+        if seen is not None and status.st_mtime_ns < status.st_ctime_ns:
             return seen.digest if os.name == "posix" else ""
     return ""
 
@@ -348,9 +348,11 @@ class StatusReader:
         bindings = self._bindings.of_directories(self._folder, directories)
         heads = self._store.backend.heads_by_id({b.resource for d in directories if (b := bindings.get(d))})
         for directory in directories:
-            binding = bindings.get(directory)
-            head = heads[binding.resource] if binding else None
             taken_ns, now = time.time_ns(), self.signature(directory)
+            binding = bindings.get(directory)
+            resolved = self.resolve(binding, now) if binding and binding.is_pending else None
+            binding = resolved.binding if resolved else binding
+            head = heads[binding.resource] if binding else None
             if now is not None:
                 self.missing.pop(directory, None)
             if self._unchanged(directory, binding, head, now):
@@ -358,7 +360,7 @@ class StatusReader:
             name = head.name if head else self._name(os.path.basename(directory))
             if head is None and name:
                 head = self._store.head_or_none(Ref(self._folder.kind, name, self._folder.scope))
-            yield self.look(directory, binding, head, name, now, taken_ns)
+            yield replace(self.look(directory, binding, head, name, now, taken_ns), resolved=resolved)
 
     def changed(self, directories: set[str]) -> set[str]:
         """Return those directories that `looks` would yield, or whose disappearance is remembered."""
@@ -371,7 +373,13 @@ class StatusReader:
 
     def is_unchanged(self, binding: Binding, head: Head) -> bool:
         """Return whether a directory still holds the head of its resource, by stat alone."""
-        return self._unchanged(binding.directory, binding, head, self.signature(binding.directory))
+        now = self.signature(binding.directory)
+        held = self.resolve(binding, now).binding if binding.is_pending else binding
+        return self._unchanged(binding.directory, held, head, now)
+
+    def resolve(self, binding: Binding, now: Signature | None) -> ResolvedBinding:
+        """Return a binding with the version that its directory holds. now: the directory's signature."""
+        return resolve(binding, self._folder.path / binding.directory, now)
 
     def _name(self, directory: str) -> str:
         is_memory = self._folder.kind is Kind.MEMORY and directory in MEMORY_NAMES

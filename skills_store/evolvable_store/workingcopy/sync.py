@@ -37,13 +37,7 @@ from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_store.workingcopy.incoming import DirectoryIssue, HoldPolicy, ImportedDirectory, SyncReport
 from evolvable_store.workingcopy.openat import PathAt, first_link
 from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
-from evolvable_store.workingcopy.status import (
-    DirectoryState,
-    StatusReader,
-    built_signature,
-    is_single,
-    single_name,
-)
+from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature, is_single, single_name
 from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, SyncStep, change_reason, merge_resource
 
 LOCK_SECONDS = 30.0
@@ -114,7 +108,7 @@ class WorkingCopy:
                 DirectoryIssue(".", ("the folder is a symbolic link now, or lies below one; not followed",))
             )
             return sync
-        with self._lock():
+        with self.locked():
             if not self._allowed():
                 sync.stale = True
                 return sync
@@ -156,7 +150,7 @@ class WorkingCopy:
                 DirectoryIssue(directory, (f"it is in the way of {head.ref}, which is not written here",))
             )
             return sync
-        with self._lock():
+        with self.locked():
             # With no version: it is written as soon as the folder is there, if not now.
             self._bindings.bind([Binding(self.folder.id, directory, head.id, None, "")])
             sync.stale = not os.path.isdir(self.folder.path)
@@ -164,7 +158,7 @@ class WorkingCopy:
                 self._sync_batch([directory], sync)
         return sync
 
-    def _staging(self) -> StagingDirectory:
+    def staging(self) -> StagingDirectory:
         """Return where directories are built and replaced ones wait. Raise Refused when that cannot be."""
         # What decides where bytes go lies in the library's home: anybody can commit a file to a work tree.
         return staging_for(self.folder.path, recovery_notes(self.store.home, self.folder.id))
@@ -175,17 +169,18 @@ class WorkingCopy:
     def _bring_back(self, directory: str) -> None:
         """Put back what belongs to no version of a directory that was taken away and is written again."""
         with contextlib.suppress(EvolvableError, OSError):
-            staging = self._staging()
+            staging = self.staging()
             sweep(staging, time.time(), 0.0, keep=self._keep, only=directory)
             entry = self._trash.newest_of(self.folder.path, directory)
             if entry is not None:
                 with open_staging(staging) as place:
                     self._trash.put_back(entry.id, place.target(directory), all_files=False)
 
-    def _lock(self) -> contextlib.AbstractContextManager[None]:
+    def locked(self, seconds: float = LOCK_SECONDS) -> contextlib.AbstractContextManager[None]:
+        """Hold the lock of the folder for the body. Raise LibraryBusy."""
         place = self.store.home / "locks"
         place.mkdir(mode=0o700, exist_ok=True)
-        return exclusive(place / f"folder-{self.folder.id}.lock", LOCK_SECONDS, str(self.folder.path))
+        return exclusive(place / f"folder-{self.folder.id}.lock", seconds, str(self.folder.path))
 
     def _sync_batch(self, directories: Sequence[str], sync: SyncReport) -> None:
         for _ in range(_MAX_TRIES):
@@ -221,8 +216,7 @@ class WorkingCopy:
                     again.append(look.directory)  # a second directory of one resource is merged into the first
                     continue
                 names.add(ref.name)
-                how = "new" if step is SyncStep.RENAME else look.edit_kind
-                edit = Edit(look, ref, how, self._plan.origin(look, ref))
+                edit = self._plan.edit(look, ref, step)
                 if not self._plan.hold(edit, sync):
                     edits.append(edit)
             elif step is not SyncStep.NOTHING:
@@ -310,14 +304,14 @@ class WorkingCopy:
         assert look.head is not None and look.tree is not None
         place, believed = self.folder.path / look.directory, self._plan.believed_tree(look)
         remove = remove_single if is_single(self.folder.kind, look.directory) else remove_folder
-        replaced = remove(place, self._staging(), believed=believed, now=time.time())
+        replaced = remove(place, self.staging(), believed=believed, now=time.time())
         self._bindings.bind([self._bound(look.head.id, look.directory, None, "")])
         sync.removed.append(look.directory)
         if replaced is not None and not still_holds(replaced.old, believed):
-            self._take_late(look.directory, look.head, believed, read_back(replaced.old).files, replaced.old, sync)
+            self.take_late(look.directory, look.head, believed, read_back(replaced.old).files, replaced.old, sync)
 
     def _write(self, look: DirectoryState, head: Head, files: Files, sync: SyncReport, conflict: str = "") -> None:
-        place, staging = self.folder.path / look.directory, self._staging()
+        place, staging = self.folder.path / look.directory, self.staging()
         blocked = sorted(set(look.reading.left_out) & set(files)) if look.reading else []
         if blocked:
             raise Refused(
@@ -335,7 +329,7 @@ class WorkingCopy:
             self._bring_back(look.directory)
         if replaced is not None and believed and not still_holds(replaced.old, believed):
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
-            self._take_late(look.directory, head, believed, read_back(replaced.old).files, replaced.old, sync)
+            self.take_late(look.directory, head, believed, read_back(replaced.old).files, replaced.old, sync)
 
     def _merge(self, look: DirectoryState, sync: SyncReport) -> None:
         assert look.head and look.reading and look.binding and look.binding.version is not None
@@ -370,7 +364,7 @@ class WorkingCopy:
         with self._transaction(reason, [f"conflict: {conflict}"] if conflict else [], identity) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)
         if kept is not None:
-            discard(kept, self._staging())
+            discard(kept, self.staging())
         new = self.store.head(head.ref)
         if conflict:
             sync.conflicts.append(DirectoryIssue(look.directory, (conflict,)))
@@ -395,7 +389,7 @@ class WorkingCopy:
         waiting = {stem for stem, at in known.items() if abs(now - at) <= KEEP_SECONDS or not self._removals}
         if len(waiting) < len(stems):
             with contextlib.suppress(EvolvableError, OSError):
-                found = sweep(self._staging(), now, KEEP_SECONDS, keep=self._keep, skip=waiting)
+                found = sweep(self.staging(), now, KEEP_SECONDS, keep=self._keep, skip=waiting)
                 known |= dict.fromkeys((stem for stem in stems if stem not in waiting), now)
         self._swept = known
         bindings = self._bindings.of_folder(self.folder) if found else {}
@@ -406,11 +400,11 @@ class WorkingCopy:
                 heads = self.store.backend.heads_by_id([binding.resource]) if binding else {}
                 head = next(iter(heads.values()), None)
                 safe = head is not None and not late.stuck
-                if not safe or not self._take_late(directory, head, late.believed, late.files, late.old, sync):
+                if not safe or not self.take_late(directory, head, late.believed, late.files, late.old, sync):
                     kept = f"something of yours that belongs to no version was replaced; it is kept in {late.old}"
                     sync.refused.append(DirectoryIssue(directory, (kept,)))
 
-    def _take_late(
+    def take_late(
         self, directory: str, head: Head | None, believed: str, files: Files, old: Path, sync: SyncReport
     ) -> bool:
         """Makes a version of what was written into a replaced directory; returns whether that could be done."""
@@ -427,7 +421,7 @@ class WorkingCopy:
         if head.version is None and look.tree is None:
             with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:
                 tx.put(head.ref, files, expected_version=0)
-            discard(old, self._staging())
+            discard(old, self.staging())
             new = self.store.head(head.ref)
             sync.taken.append(ImportedDirectory(directory, head.ref, new.latest, "returned"))
             self._write(look, new, files, sync)

@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from evolvable_store.errors import Refused
 from evolvable_store.merge import MergeResult, merge_files
 from evolvable_store.objects import Files, Manifest, make_manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal
@@ -14,7 +16,7 @@ from evolvable_store.storage.bindings import Binding, HeldDirectory, WatchedFold
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
 from evolvable_store.validation import Problem, blocking_problems, find_problems, main_path
-from evolvable_store.workingcopy.atomic_dir import SINGLE
+from evolvable_store.workingcopy.atomic_dir import SINGLE, make_durable
 from evolvable_store.workingcopy.incoming import (
     DirectoryIssue,
     HeldContent,
@@ -121,7 +123,21 @@ class SyncPlan:
 
     def decide(self, look: DirectoryState) -> SyncStep:
         """Return the next step of a directory that is not held."""
-        head = look.head
+        step = self._decide(look)
+        if look.resolved and look.resolved.unsynced and step in (SyncStep.SNAPSHOT, SyncStep.BIND):
+            # What is bound without a pending checkout is believed after a power failure too.
+            with suppress(Refused, OSError):
+                make_durable(self._folder.path, look.directory)
+        return step
+
+    def _decide(self, look: DirectoryState) -> SyncStep:
+        head, resolved = look.head, look.resolved
+        if resolved and resolved.before_restart and look.tree and head and head.version is not None:
+            if look.tree == head.tree:
+                return SyncStep.BIND
+            # A power failure cut our files, or kept a directory from before the newest exchanges.
+            if resolved.untouched or not resolved.known and self.find_version(head, look.tree, False) is not None:
+                return SyncStep.CHECKOUT
 
         def tree_of(number: int) -> str:
             assert head is not None
@@ -157,6 +173,11 @@ class SyncPlan:
         assert look.reading is not None
         known = self._store.manifest(look.head) if look.head is not None and look.head.ref == ref else Manifest({})
         return self._origins.identity(look.directory, known, look.reading.files, self._identity)
+
+    def edit(self, look: DirectoryState, ref: Ref, step: SyncStep) -> Edit:
+        """Return the edit of a directory that becomes a version of `ref`."""
+        how = "new" if step is SyncStep.RENAME else look.edit_kind
+        return Edit(look, ref, how, self.origin(look, ref))
 
     def hold(self, edit: Edit, sync: SyncReport) -> bool:
         """Return whether the content is held, and hold it: the files stay, and nothing of them is served."""

@@ -1,30 +1,34 @@
 """Reads one resource's folder from disk, where anything can lie and everything can change while it is read."""
 
 import errno
-import hashlib
 import os
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File
-from evolvable_store.paths import MAX_DEPTH, is_ignored, path_problem
 from evolvable_store.workingcopy.openat import PathAt, is_link, open_real
-
-MAX_SEEN = 4 * MAX_FILES
-"""Entries after which a walk stops; what lies behind is left out."""
-
-RACY_NS = 2 * 10**9
-"""A change this close to the moment of a signature can be followed by one with equal times (git: racy index)."""
+from evolvable_store.workingcopy.signatures import (
+    MAX_SEEN,
+    SYMLINK,
+    UNREADABLE,
+    Signature,
+    bad_path,
+    entry_line,
+    error_reason,
+    folder_problem,
+    list_entries,
+    signature,
+    single_signature,
+)
 
 _ATTEMPTS = 3
 _POSIX = os.name == "posix"
 _READ = os.O_RDONLY | sum(getattr(os, f, 0) for f in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 _ENTER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC"))
-_SYMLINK, _IGNORED, _EMPTY, _UNREADABLE = "a symlink", "ignored", "an empty folder", "unreadable"
+_IGNORED, _EMPTY = "ignored", "an empty folder"
 _STOPPED = f"too many entries: reading stops after {MAX_SEEN:,}"
 _TOO_MANY = f"too many files: the limit is {MAX_FILES:,}"
 
@@ -52,18 +56,6 @@ class FolderContents:
         return next((reason for reason in (_STOPPED, _TOO_MANY) if reason in reasons), "")
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """A fingerprint of a folder by stat alone. `newest`: nanoseconds of the newest change of any file, 0 for none."""
-
-    digest: str
-    newest: int
-
-    def trusted(self, taken_ns: int) -> bool:
-        """Returns whether an equal digest later means equal content, when this was taken at `taken_ns`."""
-        return self.newest < taken_ns - RACY_NS
-
-
 def read_folder(folder: Path, before: Signature | None = None, *, real: bool = False) -> FolderContents:
     """Returns the files of `folder` as they were at one moment, and what was left out and why.
 
@@ -85,26 +77,6 @@ def read_folder(folder: Path, before: Signature | None = None, *, real: bool = F
     return reading
 
 
-def signature(folder: Path) -> Signature | None:
-    """Returns the fingerprint of what `read_folder` would look at, or None when there is no folder.
-
-    It covers path, size, times, inode and mode of every entry that is not ignored, so it changes with every
-    change; that equal means unchanged holds only when it is `trusted`.
-    """
-    top = os.fspath(folder)
-    lines: list[str] = []
-    try:
-        own = os.lstat(top)
-        if is_link(own):
-            return Signature(_digest([_line(".", own)]), _changed_ns(own))
-        newest = _sign(top, "", lines)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError:
-        return Signature(_digest([_UNREADABLE]), 0)
-    return Signature(_digest(lines), newest)
-
-
 def read_single(file: Path, name: str, *, real: bool = False) -> FolderContents:
     """Returns what `read_folder` would of a folder that holds this file alone, under `name`.
 
@@ -117,24 +89,13 @@ def read_single(file: Path, name: str, *, real: bool = False) -> FolderContents:
             with _open_folder(file.parent, real) as place:
                 found = _read_file(place, file.name)
         except OSError as error:
-            found = _error_reason(error)
+            found = error_reason(error)
     if seen is None or found == "":
         raise FileNotFoundError(errno.ENOENT, "there is no file", str(file))
     if isinstance(found, File):
         linked = (name,) if os.lstat(file).st_nlink > 1 else ()
         return FolderContents({name: found}, {}, seen.digest, seen.newest, linked)
     return FolderContents({}, {name: found}, seen.digest, seen.newest)
-
-
-def single_signature(file: Path) -> Signature | None:
-    """Returns the fingerprint of a file that stands for a folder; None when there is none, or a folder is."""
-    try:
-        status = os.lstat(file)
-    except OSError:
-        return None
-    if stat.S_ISDIR(status.st_mode):
-        return None
-    return Signature(_digest([_line(".", status)]), _changed_ns(status))
 
 
 def tracked_paths(folder: Path | PathAt) -> list[str]:
@@ -207,14 +168,14 @@ class _WalkLimits:
     def folder(self, path: str) -> str:
         """Returns why a folder is left out, or ''."""
         self.seen += 1
-        return _STOPPED if self.seen > MAX_SEEN else _folder_problem(path)
+        return _STOPPED if self.seen > MAX_SEEN else folder_problem(path)
 
     def file(self, path: str, status: os.stat_result) -> str:
         """Returns why a file is left out, or '' and counts it."""
         self.seen += 1
         if self.seen > MAX_SEEN:
             return _STOPPED
-        if reason := _unfit(status) or _bad_path(path):
+        if reason := _unfit(status) or bad_path(path):
             return reason
         twin = self.folded.get(path.casefold())
         if twin:
@@ -260,7 +221,7 @@ def _survey(folder: Path | PathAt) -> Iterator[_WalkEntry]:
         if found.reason or found.place.readable(found.name):
             yield found
         else:
-            yield _WalkEntry(found.path, _UNREADABLE, found.place, found.name)
+            yield _WalkEntry(found.path, UNREADABLE, found.place, found.name)
 
 
 @contextmanager
@@ -282,12 +243,12 @@ def _walk_top(folder: Path | PathAt, real: bool = False) -> Generator[_WalkEntry
     outside = _OpenFolder("", None)
     try:
         if is_link(folder.lstat()):
-            yield _WalkEntry(".", _SYMLINK, outside, path)
+            yield _WalkEntry(".", SYMLINK, outside, path)
             return
         with _open_folder(folder, real) as place:
             yield from _walk(place, "", _WalkLimits())
     except OSError as error:
-        reason = _error_reason(error)
+        reason = error_reason(error)
         if reason:
             yield _WalkEntry(".", reason, outside, path)
 
@@ -297,7 +258,7 @@ def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits) -> Iterator[_Walk
 
     The order decides which files are taken when there are too many; `_sign` keeps the same.
     """
-    ignored, files, folders = _listing(place.path if place.fd is None else place.fd)
+    ignored, files, folders = list_entries(place.path if place.fd is None else place.fd)
     for entry in ignored:
         yield _WalkEntry(prefix + entry.name, _IGNORED, place, entry.name)
     for entry in files:
@@ -324,58 +285,11 @@ def _walk_folder(place: _OpenFolder, name: str, path: str, tally: _WalkLimits) -
                 yield found
     except OSError as error:
         empty = False
-        reason = _error_reason(error)
+        reason = error_reason(error)
         if reason:
             yield _WalkEntry(path, reason, place, name)
     if empty:
         yield _WalkEntry(path, _EMPTY, place, name)
-
-
-def _sign(top: str, prefix: str, lines: list[str]) -> int:
-    """Adds a line for each entry of the folder at `top`; returns the newest change among them."""
-    newest = 0
-    _, files, folders = _listing(top)
-    for entry in files:
-        try:
-            status = entry.stat(follow_symlinks=False) if _POSIX else os.lstat(entry.path)
-        except FileNotFoundError:
-            continue
-        newest = max(newest, _changed_ns(status))
-        lines.append(_line(prefix + entry.name, status))
-        if len(lines) > MAX_SEEN:
-            return newest
-    for entry in folders:
-        path = prefix + entry.name
-        lines.append(path)
-        if len(lines) > MAX_SEEN:
-            return newest
-        if not _folder_problem(path):
-            try:
-                newest = max(newest, _sign(entry.path, path + "/", lines))
-            except OSError as error:
-                lines[-1] += f"\0{_error_reason(error)}"
-    return newest
-
-
-_Entries = list["os.DirEntry[str]"]
-
-
-def _listing(where: str | int) -> tuple[_Entries, _Entries, _Entries]:
-    """Returns the entries of a folder: ignored, others, folders; documents first, so that they are never cut off."""
-    ignored: _Entries = []
-    files: _Entries = []
-    folders: _Entries = []
-    with os.scandir(where) as entries:
-        for entry in entries:
-            if is_ignored(entry.name):
-                ignored.append(entry)
-            elif entry.is_dir(follow_symlinks=False) and not _is_junction(entry):
-                folders.append(entry)
-            else:
-                files.append(entry)
-    files.sort(key=lambda entry: (not entry.name.endswith(".md"), entry.name))
-    folders.sort(key=lambda entry: entry.name)
-    return ignored, files, folders
 
 
 def _read_file(place: _OpenFolder, name: str) -> File | str:
@@ -389,59 +303,20 @@ def _read_file(place: _OpenFolder, name: str) -> File | str:
                 data = stream.read(MAX_FILE + 1)
                 after = os.fstat(stream.fileno())
         except OSError as error:
-            return _error_reason(error)
-        if len(data) == before.st_size and _line(name, before) == _line(name, after):
+            return error_reason(error)
+        if len(data) == before.st_size and entry_line(name, before) == entry_line(name, after):
             return File(data, EXECUTABLE if before.st_mode & stat.S_IXUSR else PLAIN)
     return "it keeps changing"
 
 
 def _unfit(status: os.stat_result) -> str:
     if is_link(status):
-        return _SYMLINK
+        return SYMLINK
     if not stat.S_ISREG(status.st_mode):
         return "not a regular file"
     if status.st_size > MAX_FILE:
         return f"too large: it has {status.st_size:,} bytes, the limit is {MAX_FILE:,}"
     return ""
-
-
-def _error_reason(error: OSError) -> str:
-    """Returns a reason for the reader, '' when the thing is simply gone."""
-    if isinstance(error, FileNotFoundError):
-        return ""
-    if error.errno in (errno.ELOOP, errno.EMLINK):
-        return _SYMLINK
-    if isinstance(error, NotADirectoryError):
-        return "not a folder any more"
-    return f"{_UNREADABLE}: {error.strerror}"
-
-
-def _bad_path(path: str) -> str:
-    return f"a bad path: {reason}" if (reason := path_problem(path)) else ""
-
-
-@lru_cache(maxsize=4096)
-def _folder_problem(path: str) -> str:
-    if path.count("/") + 2 > MAX_DEPTH:
-        return f"a bad path: more than {MAX_DEPTH} components"
-    return _bad_path(path)
-
-
-def _is_junction(entry: "os.DirEntry[str]") -> bool:
-    return not _POSIX and is_link(os.lstat(entry.path))
-
-
-def _changed_ns(status: os.stat_result) -> int:
-    """When the file last changed. A person can set mtime to anything; ctime is creation on Windows."""
-    return status.st_ctime_ns if _POSIX else status.st_mtime_ns
-
-
-def _line(path: str, s: os.stat_result) -> str:
-    return f"{path}\0{s.st_size} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino} {s.st_mode}"
-
-
-def _digest(lines: list[str]) -> str:
-    return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
 
 
 def _shown(path: str) -> str:

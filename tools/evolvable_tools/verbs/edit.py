@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from evolvable_store.errors import AlreadyExists, InvalidArgument, InvalidResource, VersionConflict
-from evolvable_store.objects import File, Files
+from evolvable_store.objects import File, Files, Manifest
 from evolvable_store.operation import Actor, Head, Operation
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.transaction import Transaction, WriteResult
@@ -112,13 +112,14 @@ def update_resource(
             head = None if create else _looked_at(library, library.store.head(ref, caller.scopes))
             target = head.ref if head else _new_name(library, ref)
             base = _expected(target, head, expected_version)
-            before: Files = library.store.files(head) if head else {}
+            manifest = library.store.manifest(head) if head else None
+            before: Files = library.store.files_of(manifest) if manifest else {}
             after = dict(copy_resource(library, caller, copy_of, target) if copy_of else before)
             apply_files(after, files or {})
             for edit in edits:
                 apply_edit(after, edit, target)
             warnings = validate_change(target, before, after)
-            draft = _Draft(target, head, base, before, after, changed_files(before, after), warnings)
+            draft = _Draft(target, head, base, before, after, changed_files(before, after), warnings, manifest)
             found = approvals.check_change(target, before, after, caller.actor)
             asked = asked or approvals.change_waits(library, caller, head)
             if propose or asked or requires_approval(caller, found):
@@ -133,7 +134,7 @@ def update_resource(
 @dataclass(frozen=True, slots=True)
 class _Draft:
     """A checked change that is not made yet. head: None for a new resource. base: the version it is made from, 0 for
-    none. files: none at all to remove the resource.
+    none. files: none at all to remove the resource. manifest: of what is there before.
     """
 
     ref: Ref
@@ -143,6 +144,7 @@ class _Draft:
     files: Files
     changed: list[str]
     warnings: list[str] = field(default_factory=list)
+    manifest: Manifest | None = None
 
 
 def requires_approval(caller: Caller, found: Scan) -> bool:
@@ -151,11 +153,13 @@ def requires_approval(caller: Caller, found: Scan) -> bool:
 
 
 def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
-    with _transaction(library, caller, draft.ref, reason) as tx:
-        tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None)
-    updated = _updated(
-        library, tx.written[0], tx.operation, draft.changed, [*draft.warnings, *approvals.finding_messages(found)]
-    )
+    with library.staged(draft.head, draft.manifest, draft.files) as staged:
+        with _transaction(library, caller, draft.ref, reason) as tx:
+            tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None, base=draft.manifest)
+            staged.bind(tx)
+        remarks = staged.exchange()
+    warnings = [*draft.warnings, *approvals.finding_messages(found), *remarks]
+    updated = _updated(library, tx.written[0], tx.operation, draft.changed, warnings, written=staged.complete)
     if frontmatter_bytes(draft.ref, draft.before) == frontmatter_bytes(draft.ref, draft.files):
         return updated
     alike = near_duplicates_of(library, [draft.head or draft.ref], limit=_MAX_NEAR_DUPLICATES).pairs
@@ -206,16 +210,23 @@ def _new_name(library: Library, ref: Ref) -> Ref:
 
 def _looked_at(library: Library, head: Head) -> Head:
     """Return the head with what a person has saved meanwhile, so that nothing is changed behind their back."""
-    return (library.store.head_or_none(head.ref) or head) if library.take_in([head.ref]) else head
+    return (library.store.head_or_none(head.ref) or head) if library.take_in([head]) else head
 
 
 def _updated(
-    library: Library, written: WriteResult, operation: Operation | None, changed: list[str], warnings: list[str]
+    library: Library,
+    result: WriteResult,
+    operation: Operation | None,
+    changed: list[str],
+    warnings: list[str],
+    *,
+    written: bool = False,
 ) -> Updated:
-    if written.changed:
-        warnings = [*warnings, *library.checkout([written.ref], created=written.version == 1)]
-    made, changed = operation.id if operation else None, changed if written.changed else []
-    return Updated(str(written.ref), written.version, written.previous, made, changed, warnings)
+    """Return what a write did, when the folders hold it. written: they do already."""
+    if result.changed and not written:
+        warnings = [*warnings, *library.checkout([result.ref], created=result.version == 1)]
+    made, changed = operation.id if operation else None, changed if result.changed else []
+    return Updated(str(result.ref), result.version, result.previous, made, changed, warnings)
 
 
 def restore_resource(
