@@ -1,15 +1,16 @@
-"""Sums over postings: what is compiled and what is written in Python give the same numbers, and refuse the same."""
+"""Sums over postings, and indexing: compiled and in Python they give the same, and refuse the same."""
 
 import importlib
 from array import array
 from types import ModuleType
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolvable_store.search import bm25
+from evolvable_store.search import analyzer, bm25
 from evolvable_store.search import postings as plain_sums
+from evolvable_store.search.analyzer import TermCounterInPython as InPython
 
 LENGTH = 12
 
@@ -121,3 +122,88 @@ def test_what_cannot_be_asked_is_refused(loops: ModuleType) -> None:
         loops.weights_at(b"\x01\x00", b"", b"")
     with pytest.raises(TypeError):
         loops.Sums(LENGTH).add("", b"", 1.0, 1, 1.0)
+
+
+# Indexing
+
+
+@pytest.fixture(scope="module")
+def compiled() -> ModuleType:
+    if not bm25.COMPILED:
+        pytest.skip("nothing was compiled where this was installed")
+    return importlib.import_module("evolvable_store.search._scoring")
+
+
+@settings(max_examples=40)
+@given(st.lists(st.one_of(st.text(max_size=60), st.text("abz09 -_\n\0é", max_size=90)), max_size=5))
+def test_terms_are_counted_alike_with_and_without_a_compiler_whatever_is_remembered(
+    compiled: ModuleType, texts: list[str]
+) -> None:
+    def stem(word: str) -> str:
+        return word[:2]
+
+    ours, plain = (made(stem, {"ab": "zz"}, 5, 3) for made in (compiled.TermCounter, InPython))
+    for text in texts:
+        data = text.encode("utf-8", "replace").lower()
+        assert list(ours.count(data).items()) == list(plain.count(data).items())
+
+
+@settings(max_examples=40)
+@given(st.text())
+def test_the_terms_of_a_text_are_those_of_its_tokens(text: str) -> None:
+    expected: dict[str, int] = {}
+    for token in analyzer.tokenize(text):
+        expected[analyzer.term(token)] = expected.get(analyzer.term(token), 0) + 1
+    assert analyzer.count_terms(text) == expected
+
+
+def test_a_stemmer_that_fails_counts_nothing_and_the_next_text_is_counted(compiled: ModuleType) -> None:
+    def stem(word: str) -> str:
+        if word == "bad":
+            raise ZeroDivisionError
+        return word
+
+    counter = compiled.TermCounter(stem, {}, 64, 100)
+    with pytest.raises(ZeroDivisionError):
+        counter.count(b"good bad good")
+    assert counter.count(b"good") == {"good": 1}
+
+
+def test_a_text_is_not_counted_while_another_is(compiled: ModuleType) -> None:
+    inner: list[object] = []
+
+    def stem(word: str) -> str:
+        inner.append(counter.count(b"b"))
+        return word
+
+    counter = compiled.TermCounter(stem, {}, 64, 100)
+    assert counter.count(b"a") == {"a": 1} and inner == [None]
+
+
+gathered = st.lists(
+    st.lists(st.dictionaries(st.text("abcé", min_size=1, max_size=2), st.integers(1, 255)), min_size=3, max_size=3),
+    max_size=6,
+)
+
+
+@settings(max_examples=40)
+@given(gathered, st.integers(1, 7))
+def test_rows_are_gathered_alike_with_and_without_a_compiler(
+    compiled: ModuleType, documents: list[list[dict[str, int]]], block_size: int
+) -> None:
+    noted = [
+        (3 * id_, [(field, list(its), bytes(its.values())) for field, its in enumerate(fields)])
+        for id_, fields in enumerate(documents)
+    ]
+    expected = plain_sums.gather_rows_plainly(noted, block_size)
+    assert compiled.gather_rows(noted, block_size) == expected == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[(1, [(64, [], b"")])], [(-1, [(0, ["a"], b"1")])], [(1, {})], ["text"], [(1, [()])]]
+)
+def test_what_is_no_document_is_refused(compiled: ModuleType, wrong: object) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        compiled.gather_rows(wrong, 10)
+    with pytest.raises(ValueError):
+        compiled.gather_rows([], 0)

@@ -71,6 +71,8 @@ def find_secrets(data: bytes) -> list[DetectedSecret]:
 def _may_hold(data: bytes) -> bool:
     """Return whether a file has a run of characters that is long enough, with a digit: most files have none."""
     runs = data.translate(_OTHERS_BLANK).split()
+    if max(map(len, runs), default=0) < _LEAST:
+        return False
     return any(map(_DIGIT.search, [run for run in runs if len(run) >= _LEAST]))
 
 

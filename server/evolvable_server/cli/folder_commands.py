@@ -18,7 +18,12 @@ from evolvable_server.cli.command_context import (
     json_option,
     pass_state,
 )
-from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
+from evolvable_server.cli.maintenance import (
+    near_duplicate_lines,
+    scan_for_secrets,
+    show_near_duplicates,
+    warn_of_secrets,
+)
 from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table, some
 from evolvable_server.config import client_folders
 from evolvable_store.errors import InvalidArgument
@@ -200,6 +205,7 @@ def init_command(
     with state.library(create=True) as (library, _):
         with index_worker.index_worker(config.home, sum(1 for choice in choices for _ in choice.path.iterdir())):
             results = list(add_folders(library, choices, state.identity))
+            scan_for_secrets(library)  # meanwhile the rest is indexed
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
         alike = near_duplicate_lines(library, taken)
         warn_of_secrets(library)

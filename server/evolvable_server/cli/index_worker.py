@@ -8,9 +8,13 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.search.analyzer import weigh_packed
+
+if TYPE_CHECKING:
+    from evolvable_store.search.index import Weigh
 
 # Start time: processes of the pool import this module, and need nothing of the library.
 
@@ -43,23 +47,38 @@ def index_worker(home: Path, expected: int) -> Iterator[None]:
 
 def main() -> None:
     """Follow the library in the folder that the command line names, until stdin ends."""
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
     from evolvable_store.search.index import Index
     from evolvable_store.store import Store
 
     ended = threading.Event()
     threading.Thread(target=_wait, args=(ended,), daemon=True).start()
     home = Path(sys.argv[1])
-    started = ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_end_with_parent)
-    with started as pool, contextlib.suppress(EvolvableError):
-        weigh = partial(pool.map, weigh_packed, chunksize=_AT_ONCE)
+    with (
+        _weighing() as weigh,
+        contextlib.suppress(EvolvableError),
         # The process that started this one has opened the library.
-        with Store.open(home, registered=lambda: [home]) as store, Index.open(store, weigh) as index:
-            while not ended.wait(_PAUSE):
-                index.catch_up(more=True)
-            index.catch_up()
+        Store.open(home, registered=lambda: [home]) as store,
+        Index.open(store, weigh) as index,
+    ):
+        while not ended.wait(_PAUSE):
+            index.catch_up(more=True)
+        index.catch_up()
+        index.settle()
+
+
+@contextlib.contextmanager
+def _weighing() -> "Iterator[Weigh | None]":
+    """Yield what weighs texts in other processes; None where only the importing process and this one have a core."""
+    spare = (os.cpu_count() or 1) - 2
+    if spare < 1:
+        yield None
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    started = ProcessPoolExecutor(spare, mp_context=get_context("spawn"), initializer=_end_with_parent)
+    with started as pool:
+        yield partial(pool.map, weigh_packed, chunksize=_AT_ONCE)
 
 
 def _end_with_parent() -> None:

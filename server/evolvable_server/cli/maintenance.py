@@ -40,6 +40,11 @@ def show_near_duplicates(lines: Sequence[str]) -> None:
         say("\nSimilar descriptions:", *(f"  - {line}" for line in lines))
 
 
+def scan_for_secrets(library: Library) -> None:
+    """Scan what is new in the library for secrets."""
+    secret_leaks.found_secrets(library).catch_up()
+
+
 def warn_of_secrets(library: Library) -> None:
     """Warn of each secret in the library that nobody dealt with; the secret itself is not shown."""
     lines = secret_leaks.leak_messages(secret_leaks.leaks(library))

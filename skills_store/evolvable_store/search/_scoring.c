@@ -1,5 +1,5 @@
-/* The loops of a search over postings. plain_scoring.py does the same without a compiler, and says what each is for; both
-   give the same numbers to the last bit, and one test suite tries both. */
+/* The loops of a search over postings and of indexing. postings.py and analyzer.py do the same without a compiler, and say
+   what each is for; both give the same results to the last bit, and one test suite tries both. */
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -239,16 +239,406 @@ done:
     return found;
 }
 
-static int executed(PyObject *module) {
-    PyObject *type = PyType_FromModuleAndSpec(module, &sums_spec, NULL);
+/* Indexing */
+
+typedef struct {
+    size_t start; /* in the letters */
+    uint32_t length, hash, term; /* the number of its term, plus one; 0 for an empty place */
+} Form;
+
+/* The terms of the words that were asked for, and how often each occurs in the text at hand. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *stem, *short_forms, *terms, *numbers;
+    Py_ssize_t longest, most;
+    Form *forms; /* a hash table; at most half of it is full */
+    Py_ssize_t used, room, letters_used, letters_room, counts_room;
+    char *letters;
+    uint32_t *counts;
+    int busy;
+} TermCounter;
+
+/* Differs from process to process, so that no text can be made whose words all meet in the table. */
+static uint64_t hash_seed;
+
+static int counter_clear(TermCounter *self) {
+    PyObject *terms = PyList_New(0), *numbers = PyDict_New();
+    Form *forms = calloc(1024, sizeof *forms);
+    if (terms == NULL || numbers == NULL || forms == NULL) {
+        Py_XDECREF(terms);
+        Py_XDECREF(numbers);
+        free(forms);
+        if (!PyErr_Occurred()) PyErr_NoMemory();
+        return -1;
+    }
+    Py_XDECREF(self->terms);
+    Py_XDECREF(self->numbers);
+    free(self->forms);
+    free(self->letters);
+    self->terms = terms;
+    self->numbers = numbers;
+    self->forms = forms;
+    self->room = 1024;
+    self->letters = NULL;
+    self->used = self->letters_used = self->letters_room = 0;
+    return 0;
+}
+
+static PyObject *counter_new(PyTypeObject *type, PyObject *args, PyObject *options) {
+    static char *names[] = {"stem", "short_forms", "longest", "most", NULL};
+    PyObject *stem, *short_forms;
+    Py_ssize_t longest, most;
+    if (!PyArg_ParseTupleAndKeywords(args, options, "OO!nn", names, &stem, &PyDict_Type, &short_forms, &longest, &most))
+        return NULL;
+    TermCounter *self = (TermCounter *)PyType_GenericAlloc(type, 0);
+    if (self == NULL) return NULL;
+    Py_INCREF(stem);
+    Py_INCREF(short_forms);
+    self->stem = stem;
+    self->short_forms = short_forms;
+    self->longest = longest;
+    self->most = most;
+    if (counter_clear(self) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void counter_dealloc(PyObject *object) {
+    TermCounter *self = (TermCounter *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF(self->stem);
+    Py_XDECREF(self->short_forms);
+    Py_XDECREF(self->terms);
+    Py_XDECREF(self->numbers);
+    free(self->forms);
+    free(self->letters);
+    free(self->counts);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+/* Returns the number of a word's term, new or known; -1 with an error. */
+static Py_ssize_t number_of_term(TermCounter *self, const char *start, Py_ssize_t length) {
+    Py_ssize_t number = -1;
+    PyObject *word = PyUnicode_FromStringAndSize(start, length), *term = NULL;
+    if (word == NULL) return -1;
+    PyObject *whole = PyDict_GetItemWithError(self->short_forms, word);
+    if (whole == NULL && PyErr_Occurred()) goto done;
+    term = PyObject_CallFunctionObjArgs(self->stem, whole ? whole : word, NULL);
+    if (term == NULL) goto done;
+    PyObject *known = PyDict_GetItemWithError(self->numbers, term);
+    if (known != NULL) {
+        number = PyLong_AsSsize_t(known);
+    } else if (!PyErr_Occurred()) {
+        number = PyList_Size(self->terms);
+        if (number >= self->counts_room) {
+            Py_ssize_t room = self->counts_room ? 2 * self->counts_room : 1024;
+            uint32_t *counts = realloc(self->counts, room * sizeof *counts);
+            if (counts == NULL) {
+                PyErr_NoMemory();
+                number = -1;
+                goto done;
+            }
+            memset(counts + self->counts_room, 0, (room - self->counts_room) * sizeof *counts);
+            self->counts = counts;
+            self->counts_room = room;
+        }
+        PyObject *its = PyLong_FromSsize_t(number);
+        if (its == NULL || PyDict_SetItem(self->numbers, term, its) < 0 || PyList_Append(self->terms, term) < 0)
+            number = -1;
+        Py_XDECREF(its);
+    }
+done:
+    Py_XDECREF(term);
+    Py_DECREF(word);
+    return number;
+}
+
+static int grow_forms(TermCounter *self) {
+    Py_ssize_t room = 2 * self->room;
+    Form *forms = calloc(room, sizeof *forms);
+    if (forms == NULL) return PyErr_NoMemory(), -1;
+    for (Py_ssize_t i = 0; i < self->room; i++) {
+        if (!self->forms[i].term) continue;
+        Py_ssize_t at = self->forms[i].hash & (room - 1);
+        while (forms[at].term) at = (at + 1) & (room - 1);
+        forms[at] = self->forms[i];
+    }
+    free(self->forms);
+    self->forms = forms;
+    self->room = room;
+    return 0;
+}
+
+static Py_ssize_t term_of(TermCounter *self, const char *start, Py_ssize_t length, uint64_t mixed) {
+    uint32_t hash = (uint32_t)(mixed ^ (mixed >> 32));
+    for (Py_ssize_t at = hash & (self->room - 1); self->forms[at].term; at = (at + 1) & (self->room - 1)) {
+        const Form *form = &self->forms[at];
+        if (form->hash == hash && form->length == length && !memcmp(self->letters + form->start, start, length))
+            return (Py_ssize_t)form->term - 1;
+    }
+    Py_ssize_t number = number_of_term(self, start, length);
+    if (number < 0 || (2 * self->used >= self->room && grow_forms(self) < 0)) return -1;
+    if (self->letters_used + length > self->letters_room) {
+        Py_ssize_t room = self->letters_room ? 2 * self->letters_room : 8192;
+        while (room < self->letters_used + length) room *= 2;
+        char *letters = realloc(self->letters, room);
+        if (letters == NULL) return PyErr_NoMemory(), -1;
+        self->letters = letters;
+        self->letters_room = room;
+    }
+    memcpy(self->letters + self->letters_used, start, length);
+    Py_ssize_t at = hash & (self->room - 1);
+    while (self->forms[at].term) at = (at + 1) & (self->room - 1);
+    self->forms[at] = (Form){(size_t)self->letters_used, (uint32_t)length, hash, (uint32_t)number + 1};
+    self->letters_used += length;
+    self->used++;
+    return number;
+}
+
+/* Moves the counts of the terms that occurred into a dictionary, in the order in which they first did. */
+static PyObject *take_counts(TermCounter *self, const uint32_t *order, Py_ssize_t count, int failed) {
+    PyObject *counts = failed ? NULL : PyDict_New();
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *its = counts ? PyLong_FromUnsignedLong(self->counts[order[i]]) : NULL;
+        if (counts && (!its || PyDict_SetItem(counts, PyList_GetItem(self->terms, order[i]), its) < 0)) Py_CLEAR(counts);
+        Py_XDECREF(its);
+        self->counts[order[i]] = 0;
+    }
+    return counts;
+}
+
+static PyObject *counter_count(PyObject *object, PyObject *args) {
+    TermCounter *self = (TermCounter *)object;
+    Py_buffer text;
+    uint32_t *order = NULL;
+    Py_ssize_t count = 0, room = 0;
+    int failed = 0;
+    if (!PyArg_ParseTuple(args, "y*:count", &text)) return NULL;
+    if (self->busy) { /* another thread is in the middle of a text */
+        PyBuffer_Release(&text);
+        Py_RETURN_NONE;
+    }
+    self->busy = 1;
+    if (self->used >= self->most) failed = counter_clear(self) < 0;
+    const char *here = text.buf, *end = here + text.len;
+    while (!failed && here < end) {
+        const char *start = here;
+        uint64_t mixed = hash_seed;
+        for (; here < end && ((*here >= 'a' && *here <= 'z') || (*here >= '0' && *here <= '9')); here++) {
+            mixed = (mixed ^ (unsigned char)*here) * 0x9E3779B97F4A7C15u;
+            mixed ^= mixed >> 29;
+        }
+        if (here > start && here - start <= self->longest) {
+            Py_ssize_t term = term_of(self, start, here - start, mixed);
+            if (term >= 0 && !self->counts[term]++) {
+                if (count == room) {
+                    room = room ? 2 * room : 512;
+                    uint32_t *longer = realloc(order, room * sizeof *order);
+                    if (longer == NULL) {
+                        self->counts[term] = 0;
+                        PyErr_NoMemory();
+                        failed = 1;
+                        break;
+                    }
+                    order = longer;
+                }
+                order[count++] = (uint32_t)term;
+            }
+            failed = term < 0;
+        }
+        if (here < end) here++;
+    }
+    PyObject *counts = take_counts(self, order, count, failed);
+    self->busy = 0;
+    free(order);
+    PyBuffer_Release(&text);
+    return counts;
+}
+
+static PyMethodDef counter_methods[] = {
+    {"count", counter_count, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot counter_slots[] = {
+    {Py_tp_new, counter_new},
+    {Py_tp_dealloc, counter_dealloc},
+    {Py_tp_methods, counter_methods},
+    {0, NULL},
+};
+
+static PyType_Spec counter_spec = {
+    "evolvable_store._scoring.TermCounter", sizeof(TermCounter), 0, Py_TPFLAGS_DEFAULT, counter_slots};
+
+typedef struct {
+    long long document;
+    uint32_t next; /* the next posting of the term, plus one */
+    uint8_t field, weight;
+} Noted;
+
+/* The postings of many documents, chained by term. */
+typedef struct {
+    PyObject *numbers; /* of each term */
+    Noted *noted;
+    uint32_t *first, *last;
+    Py_ssize_t used, room, terms, term_room;
+} Gathered;
+
+static int check_tuple(PyObject *object) {
+    if (PyTuple_Check(object)) return 0;
+    PyErr_SetString(PyExc_TypeError, "a document and a field are tuples");
+    return -1;
+}
+
+static int note_term(Gathered *all, PyObject *term, long long document, int field, uint8_t weight) {
+    if (!PyUnicode_Check(term)) return PyErr_SetString(PyExc_TypeError, "a term is a text"), -1;
+    PyObject *known = PyDict_GetItemWithError(all->numbers, term);
+    Py_ssize_t number = known ? PyLong_AsSsize_t(known) : all->terms;
+    if (PyErr_Occurred()) return -1;
+    if (all->used == all->room) {
+        Py_ssize_t room = all->room ? 2 * all->room : 4096;
+        Noted *noted = room < UINT32_MAX ? realloc(all->noted, room * sizeof *noted) : NULL;
+        if (noted == NULL) return PyErr_NoMemory(), -1;
+        all->noted = noted;
+        all->room = room;
+    }
+    all->noted[all->used] = (Noted){document, 0, (uint8_t)field, weight};
+    if (known) {
+        all->noted[all->last[number]].next = (uint32_t)all->used + 1;
+    } else {
+        if (all->terms == all->term_room) {
+            Py_ssize_t room = all->term_room ? 2 * all->term_room : 4096;
+            uint32_t *first = realloc(all->first, room * sizeof *first);
+            if (first != NULL) all->first = first;
+            uint32_t *last = realloc(all->last, room * sizeof *last);
+            if (last != NULL) all->last = last;
+            if (first == NULL || last == NULL) return PyErr_NoMemory(), -1;
+            all->term_room = room;
+        }
+        PyObject *its = PyLong_FromSsize_t(number);
+        int failed = its == NULL || PyDict_SetItem(all->numbers, term, its) < 0;
+        Py_XDECREF(its);
+        if (failed) return -1;
+        all->first[all->terms++] = (uint32_t)all->used;
+    }
+    all->last[number] = (uint32_t)all->used++;
+    return 0;
+}
+
+static int note_document(Gathered *all, PyObject *document) {
+    long long id;
+    PyObject *fields, *terms;
+    if (check_tuple(document) < 0 || !PyArg_ParseTuple(document, "LO!", &id, &PyList_Type, &fields)) return -1;
+    for (Py_ssize_t i = 0; i < PyList_Size(fields); i++) {
+        int field;
+        Py_buffer weights;
+        PyObject *its = PyList_GetItem(fields, i);
+        if (check_tuple(its) < 0 || !PyArg_ParseTuple(its, "iO!y*", &field, &PyList_Type, &terms, &weights)) return -1;
+        int failed = id < 0 || field < 0 || field > 63;
+        if (failed) PyErr_SetString(PyExc_ValueError, "no document has such a number, or no such field");
+        for (Py_ssize_t j = 0; !failed && j < weights.len && j < PyList_Size(terms); j++)
+            failed = note_term(all, PyList_GetItem(terms, j), id, field, ((const uint8_t *)weights.buf)[j]) < 0;
+        PyBuffer_Release(&weights);
+        if (failed) return -1;
+    }
+    return 0;
+}
+
+/* Appends the row of those postings that begin with `at` and are of the same field and block. */
+static int add_row(const Gathered *all, PyObject *rows, PyObject *term, uint32_t at, int block_size) {
+    const Noted *first = &all->noted[at - 1];
+    long long block = first->document / block_size;
+    Py_ssize_t count = 0;
+    for (uint32_t next = at; next; next = all->noted[next - 1].next)
+        count += all->noted[next - 1].field == first->field && all->noted[next - 1].document / block_size == block;
+    PyObject *places = PyBytes_FromStringAndSize(NULL, 2 * count), *weights = PyBytes_FromStringAndSize(NULL, count);
+    PyObject *row = places && weights ? Py_BuildValue("OiLOO", term, first->field, block, places, weights) : NULL;
+    int failed = row == NULL;
+    if (!failed) {
+        char *place = PyBytes_AsString(places), *weight = PyBytes_AsString(weights);
+        for (uint32_t next = at; next; next = all->noted[next - 1].next) {
+            const Noted *its = &all->noted[next - 1];
+            if (its->field != first->field || its->document / block_size != block) continue;
+            uint16_t within = (uint16_t)(its->document % block_size);
+            memcpy(place, &within, sizeof within);
+            place += sizeof within;
+            *weight++ = (char)its->weight;
+        }
+        failed = PyList_Append(rows, row) < 0;
+    }
+    Py_XDECREF(places);
+    Py_XDECREF(weights);
+    Py_XDECREF(row);
+    return failed ? -1 : 0;
+}
+
+static int add_rows(const Gathered *all, PyObject *rows, PyObject *term, int block_size) {
+    PyObject *number = PyDict_GetItemWithError(all->numbers, term);
+    if (number == NULL) return -1;
+    uint32_t start = all->first[PyLong_AsSsize_t(number)] + 1;
+    uint64_t fields = 0;
+    for (uint32_t next = start; next; next = all->noted[next - 1].next) fields |= 1ull << all->noted[next - 1].field;
+    for (int field = 0; fields >> field; field++) {
+        long long block = -1;
+        if (!(fields >> field & 1)) continue;
+        for (uint32_t next = start; next; next = all->noted[next - 1].next) {
+            const Noted *its = &all->noted[next - 1];
+            if (its->field != field || its->document / block_size == block) continue;
+            block = its->document / block_size;
+            if (add_row(all, rows, term, next, block_size) < 0) return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *gather_rows(PyObject *module, PyObject *args) {
+    PyObject *documents, *rows = NULL, *terms = NULL;
+    int block_size;
+    if (!PyArg_ParseTuple(args, "O!i:gather_rows", &PyList_Type, &documents, &block_size)) return NULL;
+    if (block_size < 1 || block_size > 1 << 16) {
+        PyErr_SetString(PyExc_ValueError, "a row has 1 to 65536 places");
+        return NULL;
+    }
+    Gathered all = {PyDict_New(), NULL, NULL, NULL, 0, 0, 0, 0};
+    if (all.numbers == NULL) return NULL;
+    for (Py_ssize_t i = 0; i < PyList_Size(documents); i++)
+        if (note_document(&all, PyList_GetItem(documents, i)) < 0) goto done;
+    terms = PyDict_Keys(all.numbers);
+    if (terms == NULL || PyList_Sort(terms) < 0) goto done;
+    rows = PyList_New(0);
+    for (Py_ssize_t i = 0; rows != NULL && i < PyList_Size(terms); i++)
+        if (add_rows(&all, rows, PyList_GetItem(terms, i), block_size) < 0) Py_CLEAR(rows);
+done:
+    Py_XDECREF(terms);
+    Py_DECREF(all.numbers);
+    free(all.noted);
+    free(all.first);
+    free(all.last);
+    return rows;
+}
+
+static int add_type(PyObject *module, const char *name, PyType_Spec *spec) {
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
     if (type == NULL) return -1;
-    int failed = PyModule_AddObjectRef(module, "Sums", type);
+    int failed = PyModule_AddObjectRef(module, name, type);
     Py_DECREF(type);
     return failed;
 }
 
+static int executed(PyObject *module) {
+    PyObject *some = PyUnicode_FromString("evolvable");
+    if (some == NULL) return -1;
+    hash_seed = (uint64_t)PyObject_Hash(some) * 0x9E3779B97F4A7C15u | 1;
+    Py_DECREF(some);
+    return add_type(module, "Sums", &sums_spec) < 0 ? -1 : add_type(module, "TermCounter", &counter_spec);
+}
+
 static PyMethodDef methods[] = {
     {"weights_at", weights_at, METH_VARARGS, NULL},
+    {"gather_rows", gather_rows, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

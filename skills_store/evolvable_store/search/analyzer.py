@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import PurePosixPath
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from Stemmer import Stemmer
 
@@ -166,6 +166,46 @@ def _pairs(run: str) -> list[str]:
 _stem: Callable[[str], str] = Stemmer("porter", 0).stemWord  # without a cache of its own: `term` has one
 
 
+class TermCounterInPython:
+    """Counts the terms of a text, for where no compiler was at hand."""
+
+    def __init__(self, stem: Callable[[str], str], short_forms: dict[str, str], longest: int, most: int) -> None:
+        """longest: bytes of a word that counts. most: words whose terms the compiled class remembers."""
+        self._stem, self._short_forms, self._longest = stem, short_forms, longest
+
+    def count(self, text: bytes) -> dict[str, int] | None:
+        """Return how often each term occurs, in the order in which they first do; None while another thread counts.
+
+        text: of it, runs of lower ASCII letters and digits are words.
+        """
+        words = Counter(word for word in _ASCII_WORD.findall(text.decode("latin-1")) if len(word) <= self._longest)
+        counts: dict[str, int] = {}
+        for word, count in words.items():
+            its = self._stem(self._short_forms.get(word, word))
+            counts[its] = counts.get(its, 0) + count
+        return counts
+
+
+if TYPE_CHECKING:
+    TermCounter = TermCounterInPython
+else:
+    try:
+        from evolvable_store.search._scoring import TermCounter
+    except ImportError:
+        TermCounter = TermCounterInPython
+
+_COUNTER = TermCounter(_stem, dict(SHORT_FORMS), LONGEST_WORD, _MAX_CACHED_TERMS)
+
+
+def count_terms(text: str) -> dict[str, int]:
+    """Return how often each term of a text occurs, in the order in which they first do."""
+    # What folds to an ASCII letter is a letter before, so without letters beyond ASCII the bytes can be folded.
+    data = text.encode("utf-8", "replace")
+    letters = _WORD.search(data.translate(None, _ASCII_BYTES).decode("utf-8"))
+    counts = None if letters else _COUNTER.count(data.lower())
+    return _count_terms(tokenize(text)) if counts is None else counts
+
+
 MAX_BODY = 200_000
 """Characters of a main file's body that are searched."""
 
@@ -230,11 +270,11 @@ def weigh_fields(
     files = [PurePosixPath(path).with_suffix("").as_posix() for path, _ in zip(paths, range(MAX_FILES), strict=False)]
     said = {
         "name": _count_terms(word for its in called for word in its),
-        "description": _count_terms(own),
-        "triggers": _count_terms(tokenize("\n".join(triggers))),
+        "description": count_terms(description),
+        "triggers": count_terms("\n".join(triggers)),
         "pairs": Counter(beside),
-        "files": _count_terms(tokenize("\n".join(files))),
-        "body": _count_terms(tokenize(body[:MAX_BODY])),
+        "files": count_terms("\n".join(files)),
+        "body": count_terms(body[:MAX_BODY]),
     }
     return {name: _weights(FIELDS[name], its) for name, its in said.items() if its}
 
@@ -257,8 +297,8 @@ def _weights(field: Field, counts: Mapping[str, int]) -> dict[str, int]:
     usual = K1 * (1 - field.slope + field.slope * sum(counts.values()) / field.length)
     step = (K1 + 1) * 255 / HEAVIEST
     weights = {count: max(1, round(step * count / (count + usual))) for count in set(counts.values())}
-    most = counts.items() if len(counts) <= _MAX_FIELD_TERMS else Counter(counts).most_common(_MAX_FIELD_TERMS)
-    return {key: weights[count] for key, count in most}
+    most = counts if len(counts) <= _MAX_FIELD_TERMS else dict(Counter(counts).most_common(_MAX_FIELD_TERMS))
+    return dict(zip(most, map(weights.__getitem__, most.values()), strict=True))
 
 
 def pack_weights(weights: Weights) -> bytes:

@@ -186,13 +186,13 @@ class Index:
                     applied, taken = changes[-1].sequence, taken + len(changes)
                 elif applied < target:
                     break  # the log ends before its own last sequence; fsck says so
-            self._settle(_BULK_FACTOR if more or applied < target else 1)
+            self.settle(_BULK_FACTOR if more or applied < target else 1)
             if progress:
                 progress(applied - first, target - first)
         self._applied = applied
         return taken
 
-    def _settle(self, times: int) -> None:
+    def settle(self, times: int = 1) -> None:
         """Settles what waits, piece by piece, while it is `times` as much as may wait; others get in between."""
         more = True
         while more:
@@ -219,16 +219,17 @@ class Index:
         return f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
 
     def _take_in(self, db: Connection, changes: list[Change]) -> None:
-        changed: list[tuple[Head, EntryText]] = []
+        changed: list[tuple[Head, bool, EntryText]] = []
 
         def said() -> Iterator[analyzer.FieldTexts]:
-            for head, text, document, paths in self._changed(db, changes):
-                changed.append((head, text))
+            for head, known, text, document, paths in self._changed(db, changes):
+                changed.append((head, known, text))
                 yield list(text.names), text.description, text.triggers, document.body, paths
 
         # One is read while others are weighed, so the first of these has to be asked first.
-        for weights, (head, text) in zip(self._weigh(said()), changed, strict=True):
-            _forget(db, head.id)
+        for weights, (head, known, text) in zip(self._weigh(said()), changed, strict=True):
+            if known:
+                _forget(db, head.id)
             index_entries.insert_entry(db, head, text, postings.add_document(db, head.id, weights))
         last = changes[-1].sequence
         state = (("applied", str(last)), ("mark", self._mark(changes, last)))
@@ -236,8 +237,8 @@ class Index:
 
     def _changed(
         self, db: Connection, changes: list[Change]
-    ) -> Iterator[tuple[Head, EntryText, frontmatter.Document, list[str]]]:
-        """Yields what has to be indexed again; what is gone, or has the same files, is settled on the way."""
+    ) -> Iterator[tuple[Head, bool, EntryText, frontmatter.Document, list[str]]]:
+        """Yield what has to be indexed again, and whether it was before; settle what is gone or unchanged."""
         query = "SELECT version, tree FROM entry WHERE id = ?"
         for kind, scope, name in dict.fromkeys((c.kind, c.scope, c.name) for c in changes):
             head = self._store.backend.head(kind, scope, name)
@@ -248,7 +249,7 @@ class Index:
                     db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
                 else:
                     document, paths = self._read(head)
-                    yield head, EntryText.of(head, document), document, paths
+                    yield head, known is not None, EntryText.of(head, document), document, paths
 
     def _read(self, head: Head) -> tuple[frontmatter.Document, list[str]]:
         """Returns the main file of the head, an empty one where there is none or it is damaged; and its other files."""

@@ -13,7 +13,6 @@ settled. So a ranking depends on what the library says now, and not on how it ca
 import dataclasses
 import heapq
 import json
-import sys
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
@@ -21,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evolvable_store.search.analyzer import unpack_weights
 from evolvable_store.storage.connection import Connection
@@ -165,6 +164,7 @@ _WAITING = "settled = 0 OR resource IS NULL"
 _Key = tuple[str, int, int]  # term, field, block
 _Rows = defaultdict[str, "array[int]"]  # by term: places of documents in one block, each with its weight in 8 bits
 _Terms = list[tuple[int, list[str], bytes]]  # by field: its number, its terms, their weights
+_Row = tuple[str, int, int, bytes, bytes]  # term, field, block; places and weights
 
 
 def add_document(db: Connection, resource: int, weights: bytes) -> int:
@@ -193,7 +193,7 @@ def flush_pending(db: Connection) -> None:
 
     Some of them: so many that the index is locked for a second or two.
     """
-    new: dict[tuple[int, int], _Rows] = {}
+    new: list[tuple[int, _Terms]] = []
     gone: dict[_Key, set[int]] = {}
     done: list[int] = []
     size = 0
@@ -205,10 +205,10 @@ def flush_pending(db: Connection) -> None:
         if settled:
             _note_gone(id_, unpack_weights(data), gone)
         else:
-            _note_new(id_, unpack_weights(data), new)
+            new.append((id_, unpack_weights(data)))
     for key, documents in gone.items():
         _take_out(db, key, documents)
-    db.executemany(_APPEND, _rows(new))
+    db.executemany(_APPEND, gather_rows(new, BLOCK))
     these = json.dumps(done)
     db.execute("DELETE FROM document WHERE resource IS NULL AND id IN (SELECT value FROM json_each(?))", (these,))
     db.execute("UPDATE document SET settled = 1 WHERE id IN (SELECT value FROM json_each(?))", (these,))
@@ -223,27 +223,34 @@ def _note_gone(id_: int, its: _Terms, gone: dict[_Key, set[int]]) -> None:
             gone.setdefault((term, number, block), set()).add(at)
 
 
-def _note_new(id_: int, its: _Terms, new: dict[tuple[int, int], _Rows]) -> None:
-    block, at = divmod(id_, BLOCK)
-    for number, terms, weights in its:
-        rows = new.setdefault((number, block), defaultdict(lambda: array("I")))
-        # A loop that Python does not see, four times as fast as one that it does.
-        deque(map(array.append, map(rows.__getitem__, terms), map((at << 8).__or__, weights)), maxlen=0)
+def gather_rows_plainly(documents: Iterable[tuple[int, _Terms]], block_size: int) -> list[_Row]:
+    """Return the rows of the postings of these documents, in the order of the table.
 
-
-def _rows(new: Mapping[tuple[int, int], _Rows]) -> list[tuple[str, int, int, bytes, bytes]]:
-    """Returns the rows to write, in the order of the table."""
-    found = []
+    documents: by rising number, each with its terms.
+    """
+    new: dict[tuple[int, int], _Rows] = {}
+    for id_, its in documents:
+        block, at = divmod(id_, block_size)
+        for number, terms, weights in its:
+            rows = new.setdefault((number, block), defaultdict(lambda: array("I")))
+            # A loop that Python does not see, four times as fast as one that it does.
+            deque(map(array.append, map(rows.__getitem__, terms), map((at << 8).__or__, weights)), maxlen=0)
+    found: list[_Row] = []
     for (number, block), rows in sorted(new.items(), key=itemgetter(0)):
-        for term, its in rows.items():
-            if len(its) == 1:  # as most have
-                documents, weights = (its[0] >> 8).to_bytes(2, sys.byteorder), bytes((its[0] & 255,))
-            else:
-                documents = array("H", [noted >> 8 for noted in its]).tobytes()
-                weights = bytes([noted & 255 for noted in its])
-            found.append((term, number, block, documents, weights))
+        for term, noted in rows.items():
+            places = array("H", [one >> 8 for one in noted]).tobytes()
+            found.append((term, number, block, places, bytes([one & 255 for one in noted])))
     found.sort(key=itemgetter(0))  # which leaves those of one term in their order
     return found
+
+
+if not TYPE_CHECKING:
+    try:
+        from evolvable_store.search._scoring import gather_rows
+    except ImportError:
+        gather_rows = gather_rows_plainly
+else:
+    gather_rows = gather_rows_plainly
 
 
 _APPEND = """INSERT INTO posting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET

@@ -397,6 +397,7 @@ class OriginResolver:
     def __init__(self, folder: WatchedFolder) -> None:
         self._folder = folder
         self._known: dict[tuple[str, str], Repository] = {}
+        self._marks = [os.path.join(place, ".git") for place in (folder.path, *folder.path.parents)]
 
     def repositories(self) -> list[Repository]:
         """Return the repositories around the folder as they are now; each keeps what it has read."""
@@ -411,7 +412,7 @@ class OriginResolver:
         A repository that cannot be read counts as holding every file: who cannot decide does not take it for a
         person's. directory: of the files, or the single file itself.
         """
-        around = self.repositories()
+        around = self.repositories() if any(map(os.path.exists, self._marks)) else []
         if not around:
             return otherwise
         single = not self._is_directory(directory)
