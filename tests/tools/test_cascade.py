@@ -308,7 +308,7 @@ class Descriptions:
     def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
         return SimilarResources()
 
-    def described(self, kind: Kind, scopes: Sequence[str] | None) -> NearestDescription:
+    def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float) -> NearestDescription:
         return NearestDescription(self.best, "stand-in", True)
 
 

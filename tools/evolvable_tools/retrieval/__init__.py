@@ -101,8 +101,8 @@ class PendingNeighbours(Protocol):
         """Return the cosines of these resources and the `limit` nearest of all."""
         ...
 
-    def described(self, kind: Kind, scopes: Sequence[str] | None) -> NearestDescription:
-        """Return the resource with the nearest description."""
+    def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float | None = None) -> NearestDescription:
+        """Return the resource with the nearest description. within: seconds to wait, instead of the usual ones."""
         ...
 
 

@@ -32,6 +32,9 @@ from evolvable_tools.retrieval.hybrid import DEPTH, fuse_with_vectors, is_clear,
 NEAR = 0.6
 """The cosine from which the nearest description is an answer."""
 
+PAPER_PATIENCE = 5.0
+"""Seconds that the paper's second stage waits for the embedder, so that a busy machine does not change the answer."""
+
 JUDGED = 0.7
 """The confidence in the model's choice."""
 
@@ -85,7 +88,7 @@ def _keyword(index: Index, query: SearchQuery, task: str) -> StageResult:
 def _embedding(index: Index, query: SearchQuery, task: str, neighbours: Neighbours | None) -> StageResult:
     if neighbours is None:
         return StageResult((), "skipped: no embedder is installed")
-    nearest = neighbours.begin(task).described(query.kind, query.scopes)
+    nearest = neighbours.begin(task).described(query.kind, query.scopes, within=PAPER_PATIENCE)
     if not nearest.available:
         return StageResult((), f"skipped: {nearest.said}")
     id_, cosine = nearest.best or (0, 0.0)
