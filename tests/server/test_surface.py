@@ -182,9 +182,12 @@ async def test_a_new_skill_is_created_in_the_folder_and_found_at_once(place, era
     assert (place.skills / "tides/SKILL.md").read_text(encoding="utf-8") == text
 
 
-async def test_a_task_that_nothing_is_for_is_answered_with_none_fits(reader):
+async def test_a_task_that_nothing_seems_to_be_for_is_answered_with_a_list_and_then_with_none_fits(reader):
+    listed = await call(reader, "find_skill", task="bake sourdough bread with rye")
     found = await call(reader, "find_skill", task="bake sourdough bread with rye")
 
+    assert (listed["unsure"], listed["matches"], "none_fits" in listed) == (True, [], False)
+    assert [choice["ref"] for choice in listed["choose_between"]["choices"]] == ["skill:csv", "skill:pdf"]
     assert found == {"search_id": found["search_id"], "none_fits": True, "matches": []}
 
 

@@ -14,6 +14,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_tools.embedding import NearestDescription, SimilarResources
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.retrieval import SearchDependencies
+from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.search import FoundSkills, find_skill
 
 CALLER = Caller(Actor.AGENT)
@@ -73,7 +74,7 @@ def stages(found: FoundSkills) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     "task",
-    ["csv-tables", "csv tables", "compare the csv-tables skill with the excel-charts skill", PLAIN, "bake bread", "!?"],
+    ["csv-tables", "csv tables", "compare the csv-tables skill with the excel-charts skill", PLAIN, "!?"],
 )
 def test_no_model_is_asked_what_is_plain(office: Library, model: Model, thinks: SearchDependencies, task: str) -> None:
     found = find_skill(office, CALLER, task, means=thinks)
@@ -132,6 +133,77 @@ def test_when_the_model_fails_the_answer_stands_and_says_so(office: Library, sta
     assert (found.matches, found.none_fits) == (alone.matches, alone.none_fits)
     assert stages(found)["judge"] and "sk-ant" not in stages(found)["judge"]
     assert len(api.asked) == 1
+
+
+# When nothing fits
+
+FOREIGN = {
+    "Formulare ausfüllen und zusammenfügen": "pdf-forms",
+    "Was hat sich seit der letzten Ausgabe geändert?": "release-notes",
+    "accélérer mes requêtes": "sql-review",
+    "nettoyer ce tableau": "csv-tables",
+    "dessiner un graphique": "excel-charts",
+}
+
+
+@pytest.mark.parametrize(("task", "wanted"), FOREIGN.items())
+def test_a_model_chooses_among_all_of_a_small_library_when_no_word_is_known(
+    office: Library, model: Model, thinks: SearchDependencies, task: str, wanted: str
+) -> None:
+    assert find_skill(office, CALLER, task).none_fits
+    model.wanted = wanted
+
+    found = find_skill(office, CALLER, task, means=thinks)
+
+    best = found.matches[0]
+    assert (best.ref, best.stage, best.confidence, found.none_fits) == (f"skill:{wanted}", "judge", 0.7, False)
+    assert len(model.shown[0]["choices"]) == len(OFFICE)
+
+
+def test_nothing_fits_when_the_model_chooses_none_of_all(
+    office: Library, model: Model, thinks: SearchDependencies
+) -> None:
+    model.wanted = "nothing here"
+
+    found = find_skill(office, CALLER, "bake bread", means=thinks)
+
+    assert (found.none_fits, found.matches, len(model.asked)) == (True, [], 1)
+
+
+def test_a_caller_that_thinks_gets_the_list_once_a_task_and_session(office: Library) -> None:
+    means, one, other = SearchDependencies(caller_thinks=True), *(Caller(Actor.AGENT, name) for name in ("one", "two"))
+
+    first = find_skill(office, one, "accélérer mes requêtes", means=means)
+    again = find_skill(office, one, " Accélérer  mes requêtes", means=means)
+
+    assert first.choose_between is not None and first.none_fits
+    assert {choice.ref: choice.description for choice in first.choose_between.choices} == {
+        f"skill:{name}": description for name, description in OFFICE.items()
+    }
+    assert again.choose_between is None and again.none_fits
+    assert find_skill(office, other, "accélérer mes requêtes", means=means).choose_between is not None
+    assert find_skill(office, one, "dessiner un graphique", means=means).choose_between is not None
+
+
+def test_the_list_of_a_larger_library_has_the_nearest_the_proven_and_those_with_a_word_of_the_task(
+    office: Library,
+) -> None:
+    for number in range(60):
+        teach(
+            office.store, f"other-{number:02}", f"Paint the {number}th wall of a house.", body="A tableau hangs there."
+        )
+    proven, far = (office.store.head(Ref.parse(name)) for name in ("release-notes", "other-59"))
+    use = load_skill(office, CALLER, proven.ref).use_id
+    report_outcome(office, CALLER, outcome="succeeded", use_id=use)
+    means = SearchDependencies(Nearest((far.id,)), caller_thinks=True)
+
+    asked = find_skill(office, CALLER, "nettoyer ce tableau en profondeur", means=means).choose_between
+
+    assert asked is not None
+    refs = [choice.ref for choice in asked.choices]
+    assert len(refs) == len(set(refs)) == 36
+    assert {"skill:other-59", "skill:release-notes"} <= set(refs)
+    assert sum(ref.startswith("skill:other-") for ref in refs) >= 34
 
 
 # Remembered
@@ -197,7 +269,7 @@ def test_a_caller_that_thinks_is_given_the_choice_when_the_search_is_not_sure(of
     assert found.matches == find_skill(office, CALLER, UNSURE).matches
 
 
-@pytest.mark.parametrize("task", ["csv-tables", PLAIN, "bake bread"])
+@pytest.mark.parametrize("task", ["csv-tables", PLAIN, "!?"])
 def test_a_caller_that_thinks_is_not_troubled_when_the_search_is_sure(office: Library, task: str) -> None:
     assert find_skill(office, CALLER, task, means=SearchDependencies(caller_thinks=True)).choose_between is None
 
@@ -236,8 +308,18 @@ class Descriptions:
     def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
         return SimilarResources()
 
-    def described(self, kind: Kind, scopes: Sequence[str] | None) -> NearestDescription:
+    def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float) -> NearestDescription:
         return NearestDescription(self.best, "stand-in", True)
+
+
+class Nearest(Descriptions):
+    """An embedder that knows the nearest resources by their ids, and no cosines."""
+
+    def __init__(self, ids: tuple[int, ...]) -> None:
+        self.best, self.ids = None, ids
+
+    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
+        return SimilarResources({}, self.ids, "stand-in", True)
 
 
 def test_the_paper_s_stages_follow_each_other_only_until_one_answers(

@@ -4,6 +4,9 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
@@ -33,6 +36,7 @@ from evolvable_store.resource import Kind
 from evolvable_store.search.vector_store import FILE, TextRole, Vectors, embedding_progress
 from evolvable_tools.embedding import Embedder, SimilarResources, ipc, parse_spec
 from evolvable_tools.embedding.embedder_client import LOG, MAX_TASK, SharedEmbedder, truncate_task
+from evolvable_tools.retrieval.cascade import PAPER_PATIENCE
 
 Connect = Callable[..., SharedEmbedder]
 
@@ -190,6 +194,42 @@ def test_the_best_description_is_known_once_descriptions_were_asked_for(
 
     best = client.begin("bake a cake").described(Kind.SKILL, None).best
     assert best is not None and best[0] == identity(home, "bread") and 0 < best[1] < 1
+
+
+def test_the_paper_s_stage_waits_for_the_embedder_from_its_start_on(connect: Connect, model: str, home: Path) -> None:
+    hasty = connect(model, patience=0.0)
+
+    found = [hasty.begin(f"bake {number} cakes").described(Kind.SKILL, None, within=60.0) for number in range(20)]
+
+    assert [one.best and one.best[0] for one in found] == [identity(home, "bread")] * 20
+
+
+def test_the_paper_s_stage_does_not_wait_for_an_embedder_that_cannot_start(connect: Connect, home: Path) -> None:
+    client = connect("onnx:/no/such/folder")
+    poll(lambda: "cannot start" in client.begin("bake").described(Kind.SKILL, None).said, "an embedder that ends")
+
+    before = time.monotonic()
+    assert "cannot start" in client.begin("bake a cake").described(Kind.SKILL, None, within=60.0).said
+    assert time.monotonic() - before < 30
+
+
+@pytest.mark.nightly
+def test_the_paper_s_stage_is_the_same_in_300_calls_beside_two_busy_loops(
+    connect: Connect, model: str, home: Path
+) -> None:
+    hasty = connect(model, patience=0.0)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        found = [
+            hasty.begin(f"bake {number} cakes").described(Kind.SKILL, None, within=PAPER_PATIENCE * (1 + (not number)))
+            for number in range(300)
+        ]
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+    assert [one.best and one.best[0] for one in found] == [identity(home, "bread")] * 300
 
 
 def test_a_late_answer_does_not_confuse_the_next(connect: Connect, model: str, home: Path) -> None:

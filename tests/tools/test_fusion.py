@@ -50,7 +50,7 @@ class StandIn:
             {id_: cosines[id_] for id_ in cosines if id_ in {*ids, *nearest}}, tuple(nearest), self.said, True
         )
 
-    def described(self, kind: Kind, scopes: Sequence[str] | None) -> NearestDescription:
+    def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float | None = None) -> NearestDescription:
         return NearestDescription(said=self.said)
 
 

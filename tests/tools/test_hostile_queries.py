@@ -184,7 +184,8 @@ async def test_hostile_tasks_through_the_server_are_answered_or_refused(tmp_path
         for task in (*tasks, "merge pdf " * 100_000, bytes(range(256)).decode("latin-1")):
             answer = await client.call_tool("find_skill", {"task": task})
             assert not answer.is_error
-            assert {"matches", "none_fits"} <= set(answer.structured_content)
+            assert "matches" in answer.structured_content
+            assert {"none_fits", "unsure"} & set(answer.structured_content)
         for task in ("", "  \n "):
             refused = await client.call_tool("find_skill", {"task": task})
             assert refused.is_error

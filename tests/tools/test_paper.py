@@ -30,7 +30,7 @@ class Told:
     def begin(self, task: str) -> "Told":
         return self
 
-    def described(self, kind: Kind, scopes: Sequence[str] | None) -> "Told":
+    def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float) -> "Told":
         return self
 
 

@@ -365,6 +365,18 @@ class Index:
             return index_entries.find_entry(db, head.id)
 
     @_rebuild_if_damaged
+    def visible_entries(
+        self, ids: Iterable[int], kind: Kind | None = None, scopes: Sequence[str] | None = None
+    ) -> dict[int, IndexEntry]:
+        """Returns the entries of those of the resources that may be seen, in the order asked."""
+        wanted = list(ids)
+        with self._file.reading() as db:
+            documents = index_entries.documents_of_resources(db, wanted, self._visible(kind, scopes))
+            entries = index_entries.entries_of_documents(db, documents)
+        found = {documents[document]: entry for document, entry in entries.items()}
+        return {id_: found[id_] for id_ in dict.fromkeys(wanted) if id_ in found}
+
+    @_rebuild_if_damaged
     def names(
         self, kind: Kind | None = None, prefix: str = "", limit: int = 100, scopes: Sequence[str] | None = None
     ) -> list[str]:

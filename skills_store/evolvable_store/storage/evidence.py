@@ -317,6 +317,15 @@ class EvidenceLog(SqliteRepository):
             found[resource] = (*found.get(resource, ()), ends, successes)
         return {resource: SuccessCounts(*counts) for resource, counts in found.items()}
 
+    def most_successful(self, limit: int) -> list[int]:
+        """Return the resources with the most successes that count, those with more verified ones first."""
+        query = """SELECT resource FROM (
+                SELECT resource, grade FROM outcome WHERE counts AND outcome = 'succeeded'
+                UNION ALL SELECT resource, grade FROM sighting
+                WHERE origin IS NULL AND grade <> '' AND outcome = 'succeeded')
+            GROUP BY resource ORDER BY sum(grade = 'verified') DESC, count(*) DESC, resource LIMIT ?"""
+        return [resource for (resource,) in self._rows(query, limit)]
+
     def session_connections(self, sessions: Iterable[str]) -> set[str]:
         """Return the connections over which the server saw these sessions."""
         query = "SELECT connection FROM client_session WHERE session IN (SELECT value FROM json_each(?))"

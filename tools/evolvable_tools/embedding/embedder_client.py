@@ -29,6 +29,9 @@ LOG = "embedder.log"
 
 _MOST_LINES = 8
 _WARMING_UP = "embedder is warming up"
+_NOT_RUNNING = "no embedder is running"
+_CANNOT_START = "the embedder cannot start"
+_HOPELESS = (_NOT_RUNNING, _CANNOT_START)  # troubles that waiting does not mend
 _BUSY = "the embedder is still at an earlier task"
 _START_AGAIN = (2.0, 60.0)  # seconds between two starts, first and at most
 _TRY_AGAIN = 0.05
@@ -155,7 +158,7 @@ class SharedEmbedder:
         connection = ipc.dial(self._home, serving) if serving is not None else None
         if serving is None or connection is None:
             failed = serving.error if serving is not None and serving.spec == self._spec else ""
-            self._trouble = f"the embedder cannot start: {failed}" if failed else _WARMING_UP
+            self._trouble = f"{_CANNOT_START}: {failed}" if failed else _WARMING_UP
             return None, True
         # Proposed once only: the last one started decides, so two servers that differ do not alternate endlessly.
         differs = self._propose and not serving.offers(self._spec) and not self._proposed
@@ -166,7 +169,7 @@ class SharedEmbedder:
         import subprocess  # start time: the process mostly runs already
 
         if not self._start:
-            self._trouble = "no embedder is running"
+            self._trouble = _NOT_RUNNING
             return
         with self._changed:
             if self._closed or time.monotonic() < self._start_not_before or not self._home.is_dir():
@@ -188,7 +191,7 @@ class SharedEmbedder:
                     start_new_session=os.name == "posix",
                 )
         except OSError as error:
-            self._trouble = f"the embedder cannot start: {error}"
+            self._trouble = f"{_CANNOT_START}: {error}"
             return
         # Somebody has to take note of its end, or it stays in the table of processes.
         threading.Thread(target=process.wait, name="embedder ended", daemon=True).start()
@@ -232,7 +235,8 @@ class PendingEmbedding:
 
         Never raises: without an answer `said` tells why.
         """
-        answer = self._ask({"op": "similar", "ids": list(ids), "limit": limit}, kind, scopes)
+        asked = {"op": "similar", "ids": list(ids), "limit": limit}
+        answer = self._ask(asked, kind, scopes, self._embedder.patience)
         if isinstance(answer, str):
             return SimilarResources(said=answer)
         try:
@@ -245,9 +249,23 @@ class PendingEmbedding:
         except (KeyError, TypeError, ValueError, AttributeError):
             return SimilarResources(said="the embedder's answer cannot be read")
 
-    def described(self, kind: Kind, scopes: Sequence[str] | None) -> NearestDescription:
-        """Return the resource whose description alone is nearest to the task, as `similar` does."""
-        answer = self._ask({"op": "described"}, kind, scopes)
+    def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float | None = None) -> NearestDescription:
+        """Return the resource whose description alone is nearest to the task, as `similar` does.
+
+        within: seconds to wait instead of `patience`; then also while the embedder starts, is at another task, or has
+        not embedded the descriptions yet.
+        """
+        if within is None:
+            return self._described(kind, scopes, self._embedder.patience)
+        deadline = time.monotonic() + within
+        while True:
+            nearest = self._described(kind, scopes, max(0.0, deadline - time.monotonic()))
+            if nearest.available or nearest.said.startswith(_HOPELESS) or time.monotonic() + _TRY_AGAIN >= deadline:
+                return nearest
+            time.sleep(_TRY_AGAIN)
+
+    def _described(self, kind: Kind, scopes: Sequence[str] | None, seconds: float) -> NearestDescription:
+        answer = self._ask({"op": "described"}, kind, scopes, seconds)
         if isinstance(answer, str):
             return NearestDescription(said=answer)
         try:
@@ -257,11 +275,13 @@ class PendingEmbedding:
         except (KeyError, TypeError, ValueError, IndexError):
             return NearestDescription(said="the embedder's answer cannot be read")
 
-    def _ask(self, question: dict[str, Any], kind: Kind, scopes: Sequence[str] | None) -> dict[str, Any] | str:
+    def _ask(
+        self, question: dict[str, Any], kind: Kind, scopes: Sequence[str] | None, seconds: float
+    ) -> dict[str, Any] | str:
         """Return the answer, or one line that says why there is none."""
-        deadline = time.monotonic() + self._embedder.patience
+        deadline = time.monotonic() + seconds
         if self._line is None:
-            line = self._embedder.take(self._embedder.patience)
+            line = self._embedder.take(seconds)
             if line is None:
                 return self._embedder.trouble
             self.give(line)
@@ -276,4 +296,4 @@ class PendingEmbedding:
         self._embedder.give_back(line)
         if line.is_lost:
             return "the embedder went away"
-        return f"the embedder did not answer within {self._embedder.patience * 1000:.0f} ms"
+        return f"the embedder did not answer within {seconds * 1000:.0f} ms"

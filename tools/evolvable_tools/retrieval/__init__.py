@@ -1,6 +1,6 @@
 """Search: the types that the stages share, from the query to the match, and what a search may use."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -101,8 +101,8 @@ class PendingNeighbours(Protocol):
         """Return the cosines of these resources and the `limit` nearest of all."""
         ...
 
-    def described(self, kind: Kind, scopes: Sequence[str] | None) -> NearestDescription:
-        """Return the resource with the nearest description."""
+    def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float | None = None) -> NearestDescription:
+        """Return the resource with the nearest description. within: seconds to wait, instead of the usual ones."""
         ...
 
 
@@ -124,6 +124,7 @@ class SearchDependencies:
 
     neighbours: the embedder. thinker: the judge for uncertain results. caller_thinks: without a judge, the caller
     chooses. client_thinks: before that, the client's model by sampling. fits: the threshold of a match that fits.
+    proven: returns the ids of so many resources of any kind with the most successes.
     """
 
     neighbours: "Neighbours | None" = None
@@ -131,3 +132,4 @@ class SearchDependencies:
     caller_thinks: bool = False
     client_thinks: bool = False
     fits: float = FITS
+    proven: Callable[[int], Sequence[int]] | None = None

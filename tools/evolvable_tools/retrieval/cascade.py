@@ -32,6 +32,9 @@ from evolvable_tools.retrieval.hybrid import DEPTH, fuse_with_vectors, is_clear,
 NEAR = 0.6
 """The cosine from which the nearest description is an answer."""
 
+PAPER_PATIENCE = 5.0
+"""Seconds that the paper's second stage waits for the embedder, so that a busy machine does not change the answer."""
+
 JUDGED = 0.7
 """The confidence in the model's choice."""
 
@@ -85,7 +88,7 @@ def _keyword(index: Index, query: SearchQuery, task: str) -> StageResult:
 def _embedding(index: Index, query: SearchQuery, task: str, neighbours: Neighbours | None) -> StageResult:
     if neighbours is None:
         return StageResult((), "skipped: no embedder is installed")
-    nearest = neighbours.begin(task).described(query.kind, query.scopes)
+    nearest = neighbours.begin(task).described(query.kind, query.scopes, within=PAPER_PATIENCE)
     if not nearest.available:
         return StageResult((), f"skipped: {nearest.said}")
     id_, cosine = nearest.best or (0, 0.0)
@@ -126,7 +129,13 @@ def _one(entry: IndexEntry, confidence: float, why: str) -> StageResult:
 MAX_LIMIT = 100
 
 SHORTLIST = 5
-"""Matches that a judge chooses from."""
+"""Matches that a judge chooses from, when one of them fits."""
+
+LIST_ALL = 60
+"""When nothing fits, a judge or the caller chooses among all resources of a kind, if there are at most so many."""
+
+LISTED = 12
+"""Of a larger library: so many of the nearest, of the most proven, and of those with a word of the task."""
 
 _AT_LEAST = 10  # candidates of each stage, so that merging can reorder the first few
 
@@ -185,11 +194,15 @@ def search_cascade(
     merged = _merged(results)
     fits = any(match.sure or match.confidence >= means.fits for match in merged)
     found = CascadeResult(tuple(merged[:limit]), not fits, _reports(results))
+    if mode != "auto" or (means.thinker is None and not means.caller_thinks):
+        return found
     shortlist = merged[:SHORTLIST]
-    unsure = shortlist and not shortlist[0].sure
-    if mode == "auto" and unsure and judge_stage.is_unsure([match.confidence for match in shortlist], means.fits):
-        return _judged(found, task, shortlist, means, index.answers)
-    return found
+    if not fits:
+        near = fused.similar.nearest if fused.similar else ()
+        shortlist = _all_or_likely(index, query, merged, near, means) if ranking.asked else []
+    elif shortlist[0].sure or not judge_stage.is_unsure([match.confidence for match in shortlist], means.fits):
+        return found
+    return _judged(found, task, shortlist, means, index.answers) if shortlist else found
 
 
 def _check(task: str, limit: int, mode: str) -> None:
@@ -230,6 +243,27 @@ def _joined(one: SearchMatch, other: SearchMatch) -> SearchMatch:
     )
 
 
+def _all_or_likely(
+    index: Index, query: SearchQuery, merged: Sequence[SearchMatch], near: Sequence[int], means: SearchDependencies
+) -> list[SearchMatch]:
+    """Return what to choose from when nothing fits, the likely ones first: all of a small library.
+
+    Of a larger one the matches and the nearest, the most proven, and as many with a word of the task as make the list
+    full.
+    """
+    some = index.entries(kind=query.kind, scopes=query.scopes, limit=LIST_ALL + 1)
+    likely, most = {match.entry.id: match for match in merged[:LISTED]}, LIST_ALL
+    if len(some) > LIST_ALL:
+        most = 3 * LISTED
+        proven = means.proven(LISTED) if means.proven is not None else ()
+        there = index.visible_entries([*near[:LISTED], *proven], kind=query.kind, scopes=query.scopes)
+        wide = index.search(query.task, kind=query.kind, scopes=query.scopes, limit=most)
+        some = [*there.values(), *(hit.entry for hit in wide.scored)]
+    for entry in some:
+        likely.setdefault(entry.id, SearchMatch(entry, 0.0, ""))
+    return list(likely.values())[:most]
+
+
 def _judged(
     found: CascadeResult,
     task: str,
@@ -240,10 +274,10 @@ def _judged(
     """Return the result after the judge's choice; without a judge, with the choice for the caller."""
     choices = judge_stage.make_choices([match.entry for match in shortlist])
     if means.thinker is None:
-        asked = judge_stage.choose_between(task, choices) if means.caller_thinks else None
-        return replace(found, choose_between=asked)
+        return replace(found, choose_between=judge_stage.choose_between(task, choices, described=found.none_fits))
+    most, length = (LIST_ALL, MOST_DESCRIPTION) if found.none_fits else (SHORTLIST, judge_stage.MAX_DESCRIPTION)
     try:
-        judged = judge_stage.ask_judge(task, choices, means.thinker, memory)
+        judged = judge_stage.ask_judge(task, choices, means.thinker, memory, most=most, most_description=length)
     except ProviderError as error:
         return replace(found, stages=(*found.stages, StageReport("judge", error.text)))
     stages = (*found.stages, StageReport("judge", judged.said))

@@ -111,12 +111,18 @@ def is_unsure(confidences: Sequence[float], fits: float) -> bool:
     return fits * HOPELESS <= best < fits + (1 - fits) * PLAIN and best > 0
 
 
-def choose_between(task: str, shortlist: Sequence[JudgeChoice]) -> ChooseBetween:
-    """Return the question for the caller, when no judge is available."""
+def choose_between(task: str, shortlist: Sequence[JudgeChoice], *, described: bool = False) -> ChooseBetween:
+    """Return the question for the caller, when no judge is available.
+
+    described: each choice has its description, since the matches of the answer are others.
+    """
     asked = _cut(" ".join(task[:1000].split()), _MOST_NAMED)
     return ChooseBetween(
         f'Which of these is for the task "{asked}"? The search is not sure.',
-        [Alternative(choice.ref, choice.version, choice.tells_apart) for choice in shortlist[:MAX_CHOICES]],
+        [
+            Alternative(choice.ref, choice.version, choice.tells_apart, choice.description if described else "")
+            for choice in (shortlist if described else shortlist[:MAX_CHOICES])
+        ],
         "Read their descriptions and call load_skill with the ref you choose, or go on without one if none fits.",
     )
 

@@ -5,6 +5,7 @@ optional; the values after = are offered as completions. `{file}` in the text is
 """
 
 import base64
+import hashlib
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.evidence import SuccessCounts, Tally
 from evolvable_store.storage.observations import Impression
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.retrieval import ChooseBetween, SearchDependencies, SearchMatch, StageReport
+from evolvable_tools.retrieval import Alternative, ChooseBetween, SearchDependencies, SearchMatch, StageReport
 from evolvable_tools.trust import Trust, TrustStatus, trust_statuses
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text, enclose
 from evolvable_tools.verbs import load
@@ -132,6 +133,7 @@ def find_skill(
     means, scopes = means or library.means, scopes or caller.scopes
     if means.thinker is not None:
         means = replace(means, thinker=RedactingModel(means.thinker, library.redacted))
+    means = replace(means, proven=library.store.backend.evidence.most_successful)
     found = search_cascade(library.index, task, kind=kind, scopes=scopes, limit=limit, mode=mode, means=means)
     known = library.store.backend.evidence.count_successes([match.entry.id for match in found.matches])
     stand = trust_statuses(library, [match.entry.id for match in found.matches])
@@ -144,8 +146,22 @@ def find_skill(
     if shown and not found.none_fits and caller.actor is not Actor.HUMAN:
         fitting = [*order[:1], *(match for match in order[1:] if match.confidence >= means.fits)]
         record_impressions(library, caller, search, ((match.entry.id, match.entry.version) for match in fitting))
-    choose = _choices(library, found.choose_between, marks)
+    asked = found.choose_between
+    if asked is not None and found.none_fits and _listed_before(library, caller, task):
+        asked = None
+    choose = _choices(library, asked, marks)
     return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice)
+
+
+def _listed_before(library: Library, caller: Caller, task: str) -> bool:
+    """Return whether the caller's session was given a list for this task; note that it is now."""
+    who = caller.session or caller.connection or ""
+    asked = json.dumps(["list", who, task.casefold().split()])
+    key, memory = hashlib.sha256(asked.encode("utf-8", "replace")).hexdigest(), library.index.answers
+    if key in memory:
+        return True
+    memory[key] = "given"
+    return False
 
 
 def _choices(library: Library, asked: ChooseBetween | None, marks: AnswerMarks) -> ChooseBetween | None:
@@ -155,9 +171,17 @@ def _choices(library: Library, asked: ChooseBetween | None, marks: AnswerMarks) 
     heads = {one.ref: library.store.head_or_none(Ref.parse(one.ref)) for one in asked.choices}
     stand = trust_statuses(library, [head.id for head in heads.values() if head is not None])
     known = {ref: stand.get(head.id, _NOBODY) for ref, head in heads.items() if head is not None}
-    texts = (_shown(one.tells_apart, known.get(one.ref, _NOBODY), marks) for one in asked.choices)
-    choices = [replace(one, tells_apart=text) for one, text in zip(asked.choices, texts, strict=True)]
-    return replace(asked, choices=choices)
+
+    def shown(one: Alternative) -> Alternative:
+        status = known.get(one.ref, _NOBODY)
+        return replace(
+            one,
+            tells_apart=_shown(one.tells_apart, status, marks),
+            description=_shown(one.description, status, marks),
+        )
+
+    ordered = sorted(asked.choices, key=lambda one: known.get(one.ref, _NOBODY).trust is Trust.UNTRUSTED)
+    return replace(asked, choices=[shown(one) for one in ordered])
 
 
 _NOBODY = TrustStatus(Trust.AGENT)
