@@ -128,6 +128,7 @@ _SECTIONS: Mapping[str, tuple[Verb, ...]] = {
         Verb("history", READS, READ, "Show versions, or what changed.", f"{_VERBS}.versions:resource_history"),
         Verb("log", READS, READ, "Show the latest operations."),
         Verb("stats", READS, READ, "Show what is used, what helps, what harms and what is dead."),
+        Verb("learned", WRITES, READ, "List, remove or correct what lookup learned from use."),
         Verb("sessions", READS, READ, "List the sessions that clients wrote down."),
     ),
     "Change": (
