@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _MODULES: dict[str, tuple[str, ...]] = {
     "read_commands": ("find", "load", "report", "list", "get", "history"),
     "version_commands": ("log", "update", "restore", "remove", "undo"),
-    "session_commands": ("stats", "sessions", "review", "memory", "compress"),
+    "session_commands": ("stats", "learned", "sessions", "review", "memory", "compress"),
     "inbox_commands": ("inbox", "publish", "channel"),
     "person_commands": ("approvals", "trust"),
     "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer", "quickstart", "token"),

@@ -1,4 +1,4 @@
-"""The commands sessions, review, compress, memory and stats."""
+"""The commands sessions, review, compress, memory, stats and learned."""
 
 import contextlib
 import json
@@ -15,6 +15,7 @@ from evolvable_server.clients.memory_files import MemoryCopy, memory_text
 from evolvable_server.config import read_machine
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Ref
+from evolvable_tools.outcomes import learning
 from evolvable_tools.outcomes import usage_report as verbs
 from evolvable_tools.review import Compressed
 
@@ -314,6 +315,44 @@ def _show_memory(copies: list[MemoryCopy], text: str) -> None:
             say(f"The file as it was: {one.backup}")
         if one.warning and one.state != "off":
             warn(one.warning)
+
+
+@command("learned")
+@click.argument("ref", required=False)
+@click.option("--remove", "number", type=int, metavar="ID", help="Remove this task for good.")
+@click.option("--task", metavar="TEXT", help="Say that this task should have been for REF.")
+@click.option("--not", "wrong", metavar="REF", help="With --task: the skill that it was not for.")
+def learned_command(
+    state: CommandContext, ref: str | None, number: int | None, task: str | None, wrong: str | None
+) -> Output[list[learning.ListedTask]]:
+    """List the tasks that lookup learned from use, remove one, or correct one.
+
+    A session whose end is verified teaches a skill the message that you typed before the skill was loaded, without
+    secrets and code. A task with "not" before it counts against its skill.
+    """
+    about = Ref.parse(ref) if ref else None
+    if task is None and wrong is not None:
+        raise InvalidArgument("--not names no task.", "Give the task with --task.")
+    if task is not None and about is None:
+        raise InvalidArgument("--task names no skill.", "Run: evolvable learned REF --task TEXT")
+    with state.library() as (library, caller):
+        if number is not None:
+            learning.remove_learned(library, caller, number)
+        if task is not None and about is not None:
+            learning.correct_task(library, caller, task, about, Ref.parse(wrong) if wrong else None)
+        found = learning.list_learned(library, caller, about)
+    return Output(found, lambda _: _show_learned(found))
+
+
+def _show_learned(found: list[learning.ListedTask]) -> None:
+    if not found:
+        say("Nothing was learned yet.")
+        return
+    rows = [
+        [str(one.id), (one.ref, "bold"), f"{'not ' * one.against}{one.task}", local_time(one.at), one.source]
+        for one in found
+    ]
+    show_table(["id", "ref", "task", "learned", "from"], rows, wide=("ref", "task"))
 
 
 _STYLES = {"helps": "green", "harms": "red", "dead": "yellow"}

@@ -7,7 +7,7 @@ begin no name and no trigger; a filter in memory saves the search of a table in 
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import PurePosixPath
@@ -239,8 +239,10 @@ FIELDS: Mapping[str, Field] = {
     "pairs": Field(0.4, 37, 0.5),
     "files": Field(0.1, 8, 0.3),
     "body": Field(1.0, 750, 0.75),
+    "learned": Field(1.8, 60, 0.5),
 }
-"""What of a resource is searched. `pairs`: words side by side in name and description.
+"""What of a resource is searched. `pairs`: words side by side in name and description. `learned`: tasks that it was
+used for with success, as far as they have words that it does not say of itself.
 
 The usual lengths are those of 10,000 real skills. They are constants, so that what a text weighs depends on itself
 alone and never has to be weighed again.
@@ -253,22 +255,30 @@ Weights = dict[str, dict[str, int]]
 """Field -> term -> weight, 1 to 255."""
 
 
-FieldTexts = tuple[list[str], str, Sequence[str], str, list[str]]
+Learned = Sequence[tuple[str, float]]
+"""Learned tasks, each with its share of a new one: tasks lose weight with age."""
+
+FieldTexts = tuple[list[str], str, Sequence[str], str, list[str], Learned]
 """What `weigh` takes of one resource."""
 
 
 def weigh_fields(
-    names: Iterable[str], description: str, triggers: Sequence[str], body: str, paths: Iterable[str]
+    names: Iterable[str],
+    description: str,
+    triggers: Sequence[str],
+    body: str,
+    paths: Iterable[str],
+    learned: Learned = (),
 ) -> Weights:
     """Returns the terms of a resource's texts with their weights, without empty fields.
 
-    names: what it is called. paths: its files besides the main one.
+    names: what it is called. paths: its files besides the main one. learned: tasks that it was used for.
     """
     called = [tokenize(name) for name in names]
     own = tokenize(description)
     beside = [" ".join(terms(pair)) for its in (*called, own) for pair in neighbours(its)]
     files = [PurePosixPath(path).with_suffix("").as_posix() for path, _ in zip(paths, range(MAX_FILES), strict=False)]
-    said = {
+    said: dict[str, Mapping[str, float]] = {
         "name": _count_terms(word for its in called for word in its),
         "description": count_terms(description),
         "triggers": count_terms("\n".join(triggers)),
@@ -276,6 +286,7 @@ def weigh_fields(
         "files": count_terms("\n".join(files)),
         "body": count_terms(body[:MAX_BODY]),
     }
+    said["learned"] = _count_learned(learned, {*said["name"], *said["description"], *said["triggers"]}, said["body"])
     return {name: _weights(FIELDS[name], its) for name, its in said.items() if its}
 
 
@@ -292,7 +303,23 @@ def _count_terms(said: Iterable[str]) -> dict[str, int]:
     return counts
 
 
-def _weights(field: Field, counts: Mapping[str, int]) -> dict[str, int]:
+IN_BODY = 0.5
+"""What a learned word counts that the body says too."""
+
+
+def _count_learned(learned: Learned, own: Set[str], body: Container[str]) -> dict[str, float]:
+    """Return how often the tasks have each term that the resource does not say of itself.
+
+    Words of its own would only raise it above its siblings. Of one task a term counts once.
+    """
+    counts: dict[str, float] = defaultdict(float)
+    for task, share in learned:
+        for key in set(terms(word for word in tokenize(task) if word not in FUNCTION_WORDS)) - own:
+            counts[key] += share * (IN_BODY if key in body else 1.0)
+    return counts
+
+
+def _weights(field: Field, counts: Mapping[str, float]) -> dict[str, int]:
     """Returns k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009) without the idf."""
     usual = K1 * (1 - field.slope + field.slope * sum(counts.values()) / field.length)
     step = (K1 + 1) * 255 / HEAVIEST

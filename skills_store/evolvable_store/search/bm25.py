@@ -48,7 +48,7 @@ PRIOR = 50
 """Resources thought to be there besides, with none of the words: in a library of three, too, a word can be rare."""
 
 _SMALL = 100  # resources, up to which function words are not asked for
-_PAIRS = FIELD_NUMBERS["pairs"]
+_PAIRS, _LEARNED = FIELD_NUMBERS["pairs"], FIELD_NUMBERS["learned"]
 _SCORE = itemgetter(0)
 _NAMES = {number: name for name, number in FIELD_NUMBERS.items()}
 _FUNCTION_TERMS = frozenset(map(term, FUNCTION_WORDS))
@@ -93,9 +93,14 @@ class Query:
     """A query against one state of the index: how well it fits every document."""
 
     def __init__(
-        self, asked: Mapping[str, QueryTerm], documents: int, postings: Mapping[str, Sequence[Postings]]
+        self,
+        asked: Mapping[str, QueryTerm],
+        documents: int,
+        postings: Mapping[str, Sequence[Postings]],
+        *,
+        learned: bool = True,
     ) -> None:
-        """asked: the terms. documents: how many there are. postings: of each term."""
+        """asked: the terms. documents: how many there are. postings: of each term. learned: tasks count too."""
         self.documents, self.asked = documents, asked
         self.mass = self.unknown = 0.0
         """Weight of all words of the query, and of those that no document has."""
@@ -103,12 +108,17 @@ class Query:
         self._rows: dict[int, Sums] = {}
         self._parts: dict[int, tuple[TermScore, ...]] = {}
         for number, (key, a) in enumerate(asked.items(), 1):
-            most = max((p.count for p in postings[key] if p.field != _PAIRS), default=0)
+            # What sessions taught changes no weight of a word: a text without learned tasks scores as before.
+            most = max((p.count for p in postings[key] if p.field not in (_PAIRS, _LEARNED)), default=0)
             weight = 0.0 if a.pair else a.count * _idf(documents, most)
             self.mass += weight
             self.unknown += weight if not most else 0.0
-            clauses = [_clause(p, a, documents) for p in postings[key]]
-            self._add(clauses, number, weight)
+            clauses = [
+                _clause(p, a, documents, max(most, p.count) if p.field == _LEARNED else p.count)
+                for p in postings[key]
+                if learned or p.field != _LEARNED
+            ]
+            self._add(clauses, number, weight if most else 0.0)
             self._clauses += clauses
         for sums in self._rows.values():
             sums.cover((self.mass - self.unknown) or 1.0, COVERAGE)  # of what the library has words for
@@ -183,9 +193,10 @@ class Query:
         return self._parts[document]
 
 
-def _clause(postings: Postings, asked: QueryTerm, documents: int) -> _Clause:
+def _clause(postings: Postings, asked: QueryTerm, documents: int, having: int) -> _Clause:
+    """having: in how many documents the term counts as known."""
     field = FIELDS[_NAMES[postings.field]]
-    factor = asked.count * field.weight * _idf(documents, postings.count) * HEAVIEST / 255
+    factor = asked.count * field.weight * _idf(documents, having) * HEAVIEST / 255
     return _Clause(asked.words, postings.field, postings, factor)
 
 

@@ -18,6 +18,7 @@ from evolvable_store.search.analyzer import QueryTerm
 from evolvable_store.search.bm25 import DocumentScore, Query, TermScore, searched_terms
 from evolvable_store.search.index_entries import EntryText, IndexEntry, TriggerPhrase, visibility
 from evolvable_store.search.index_file import IndexCache, IndexFile, read_state
+from evolvable_store.search.learned_texts import COUNT_LEARNED, LearnedTexts, changed_resources
 from evolvable_store.search.postings import VisibilityFilter
 from evolvable_store.storage.connection import Connection
 from evolvable_store.store import Store
@@ -28,6 +29,7 @@ __all__ = ["IndexEntry", "Index", "TermScore", "TriggerPhrase", "Ranking", "Sear
 BATCH = 500
 """Changes indexed while the index is locked once; others wait for it no longer than a second."""
 
+_NOTHING = (-1, 0)  # what a process knows before it read the index: changes applied, and changes of learned tasks
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
 _BULK_FACTOR = 15  # times as much may wait while a whole library is indexed
 _REBUILD_HINT = "Delete {}: the next search makes it again."
@@ -114,7 +116,7 @@ class Index:
 
     def __init__(self, store: Store, file: IndexFile, weigh: Weigh) -> None:
         self._store, self._file, self._weigh = store, file, weigh
-        self._applied = -1
+        self._applied, self._any_learned = _NOTHING, False
         self._known = IndexCache()
         self._untrusted: tuple[tuple[object, ...], tuple[int, ...]] = ((), ())
 
@@ -163,14 +165,15 @@ class Index:
 
     def _start_anew(self, known: tuple[int, int] | None) -> None:
         self._file.replace(known)
-        self._applied = -1
+        self._applied = _NOTHING
         self._known.forget()
 
     def _step_up(self, progress: Progress | None = None, more: bool = False) -> int:
-        target = self._store.backend.sequence()
-        if target == self._applied:
+        target, learned = self._store.backend.sequences()
+        self._any_learned = learned > 0
+        if (target, learned) == self._applied:
             return 0
-        if self._applied < 0:
+        if first_time := self._applied == _NOTHING:
             self._check_origin()
         with self._file.reading() as db:
             applied = first = _applied_sequence(db)
@@ -189,8 +192,27 @@ class Index:
             self.settle(_BULK_FACTOR if more or applied < target else 1)
             if progress:
                 progress(applied - first, target - first)
-        self._applied = applied
+        if learned or first_time:
+            self._take_in_learned(learned)
+        self._applied = applied, learned
         return taken
+
+    def _take_in_learned(self, target: int) -> None:
+        """Index the resources whose learned tasks changed, each with its tasks as they are now."""
+        with self._file.reading() as db:
+            applied, month = int(read_state(db, "learned") or 0), read_state(db, "learned_month")
+        this_month = self._store.now()[: len("2026-11")]
+        ids = changed_resources(self._store, applied, aged=month != this_month) if applied or target else []
+        for start in range(0, len(ids), BATCH):
+            heads = self._store.backend.heads_by_id(ids[start : start + BATCH]).values()
+            with self._file.writing() as db:
+                self._index(db, ((head, True, *self._read(head)) for head in heads if head.version is not None))
+                db.execute(COUNT_LEARNED)
+            self.settle()
+        if ids or applied != target:
+            with self._file.writing() as db:
+                state = (("learned", str(target)), ("learned_month", this_month))
+                db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state)
 
     def settle(self, times: int = 1) -> None:
         """Settles what waits, piece by piece, while it is `times` as much as may wait; others get in between."""
@@ -219,25 +241,31 @@ class Index:
         return f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
 
     def _take_in(self, db: Connection, changes: list[Change]) -> None:
+        self._index(db, self._changed(db, changes))
+        last = changes[-1].sequence
+        state = (("applied", str(last)), ("mark", self._mark(changes, last)))
+        db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state)
+
+    def _index(self, db: Connection, heads: "Iterable[tuple[Head, bool, frontmatter.Document, list[str]]]") -> None:
+        """Write a new document for each of these heads, in place of the old one of those that are known."""
         changed: list[tuple[Head, bool, EntryText]] = []
+        trusted = LearnedTexts(self._store, self._any_learned)
 
         def said() -> Iterator[analyzer.FieldTexts]:
-            for head, known, text, document, paths in self._changed(db, changes):
+            for head, known, document, paths in heads:
+                text = EntryText.of(head, document)
                 changed.append((head, known, text))
-                yield list(text.names), text.description, text.triggers, document.body, paths
+                yield (*(list(text.names), text.description, text.triggers, document.body, paths), trusted.of(head))
 
         # One is read while others are weighed, so the first of these has to be asked first.
         for weights, (head, known, text) in zip(self._weigh(said()), changed, strict=True):
             if known:
                 _forget(db, head.id)
             index_entries.insert_entry(db, head, text, postings.add_document(db, head.id, weights))
-        last = changes[-1].sequence
-        state = (("applied", str(last)), ("mark", self._mark(changes, last)))
-        db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state)
 
     def _changed(
         self, db: Connection, changes: list[Change]
-    ) -> Iterator[tuple[Head, bool, EntryText, frontmatter.Document, list[str]]]:
+    ) -> Iterator[tuple[Head, bool, frontmatter.Document, list[str]]]:
         """Yield what has to be indexed again, and whether it was before; settle what is gone or unchanged."""
         query = "SELECT version, tree FROM entry WHERE id = ?"
         for kind, scope, name in dict.fromkeys((c.kind, c.scope, c.name) for c in changes):
@@ -248,8 +276,7 @@ class Index:
                 if known and known[1] == head.tree:
                     db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
                 else:
-                    document, paths = self._read(head)
-                    yield head, known is not None, EntryText.of(head, document), document, paths
+                    yield (head, known is not None, *self._read(head))
 
     def _read(self, head: Head) -> tuple[frontmatter.Document, list[str]]:
         """Returns the main file of the head, an empty one where there is none or it is damaged; and its other files."""
@@ -287,17 +314,18 @@ class Index:
         scopes: Sequence[str] | None = None,
         limit: int = 10,
         depth: int = 0,
+        learned: bool = True,
     ) -> Ranking:
         """Returns the resources whose texts fit the query best; any text is a query, and takes a bounded time.
 
         scopes: those that are seen, nearest first; a resource hides those of its name further away. None: all.
-        depth: how many are weighed, when that is more than the limit.
+        depth: how many are weighed, when that is more than the limit. learned: learned tasks count too.
         """
         with self._file.reading() as db:
             visible = self._visible(kind, scopes)
             with self._known.locked(db) as state:
                 asked = searched_terms(query, state.documents)
-                asking = Query(asked, state.documents, state.reader.read(db, asked))
+                asking = Query(asked, state.documents, state.reader.read(db, asked), learned=learned)
                 seen = state.visible(db, visible)
             weighed = asking.best(db, seen, max(limit, depth))
             best = list(weighed.values())[:limit]

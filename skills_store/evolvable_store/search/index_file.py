@@ -27,7 +27,7 @@ FILE = "index.db"
 
 FORMAT = driver.DerivedFormat(
     application_id=0x45564C58,  # EVLX
-    version=3,
+    version=4,
     script=Path(__file__).with_name("index.sql"),
     tables=("entry", "phrase", "answer", "document", "posting"),
     # A row of postings takes several pages; with SQLite's own 4096 bytes they are read half as fast.
@@ -195,10 +195,10 @@ _MAX_VISIBILITIES = 64  # combinations of kind and scopes that are remembered
 class IndexState:
     """One state of the index. One thread uses it at a time.
 
-    stamp: the changes applied and how often documents were settled, which makes no change.
+    stamp: the changes applied, those of learned tasks, and how often documents were settled, which makes no change.
     """
 
-    stamp: tuple[int, int]
+    stamp: tuple[int, ...]
     documents: int
     waiting: postings.PendingDocuments
     beginnings: PrefixFilter
@@ -207,7 +207,7 @@ class IndexState:
 
     @classmethod
     def of(
-        cls, db: Connection, stamp: tuple[int, int], waiting: postings.PendingDocuments, beginnings: PrefixFilter
+        cls, db: Connection, stamp: tuple[int, ...], waiting: postings.PendingDocuments, beginnings: PrefixFilter
     ) -> Self:
         """Returns what the connection sees. waiting, beginnings: an earlier state's, which are updated."""
         waiting.refresh(db)
@@ -224,7 +224,7 @@ class IndexState:
     def nothing(cls) -> Self:
         """Returns what is known before the index was read."""
         waiting = postings.PendingDocuments()
-        return cls((-1, 0), 0, waiting, PrefixFilter(), postings.PostingsReader(waiting, ()))
+        return cls((-1,), 0, waiting, PrefixFilter(), postings.PostingsReader(waiting, ()))
 
     def visible(self, db: Connection, visible: VisibilityFilter) -> VisibleDocuments:
         """Return the documents that this filter lets through."""
@@ -248,8 +248,8 @@ class IndexCache:
         if self._pid != os.getpid():  # forked; another thread of the parent may have held it
             self._lock, self._pid = threading.Lock(), os.getpid()
         with self._lock:
-            noted = dict(db.execute("SELECT key, value FROM state WHERE key IN ('applied', 'settled')").fetchall())
-            stamp = int(noted.get("applied", 0)), int(noted.get("settled", 0))
+            noted = dict(db.execute("SELECT key, value FROM state WHERE key IN ('applied', 'settled', 'learned_docs')"))
+            stamp = tuple(int(noted.get(key, 0)) for key in ("applied", "learned_docs", "settled"))
             if stamp < self._state.stamp:  # another thread has seen more since; keep its state
                 yield IndexState.of(db, stamp, postings.PendingDocuments(), PrefixFilter())
                 return

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from evolvable_store.storage.attestations import Attestations, Signatures, Verify
     from evolvable_store.storage.bindings import Bindings, HeldDirectories
     from evolvable_store.storage.evidence import EvidenceLog
+    from evolvable_store.storage.learned import LearnedTasks
     from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
     from evolvable_store.storage.observations import Observations
     from evolvable_store.storage.proposals import Proposals, Reviews
@@ -94,6 +95,7 @@ class Storage(Protocol):
     trusted_folders: TrustedFolders
     evidence: EvidenceLog
     observations: Observations
+    learned: LearnedTasks
     proposals: Proposals
     reviews: Reviews
     channel: Channel
@@ -158,6 +160,9 @@ class Storage(Protocol):
 
     def sequence(self) -> int:
         """Return the sequence of the newest change, 0 in an empty library."""
+
+    def sequences(self) -> tuple[int, int]:
+        """Return the sequence of the newest change, and the number of the newest change of learned tasks."""
 
     def write(self) -> AbstractContextManager[Writer]:
         """Return a context that holds the only write lock; commits durably at its end, or rolls back."""

@@ -25,6 +25,7 @@ from evolvable_store.storage.attestations import Attestations, Signatures, Verif
 from evolvable_store.storage.bindings import Bindings, HeldDirectories
 from evolvable_store.storage.connection import Connection
 from evolvable_store.storage.evidence import EvidenceLog
+from evolvable_store.storage.learned import LearnedTasks
 from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
 from evolvable_store.storage.observations import Observations
 from evolvable_store.storage.proposals import Proposals, Reviews
@@ -48,6 +49,7 @@ _MANIFEST = """SELECT manifest, tree, resource, latest FROM change WHERE sequenc
 _OPERATION = """SELECT id, at, actor, reason, session, evidence, undoes, principal, via, arrived
     FROM operation"""
 _SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM change"
+_SEQUENCES = f"SELECT ({_SEQUENCE}), (SELECT coalesce(max(sequence), 0) FROM learned_change)"
 
 
 class SqliteStorage(driver.SqliteRepository):
@@ -70,6 +72,7 @@ class SqliteStorage(driver.SqliteRepository):
         self._ids: dict[tuple[str, str, str], int] = {}
         self.evidence = EvidenceLog(self)
         self.observations = Observations(self)
+        self.learned = LearnedTasks(self)
         self.proposals = Proposals(self)
         self.reviews = Reviews(self)
         self.channel = Channel(self)
@@ -219,6 +222,11 @@ class SqliteStorage(driver.SqliteRepository):
     def sequence(self) -> int:
         with self.reading() as db:
             return int(db.execute(_SEQUENCE).fetchone()[0])
+
+    def sequences(self) -> tuple[int, int]:
+        with self.reading() as db:
+            changes, learned = db.execute(_SEQUENCES).fetchone()
+        return int(changes), int(learned)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Callable[[], int]]:

@@ -17,6 +17,7 @@ from evolvable_store.storage.observations import IngestedSession, UsageObservati
 from evolvable_store.transaction import format_time
 from evolvable_tools.library import Library, SkillLocator
 from evolvable_tools.outcomes.detection import SessionEnds, ToolCall, calls_of, ends_of, outcome_of
+from evolvable_tools.outcomes.learning import LoadedSkill, learn_from_session
 from evolvable_tools.outcomes.shell_commands import SimpleCommand, read_files, run_files, simple_commands
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class _Seen:
     version: int
     at: str
     model: str | None
+    turn: int
     how: dict[str, None] = field(default_factory=dict)
     first_use: int | None = None
     last_turn: int = 0
@@ -110,6 +112,8 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
         log = library.store.backend.observations
         library.shown.flush()
         kept = log.take(taken, sightings, uses=list(reading.uses), searches=list(reading.searches))
+        if kept:
+            learn_from_session(library, session, identity, reading.loaded())
     return RecordedSession(taken.session, kept, sightings, taken.outcome)
 
 
@@ -148,6 +152,15 @@ class _Reading:
             signals = self.ends.between(seen.first_use, seen.last_turn + TURNS) if seen.first_use is not None else ()
             about = (seen.resource, seen.version, seen.at, seen.model, loaded, used, tuple(seen.how))
             yield UsageObservation(*about, outcome_of(signals), signals)
+
+    def loaded(self) -> list[LoadedSkill]:
+        """Return the skills that were loaded or used, in that order, each once."""
+        found: dict[int, LoadedSkill] = {}
+        for seen in self._seen.values():
+            known = found.get(seen.resource)
+            used = seen.first_use is not None or (known is not None and known.used)
+            found[seen.resource] = LoadedSkill(seen.resource, known.turn if known else seen.turn, used)
+        return list(found.values())
 
     def _read_call(self, call: ToolCall) -> None:
         span, given = call.span, call.span.input or {}
@@ -211,7 +224,7 @@ class _Reading:
             self._note(resource, version, how, here)
 
     def _note(self, resource: int, version: int, how: str, here: "Span") -> None:
-        new = _Seen(resource, version, self.moment(here.at), here.model or self._session.model)
+        new = _Seen(resource, version, self.moment(here.at), here.model or self._session.model, here.turn)
         seen = self._seen.setdefault((resource, version), new)
         seen.how[how] = None
         if how in USING:

@@ -142,8 +142,11 @@ def known_share(ranking: Ranking) -> float:
     return 1 - ranking.unknown / ranking.mass if ranking.mass else 0.0
 
 
+_NOT_OF_ITSELF = ("body", "files", "pairs", "learned")
+
+
 def _of_itself(scored: SearchHit, content: Set[str]) -> set[str]:
-    return {part.word for part in scored.parts if part.field not in ("body", "files", "pairs")} & content
+    return {part.word for part in scored.parts if part.field not in _NOT_OF_ITSELF} & content
 
 
 WORDS: Mapping[str, float] = {

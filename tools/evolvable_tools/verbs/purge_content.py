@@ -17,7 +17,7 @@ from evolvable_store.errors import InvalidArgument, NoSuchFile
 from evolvable_store.gc import blobs_with, purge_content
 from evolvable_store.operation import Head
 from evolvable_store.paths import LIBRARY_FILE
-from evolvable_store.resource import Ref
+from evolvable_store.resource import Ref, main_file
 from evolvable_store.search.index_file import FILE as INDEX
 from evolvable_store.search.vector_store import forget_vectors
 from evolvable_store.storage.maintenance import PurgeJob
@@ -160,6 +160,7 @@ def run_purge(
     """Do every step of a job. Each can be done again; the job ends with the last."""
     store, done = library.store, Purged(job.kind, list(versions))
     affected = {head.id for head, _, _ in _places(store, {*job.blobs, *blobs_with(store, job.texts)})}
+    store.backend.learned.forget(_purged_whole(store, job))
     done.edited = list(_edit_copies(library, job)) if edit_copies else []
     if done.edited:
         library.working_copies.sync()
@@ -179,6 +180,15 @@ def run_purge(
         hint = "another process reads it; close it and run `evolvable purge --resume`"
         done.remains.append(f"{store.backend.path}-wal: {hint}")
     return done
+
+
+def _purged_whole(store: Store, job: PurgeJob) -> list[int]:
+    """Return the resources whose main file is purged: what was learned of them goes with it."""
+    return [head.id for head, _, path in _places(store, job.blobs) if path.casefold() == _main(head).casefold()]
+
+
+def _main(head: Head) -> str:
+    return main_file(head.kind, head.name)
 
 
 def _renew_heads(library: Library, caller: Caller, job: PurgeJob) -> None:

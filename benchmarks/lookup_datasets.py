@@ -1,0 +1,76 @@
+"""Measures lookup on tasks of others, which took no part in the choice of any weight, beside FTS5.
+
+    python benchmarks/lookup_datasets.py foreign CLONES --base CORPUS
+    python benchmarks/lookup_datasets.py skillret FOLDER
+    python benchmarks/lookup_datasets.py sra-bench FOLDER
+    python benchmarks/lookup_datasets.py skillrouter FOLDER [--tier hard]
+
+foreign: 518 tasks that the authors of 103 skills wrote as tests of them (`benchmarks/lookup/data/foreign_tasks.jsonl`:
+repository, commit, path and licence of each). CLONES holds a clone of each repository as OWNER+NAME. CORPUS: the skills
+among which they are looked for, as for `lookup`.
+
+The other three are on a model hub: `huggingface-cli download --repo-type dataset ThakiCloud/SKILLRET` (or
+WeihangSu/SRA-Bench, pipizhao/SkillRouter-Eval-Core) `--local-dir FOLDER`. They could not be downloaded where this was
+written: the readers are tested on small files of the documented format, and there are no figures of ours for them.
+
+--write DIR keeps the set as corpus.jsonl and queries.jsonl, for every other part of `python benchmarks/lookup`.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from lookup import report
+from lookup.comparison import Tools, compare, ways
+from lookup.data import Library, answerable
+from lookup.datasets import LOADERS, Dataset, foreign, skillrouter, write
+from lookup.run import settings
+from support import Row, conclude
+
+
+def loaded(given: argparse.Namespace) -> Dataset:
+    """Return the data set that a command line names."""
+    if given.name == "foreign":
+        return foreign(given.folder, given.base)
+    if given.name == "skillrouter":
+        return skillrouter(given.folder, given.tier)
+    return LOADERS[given.name](given.folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=LOADERS)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--base", type=Path, metavar="CORPUS", help="foreign: the skills around them")
+    parser.add_argument("--tier", default="easy", choices=("easy", "hard"), help="skillrouter: which pool")
+    parser.add_argument("--embedder", type=Path, help="also run with this: a folder of model.onnx and tokenizer.json")
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()), help="where vectors are kept")
+    parser.add_argument("--write", type=Path, metavar="DIR", help="keep the set here, and measure nothing")
+    given = parser.parse_args()
+    corpus, queries = loaded(given)
+    if given.write:
+        given.write.mkdir(parents=True, exist_ok=True)
+        sizes = [
+            len(list(write(its, given.write / f"{name}.jsonl")))
+            for name, its in zip(("corpus", "queries"), (corpus, queries), strict=True)
+        ]
+        print(f"{sizes[0]:,} skills and {sizes[1]:,} tasks in {given.write}")
+        return
+    library = Library.of(corpus)
+    there, size = answerable(queries, library.ids), len(library.skills)
+    ours = settings(given.embedder, given.cache, False)
+    measured = compare(
+        ways(ours, Tools(given.embedder, given.cache)),
+        {size: [library]},
+        {size: queries},
+        Tools(given.embedder, given.cache),
+    )
+    print(f"\n{report.comparison_table(measured, None)}")
+    rows = [Row(f"{one.way}, {size:,} skills, {len(there):,} tasks", str(one.quality.macro)) for one in measured]
+    for one in measured:
+        rows += [Row(f"  {one.way}: {name}", str(score)) for name, score in one.quality.families.items() if one.ours]
+    conclude(f"Lookup on tasks of others: {given.name}", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Learned tasks as the index sees them: which of them count, how much, and how alike two tasks are."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from evolvable_store.operation import Head
+from evolvable_store.search.analyzer import FUNCTION_WORDS, Learned, terms, tokenize
+from evolvable_store.storage.learned import LearnedTask, by_sign
+from evolvable_store.store import Store
+
+HALF_LIFE = timedelta(days=180)
+"""The age at which a learned task counts half."""
+
+MIN_SHARE = 0.1
+"""A task that counts less than this share of a new one is left out of the index."""
+
+NEAR_DUPLICATE = 0.6
+"""Likeness from which two tasks count as one."""
+
+
+COUNT_LEARNED = """INSERT INTO state VALUES ('learned_docs', '1')
+    ON CONFLICT DO UPDATE SET value = CAST(value + 1 AS TEXT)"""
+"""Counts in the index, in the transaction that replaced documents, so that a process reads its cached state again."""
+
+
+def changed_resources(store: Store, applied: int, *, aged: bool) -> list[int]:
+    """Return the resources to index again: those whose tasks changed since `applied`.
+
+    aged: a month began, and tasks lose weight with age: every resource with learned tasks. A number that is ahead of
+    the library, which was restored from a backup, means all of them too.
+    """
+    learned = store.backend.learned
+    if aged or applied > learned.sequence():
+        return sorted({*learned.resources(), *learned.changed(0)})
+    return sorted(learned.changed(applied))
+
+
+class LearnedTexts:
+    """The learned tasks of a library for one pass of the index."""
+
+    def __init__(self, store: Store, any_: bool) -> None:
+        """any_: whether anything was learned; otherwise nothing is read."""
+        self._store, self._any = store, any_
+
+    def of(self, head: Head) -> Learned:
+        """Return the tasks that count for a resource, each with its share of a new one.
+
+        A resource whose newest version nobody trusts has none: what was learned of other content says nothing of it.
+        """
+        if not self._any:
+            return ()
+        backend = self._store.backend
+        tasks = by_sign(backend.learned.tasks_of([head.id]), head.id, against=False)
+        if not tasks or backend.attestations.untrusted_resources([head.id]):
+            return ()
+        now = self._store.clock()
+        shares = ((one.task, share_of(one, now)) for one in tasks)
+        return [(task, share) for task, share in shares if share >= MIN_SHARE]
+
+
+def share_of(task: LearnedTask, now: datetime) -> float:
+    """Return how much a task counts by its age, 0 to 1. A time that cannot be read, or in the future, counts as new."""
+    try:
+        at = datetime.fromisoformat(task.at)
+    except ValueError:
+        return 1.0
+    age = now - (at.replace(tzinfo=UTC) if at.tzinfo is None else at)
+    return float(0.5 ** max(0.0, age / HALF_LIFE))
+
+
+def content_terms(text: str) -> frozenset[str]:
+    """Return the terms of a task that say what it is about."""
+    return frozenset(terms(word for word in tokenize(text) if word not in FUNCTION_WORDS))
+
+
+def likeness(one: frozenset[str], other: frozenset[str]) -> float:
+    """Return how alike two tasks are by their terms, 0 to 1."""
+    return len(one & other) / len(one | other) if one and other else 0.0
+
+
+def nearest(task: frozenset[str], tasks: Sequence[LearnedTask]) -> tuple[LearnedTask | None, float]:
+    """Return the most alike of these tasks and its likeness; None and 0 where none has a term in common."""
+    best, most = None, 0.0
+    for one in tasks:
+        alike = likeness(task, content_terms(one.task))
+        if alike > most:
+            best, most = one, alike
+    return best, most

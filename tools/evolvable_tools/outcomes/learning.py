@@ -1,0 +1,197 @@
+"""Learned tasks: what lookup learns from sessions that ended well, and from a person's corrections.
+
+A session teaches the message that a person typed before a skill was loaded, and only where the end of that use is
+verified. No text of a skill, a model, a tool or a file is ever learned.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Head
+from evolvable_store.resource import Ref
+from evolvable_store.search.learned_texts import NEAR_DUPLICATE, content_terms, nearest
+from evolvable_store.storage.evidence import Attempt, Outcome
+from evolvable_store.storage.learned import LearnedTask, TaskSource
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.secret_leaks import check_may_decide
+
+if TYPE_CHECKING:
+    from evolvable_tools.sessions import Session
+
+MAX_TASK = 300
+"""Characters of a learned task."""
+
+MIN_TERMS = 3
+"""Words other than function words; a shorter message, such as "go on", says nothing of its task."""
+
+MAX_TAUGHT = 3
+"""Skills that one session teaches a task at most."""
+
+FOUND_AMONG = 5
+"""A session teaches a task only to a skill that its words alone find among so many, or that the person named."""
+
+_CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
+_COMMAND = re.compile(r"\A\s*[/$](?P<name>[\w:-]{1,64})(?![\w/-])")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSkill:
+    """A skill that a session loaded. turn: of the first load; used: whether it was followed. In the order of loads."""
+
+    resource: int
+    turn: int
+    used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTask:
+    """A learned task as it is listed. against: another skill was right for it."""
+
+    id: int
+    ref: str
+    task: str
+    at: str
+    against: bool
+    source: str
+
+
+def shorten_task(text: str) -> str:
+    """Return a task on one line without code blocks and a leading command, cut at a word after MAX_TASK characters."""
+    plain = _COMMAND.sub("", _CODE.sub(" ", text[: 20 * MAX_TASK]))
+    said = " ".join("".join(char if char.isprintable() else " " for char in plain).split())
+    if len(said) <= MAX_TASK:
+        return said
+    return said[: MAX_TASK + 1].rpartition(" ")[0] or said[:MAX_TASK]
+
+
+def learn_from_session(library: Library, session: "Session", identity: str, loaded: Sequence[LoadedSkill]) -> int:
+    """Store what an ingested session teaches instead of what it taught before; return how many tasks that is.
+
+    loaded: what it showed. A skill that was loaded for the same message before the right one, and not followed, gets
+    the task against it.
+    """
+    heads = library.store.backend.heads_by_id(one.resource for one in loaded)
+    right = _succeeded(library, identity, heads)
+    tasks: list[LearnedTask] = []
+    for at, one in enumerate(loaded):
+        if one.resource not in right or sum(not task.against for task in tasks) == MAX_TAUGHT:
+            continue
+        typed = _typed(session, one.turn)
+        text = shorten_task(library.redacted(typed))
+        head = heads[one.resource]
+        if len(content_terms(text)) < MIN_TERMS or not _plausible(library, head, typed, text):
+            continue
+        known = right[one.resource]
+        about = (text, known.at, TaskSource.SESSION, identity, known.link)
+        tasks.append(_task(one.resource, *about, against=False))
+        before = (other.resource for other in loaded[:at] if other.turn == one.turn and not other.used)
+        tasks += [_task(resource, *about, against=True) for resource in dict.fromkeys(before)]
+    new = [one for one in tasks if not _known(library, one, identity)]
+    library.store.backend.learned.replace_session(identity, new)
+    return len(new)
+
+
+def _task(
+    resource: int, text: str, at: str, source: TaskSource, session: str | None, link: str | None, *, against: bool
+) -> LearnedTask:
+    return LearnedTask(resource, text, at, against, source, session, link)
+
+
+def _succeeded(library: Library, identity: str, heads: Iterable[int]) -> dict[int, Attempt]:
+    """Return the resources whose use in this session is verified to have ended well, and that somebody trusts."""
+    ids = list(heads)
+    untrusted = library.store.backend.attestations.untrusted_resources(ids) if ids else set()
+    return {
+        one.resource: one
+        for one in library.evidence.list_attempts(ids)
+        if one.key == identity
+        and one.verified
+        and one.used
+        and one.outcome is Outcome.SUCCEEDED
+        and one.resource not in untrusted
+    }
+
+
+def _typed(session: "Session", turn: int) -> str:
+    """Return what a person typed in this turn."""
+    from evolvable_tools.sessions import Origin  # late: transcripts are read by few processes
+
+    spans = (s for s in session.spans if s.turn == turn and s.role == "user" and s.origin is Origin.USER)
+    return "\n".join(span.text for span in spans if span.agent is None)
+
+
+def _plausible(library: Library, head: Head, typed: str, text: str) -> bool:
+    """Return whether the skill fits the task without anything learned, or the person named it.
+
+    Otherwise a session that loads one skill for everything would teach it everything.
+    """
+    command = _COMMAND.match(typed)
+    if command is not None and command["name"].rpartition(":")[2].casefold() == head.name.casefold():
+        return True
+    ranking = library.index.search(text, kind=head.kind, limit=FOUND_AMONG, learned=False)
+    return any(one.entry.id == head.id for one in ranking.scored)
+
+
+def _known(library: Library, new: LearnedTask, session: str) -> bool:
+    """Return whether a near duplicate is there already, of another session; remove those of the opposite sign."""
+    learned = library.store.backend.learned
+    others = [one for one in learned.tasks_of([new.resource]).get(new.resource, ()) if one.session != session]
+    terms = content_terms(new.task)
+    if nearest(terms, [one for one in others if one.against is new.against])[1] >= NEAR_DUPLICATE:
+        return True
+    contrary, alike = nearest(terms, [one for one in others if one.against is not new.against])
+    if contrary is not None and alike >= NEAR_DUPLICATE:
+        if contrary.source is TaskSource.PERSON and new.source is not TaskSource.PERSON:
+            return True  # a session does not overrule a person
+        learned.remove(contrary.id)
+    return False
+
+
+def correct_task(library: Library, caller: Caller, task: str, right: Ref, wrong: Ref | None = None) -> list[ListedTask]:
+    """Store that a task is for one resource, and not for another; return both as listed.
+
+    Raises Refused for anybody but a person, NoSuchResource, InvalidArgument for a task that says too little.
+    """
+    check_may_decide(caller, "correct what lookup learned")
+    text = shorten_task(library.redacted(task))
+    if len(content_terms(text)) < MIN_TERMS:
+        raise InvalidArgument("The task says too little.", f"Write it with at least {MIN_TERMS} words of its own.")
+    heads = [library.store.head(ref, caller.scopes) for ref in (right, wrong) if ref is not None]
+    if len({head.id for head in heads}) < len(heads):
+        raise InvalidArgument(f"{right} cannot be both right and wrong.", "Name two resources.")
+    at = library.store.now()
+    tasks = [
+        _task(head.id, text, at, TaskSource.PERSON, caller.session, None, against=bool(place))
+        for place, head in enumerate(heads)
+    ]
+    library.store.backend.learned.add([one for one in tasks if not _known(library, one, "")])
+    ids = {head.id for head in heads}
+    return [one for one in _listed(library, ids) if content_terms(one.task) == content_terms(text)]
+
+
+def list_learned(library: Library, caller: Caller, ref: Ref | None = None) -> list[ListedTask]:
+    """Return the learned tasks of one resource, or of all that the caller sees. Raises NoSuchResource."""
+    learned = library.store.backend.learned
+    if ref is not None:
+        return _listed(library, [library.store.head(ref, caller.scopes).id])
+    heads = library.store.backend.heads_by_id(learned.resources()).values()
+    return _listed(library, [head.id for head in heads if head.scope in caller.scopes])
+
+
+def _listed(library: Library, ids: Iterable[int]) -> list[ListedTask]:
+    tasks = library.store.backend.learned.tasks_of(ids)
+    heads = library.store.backend.heads_by_id(tasks)
+    return [
+        ListedTask(one.id, str(heads[resource].ref), one.task, one.at, one.against, one.source.value)
+        for resource, its in tasks.items()
+        for one in its
+    ]
+
+
+def remove_learned(library: Library, caller: Caller, identity: int) -> None:
+    """Remove one learned task for good. Raises Refused for anybody but a person, NoSuchUse."""
+    check_may_decide(caller, "remove what lookup learned")
+    library.store.backend.learned.remove(identity)
