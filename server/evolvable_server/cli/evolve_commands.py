@@ -11,14 +11,14 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import REF, CommandContext, Output, command, home_option, json_option
-from evolvable_server.cli.taskset_commands import (
+from evolvable_server.cli.evolve_results import (
     adopt_command,
     allow_command,
-    ask_before_unvouched,
     opportunities_command,
     report_command,
     watch_command,
 )
+from evolvable_server.cli.taskset_access import ask_before_unvouched
 from evolvable_server.cli.terminal import local_time, remark, say, show_table, warn
 from evolvable_server.config import is_person
 from evolvable_server.run_launcher import evolve_context, start_driver

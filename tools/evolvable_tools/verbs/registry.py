@@ -161,6 +161,14 @@ _SECTIONS: Mapping[str, tuple[Verb, ...]] = {
         Verb("taskset check", RUNS, WRITE, "Check what figures from these tasks can show."),
         Verb("taskset list", READS, READ, "List the task sets of the library, or the tasks of one."),
         Verb("taskset split", WRITES, WRITE, "Show or write how tasks are divided into splits."),
+        # Runs the checks of what it found only after a person approved them; what it makes waits in the inbox.
+        Verb(
+            "taskset from-sessions",
+            RUNS,
+            WRITE,
+            "Propose tasks that were found in finished sessions.",
+            f"{_EVOLVE}.tasks.session_import:draft_from_sessions",
+        ),
         Verb(
             "evolve start", SPENDS, APPROVE, "Start a run on a task set of the library.", f"{_EVOLVE}.start:start_run"
         ),
