@@ -147,6 +147,10 @@ class Library:
         if caller.session and caller.connection:
             self.shown.note_session(caller.session, caller.connection, self.store.now())
 
+    def redactor(self) -> "Redactor":
+        """Return what takes secrets out of texts."""
+        return self._redactor()
+
     def redacted(self, text: str) -> str:
         """Return a text without secrets; texts of callers are stored and sent only in this form."""
         return self._redactor().redact(text)[0] if text else text

@@ -360,9 +360,8 @@ class VerbGroup(click.Group):
         if cmd_name not in self.list_commands(ctx):
             return None
         modules = (importlib.import_module(f"evolvable_server.cli.{name}") for name in self._modules)
-        found: click.Command = next(
-            vars(module)[name] for module in modules if (name := f"{cmd_name}_command") in vars(module)
-        )
+        function = f"{cmd_name.replace('-', '_')}_command"
+        found: click.Command = next(vars(module)[function] for module in modules if function in vars(module))
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

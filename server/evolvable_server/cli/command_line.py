@@ -169,7 +169,7 @@ def cli() -> None:
     """
 
 
-@click.group("evolve", cls=VerbGroup, modules=("taskset_commands", "evolve_commands"))
+@click.group("evolve", cls=VerbGroup, modules=("evolve_results", "evolve_commands"))
 @home_option
 @json_option
 def evolve_command() -> None:
@@ -180,7 +180,7 @@ def evolve_command() -> None:
     """
 
 
-@click.group("taskset", cls=VerbGroup, modules=("taskset_commands",))
+@click.group("taskset", cls=VerbGroup, modules=("taskset_commands", "taskset_sources"))
 @home_option
 @json_option
 def taskset_command() -> None:

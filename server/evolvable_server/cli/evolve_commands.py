@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import REF, CommandContext, Output, command
-from evolvable_server.cli.taskset_commands import ask_before_unvouched
+from evolvable_server.cli.taskset_access import ask_before_unvouched
 from evolvable_server.cli.terminal import local_time, remark, say, show_table, warn
 from evolvable_server.config import is_person
 from evolvable_server.run_launcher import evolve_context, start_driver

@@ -120,6 +120,11 @@ class Proposals(SqliteRepository):
             found.setdefault(operation, []).append(reason)
         return found
 
+    def about(self, ref: Ref) -> list[Proposal]:
+        """Return all proposals for a resource, in any state, oldest first."""
+        query = f"{_PROPOSAL} WHERE kind = ? AND scope = ? AND name = ? ORDER BY id"
+        return self._all(_as_proposal, query, ref.kind, ref.scope, ref.name)
+
     def expire(self, now: str) -> int:
         """Close the open proposals whose time is over; returns how many."""
         query = "UPDATE proposal SET state = ?, decision = 'nobody decided in time' WHERE state = ? AND expires < ?"

@@ -171,6 +171,15 @@ class Repository:
         except (GitDamaged, OSError, ValueError, struct.error, IndexError, RecursionError, MemoryError):
             return None
 
+    def open_objects(self) -> tuple[ObjectDatabase, int]:
+        """Return the objects of the repository, and the bytes of an id. Raise GitDamaged."""
+        common, id_size = self._layout()
+        return ObjectDatabase(common / "objects", id_size), id_size
+
+    def head_commit(self) -> bytes | None:
+        """Return the commit that HEAD names, None before the first one. Raise GitDamaged, ValueError."""
+        return self._commit(self._layout()[0])
+
     def _layout(self) -> tuple[Path, int]:
         """Return the common directory and the size of an id."""
         named = read_bounded(self._git / "commondir", _SMALL)

@@ -24,6 +24,7 @@ from evolvable_tools.evolve.tasks.holdout import TestAccessLog
 from evolvable_tools.evolve.tasks.locate import RegisteredScorer, load_taskset, refuse_untrusted, registered_scorers
 from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, InvalidTaskSet, scorer_files
 from evolvable_tools.evolve.tasks.scorer_calibration import IssueLevel
+from evolvable_tools.evolve.tasks.session_import import refuse_learned_sessions
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.usage_report import stats
 
@@ -117,6 +118,7 @@ def start_run(
     given = _make_settings(options)
     checked = _check_taskset(library, host, taskset, registered, given.test_repeats)
     base, pins = load_program(library, caller, program)
+    refuse_learned_sessions(library, taskset, [Ref.parse(pin.ref) for pin in pins])
     head = library.store.head(task_set.at(None), caller.scopes)
     settings = replace(
         given,

@@ -84,7 +84,7 @@ class Session:
     digest: of what was read, the same as long as the session did not go on. redactions: how many secrets of each type
     were taken out. tokens: those that were paid for in full, in and out, without what came from a cache; None when
     nobody counted. model: the last that answered. reviewing: it is itself a review or another tool's watching of a
-    session, from which nothing is learned.
+    session, from which nothing is learned. commit: the one that it began at, '' where the client does not note it.
     """
 
     client: str
@@ -97,6 +97,7 @@ class Session:
     tokens: int | None = None
     model: str | None = None
     reviewing: bool = False
+    commit: str = ""
 
     @property
     def turns(self) -> int:
@@ -135,6 +136,7 @@ class TranscriptInfo:
     model: str | None = None
     tokens: int | None = None
     reviewing: bool = False
+    commit: str = ""
     known: int = 0
     """Lines that this format knows."""
 

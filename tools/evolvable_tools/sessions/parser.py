@@ -274,6 +274,7 @@ def _session(about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedac
         tokens=about.tokens,
         model=_name(about.model),
         reviewing=about.reviewing or is_reviewing(first, about.project),
+        commit=about.commit,
     )
 
 

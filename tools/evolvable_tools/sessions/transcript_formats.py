@@ -1,5 +1,6 @@
 """The formats of transcripts: Claude Code's, Codex's rollouts, and plain lists of the Anthropic and OpenAI APIs."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -262,6 +263,8 @@ class CodexFormat(TranscriptFormat):
             return
         about.session_id = as_text(said.get("id")) or as_text(said.get("session_id")) or ""
         about.project = as_text(said.get("cwd"))
+        commit = str(as_mapping(said.get("git")).get("commit_hash") or "")
+        about.commit = commit if re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", commit) else ""
         about.started = parse_moment(said.get("timestamp")) or about.started
         source = said.get("source")
         if isinstance(source, dict) and "subagent" in source:

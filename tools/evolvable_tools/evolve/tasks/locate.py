@@ -218,6 +218,9 @@ def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSe
     """
     if not list_commands(taskset) or is_approved(library.store.home, taskset):
         return
+    if any(task.source.startswith("session:") for task in taskset.tasks):
+        # A person who accepted such tasks in the inbox has not said that their commands may run.
+        refuse_unapproved(library.store.home, taskset, str(ref))
     head = library.store.head(ref.at(None), caller.scopes)
     if ref.version in (None, head.version):
         # That sessions did well with it vouches for nothing here: an agent tells that as well.

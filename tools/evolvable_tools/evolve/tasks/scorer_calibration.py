@@ -152,18 +152,21 @@ def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
     """Yield the known answers of a task: those it was given, what it expects, and what must be wrong."""
     args = task.scorer.args
     for side in ("good", "bad"):
-        yield from (_given_answer(said, side == "good") for said in sample_list(args.get(side)))
+        yield from (given_answer(said, side == "good") for said in sample_list(args.get(side)))
     is_answer = task.scorer.type != "regex" or "pattern" in args
     assumed = task.scorer.type == "command"
     if task.expected and is_answer and not args.get("good"):
         yield KnownAnswer(_as_answer(task, task.expected), {}, True, assumed)
-    yield from (KnownAnswer(_as_answer(task, text), {}, False) for text in _WRONG)
+    # Where files are scored and not the text, two wrong texts are the same wrong answer.
+    by_files = any(not isinstance(said, str) for said in sample_list(args.get("good")))
+    yield from (KnownAnswer(_as_answer(task, text), {}, False) for text in _WRONG[: 1 if by_files else None])
     other = next((text for text in others if _differs(text, task.expected)), None)
     if other is not None and is_answer:
         yield KnownAnswer(_as_answer(task, other), {}, False, assumed)
 
 
-def _given_answer(said: Any, good: bool) -> KnownAnswer:
+def given_answer(said: Any, good: bool) -> KnownAnswer:
+    """Return a known answer as the arguments of a scorer say it: an output, or an object with output and files."""
     if isinstance(said, str):
         return KnownAnswer(said, {}, good)
     files = {str(path): str(text).encode() for path, text in (said.get("files") or {}).items()}
@@ -191,7 +194,7 @@ async def _try_scorer(
     async with places:
         for known in knowns:
             try:
-                first, second = [await _score_known(taskset, task, known, scoring) for _ in range(2)]
+                first, second = [await score_known(taskset, task, known, scoring) for _ in range(2)]
             except (ScorerError, WorkspaceError) as error:
                 if known.assumed and isinstance(error, ScorerError):
                     seen.no_output += [task.id] if known.good else []
@@ -205,7 +208,7 @@ async def _try_scorer(
 
 
 def _count_scores(seen: _CalibrationCounts, id_: str, known: KnownAnswer, first: Score, second: Score) -> None:
-    if first != second:
+    if (first.value, first.checks) != (second.value, second.checks):
         seen.unsteady.append(id_)
     if known.good:
         seen.good += 1
@@ -226,7 +229,8 @@ def _sum_counts(parts: Sequence[_CalibrationCounts]) -> _CalibrationCounts:
     return whole
 
 
-async def _score_known(taskset: TaskSet, task: Task, known: KnownAnswer, scoring: TaskSetScorer) -> Score:
+async def score_known(taskset: TaskSet, task: Task, known: KnownAnswer, scoring: TaskSetScorer) -> Score:
+    """Return the score of a known answer in a fresh workspace of its task. Raises ScorerError, WorkspaceError."""
     if task.scorer.type != "command":
         return await scoring(task, Rollout(known.output))
     begins = {**task_fixtures(task, taskset.files), **known.files}

@@ -1,0 +1,112 @@
+"""Read the files of an earlier commit of a repository, without running git.
+
+The repository is hostile input, as in `git_objects`: every walk is bounded, and a damaged repository is as none.
+"""
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from evolvable_store.objects import MAX_FILE
+from evolvable_store.paths import path_problem
+from evolvable_store.workingcopy.git_objects import GitDamaged, ObjectDatabase, tree_entries
+from evolvable_store.workingcopy.incoming import Repository, repositories_around
+
+MAX_COMMITS = 2_000
+"""Commits that are looked through, by the first parent."""
+
+_MAX_DEPTH = 40  # folders below one another
+_DIRECTORY, _LINK = 0o040000, 0o120000
+_TYPE = 0o170000
+_COMMITTER = re.compile(rb"^committer [^\n]* (\d{1,12}) [+-]\d{4}$", re.MULTILINE)
+_DAMAGE = (GitDamaged, OSError, ValueError, struct.error, IndexError, RecursionError, MemoryError, OverflowError)
+
+
+class TreeTooLarge(Exception):
+    """A commit has more files or bytes than were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit: its id in hexadecimal digits, its first parent's, and when it was made."""
+
+    id: str
+    parent: str
+    at: datetime
+
+
+def recent_commits(folder: Path) -> Iterator[Commit]:
+    """Yield the commits that HEAD of the repository around a folder leads to by first parents, the newest first.
+
+    Ends where there is no repository, or where it cannot be read.
+    """
+    try:
+        repository, objects, _ = _open(folder)
+        now = repository.head_commit()
+        for _ in range(MAX_COMMITS):
+            if now is None:
+                return
+            data = objects.read(now, "commit")
+            head = data.partition(b"\n\n")[0]
+            said = _COMMITTER.search(head)
+            parents = [line[7:].decode("ascii") for line in head.split(b"\n") if line.startswith(b"parent ")]
+            at = datetime.fromtimestamp(int(said[1]) if said else 0, UTC)
+            yield Commit(now.hex(), parents[0] if parents else "", at)
+            now = bytes.fromhex(parents[0]) if parents else None
+    except _DAMAGE:
+        return
+
+
+def commit_files(folder: Path, commit: str, max_files: int, max_bytes: int) -> dict[str, bytes] | None:
+    """Return the files of a commit by their paths below a folder of its repository, None where it cannot be read.
+
+    Links, submodules and files whose paths no resource may have are left out. Raises TreeTooLarge.
+    """
+    try:
+        repository, objects, id_size = _open(folder)
+        tree = _tree_below(objects, bytes.fromhex(commit), id_size, folder.resolve().relative_to(repository.root))
+        found: dict[str, bytes] = {}
+        _collect(objects, tree, id_size, "", found, [max_files, max_bytes])
+        return found
+    except _DAMAGE:
+        return None
+
+
+def _open(folder: Path) -> tuple[Repository, ObjectDatabase, int]:
+    around = repositories_around(folder.resolve())
+    if not around:
+        raise GitDamaged("no repository")
+    return around[0], *around[0].open_objects()
+
+
+def _tree_below(objects: ObjectDatabase, commit: bytes, id_size: int, place: Path) -> bytes:
+    first = objects.read(commit, "commit").partition(b"\n")[0]
+    if not first.startswith(b"tree "):
+        raise GitDamaged("a commit without a tree")
+    tree = bytes.fromhex(first[5:].decode("ascii", "replace"))
+    for part in place.parts:
+        mode, tree = tree_entries(objects.read(tree, "tree"), id_size).get(os.fsencode(part), (0, b""))
+        if mode & _TYPE != _DIRECTORY:
+            raise GitDamaged("a folder that the commit does not have")
+    return tree
+
+
+def _collect(
+    objects: ObjectDatabase, tree: bytes, id_size: int, below: str, found: dict[str, bytes], left: list[int]
+) -> None:
+    if below.count("/") > _MAX_DEPTH:
+        raise TreeTooLarge
+    for name, (mode, identity) in tree_entries(objects.read(tree, "tree"), id_size).items():
+        path = below + os.fsdecode(name)
+        if mode & _TYPE == _DIRECTORY:
+            _collect(objects, identity, id_size, f"{path}/", found, left)
+        elif mode & _TYPE not in (_LINK, 0o160000) and not path_problem(path):
+            data = objects.read(identity, "blob")
+            left[0], left[1] = left[0] - 1, left[1] - len(data)
+            if min(left) < 0 or len(data) > MAX_FILE:
+                raise TreeTooLarge
+            found[path] = data
