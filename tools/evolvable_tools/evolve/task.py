@@ -36,7 +36,8 @@ class Task:
 
     `expected` never reaches an executor, a proposer or a builder. `files` is the folder below the task set that a
     workspace begins with. `setup` are commands as argument lists, run in the workspace first. `digest` is the sha256
-    of everything that decides what the task is (not its id, split or tags): equal digests are the same task.
+    of everything that decides what the task is (not its id, split or tags): equal digests are the same task. `group`
+    is what a person named it with others that are alike: such tasks are never parted.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Task:
     weight: float = 1.0
     tags: tuple[str, ...] = ()
     source: str = "human"
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
