@@ -38,6 +38,7 @@ class Task:
     workspace begins with. `setup` are commands as argument lists, run in the workspace first. `digest` is the sha256
     of everything that decides what the task is (not its id, split or tags): equal digests are the same task. `reviewed`
     is False for a task that was found in a session and has no scorer yet; `check` says in words how to check it.
+    `group` is what a person named it with others that are alike: such tasks are never parted.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Task:
     source: str = "human"
     reviewed: bool = True
     check: str = ""
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
