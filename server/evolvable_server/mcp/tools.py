@@ -17,17 +17,10 @@ from typing import Annotated, Any
 
 import anyio
 import anyio.from_thread
+import mcp_types as types
 from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types import (
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    SamplingMessage,
-    TextContent,
-    ToolAnnotations,
-)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema, ValidationError
 from pydantic_core.core_schema import no_info_after_validator_function, str_schema
@@ -51,10 +44,14 @@ from evolvable_tools.verbs import edit, load, search, versions
 from evolvable_tools.verbs.proposal_inbox import propose_undo, revert_or_propose
 from evolvable_tools.verbs.registry import TOOLS, Effect, Tool
 
-_READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-_WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
-_REMOVES = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False)
-_RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
+_READS = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+_WRITES = types.ToolAnnotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
+)
+_REMOVES = types.ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False
+)
+_RUNS = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
 
 ANNOTATIONS = dict(zip(Effect, (_READS, _WRITES, _REMOVES, _RUNS, _RUNS), strict=True))
 """Effect -> annotations. `codex exec` refuses a tool whose hints destructive or open world are true."""
@@ -141,19 +138,19 @@ class SamplingModel:
             raise ProviderError(f"{self.name} cannot be asked from here: {printable_line(str(error))}", _ELSE) from None
         except ValidationError:
             raise ProviderError(f"{self.name} answered with something that is no message.", _ELSE) from None
-        if not isinstance(result.content, TextContent):
+        if not isinstance(result.content, types.TextContent):
             raise ProviderError(f"{self.name} answered with {result.content.type} and not with text.", _ELSE)
         return parse_answer([result.content.text], request.schema, self.name)
 
-    async def _sample(self, request: Request) -> CreateMessageResult:
+    async def _sample(self, request: Request) -> types.CreateMessageResult:
         # create_message would do the same and warn that sampling is deprecated, at each call.
-        asked = SamplingMessage(role="user", content=TextContent(type="text", text=request.data))
-        params = CreateMessageRequestParams(
+        asked = types.SamplingMessage(role="user", content=types.TextContent(type="text", text=request.data))
+        params = types.CreateMessageRequestParams(
             messages=[asked], system_prompt=instructions_with_schema(request), max_tokens=request.max_tokens
         )
-        answer: CreateMessageResult = await self._ctx.session.send_request(
-            CreateMessageRequest(params=params),
-            CreateMessageResult,
+        answer: types.CreateMessageResult = await self._ctx.session.send_request(
+            types.CreateMessageRequest(params=params),
+            types.CreateMessageResult,
             request_read_timeout_seconds=self._timeout,
             metadata=ServerMessageMetadata(related_request_id=self._ctx.request_id),
         )
