@@ -63,10 +63,10 @@ def application(
     )
     ending = anyio.Event()
     limited = request_limits.BodyLimit(
-        request_limits.ConcurrencyLimits(connection_limits.HttpSessions(StreamableHTTPASGIApp(manager)))
+        request_limits.limit_at_work(connection_limits.HttpSessions(StreamableHTTPASGIApp(manager)))
     )
     streams = request_limits.StreamEnd(limited, ending, verifier.still_valid)
-    guarded = Access(request_limits.InFlight(streams, connections), settings, tokens, verifier)
+    guarded = Access(request_limits.limit_in_flight(streams, connections), settings, tokens, verifier)
     routes: list[Route] = [Route(PATH, endpoint=guarded)]
     if oauth is not None:
         # The SDK's settings keep a URL as it was written; clients compare an issuer verbatim.
