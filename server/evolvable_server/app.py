@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evolvable_server.config import Config, actor_of, file_status
-from evolvable_server.person_config import USUAL, account_home, config_path, note_trusted, read_person_config
+from evolvable_server.person_config import USUAL, account_home, config_path, read_person_config, set_trusted
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Identity
 from evolvable_store.resource import USER_SCOPE
@@ -141,7 +141,7 @@ def assign_trusted_folders(library: Library) -> list[str]:
         if str(folder) not in (library.store.backend.trusted_folders() or ()):
             if not _is_usual(library.store.home):
                 continue
-            note_trusted(folder, library.store.home.resolve())
+            set_trusted(folder, library.store.home.resolve())
             added.append(folder)
         vouching.keep_folder(resources, str(folder))
     vouching.keep_folder(left - {resource for resources in found.values() for resource in resources}, "")

@@ -10,7 +10,6 @@ import contextlib
 import os
 import stat
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +26,8 @@ else:
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
-# Start time, 10 to 15 ms each: tomlkit and filelock, as every command reads this module and few edit the file, and the
-# approvals lock, which few accounts use.
+# Start time, 5 to 15 ms each: tomllib, as many accounts have no file, tomlkit and filelock, as every command reads this
+# module and few edit the file, and the approvals lock, which few accounts use.
 
 FILE = Path(".config/evolvable/config.toml")
 """Where the file lies below the account's home directory."""
@@ -135,6 +134,8 @@ def read_person_config() -> PersonConfig:
 
 def parse_person_config(path: Path, text: str) -> PersonConfig:
     """Return the configuration that the text of the file is. Raise InvalidArgument when it is not valid."""
+    import tomllib
+
     try:
         return _config(path, tomllib.loads(text))
     except (_Wrong, tomllib.TOMLDecodeError, RecursionError) as error:
@@ -290,6 +291,8 @@ def edit_config(change: "Callable[[TOMLDocument], None]", signer: Signer | None 
     is called here. Raise Refused when the account has no home directory or the settings need a signature,
     InvalidArgument when the file is not valid TOML.
     """
+    import tomllib
+
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -349,17 +352,8 @@ def remove_command(role: str, name: str, signer: Signer | None = None) -> Person
     return edit_config(change, signer)
 
 
-def note_trusted(folder: Path, home: Path, signer: Signer | None = None) -> None:
-    """Add a folder to those that the person trusts in the library of `home`. Raise as `edit_config`."""
-    _change_trusted(folder, home, signer, wanted=True)
-
-
-def withdraw_trusted(folder: Path, home: Path, signer: Signer | None = None) -> None:
-    """Take a folder out of those that the person trusts in the library of `home`. Raise as `edit_config`."""
-    _change_trusted(folder, home, signer, wanted=False)
-
-
-def _change_trusted(folder: Path, home: Path, signer: Signer | None, *, wanted: bool) -> None:
+def set_trusted(folder: Path, home: Path, signer: Signer | None = None, *, wanted: bool = True) -> None:
+    """Add a folder to those that the person trusts in the library of `home`, or take it out. Raise as `edit_config`."""
     entry = {"folder": str(folder), "home": str(home)}
 
     def change(document: Any) -> None:

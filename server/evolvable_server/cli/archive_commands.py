@@ -1,6 +1,5 @@
 """The commands import, export, backup and checkout: resources and libraries in and out."""
 
-import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,14 +15,14 @@ from evolvable_server.cli.terminal import Progress, count, progress, remark, say
 from evolvable_server.config import Machine, project_scope, read_machine
 from evolvable_store import bundle
 from evolvable_store.bundle.export import backup
+from evolvable_store.bundle.folders import find_folders
 from evolvable_store.errors import InvalidArchive, InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
-from evolvable_store.paths import LIBRARY_FILE, is_ignored
+from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.store import Store
-from evolvable_store.validation import main_path
 from evolvable_store.workingcopy.tree_reader import read_folder
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_may_leave
@@ -56,7 +55,7 @@ def copy_skills(store: Store, folder: Path, reason: str, progress: Progress) -> 
     As with a person's own folder, what breaks the specification is imported where that is safe.
     """
     copied, new = Copied(str(folder)), dict[Ref, dict[str, File]]()
-    places = list(_skills(folder, MAX_DEPTH))
+    places = [path for path in find_folders(folder, Kind.SKILL, MAX_DEPTH) if not _is_hidden(path.relative_to(folder))]
     for done, place in enumerate(places, 1):
         ref = Ref(Kind.SKILL, slugify(place.name), USER_SCOPE)
         if ref.name and (ref in new or store.head_or_none(ref) is not None):
@@ -77,20 +76,8 @@ def _put(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Cop
     copied.added += [str(ref) for ref in new]
 
 
-def _skills(place: Path, depth: int) -> Iterator[Path]:
-    """Yield the outermost folders that hold a SKILL.md; links are not followed."""
-    try:
-        with os.scandir(place) as entries:
-            inside = sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return
-    if main_path(Kind.SKILL, place.name, [entry.name for entry in inside]):
-        yield place
-        return
-    for entry in inside:
-        hidden = entry.name.startswith(".") or is_ignored(entry.name)
-        if depth and not hidden and entry.is_dir(follow_symlinks=False):
-            yield from _skills(Path(entry.path), depth - 1)
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _fit(place: Path, copied: Copied) -> dict[str, File] | None:

@@ -3,16 +3,14 @@
 `doctor` reads the configuration of each client, starts the command in it as the client would, and says when it called.
 """
 
+import asyncio
 import contextlib
 import json
-import queue
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 
@@ -38,6 +36,9 @@ from evolvable_store.paths import LIBRARY_FILE
 PATIENCE_SECONDS = 20.0
 """How long a configured server may take to list its tools."""
 
+MAX_LINE = 1 << 26
+"""Bytes of one line of a server's answer."""
+
 _INTRODUCTION: dict[str, Any] = {
     "protocolVersion": "2025-06-18",
     "capabilities": {},
@@ -59,99 +60,66 @@ class StartProbe:
     failure: str = ""
 
 
-def probe_start(command: Sequence[str], env: Mapping[str, str], folder: Path, patience: float) -> StartProbe:
+async def probe_start(command: Sequence[str], env: Mapping[str, str], folder: Path, patience: float) -> StartProbe:
     """Start a server, ask it for its tools, end it, and return how that went. Takes `patience` seconds at most.
 
     env: the whole environment. The server is asked as Codex does: a handshake, then the list.
     """
-    began = time.monotonic()
+    began, pipe = time.monotonic(), asyncio.subprocess.PIPE
     try:
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(command, cwd=folder, env=dict(env), stdin=pipe, stdout=pipe, stderr=pipe)
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=folder, env=dict(env), stdin=pipe, stdout=pipe, stderr=pipe, limit=MAX_LINE
+        )
     except (OSError, ValueError) as error:
         return StartProbe(0.0, failure=f"it cannot be started: {getattr(error, 'strerror', None) or error}")
-    answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    said: list[bytes] = []
     assert process.stdin and process.stdout and process.stderr
-    threads = [
-        threading.Thread(target=_answers, args=(process.stdout, answers), daemon=True),
-        threading.Thread(target=_keep, args=(process.stderr, said), daemon=True),
-    ]
-    for thread in threads:
-        thread.start()
+    said = asyncio.create_task(_last_line(process.stderr))
     try:
-        started = _probe(process.stdin, answers, began, patience)
-    finally:
-        _end(process)
-        for thread in threads:
-            thread.join(1)
-        for stream in (process.stdout, process.stderr):
-            with contextlib.suppress(OSError):
-                stream.close()
-    if started.failure or started.listed:
-        return started
-    told = b"".join(said).decode("utf-8", "replace").strip().splitlines()
-    return replace(started, failure=f"it ended at once: {told[-1][:300] if told else 'it said nothing'}")
+        failure = await asyncio.wait_for(_list_tools(process.stdin, process.stdout), patience)
+    except TimeoutError:
+        failure = f"it lists no tools within {patience:g} seconds"
+    except (OSError, ValueError):  # a broken pipe, a line without end
+        failure = None
+    seconds = min(time.monotonic() - began, patience)
+    await _end(process, process.stdin)
+    listed = failure == ""
+    if failure is None:
+        with contextlib.suppress(TimeoutError):  # a child of it may hold the pipe
+            await asyncio.wait_for(asyncio.shield(said), 1)
+        failure = f"it ended at once: {(said.done() and said.result()) or 'it said nothing'}"
+    return StartProbe(seconds, listed, failure)
 
 
-def _probe(
-    stdin: IO[bytes], answers: "queue.Queue[dict[str, Any] | None]", began: float, patience: float
-) -> StartProbe:
-    waiting = {1: _HANDSHAKE[1:], 2: ()}
-    try:
-        _send(stdin, _HANDSHAKE[:1])
-        while True:
-            answer = answers.get(timeout=max(0.0, began + patience - time.monotonic()))
-            seconds = time.monotonic() - began
-            if answer is None:
-                break
-            if answer.get("id") not in waiting:
-                continue
-            if not isinstance(answer.get("result"), dict):
-                error = json.dumps(answer.get("error"))[:200]
-                return StartProbe(seconds, failure=f"it answered with an error: {error}")
-            if answer["id"] == 2:
-                return StartProbe(seconds, listed=True)
-            _send(stdin, waiting[1])
-    except queue.Empty:
-        return StartProbe(patience, failure=f"it lists no tools within {patience:g} seconds")
-    except OSError:
-        pass
-    return StartProbe(time.monotonic() - began)
-
-
-def _send(stdin: IO[bytes], frames: Sequence[dict[str, Any]]) -> None:
-    for frame in frames:
-        stdin.write(json.dumps(frame).encode() + b"\n")
-    stdin.flush()
-
-
-def _answers(stdout: IO[bytes], answers: "queue.Queue[dict[str, Any] | None]") -> None:
-    with contextlib.suppress(OSError, ValueError):
-        for line in stdout:
+async def _list_tools(stdin: asyncio.StreamWriter, stdout: asyncio.StreamReader) -> str | None:
+    """Ask a server for its tools; return '' for an answer, why it is none, or None when the server ended."""
+    for frames in (_HANDSHAKE[:1], _HANDSHAKE[1:]):
+        stdin.writelines(json.dumps(frame).encode() + b"\n" for frame in frames)
+        await stdin.drain()
+        answer: Any = None
+        while not isinstance(answer, dict) or answer.get("id") != frames[-1]["id"]:
+            if not (line := await stdout.readline()):
+                return None
             with contextlib.suppress(ValueError):
                 answer = json.loads(line)
-                if isinstance(answer, dict):
-                    answers.put(answer)
-    answers.put(None)
+        if not isinstance(answer.get("result"), dict):
+            return f"it answered with an error: {json.dumps(answer.get('error'))[:200]}"
+    return ""
 
 
-def _keep(stderr: IO[bytes], said: list[bytes]) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        for line in stderr:
-            if len(said) < 1000:
-                said.append(line)
+async def _last_line(stderr: asyncio.StreamReader) -> str:
+    last = b""
+    async for line in stderr:
+        last = line.strip() or last
+    return last.decode("utf-8", "replace")[:300]
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    assert process.stdin
-    with contextlib.suppress(OSError):
-        process.stdin.close()
+async def _end(process: asyncio.subprocess.Process, stdin: asyncio.StreamWriter) -> None:
+    stdin.close()
     try:
-        process.wait(timeout=3)
-    except subprocess.TimeoutExpired:
+        await asyncio.wait_for(process.wait(), 3)
+    except TimeoutError:
         process.kill()
-        process.wait()
+        await process.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +211,7 @@ def check_clients(machine: Machine, config: Config) -> ClientsHealth:
         if not bad and (library / LIBRARY_FILE).exists():
             if key not in started:
                 env = {**machine.passed, **entry.env}
-                started[key] = probe_start(entry.command, env, machine.project, PATIENCE_SECONDS)
+                started[key] = asyncio.run(probe_start(entry.command, env, machine.project, PATIENCE_SECONDS))
             health.problems += _bad_start(entry, started[key])
         seconds = started[key].seconds if key in started and started[key].listed else None
         health.connected.append(_connected(entry, library, seconds, read_client_log(library)))

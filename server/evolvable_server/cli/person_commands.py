@@ -9,7 +9,7 @@ import click
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.inbox_commands import create_key, key_path
 from evolvable_server.cli.terminal import confirm, count, local_time, progress, remark, say, show_diff, some, warn
-from evolvable_server.person_config import edit_config, note_trusted, read_person_config, withdraw_trusted
+from evolvable_server.person_config import edit_config, read_person_config, set_trusted
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
@@ -138,7 +138,7 @@ def trust_command(state: CommandContext, what: str | None, listing: bool, withdr
         if withdraw:
             decision = scan_import.withdraw_trust(library, caller, folder=folder, ref=ref)
             if folder is not None:
-                withdraw_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
+                set_trusted(folder.resolve(), library.store.home.resolve(), state.signer(), wanted=False)
             return Output(decision, _show_withdrawn)
         asked = scan_import.ask_trust(library, caller, folder=folder, ref=ref)
         if show:
@@ -148,7 +148,7 @@ def trust_command(state: CommandContext, what: str | None, listing: bool, withdr
         confirm(f"Trust {_counted(asked)}?", yes=not asked.offered, refused="Nothing was trusted.")
         decision = scan_import.trust(library, caller, asked)
         if folder is not None:
-            note_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
+            set_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
     return Output(decision, _show_decision)
 
 

@@ -185,29 +185,21 @@ def _show_document(loaded: load.Loaded) -> None:
         click.secho(f"When the task is done: evolvable report {loaded.use_id} succeeded", dim=True)
 
 
-class RangeType(click.ParamType[tuple[int | None, int | None]]):
-    """FROM..TO; `3..` goes to the newest, `..5` and `5` are what version 5 changed."""
-
-    name = "from..to"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int | None, int | None]:
-        if isinstance(value, tuple):
-            return value
-        start, dots, end = value.partition("..")
-        if not dots:
-            start, end = "", start
-        if not (start or end) or any(text and not (text.isascii() and text.isdigit()) for text in (start, end)):
-            self.fail(f"{ascii(value)} is no range of versions. Write 3..5, 3.. or 5.", param, ctx)
-        numbers = [int(text) if text and len(text) < 10 else None for text in (start, end)]
-        return numbers[0], numbers[1]
+def version_range(value: str) -> tuple[int | None, int | None]:
+    """Return FROM..TO as numbers; `3..` goes to the newest, `..5` and `5` are what version 5 changed."""
+    start, dots, end = value.partition("..")
+    if not dots:
+        start, end = "", start
+    if not (start or end) or any(text and not (text.isascii() and text.isdigit()) for text in (start, end)):
+        raise click.BadParameter(f"{ascii(value)} is no range of versions. Write 3..5, 3.. or 5.")
+    numbers = [int(text) if text and len(text) < 10 else None for text in (start, end)]
+    return numbers[0], numbers[1]
 
 
 @command("history")
 @click.argument("ref", type=REF)
 @click.option(
-    "--diff", "between", type=RangeType(), metavar="FROM..TO", help="Show what changed; 5 alone: what version 5 did."
+    "--diff", "between", type=version_range, metavar="FROM..TO", help="Show what changed; 5 alone: what version 5 did."
 )
 @click.option("--limit", type=click.IntRange(1, versions.MAX_LIMIT), default=20, show_default=True)
 def history_command(

@@ -124,18 +124,12 @@ assert {one.removesuffix("s") for one in ROLES} == {"executor", "scorer", "judge
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
-class Lifetime(click.ParamType[timedelta]):
-    """A time from now on, such as 12h, 30d or 8w."""
-
-    name = "time"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
-        found = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", str(value))
-        if not found:
-            self.fail(f"{ascii(value)} is no time such as 12h, 30d or 8w.", param, ctx)
-        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+def lifetime(value: str) -> timedelta:
+    """Return a time from now on, such as 12h, 30d or 8w."""
+    found = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", value)
+    if not found:
+        raise click.BadParameter(f"{ascii(value)} is no time such as 12h, 30d or 8w.")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 @command("token")
@@ -144,7 +138,7 @@ class Lifetime(click.ParamType[timedelta]):
 @click.option("--report", is_flag=True, help="With add: it may report outcomes.")
 @click.option("--write", is_flag=True, help="With add: it may change the library, and report outcomes.")
 @click.option("--approve", is_flag=True, help="With add: it may decide about proposals.")
-@click.option("--expires", type=Lifetime(), metavar="TIME", help="With add: how long it is good for, such as 30d.")
+@click.option("--expires", type=lifetime, metavar="TIME", help="With add: how long it is good for, such as 30d.")
 def token_command(
     state: CommandContext,
     action: str,

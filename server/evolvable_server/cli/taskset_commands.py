@@ -42,17 +42,6 @@ class OneTaskSet:
 
 
 @dataclass(frozen=True)
-class OneTask:
-    """A task as it is listed: nothing that it asks or expects."""
-
-    id: str
-    split: str
-    category: str
-    scorer: str
-    source: str
-
-
-@dataclass(frozen=True)
 class SplitDone:
     """How tasks are dealt out, by category. `written` names the file or the version that says so now, '' for none."""
 
@@ -101,8 +90,11 @@ def list_command(state: CommandContext, what: str | None) -> Output[Any]:
         listed = _task_sets(state)
         return Output({"tasksets": listed}, lambda _: _show_task_sets(listed))
     taskset, _ = find_taskset(state, what)
-    tasks = [OneTask(task.id, str(task.split), task.category, task.scorer.type, task.source) for task in taskset.tasks]
-    return Output({"name": taskset.name, "digest": taskset.digest, "tasks": tasks}, lambda _: _show_tasks(tasks))
+    columns = ("id", "split", "category", "scorer", "source")  # nothing that a task asks or expects
+    rows = [(task.id, str(task.split), task.category, task.scorer.type, task.source) for task in taskset.tasks]
+    tasks = [dict(zip(columns, row, strict=True)) for row in rows]
+    shown = {"name": taskset.name, "digest": taskset.digest, "tasks": tasks}
+    return Output(shown, lambda _: show_table(("task", *columns[1:]), rows))
 
 
 @command("split")
@@ -195,11 +187,6 @@ def _show_task_sets(listed: list[OneTaskSet]) -> None:
         ],
         wide=("problem",),
     )
-
-
-def _show_tasks(tasks: list[OneTask]) -> None:
-    columns = ("task", "split", "category", "scorer", "source")
-    show_table(columns, [[task.id, task.split, task.category, task.scorer, task.source] for task in tasks])
 
 
 def _show_split(done: SplitDone, write: bool) -> None:

@@ -49,108 +49,70 @@ MAX_REFS = 5
 """Resources that a table names of one operation."""
 
 
-@dataclass(frozen=True, slots=True)
-class VersionMove:
-    """A resource that an operation moved from one version to another; None: it was or is not there."""
-
-    ref: str
-    before: int | None
-    after: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One operation, and what it moved. principal, via: who answers for it, '' for one of a version before 0.2."""
-
-    operation: int
-    at: str
-    actor: str
-    reason: str
-    session: str | None
-    undoes: list[int]
-    evidence: list[str]
-    changes: list[VersionMove]
-    principal: str = ""
-    via: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class OperationLog:
-    """Operations, newest first. notice: what the marks around reasons and evidence mean, '' where there are none."""
-
-    operations: list[LogEntry]
-    notice: str = ""
-
-
 @command("log")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
 @click.option("--session", metavar="ID", help="Only what this session did.")
-def log_command(state: CommandContext, limit: int, session: str | None) -> Output[OperationLog]:
+def log_command(state: CommandContext, limit: int, session: str | None) -> Output[dict[str, Any]]:
     """Show what happened lately.
 
     The newest operation comes first: when it was, who made it and why, and what it changed.
     """
     with state.library() as (library, caller):
         whole = whole_session(library.store, session) if session else None
-        return Output(read_log(library, limit, whole, AnswerMarks(caller.actor is not Actor.HUMAN)), _show_log)
+        marks = AnswerMarks(caller.actor is not Actor.HUMAN)
+        entries = read_log(library, limit, whole, marks)
+    return Output({"operations": entries, "notice": marks.notice}, _show_log)
 
 
-def read_log(library: Library, limit: int, session: str | None, marks: AnswerMarks) -> OperationLog:
-    """Return up to `limit` operations, newest first; with `session`, only those made in it.
+def read_log(library: Library, limit: int, session: str | None, marks: AnswerMarks) -> list[dict[str, Any]]:
+    """Return up to `limit` operations, newest first, and what each moved; with `session`, only those made in it.
 
-    marks: stand around what no person wrote.
+    marks: stand around what no person wrote. A principal of '': of a version before 0.2.
     """
-    store = library.store
-    made = store.operations(limit, session)
-    changes: dict[int, list[VersionMove]] = {}
-    for change in store.backend.changes_of([operation.id for operation in made]):
-        moved = VersionMove(str(change.ref), change.before, change.after)
+    made, changes = library.store.operations(limit, session), dict[int, list[dict[str, Any]]]()
+    for change in library.store.backend.changes_of([operation.id for operation in made]):
+        moved = {"ref": str(change.ref), "before": change.before, "after": change.after}
         changes.setdefault(change.operation, []).append(moved)
     entries = []
     for o in made:
         mark = marks.line if marks.on and operation_said(library, o) else str
-        entries.append(
-            LogEntry(
-                o.id,
-                o.at,
-                o.actor,
-                mark(o.reason),
-                o.session,
-                list(o.intent.undoes),
-                list(map(mark, o.intent.evidence)),
-                changes.get(o.id, []),
-                o.principal or "",
-                o.intent.via,
-            )
-        )
-    return OperationLog(entries, marks.notice)
+        said = {"operation": o.id, "at": o.at, "actor": o.actor, "reason": mark(o.reason), "session": o.session}
+        why = {"undoes": list(o.intent.undoes), "evidence": list(map(mark, o.intent.evidence))}
+        who = {"principal": o.principal or "", "via": o.intent.via}
+        entries.append({**said, **why, "changes": changes.get(o.id, []), **who})
+    return entries
 
 
-def _show_log(log: OperationLog) -> None:
-    if not log.operations:
+def _show_log(log: dict[str, Any]) -> None:
+    operations = log["operations"]
+    if not operations:
         say("Nothing has happened yet.")
         return
-    if log.notice:
-        say(log.notice)
-    named = any(o.session for o in log.operations)
+    if log["notice"]:
+        say(log["notice"])
+    named = any(o["session"] for o in operations)
     show_table(
         ["operation", "when", "who", *["session"] * named, "why", "what"],
         [
             [
-                (str(o.operation), "bold"),
-                local_time(o.at),
-                o.principal or o.actor,
-                *[_short(o.session or "")] * named,
-                o.reason,
-                some([f"{one.ref}@{one.after}" if one.after else f"{one.ref} removed" for one in o.changes], MAX_REFS),
+                (str(o["operation"]), "bold"),
+                local_time(o["at"]),
+                o["principal"] or o["actor"],
+                *[_short(o["session"] or "")] * named,
+                o["reason"],
+                some([_moved(one) for one in o["changes"]], MAX_REFS),
             ]
-            for o in log.operations
+            for o in operations
         ],
         wide=("why", "what"),
     )
-    for o in log.operations:
-        say(*(f"operation {o.operation}: {one_line(line)}" for line in o.evidence))
+    for o in operations:
+        say(*(f"operation {o['operation']}: {one_line(line)}" for line in o["evidence"]))
     say("\nTake one back: evolvable undo OPERATION")
+
+
+def _moved(change: dict[str, Any]) -> str:
+    return f"{change['ref']}@{change['after']}" if change["after"] else f"{change['ref']} removed"
 
 
 def _short(session: str) -> str:
@@ -294,30 +256,24 @@ def _show_undone(undone: versions.Undone, there: list[Path]) -> None:
 _NEW = "---\nname: {name}\ndescription: \n---\n\n"
 
 
-class FileType(click.ParamType[tuple[str, bytes]]):
-    """PATH=SOURCE: the path inside the resource, and the file (or `-`, stdin) whose bytes it gets."""
-
-    name = "path=source"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, bytes]:
-        if isinstance(value, tuple):
-            return value
-        path, equals, source = value.partition("=")
-        if not (path and equals and source):
-            self.fail(f"{ascii(value)} is not PATH=SOURCE, such as SKILL.md=./new.md.", param, ctx)
-        try:
-            with click.open_file(source, "rb") as stream:
-                data: bytes = stream.read(MAX_FILE + 1)
-        except OSError as error:
-            self.fail(f"{ascii(source)}: {error.strerror}.", param, ctx)
-        if len(data) > MAX_FILE:
-            raise TooLarge(f"{source} has more than {MAX_FILE:,} bytes.", "That is the limit for one file.")
-        return path, data
+def file_source(value: str) -> tuple[str, bytes]:
+    """Return what PATH=SOURCE names: the path inside the resource, and the bytes of the file (or `-`, stdin)."""
+    path, equals, source = value.partition("=")
+    if not (path and equals and source):
+        raise click.BadParameter(f"{ascii(value)} is not PATH=SOURCE, such as SKILL.md=./new.md.")
+    try:
+        with click.open_file(source, "rb") as stream:
+            data: bytes = stream.read(MAX_FILE + 1)
+    except OSError as error:
+        raise click.BadParameter(f"{ascii(source)}: {error.strerror}.") from None
+    if len(data) > MAX_FILE:
+        raise TooLarge(f"{source} has more than {MAX_FILE:,} bytes.", "That is the limit for one file.")
+    return path, data
 
 
 @command("update")
 @click.argument("ref", type=REF)
-@click.option("--file", "files", type=FileType(), multiple=True, metavar="PATH=SOURCE", help="Replace or add a file.")
+@click.option("--file", "files", type=file_source, multiple=True, metavar="PATH=SOURCE", help="Replace or add a file.")
 @click.option(
     "--edit", "edits", nargs=3, multiple=True, metavar="PATH OLD NEW", help="Replace OLD, which stands there once."
 )

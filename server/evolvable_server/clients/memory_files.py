@@ -7,7 +7,6 @@ folder lists the clients for which it is on.
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from evolvable_server.clients import config_files
 from evolvable_server.config import Machine
+from evolvable_server.person_config import write_private
 from evolvable_store.errors import Conflict, EvolvableError
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE
@@ -262,14 +262,11 @@ def _unread(client: str, path: Path) -> str:
 
 
 def _keep(home: Path, on: Mapping[str, tuple[Path, bool]]) -> None:
-    place = home / FILE
     if not on:
-        place.unlink(missing_ok=True)
+        (home / FILE).unlink(missing_ok=True)
         return
-    beside = place.with_name(f".{FILE}.{os.getpid()}.tmp")
     kept = {client: {"path": str(path), "made": made} for client, (path, made) in on.items()}
-    beside.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
-    os.replace(beside, place)
+    write_private(home / FILE, json.dumps(kept, indent=2) + "\n")
 
 
 def memory_text(library: Library) -> str:

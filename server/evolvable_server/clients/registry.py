@@ -7,7 +7,6 @@ once, so any number of processes may write it; the last one counts.
 import contextlib
 import json
 import logging
-import os
 import re
 import threading
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evolvable_server.config import Machine
-from evolvable_store.paths import private_file
+from evolvable_server.person_config import write_private
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -59,7 +58,7 @@ class Client:
     file: Callable[[Machine, str], Path | None]
     table: str
     strict: bool
-    called: Sequence[str]
+    called: tuple[str, ...]
     checks: Mapping[str, Sequence[str]]
     first: Mapping[str, Any] = field(default_factory=dict)
     usual: Mapping[str, Any] = field(default_factory=dict)
@@ -145,7 +144,7 @@ _FILES: Mapping[str, Callable[[Machine, str], Path | None]] = {
 }
 
 CLIENTS = {
-    name: Client(name=name, file=_FILES[name], **values)
+    name: Client(name=name, file=_FILES[name], **values | {"called": tuple(values["called"])})
     for name, values in tomllib.loads(Path(__file__).with_name("clients.toml").read_text(encoding="utf-8")).items()
 }
 """Each client by its name."""
@@ -224,18 +223,12 @@ def _write(folder: Path, heard: HeardCall) -> None:
     """Write one file; a place that cannot be written is no reason to bother a client."""
     stem = re.sub(r"[^a-z0-9]+", "-", heard.client.lower()).strip("-")[:60] or "unnamed"
     target = folder / f"client-{stem}.{heard.event}.json"
-    beside = folder / f".{target.name}.{os.getpid()}-{threading.get_ident()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        if not target.exists() and sum(1 for _ in folder.iterdir()) >= MAX_FILES:
-            return
-        with open(beside, "x", encoding="utf-8", opener=private_file) as file:
-            json.dump(asdict(heard), file)
-        os.replace(beside, target)
+        if target.exists() or sum(1 for _ in folder.iterdir()) < MAX_FILES:
+            write_private(target, json.dumps(asdict(heard)))
     except OSError as error:
         _log.debug("who called was not written: %s", error)
-        with contextlib.suppress(OSError):
-            beside.unlink()
 
 
 def read_client_log(home: Path) -> list[HeardCall]:

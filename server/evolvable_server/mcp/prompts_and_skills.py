@@ -16,16 +16,7 @@ from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.shared.exceptions import MCPError
 
-from evolvable_server.mcp.resources import (
-    ResolvedUri,
-    complete_uri,
-    decode_cursor,
-    encode_cursor,
-    mark_of,
-    mime_of,
-    resolve,
-    uri_of,
-)
+from evolvable_server.mcp import resources
 from evolvable_server.mcp.server import LibraryServer, answered
 from evolvable_store.errors import EvolvableError, NoSuchResource
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
@@ -143,7 +134,7 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
         try:
             if isinstance(reference, types.PromptReference):
                 return live.complete(reference.name, argument.name, argument.value)
-            return complete_uri(library, caller, reference.uri, argument.name, argument.value, known)
+            return resources.complete_uri(library, caller, reference.uri, argument.name, argument.value, known)
         except EvolvableError:
             return []  # of what is not there, nothing is known
 
@@ -239,7 +230,9 @@ class SkillsExtension(Extension):
         files, last = 0, ("", "")
         for skill in skills[_start(skills, cursor) :]:
             if len(listed) >= PAGE_SKILLS or files >= PAGE_FILES:
-                return ListSkillsResult(skills=self._marked(versions, listed), next_cursor=encode_cursor(last))
+                return ListSkillsResult(
+                    skills=self._marked(versions, listed), next_cursor=resources.encode_cursor(last)
+                )
             entry, last = shown.entry(skill), _key(skill)
             if not entry.left_out:
                 listed.append(_as_skill(entry, None))
@@ -259,7 +252,7 @@ class SkillsExtension(Extension):
         return [_marked(skill, text) for skill, text in zip(skills, said, strict=True)]
 
     def _skill(self, uri: str) -> GetSkillResult:
-        place = resolve(self._library.store, uri)
+        place = resources.resolve(self._library.store, uri)
         if place.head.kind is not Kind.SKILL or place.path != MAIN:
             raise NoSuchResource(f"No skill is served at {ascii(uri[:200])}.", f"A skill's URI ends with /{MAIN}.")
         held = self._library.store.backend.channel.of(place.head.id)
@@ -272,7 +265,7 @@ class SkillsExtension(Extension):
         return GetSkillResult(skill=skill, ttl_ms=VERSION_TTL_MS if place.named else 0)
 
     def _children(self, uri: str, cursor: str | None) -> ReadDirectoryResult:
-        place = resolve(self._library.store, uri, directory=True)
+        place = resources.resolve(self._library.store, uri, directory=True)
         files = self._library.store.manifest(place.head, place.version)
         inside = f"{place.path}/" if place.path else ""
         names = sorted({path.removeprefix(inside).partition("/")[:2] for path in files if path.startswith(inside)})
@@ -283,7 +276,7 @@ class SkillsExtension(Extension):
         after = _key_of(cursor)[0] if cursor else ""
         rest = [(name, bool(slash)) for name, slash in names if name > after]
         page = [_as_resource(place, f"{inside}{name}", directory) for name, directory in rest[:PAGE_CHILDREN]]
-        following = encode_cursor((page[-1].name, "")) if len(rest) > PAGE_CHILDREN else None
+        following = resources.encode_cursor((page[-1].name, "")) if len(rest) > PAGE_CHILDREN else None
         return ReadDirectoryResult(resources=page, next_cursor=following, ttl_ms=VERSION_TTL_MS if place.named else 0)
 
 
@@ -298,17 +291,17 @@ def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:
 
 def _marked(skill: dict[str, Any], said: str) -> dict[str, Any]:
     """Return what hosts are told of a skill, with who does not vouch for it; the frontmatter stays as it is written."""
-    return {**skill, "_meta": mark_of(said)} if said not in UNMARKED_SAID else skill
+    return {**skill, "_meta": resources.mark_of(said)} if said not in UNMARKED_SAID else skill
 
 
-def _as_resource(place: ResolvedUri, path: str, directory: bool) -> types.Resource:
+def _as_resource(place: resources.ResolvedUri, path: str, directory: bool) -> types.Resource:
     uri = _uri(place.head.ref, path, place.version if place.named else None)
-    mime = DIRECTORY if directory else mime_of(path)
+    mime = DIRECTORY if directory else resources.mime_of(path)
     return types.Resource(uri=uri, name=path.rpartition("/")[2], mime_type=mime)
 
 
 def _uri(ref: Ref, path: str, version: int | None) -> str:
-    return uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind, version)
+    return resources.uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind, version)
 
 
 def _key(skill: ChannelEntry) -> Key:
@@ -320,5 +313,5 @@ def _start(skills: Sequence[ChannelEntry], cursor: str | None) -> int:
 
 
 def _key_of(cursor: str) -> Key:
-    name, scope = decode_cursor(cursor, (str, str))
+    name, scope = resources.decode_cursor(cursor, (str, str))
     return name, scope

@@ -19,14 +19,7 @@ from urllib.parse import quote, unquote
 import mcp_types as types
 
 from evolvable_server.mcp.server import LibraryServer, answered
-from evolvable_store.errors import (
-    EvolvableError,
-    InvalidArgument,
-    InvalidRef,
-    NoSuchResource,
-    NoSuchVersion,
-    Refused,
-)
+from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidRef, NoSuchResource, NoSuchVersion, Refused
 from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import TreeEntry
 from evolvable_store.operation import Head

@@ -16,21 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio.to_thread
+import mcp_types as types
 from mcp.server import CacheHint, MCPServer
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    CallToolResult,
-    GetPromptResult,
-    InputRequiredResult,
-    Prompt,
-    TextContent,
-    Tool,
-)
 from pydantic import ValidationError
 
 from evolvable_server.config import Config
@@ -218,7 +209,7 @@ Kinds: skill, prompt, agent, tool, environment, memory.
 """
 
 
-Call = Callable[[str, dict[str, Any], Context[Any, Any]], Awaitable[CallToolResult | InputRequiredResult]]
+Call = Callable[[str, dict[str, Any], Context[Any, Any]], Awaitable[types.CallToolResult | types.InputRequiredResult]]
 """Calls a tool of this name with these arguments."""
 
 
@@ -230,7 +221,7 @@ class ToolGate(Protocol):
 
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
-    ) -> CallToolResult | InputRequiredResult:
+    ) -> types.CallToolResult | types.InputRequiredResult:
         """Make the call, by `call`, once it is approved."""
 
 
@@ -252,10 +243,10 @@ class LibraryServer(MCPServer[Any]):
             **options,
         )
         self.gates: list[ToolGate] = []
-        self.unlisted: dict[str, Callable[[Mapping[str, Any], Any], Awaitable[CallToolResult]]] = {}
+        self.unlisted: dict[str, Callable[[Mapping[str, Any], Any], Awaitable[types.CallToolResult]]] = {}
         """Tools that answer and are not listed, as what calls them is no model: of arguments and the HTTP request."""
 
-    async def list_tools(self) -> list[Tool]:
+    async def list_tools(self) -> list[types.Tool]:
         """Return the tools that may not be made yet, then the others."""
         late = self.late_tools.listed if self.late_tools else ()
         names = {tool.name for tool in late}
@@ -265,7 +256,7 @@ class LibraryServer(MCPServer[Any]):
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
-    ) -> CallToolResult | InputRequiredResult:
+    ) -> types.CallToolResult | types.InputRequiredResult:
         """Call a tool; a mistake of the caller comes back as an error text, never as a protocol error."""
         if name in self.unlisted:
             return await self.unlisted[name](arguments, context.request_context.request if context else None)
@@ -282,7 +273,7 @@ class LibraryServer(MCPServer[Any]):
 
     async def _call(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
-    ) -> CallToolResult | InputRequiredResult:
+    ) -> types.CallToolResult | types.InputRequiredResult:
         if self.late_tools is not None:
             self.late_tools.make(name)
         try:
@@ -294,13 +285,13 @@ class LibraryServer(MCPServer[Any]):
                 return error_result(_invalid(name, error.__cause__))
             raise
 
-    async def list_prompts(self) -> list[Prompt]:
+    async def list_prompts(self) -> list[types.Prompt]:
         """Return the prompts that are registered, then those of the library as it is now."""
         return [*await super().list_prompts(), *(await self.live_prompts.everything() if self.live_prompts else [])]
 
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
-    ) -> GetPromptResult | InputRequiredResult:
+    ) -> types.GetPromptResult | types.InputRequiredResult:
         """Return a prompt. A mistake of the caller is the error "invalid params" with what, which and what next."""
         registered = {prompt.name for prompt in await super().list_prompts()}
         if self.live_prompts is not None and name not in registered:
@@ -311,7 +302,7 @@ class LibraryServer(MCPServer[Any]):
             ours = _cause(error)
             if ours is None and not str(error).startswith("Missing required arguments"):
                 raise
-            raise MCPError(code=INVALID_PARAMS, message=ours.text if ours else f"{error}.") from None
+            raise MCPError(code=types.INVALID_PARAMS, message=ours.text if ours else f"{error}.") from None
 
 
 def _cause(error: BaseException | None) -> EvolvableError | None:
@@ -329,13 +320,13 @@ async def answered(answer: Callable[..., T], *arguments: object, uri: str | None
     try:
         return await anyio.to_thread.run_sync(answer, *arguments)
     except EvolvableError as error:
-        code = INTERNAL_ERROR if isinstance(error, LibraryError) else INVALID_PARAMS
+        code = types.INTERNAL_ERROR if isinstance(error, LibraryError) else types.INVALID_PARAMS
         raise MCPError(code=code, message=error.text, data={"uri": uri} if uri else None) from None
 
 
-def error_result(text: str) -> CallToolResult:
+def error_result(text: str) -> types.CallToolResult:
     """Return the result of a call that failed, with a text for the model."""
-    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
 
 
 def _invalid(name: str, error: ValidationError) -> str:
@@ -351,7 +342,7 @@ class LazyTools:
 
     def __init__(self, server: LibraryServer, declared: Callable[[], "Iterator[ToolSpec]"]) -> None:
         self._server, self.declared = server, declared
-        self.listed = [Tool.model_validate(tool) for tool in json.loads(TOOLS_FILE.read_text(encoding="utf-8"))]
+        self.listed = [types.Tool.model_validate(tool) for tool in json.loads(TOOLS_FILE.read_text(encoding="utf-8"))]
         self._waiting = {tool.name for tool in self.listed}
 
     def make(self, name: str) -> None:
@@ -385,7 +376,7 @@ def add_hook_event(
 ) -> None:
     """Make the server answer hooks, and learn from them which session its client is in."""
 
-    async def hook_event(arguments: Mapping[str, Any], request: Any) -> CallToolResult:
+    async def hook_event(arguments: Mapping[str, Any], request: Any) -> types.CallToolResult:
         from evolvable_server.hooks.dispatch import HookDispatcher, parse_event
 
         event = parse_event(arguments)
@@ -393,6 +384,6 @@ def add_hook_event(
         own = session_of(request, event.session_id) if event.session_id else ""
         hooks = HookDispatcher(config, library, replace(caller, connection=connection_of(request, caller.connection)))
         text = await anyio.to_thread.run_sync(hooks.answer, {**arguments, "session_id": own})
-        return CallToolResult(content=[TextContent(type="text", text=text)])
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
     server.unlisted["hook_event"] = hook_event

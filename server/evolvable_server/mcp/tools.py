@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+import mcp_types as types
 from mcp.server.mcpserver import Context
-from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import no_info_after_validator_function, str_schema
 
@@ -29,16 +29,20 @@ from evolvable_tools.verbs import edit, load, search, versions
 from evolvable_tools.verbs.proposal_inbox import propose_undo, revert_or_propose
 from evolvable_tools.verbs.registry import TOOLS, Effect, Tool
 
-_READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-_WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
-_REMOVES = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False)
-_RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
+_READS = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+_WRITES = types.ToolAnnotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
+)
+_REMOVES = types.ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False
+)
+_RUNS = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
 
 ANNOTATIONS = dict(zip(Effect, (_READS, _WRITES, _REMOVES, _RUNS, _RUNS), strict=True))
 """Effect -> annotations. `codex exec` refuses a tool whose hints destructive or open world are true."""
 
 # Results that a tool makes itself: documents are plain text, and some answers choose their fields.
-_RESULTS = (str, str | list[str], CallToolResult)
+_RESULTS = (str, str | list[str], types.CallToolResult)
 
 _WHOLE = {"anthropic/maxResultSizeChars": 200_000}
 _META: Mapping[str, dict[str, Any]] = {
@@ -172,7 +176,7 @@ class Tools:
         ] = None,
         mode: Annotated[str, one_of(MODES, "auto (default), keyword, text or paper")] = "auto",
         detail: Detail = False,
-    ) -> CallToolResult:
+    ) -> types.CallToolResult:
         """Find the skills that fit a task, best first, each with how sure the match is and why. Call this before you
         start a task. none_fits=true means that nothing in the library is for it: go on without. unsure=true: choose
         yourself, among the matches or in choose_between, or go on without. Then load_skill."""
@@ -240,7 +244,7 @@ class Tools:
         limit: Annotated[Number, Field(description="1 to 200", ge=1, le=200)] = 25,
         cursor: Annotated[str | None, Field(description="next_cursor of the page before")] = None,
         detail: Detail = False,
-    ) -> CallToolResult:
+    ) -> types.CallToolResult:
         """List what the library holds, by name, page by page. To find something for a task use find_skill."""
         listing = search.list_resources(
             self._library, self._who(ctx), kind=kind, query=query, scope=scope, limit=limit, cursor=cursor

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,14 +129,14 @@ class OAuthVerifier:
 
     def __init__(self, oauth: OAuth) -> None:
         self._oauth = oauth
-        self._checker: _Introspection | _Keys = _Introspection(oauth) if oauth.introspection else _Keys(oauth)
+        self._claims = partial(_introspected, oauth) if oauth.introspection else _Keys(oauth).claims
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return what a token is good for; None when it is not, or when its server cannot be asked."""
         if len(token) > MAX_TOKEN or not token.isascii():
             return None
         try:
-            claims = await self._checker.claims(token)
+            claims = await self._claims(token)
         except (httpx2.HTTPError, ValueError, KeyError, TypeError, jwt.PyJWTError, EvolvableError) as error:
             log.warning("the authorization server cannot be asked: %s: %s", type(error).__name__, error)
             return None
@@ -194,26 +195,16 @@ class _Keys:
         return {key.key_id: key for key in keys} | ({None: keys[0]} if len(keys) == 1 else {})
 
 
-class _Introspection:
-    """Asks the authorization server about every token (RFC 7662); it can end one at any moment, so nothing is kept."""
-
-    def __init__(self, oauth: OAuth) -> None:
-        self._oauth = oauth
-
-    async def claims(self, token: str) -> dict[str, Any] | None:
-        oauth, url = self._oauth, self._oauth.introspection
-        assert url is not None
-        auth = (oauth.client, oauth.secret or "") if oauth.client else None
-        async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
-            claims = await _json(client, "POST", url, data={"token": token}, auth=auth)
-        audience = claims.get("aud")
-        meant = audience if isinstance(audience, list) else [audience]
-        good = (
-            claims.get("active") is True and oauth.resource in meant and claims.get("iss", oauth.issuer) == oauth.issuer
-        )
-        if not good or not _in_time(claims):
-            return None
-        return {**claims, "iss": oauth.issuer}
+async def _introspected(oauth: OAuth, token: str) -> dict[str, Any] | None:
+    """Ask the authorization server about a token (RFC 7662); it can end one at any moment, so nothing is kept."""
+    assert oauth.introspection is not None
+    auth = (oauth.client, oauth.secret or "") if oauth.client else None
+    async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
+        claims = await _json(client, "POST", oauth.introspection, data={"token": token}, auth=auth)
+    audience, issuer = claims.get("aud"), claims.get("iss", oauth.issuer)
+    meant = audience if isinstance(audience, list) else [audience]
+    good = claims.get("active") is True and oauth.resource in meant and issuer == oauth.issuer
+    return {**claims, "iss": oauth.issuer} if good and _in_time(claims) else None
 
 
 _TYPES = ("jwt", "at+jwt", "application/at+jwt")

@@ -25,34 +25,8 @@ from starlette.routing import Route
 from evolvable_server.config import Config, read_machine
 from evolvable_server.mcp.server import LibraryServer, Permission
 from evolvable_server.serving import Serving
-from evolvable_server.transport.connection_limits import (
-    KEEP_ALIVE_SECONDS,
-    MAX_CONNECTIONS,
-    MAX_HEADER,
-    SESSION_IDLE_SECONDS,
-    SESSIONS,
-    HttpSessions,
-    TimedConnection,
-    connection_limit,
-)
-from evolvable_server.transport.http_access import (
-    HostCheck,
-    OAuthVerifier,
-    Transcripts,
-    accepted_hosts,
-    accepted_origins,
-    check_permission,
-)
+from evolvable_server.transport import connection_limits, http_access, request_limits
 from evolvable_server.transport.http_auth import Access, HttpSettings, Tokens, Verifier, check_reach
-from evolvable_server.transport.request_limits import (
-    MAX_BODY,
-    REQUESTS,
-    BodyLimit,
-    ConcurrencyLimits,
-    Drain,
-    InFlight,
-    StreamEnd,
-)
 from evolvable_store.errors import InvalidArgument
 
 PATH = "/mcp"
@@ -64,8 +38,8 @@ def application(
     tokens: Tokens,
     port: int,
     transcripts: Sequence[Path],
-    connections: int = MAX_CONNECTIONS,
-) -> Drain:
+    connections: int = connection_limits.MAX_CONNECTIONS,
+) -> request_limits.Drain:
     """Return the application over a server; call it once, on the event loop.
 
     Args:
@@ -77,20 +51,22 @@ def application(
         InvalidArgument: A host or an origin in the settings is none that a client would send.
     """
     oauth = settings.oauth
-    verifier = Verifier(tokens) if oauth is None else Verifier(tokens, OAuthVerifier(oauth))
-    server.middleware.append(check_permission)
-    server.middleware.append(Transcripts(transcripts).check)
+    verifier = Verifier(tokens) if oauth is None else Verifier(tokens, http_access.OAuthVerifier(oauth))
+    server.middleware.append(http_access.check_permission)
+    server.middleware.append(http_access.Transcripts(transcripts).check)
     manager = StreamableHTTPSessionManager(
         server._lowlevel_server,
-        max_request_body_size=MAX_BODY,
-        session_idle_timeout=SESSION_IDLE_SECONDS,
+        max_request_body_size=request_limits.MAX_BODY,
+        session_idle_timeout=connection_limits.SESSION_IDLE_SECONDS,
         # Sessions are counted before the SDK sees them; a request that opens none has one for a moment.
-        max_sessions=SESSIONS + REQUESTS,
+        max_sessions=connection_limits.SESSIONS + request_limits.REQUESTS,
     )
     ending = anyio.Event()
-    limited = BodyLimit(ConcurrencyLimits(HttpSessions(StreamableHTTPASGIApp(manager))))
-    streams = StreamEnd(limited, ending, verifier.still_valid)
-    guarded = Access(InFlight(streams, connections), settings, tokens, verifier)
+    limited = request_limits.BodyLimit(
+        request_limits.limit_at_work(connection_limits.HttpSessions(StreamableHTTPASGIApp(manager)))
+    )
+    streams = request_limits.StreamEnd(limited, ending, verifier.still_valid)
+    guarded = Access(request_limits.limit_in_flight(streams, connections), settings, tokens, verifier)
     routes: list[Route] = [Route(PATH, endpoint=guarded)]
     if oauth is not None:
         # The SDK's settings keep a URL as it was written; clients compare an issuer verbatim.
@@ -109,8 +85,8 @@ def application(
     site = Starlette(routes=routes, lifespan=lambda app: manager.run())
     # A redirect would be made from the Host and scheme that the client sends.
     site.router.redirect_slashes = False
-    hosts, origins = accepted_hosts(settings, port), accepted_origins(settings, port)
-    return Drain(HostCheck(site, hosts, origins), ending)
+    hosts, origins = http_access.accepted_hosts(settings, port), http_access.accepted_origins(settings, port)
+    return request_limits.Drain(http_access.HostCheck(site, hosts, origins), ending)
 
 
 END_SECONDS = 2.0
@@ -152,8 +128,8 @@ async def _serve(
     ready: Callable[[str], None],
 ) -> None:
     host, port = listener.getsockname()[:2]
-    TimedConnection.limit = connection_limit()
-    app = application(serving.server, settings, tokens, port, transcripts, TimedConnection.limit)
+    connection_limits.TimedConnection.limit = connection_limits.connection_limit()
+    app = application(serving.server, settings, tokens, port, transcripts, connection_limits.TimedConnection.limit)
     # Its own way of ending streams at a signal would cut the answers that are under way.
     AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]
     server = _Server(_uvicorn(app, settings))
@@ -177,7 +153,7 @@ async def _serve(
 def _uvicorn(app: object, settings: HttpSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=TimedConnection,
+        http=connection_limits.TimedConnection,
         loop="asyncio",
         ws="none",
         lifespan="on",
@@ -187,9 +163,9 @@ def _uvicorn(app: object, settings: HttpSettings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=bool(settings.proxies),
         forwarded_allow_ips=list(settings.proxies),
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=connection_limits.KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=1,
-        h11_max_incomplete_event_size=MAX_HEADER,
+        h11_max_incomplete_event_size=connection_limits.MAX_HEADER,
     )
 
 

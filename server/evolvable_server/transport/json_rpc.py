@@ -9,18 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from mcp_types import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-)
+import mcp_types as types
 from pydantic import ValidationError
 from pydantic_core import from_json
 
@@ -47,12 +36,12 @@ class LongLine:
 class JsonRpcRefusal:
     """Why a line is not a message: `id` is the request's when it has a usable one."""
 
-    id: RequestId | None
+    id: types.RequestId | None
     code: int
     reason: str
 
     @property
-    def reply(self) -> JSONRPCError:
+    def reply(self) -> types.JSONRPCError:
         """The error to send back."""
         return _error(self.id, self.code, self.reason)
 
@@ -92,7 +81,7 @@ class Lines:
         return line
 
 
-def read_frame(line: bytes | LongLine) -> JSONRPCMessage | JsonRpcRefusal | None:
+def read_frame(line: bytes | LongLine) -> types.JSONRPCMessage | JsonRpcRefusal | None:
     """Return the message that `line` holds, the refusal to answer it with, or None when it asks for no answer.
 
     None: an empty line, a header of the language server protocol, a broken notification or response.
@@ -101,7 +90,7 @@ def read_frame(line: bytes | LongLine) -> JSONRPCMessage | JsonRpcRefusal | None
     """
     if isinstance(line, LongLine):
         return JsonRpcRefusal(
-            _salvaged_id(line), INVALID_REQUEST, f"Invalid request: a line is longer than {MAX_LINE} bytes."
+            _salvaged_id(line), types.INVALID_REQUEST, f"Invalid request: a line is longer than {MAX_LINE} bytes."
         )
     if not line.strip():
         return None
@@ -112,61 +101,61 @@ def read_frame(line: bytes | LongLine) -> JSONRPCMessage | JsonRpcRefusal | None
     return _refusal(frame) or _message(frame)
 
 
-def _explained(line: bytes, reason: str) -> JSONRPCMessage | JsonRpcRefusal | None:
+def _explained(line: bytes, reason: str) -> types.JSONRPCMessage | JsonRpcRefusal | None:
     """Say of a line that the strict parser refused what is wrong, and of which request when a lenient one can tell."""
     if _HEADER.match(line):
         return None
     try:
         frame = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError as error:
-        return JsonRpcRefusal(None, PARSE_ERROR, f"Parse error: byte {error.start} of the line is not UTF-8.")
+        return JsonRpcRefusal(None, types.PARSE_ERROR, f"Parse error: byte {error.start} of the line is not UTF-8.")
     except (ValueError, RecursionError):
-        return JsonRpcRefusal(None, PARSE_ERROR, f"Parse error: {reason}.")
+        return JsonRpcRefusal(None, types.PARSE_ERROR, f"Parse error: {reason}.")
     if refusal := _refusal(frame):
         return refusal
     if "method" not in frame:
         return _unreadable_response(frame)
-    return JsonRpcRefusal(frame["id"], INVALID_PARAMS, f"Invalid params: {reason}.") if "id" in frame else None
+    return JsonRpcRefusal(frame["id"], types.INVALID_PARAMS, f"Invalid params: {reason}.") if "id" in frame else None
 
 
 def _refusal(frame: Any) -> JsonRpcRefusal | None:
     """Return why a parsed frame cannot be a request, or None for a request, a notification or a response."""
     if not isinstance(frame, dict):
         return JsonRpcRefusal(
-            None, INVALID_REQUEST, "Invalid request: a line holds one JSON object, no batch and no bare value."
+            None, types.INVALID_REQUEST, "Invalid request: a line holds one JSON object, no batch and no bare value."
         )
     if _is_response(frame):
         return None
     if "id" in frame and not _is_id(frame["id"]):
-        return JsonRpcRefusal(None, INVALID_REQUEST, "Invalid request: the id has to be a string or an integer.")
+        return JsonRpcRefusal(None, types.INVALID_REQUEST, "Invalid request: the id has to be a string or an integer.")
     request_id, params = frame.get("id"), frame.get("params")
     if frame.get("jsonrpc") != "2.0":
-        return JsonRpcRefusal(request_id, INVALID_REQUEST, 'Invalid request: jsonrpc has to be "2.0".')
+        return JsonRpcRefusal(request_id, types.INVALID_REQUEST, 'Invalid request: jsonrpc has to be "2.0".')
     if not isinstance(frame.get("method"), str) or not _is_unicode(frame["method"]):
-        return JsonRpcRefusal(request_id, INVALID_REQUEST, "Invalid request: the method has to be a string.")
+        return JsonRpcRefusal(request_id, types.INVALID_REQUEST, "Invalid request: the method has to be a string.")
     if "id" in frame and not isinstance(params, dict | None):
-        return JsonRpcRefusal(request_id, INVALID_PARAMS, "Invalid params: they have to be an object.")
+        return JsonRpcRefusal(request_id, types.INVALID_PARAMS, "Invalid params: they have to be an object.")
     return None
 
 
-def _message(frame: dict[str, Any]) -> JSONRPCMessage | None:
+def _message(frame: dict[str, Any]) -> types.JSONRPCMessage | None:
     """Return the SDK's form of a frame that nothing is wrong with, None for a notification with wrong params."""
-    model: type[JSONRPCMessage]
+    model: type[types.JSONRPCMessage]
     if "method" in frame:
-        model = JSONRPCRequest if "id" in frame else JSONRPCNotification
+        model = types.JSONRPCRequest if "id" in frame else types.JSONRPCNotification
     else:
-        model = JSONRPCResponse if "result" in frame else JSONRPCError
+        model = types.JSONRPCResponse if "result" in frame else types.JSONRPCError
     try:
         return model.model_validate(frame, by_name=False)
     except ValidationError:
         return None if "method" in frame else _unreadable_response(frame)
 
 
-def _unreadable_response(frame: dict[str, Any]) -> JSONRPCMessage | None:
+def _unreadable_response(frame: dict[str, Any]) -> types.JSONRPCMessage | None:
     """Return an error in place of a broken response, so that its receiver stops waiting."""
     if not _is_id(frame.get("id")):
         return None
-    return _error(frame["id"], INVALID_REQUEST, "The client sent a response that cannot be read.")
+    return _error(frame["id"], types.INVALID_REQUEST, "The client sent a response that cannot be read.")
 
 
 def _is_response(frame: dict[str, Any]) -> bool:
@@ -181,7 +170,7 @@ def _is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _salvaged_id(line: LongLine) -> RequestId | None:
+def _salvaged_id(line: LongLine) -> types.RequestId | None:
     """Return the id of a request that is too long when it stands where clients put it: before params, or last."""
     first = _FIRST_MEMBERS.match(line.head)
     if not first or not _METHOD.search(first[0]):
@@ -194,8 +183,8 @@ def _salvaged_id(line: LongLine) -> RequestId | None:
     return salvaged if _is_id(salvaged) else None
 
 
-def _error(request_id: RequestId | None, code: int, message: str) -> JSONRPCError:
-    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=message))
+def _error(request_id: types.RequestId | None, code: int, message: str) -> types.JSONRPCError:
+    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=types.ErrorData(code=code, message=message))
 
 
 def _no_constant(name: str) -> NoReturn:

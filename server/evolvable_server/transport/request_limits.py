@@ -173,19 +173,16 @@ def is_stream(scope: Scope) -> bool:
     return bool(scope["method"] == "GET" or Headers(scope=scope).get("mcp-method") == "subscriptions/listen")
 
 
+LimitFor = Callable[[Scope], tuple[FairShares, float]]
+"""Returns the limit for a request, and how many seconds it waits for a place."""
+
+
 class ShareLimit:
-    """Middleware: 429 when a bearer has too many requests, 503 when all together have. See its subclasses."""
+    """Middleware: 429 when a bearer has too many requests, 503 when all together have."""
 
-    what = "requests under way"
-    closes = False
-    """Whether the connection ends with the refusal."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    def _limit_for(self, scope: Scope) -> tuple[FairShares, float]:
-        """Return the limit for a request, and how many seconds it waits for a place."""
-        raise NotImplementedError
+    def __init__(self, app: ASGIApp, limit_for: LimitFor, what: str, *, closes: bool = False) -> None:
+        """what: is limited, in words. closes: the connection ends with a refusal."""
+        self._app, self._limit_for, self._what, self._closes = app, limit_for, what, closes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         (shares, wait), bearer = self._limit_for(scope), bearer_in(scope)
@@ -194,39 +191,29 @@ class ShareLimit:
             try:
                 held.add()
             except Full as full:
-                await limit_response(full, self.what, close=self.closes)(scope, receive, send)
+                await limit_response(full, self._what, close=self._closes)(scope, receive, send)
                 return
             await self._app(scope, receive, send)
 
 
-class InFlight(ShareLimit):
-    """Bounds the requests of a bearer from their header to their answer, so also the connections they hold.
+def limit_in_flight(app: ASGIApp, connections: int) -> ShareLimit:
+    """Bound the requests of a bearer from their header to their answer, so also the connections they hold.
 
     It stands before the body is received: a slow sender holds a connection as long as one whose request is at work. The
     body of a refused request may never come.
+
+    Args:
+        connections: How many the process may have. A tenth of them is left to requests that have not arrived.
     """
-
-    what = "requests in flight"
-    closes = True
-
-    def __init__(self, app: ASGIApp, connections: int) -> None:
-        """connections: how many the process may have. A tenth of them is left to requests that have not arrived."""
-        super().__init__(app)
-        self._shares = FairShares(connections * 9 // 10, max(connections // 4, 1))
-
-    def _limit_for(self, scope: Scope) -> tuple[FairShares, float]:
-        return self._shares, 0.0
+    shares = FairShares(connections * 9 // 10, max(connections // 4, 1))
+    return ShareLimit(app, lambda _: (shares, 0.0), "requests in flight", closes=True)
 
 
-class ConcurrencyLimits(ShareLimit):
-    """Bounds the requests at work and the open streams of a bearer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        super().__init__(app)
-        self._requests, self._streams = FairShares(REQUESTS, REQUESTS_EACH), FairShares(STREAMS, STREAMS_EACH)
-
-    def _limit_for(self, scope: Scope) -> tuple[FairShares, float]:
-        return (self._streams, 0.0) if is_stream(scope) else (self._requests, WAIT_SECONDS)
+def limit_at_work(app: ASGIApp) -> ShareLimit:
+    """Bound the requests at work and the open streams of a bearer."""
+    requests, streams = FairShares(REQUESTS, REQUESTS_EACH), FairShares(STREAMS, STREAMS_EACH)
+    at_work = requests, WAIT_SECONDS
+    return ShareLimit(app, lambda scope: (streams, 0.0) if is_stream(scope) else at_work, "requests under way")
 
 
 def limit_response(full: Full, what: str, *, close: bool = False) -> ASGIApp:

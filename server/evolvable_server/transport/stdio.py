@@ -18,17 +18,10 @@ from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import anyio
+import mcp_types as types
 from anyio import to_thread
 from mcp.server import MCPServer
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
-from mcp_types import (
-    INTERNAL_ERROR,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-)
 
 from evolvable_server.mcp.fast_start import (
     FastStartState,
@@ -275,7 +268,7 @@ class _Client:
         self._frames_in, self.frames = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         self.replies, self._replies_out = anyio.create_memory_object_stream[SessionMessage](0)
         self._slots = anyio.Semaphore(MAX_IN_FLIGHT)
-        self._listening: set[RequestId] = set()
+        self._listening: set[types.RequestId] = set()
         self._reading = anyio.CancelScope()
         self._at_end = False
         self._writing = anyio.Lock()
@@ -316,28 +309,28 @@ class _Client:
 
     async def _take(self, line: bytes | LongLine) -> None:
         frame = read_frame(line)
-        if isinstance(frame, JSONRPCRequest):
+        if isinstance(frame, types.JSONRPCRequest):
             frame = await self._admit(frame)
         if isinstance(frame, JsonRpcRefusal):
             await self._write(frame.reply)
         elif frame:
-            settled = partial(self._settle, frame.id) if isinstance(frame, JSONRPCRequest) else None
+            settled = partial(self._settle, frame.id) if isinstance(frame, types.JSONRPCRequest) else None
             await self._frames_in.send(SessionMessage(frame, ServerMessageMetadata(on_request_unanswered=settled)))
             self._lifecycle.progress += 1
 
-    async def _admit(self, request: JSONRPCRequest) -> JSONRPCRequest | JsonRpcRefusal:
+    async def _admit(self, request: types.JSONRPCRequest) -> types.JSONRPCRequest | JsonRpcRefusal:
         """Wait for a place; a subscription stays open and would never give its place back, so it takes none."""
         if request.method != "subscriptions/listen" or request.id in self._listening:
             await self._slots.acquire()
             return request
         if len(self._listening) >= MAX_LISTENING:
             return JsonRpcRefusal(
-                request.id, INTERNAL_ERROR, f"There are {MAX_LISTENING} open subscriptions; end one first."
+                request.id, types.INTERNAL_ERROR, f"There are {MAX_LISTENING} open subscriptions; end one first."
             )
         self._listening.add(request.id)
         return request
 
-    async def _settle(self, request_id: RequestId) -> None:
+    async def _settle(self, request_id: types.RequestId) -> None:
         """Give back the place of a request that was answered, or cancelled and needs no answer."""
         if request_id in self._listening:
             self._listening.remove(request_id)
@@ -350,18 +343,18 @@ class _Client:
             async for item in self._replies_out:
                 if not self._is_answered(item.message):
                     await self._write(item.message)
-                if isinstance(item.message, JSONRPCResponse | JSONRPCError) and item.message.id is not None:
+                if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError) and item.message.id is not None:
                     await self._settle(item.message.id)
 
-    def _is_answered(self, message: JSONRPCMessage) -> bool:
+    def _is_answered(self, message: types.JSONRPCMessage) -> bool:
         """Return whether the client has had its answer before; asked once for each message."""
-        if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id not in self._answered:
+        if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError) or message.id not in self._answered:
             return False
         self._answered.remove(message.id)
         self._replied.set()
         return True
 
-    async def _write(self, message: JSONRPCMessage) -> None:
+    async def _write(self, message: types.JSONRPCMessage) -> None:
         line = _encoded(message)
         try:
             with anyio.CancelScope(shield=True):  # half a line would spoil the next one
@@ -373,7 +366,7 @@ class _Client:
             self._lifecycle.begin()
             return
         self._lifecycle.progress += 1
-        if isinstance(message, JSONRPCResponse):
+        if isinstance(message, types.JSONRPCResponse):
             self._replied.set()
 
     async def call_when_settled(self, ready: Callable[[], None]) -> None:
@@ -393,12 +386,12 @@ class _Client:
         return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
 
 
-def _encoded(message: JSONRPCMessage) -> bytes:
+def _encoded(message: types.JSONRPCMessage) -> bytes:
     """Return the line that says `message`; of a result that JSON cannot say, an error in its place."""
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
     except ValueError:
         _log.exception("a message cannot be written as JSON")
-    if isinstance(message, JSONRPCResponse | JSONRPCError):
-        return _encoded(JsonRpcRefusal(message.id, INTERNAL_ERROR, "The result cannot be written as JSON.").reply)
+    if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+        return _encoded(JsonRpcRefusal(message.id, types.INTERNAL_ERROR, "The result cannot be written as JSON.").reply)
     return b""

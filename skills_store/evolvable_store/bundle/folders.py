@@ -24,14 +24,7 @@ from pathlib import Path
 from typing import IO
 
 from evolvable_store.bundle.export import Stream, disk_errors, open_atomic, select_heads
-from evolvable_store.bundle.import_ import (
-    FolderImport,
-    ImportCandidate,
-    ImportCheck,
-    ImportReport,
-    accept_all,
-    is_main,
-)
+from evolvable_store.bundle.import_ import FolderImport, ImportCandidate, ImportCheck, ImportReport, accept_all, is_main
 from evolvable_store.errors import InvalidArchive, InvalidArgument, TooLarge
 from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import EXECUTABLE, MAX_FILES, MAX_RESOURCE, PLAIN, File, Files
@@ -272,7 +265,7 @@ def export_folders(store: Store, target: Path, refs: Iterable[Ref] | None = None
 
 def _hint(source: Path, kind: Kind) -> str:
     """Returns what to do about a folder in which nothing of this kind was found."""
-    others = [other for other in Kind if other is not kind and next(_find_folders(source, other, MAX_DEPTH), None)]
+    others = [other for other in Kind if other is not kind and next(find_folders(source, other, MAX_DEPTH), None)]
     if others:
         return f"It has {main_file(others[0], 'name')}: import it as the kind {others[0]} (--kind {others[0]})."
     main = main_file(kind, "name")
@@ -305,7 +298,7 @@ def import_folders(
     with folders read and all folders. Raises InvalidArchive when there is no such folder.
     """
     check_scope(scope)
-    folders = list(_find_folders(source.absolute(), kind, MAX_DEPTH))
+    folders = list(find_folders(source.absolute(), kind, MAX_DEPTH))
     if not folders:
         raise InvalidArchive(f"{source} has no folder with {main_file(kind, 'name')}.", _hint(source.absolute(), kind))
 
@@ -318,7 +311,7 @@ def import_folders(
     return FolderImport(store, kind, scope, reason or f"imported from {source}", replace, look).run(read)
 
 
-def _find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
+def find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
     """Yields the outermost folders from `place` on that hold a main file; links are not followed."""
     try:
         entries = sorted(os.scandir(place), key=lambda entry: entry.name)
@@ -329,7 +322,7 @@ def _find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
         return
     for entry in entries:
         if depth and entry.is_dir(follow_symlinks=False) and not is_ignored(entry.name):
-            yield from _find_folders(Path(entry.path), kind, depth - 1)
+            yield from find_folders(Path(entry.path), kind, depth - 1)
 
 
 def _folder_candidate(folder: Path) -> ImportCandidate:

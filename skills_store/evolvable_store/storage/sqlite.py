@@ -7,14 +7,11 @@ import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.errors import (
-    LibraryCorrupt,
-    LibraryReadOnly,
-    NoLibrary,
-)
+from evolvable_store.errors import LibraryCorrupt, LibraryReadOnly, NoLibrary
 from evolvable_store.objects import TOMBSTONES, Manifest, Version, blob_hash, unpack
 from evolvable_store.operation import Actor, Change, Head, Intent, Operation, Principal
 from evolvable_store.paths import LIBRARY_FILE, Registered, TrustedFolders, check_home, every_folder, no_homes
@@ -52,7 +49,66 @@ _SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM change"
 _SEQUENCES = f"SELECT ({_SEQUENCE}), (SELECT coalesce(max(sequence), 0) FROM learned_change)"
 
 
-class SqliteStorage(driver.SqliteRepository):
+class _CommonReads:
+    """What a library and an open transaction read in the same way."""
+
+    path: Path
+    _ids: dict[tuple[str, str, str], int]
+    """Ids of names. Which id a name has never changes, so it is looked up once."""
+
+    found: dict[tuple[str, str, str], int]
+    """Where ids that are looked up are noted."""
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """Lend a connection for a few statements."""
+        raise NotImplementedError
+
+    def head(self, kind: Kind, scope: str, name: str) -> Head | None:
+        known = self._ids.get((kind, scope, name))
+        with self.reading() as db:
+            if known is None:
+                row = db.execute(_NAMED_HEAD, (name, kind, scope)).fetchone()
+            elif row := db.execute(_STATE, (known,)).fetchone():
+                row = (known, kind, scope, name, *row)
+            else:
+                raise ValueError(f"{kind} {name} is known, but not where it points")
+            head = _as_head(*row) if row else None
+        if head is not None:
+            self.found[(kind, scope, name)] = head.id
+        return head
+
+    def manifest(self, resource: int, number: int) -> Manifest | None:
+        with self.reading() as db:
+            row = db.execute(_MANIFEST, (resource, number)).fetchone()
+            if row is None:
+                return None
+            manifest = Manifest.from_json(row[0])
+            if (manifest.tree, *row[2:]) != (row[1], resource, number):
+                raise ValueError(f"the manifest of version {number} of resource {resource} is not what was written")
+        return manifest
+
+    def blob(self, sha256: str) -> bytes | None:
+        with self.reading() as db:
+            row = db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
+            if row is None:
+                return None
+            try:
+                data = unpack(*row)
+            except zlib.error:
+                data = b""
+        if blob_hash(data) != sha256 and (row[1] not in TOMBSTONES or not data):
+            raise LibraryCorrupt(
+                f"Blob {sha256[:12]} in {self.path} does not match its hash.",
+                "Run `evolvable fsck` to see what is affected; restore the last `evolvable backup`.",
+            )
+        return data
+
+    def sequence(self) -> int:
+        with self.reading() as db:
+            return int(db.execute(_SEQUENCE).fetchone()[0])
+
+
+class SqliteStorage(_CommonReads, driver.SqliteRepository):
     """A library in the folder `home`. Safe to share between threads, and across a fork while no thread reads."""
 
     def __init__(self, home: Path, *, create: bool = False, registered: Registered = no_homes) -> None:
@@ -68,8 +124,7 @@ class SqliteStorage(driver.SqliteRepository):
         self._idle: list[Connection] = []
         self._writer: Connection | None = None
         self._write_lock = threading.RLock()
-        # Which id a name has never changes, so it is looked up once.
-        self._ids: dict[tuple[str, str, str], int] = {}
+        self._ids = self.found = {}
         self.evidence = EvidenceLog(self)
         self.observations = Observations(self)
         self.learned = LearnedTasks(self)
@@ -163,13 +218,6 @@ class SqliteStorage(driver.SqliteRepository):
                 self._writer.close()
                 self._writer = None
 
-    def head(self, kind: Kind, scope: str, name: str) -> Head | None:
-        with self.reading() as db:
-            head = _head(db, kind, scope, name, self._ids)
-        if head is not None:
-            self._ids[(kind, scope, name)] = head.id
-        return head
-
     def signatures(self, key: str, verify: Verify) -> Signatures:
         return Signatures(self, key, verify)
 
@@ -191,14 +239,6 @@ class SqliteStorage(driver.SqliteRepository):
         query = f"{_VERSION} AND latest < ? ORDER BY latest DESC LIMIT ?"
         return self._all(Version, query, resource, 2**40 if below is None else below, limit)
 
-    def manifest(self, resource: int, number: int) -> Manifest | None:
-        with self.reading() as db:
-            return _manifest(db, resource, number)
-
-    def blob(self, sha256: str) -> bytes | None:
-        with self.reading() as db:
-            return _blob(db, sha256, self.path)
-
     def operation(self, identity: int) -> Operation | None:
         return next(iter(self._all(_as_operation, f"{_OPERATION} WHERE id = ?", identity)), None)
 
@@ -219,10 +259,6 @@ class SqliteStorage(driver.SqliteRepository):
         query = f"{_CHANGE} WHERE c.resource = ? AND c.sequence > ? ORDER BY c.sequence"
         return self._all(_as_change, query, resource, after)
 
-    def sequence(self) -> int:
-        with self.reading() as db:
-            return int(db.execute(_SEQUENCE).fetchone()[0])
-
     def sequences(self) -> tuple[int, int]:
         with self.reading() as db:
             changes, learned = db.execute(_SEQUENCES).fetchone()
@@ -242,28 +278,16 @@ class SqliteStorage(driver.SqliteRepository):
         self._ids.update(writer.found)
 
 
-class SqliteWriter:
+class SqliteWriter(_CommonReads):
     """The Writer protocol over one open transaction."""
 
     def __init__(self, connection: Connection, path: Path, ids: dict[tuple[str, str, str], int]) -> None:
-        self.db, self._path, self._ids = connection, path, ids
+        self.db, self.path, self._ids = connection, path, ids
         # Kept by the backend after the commit: a rollback takes back the ids that it made.
-        self.found: dict[tuple[str, str, str], int] = {}
+        self.found = {}
 
-    def head(self, kind: Kind, scope: str, name: str) -> Head | None:
-        head = _head(self.db, kind, scope, name, self._ids)
-        if head is not None:
-            self.found[(kind, scope, name)] = head.id
-        return head
-
-    def manifest(self, resource: int, number: int) -> Manifest | None:
-        return _manifest(self.db, resource, number)
-
-    def blob(self, sha256: str) -> bytes | None:
-        return _blob(self.db, sha256, self._path)
-
-    def sequence(self) -> int:
-        return int(self.db.execute(_SEQUENCE).fetchone()[0])
+    def reading(self) -> AbstractContextManager[Connection]:
+        return contextlib.nullcontext(self.db)
 
     def add_blob(self, sha256: str, size: int, packed: bytes, codec: str) -> None:
         self.db.execute(
@@ -335,44 +359,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
-
-
-def _head(db: Connection, kind: Kind, scope: str, name: str, ids: dict[tuple[str, str, str], int]) -> Head | None:
-    known = ids.get((kind, scope, name))
-    if known is None:
-        row = db.execute(_NAMED_HEAD, (name, kind, scope)).fetchone()
-        return _as_head(*row) if row else None
-    row = db.execute(_STATE, (known,)).fetchone()
-    if row is None:
-        raise ValueError(f"{kind} {name} is known, but not where it points")
-    after, latest, tree, hash_, frozen, sequence = row
-    return Head(known, kind, scope, name, after, latest, tree, hash_, frozen == 1, sequence)
-
-
-def _manifest(db: Connection, resource: int, number: int) -> Manifest | None:
-    row = db.execute(_MANIFEST, (resource, number)).fetchone()
-    if row is None:
-        return None
-    manifest = Manifest.from_json(row[0])
-    if (manifest.tree, *row[2:]) != (row[1], resource, number):
-        raise ValueError(f"the manifest of version {number} of resource {resource} is not what was written")
-    return manifest
-
-
-def _blob(db: Connection, sha256: str, path: Path) -> bytes | None:
-    row = db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
-    if row is None:
-        return None
-    try:
-        data = unpack(*row)
-    except zlib.error:
-        data = b""
-    if blob_hash(data) != sha256 and (row[1] not in TOMBSTONES or not data):
-        raise LibraryCorrupt(
-            f"Blob {sha256[:12]} in {path} does not match its hash.",
-            "Run `evolvable fsck` to see what is affected; restore the last `evolvable backup`.",
-        )
-    return data
 
 
 def _as_head(identity: int, kind: str, *rest: Any) -> Head:
