@@ -151,8 +151,7 @@ def version_notice(library: Library, head: Head, number: int) -> str:
     version = library.store.version(head, number)
     if any(one.tree == version.tree for one in _vouchers(library, [head.id])):
         return ""
-    made = library.store.operation(version.operation)
-    author = _author(made, number)
+    author = _author(library.store.operation(version.operation), number)
     return SAID.get(_by_author(author, _vouched(library, {head.id: [author]})), "")
 
 
@@ -339,8 +338,7 @@ def _of_repositories(library: Library, folder: WatchedFolder) -> list[Head]:
         head = heads.get(binding.resource)
         if head is None or head.version is None or binding.version != head.version or not _is_older(library, head):
             continue
-        files = library.store.files(head)
-        if origins.identity(directory, Manifest({}), files, _NOBODY) is REPOSITORY:
+        if origins.identity(directory, Manifest({}), library.store.files(head), _NOBODY) is REPOSITORY:
             found.append(head)
     return found
 

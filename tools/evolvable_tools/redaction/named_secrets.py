@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from evolvable_tools.redaction import Hit, occurrences
+
 _TABLE = tomllib.loads(Path(__file__).with_name("named_secrets.toml").read_text(encoding="utf-8"))
 _PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}
 
@@ -93,8 +95,6 @@ def is_pair(said: str) -> bool:
         return False
 
 
-Hit = tuple[int, int, str]
-"""Where a secret begins and ends, and of what type it is."""
 OPEN = r"\\{0,3}[\"'`]"
 
 _OPERATOR = re.compile(
@@ -210,10 +210,8 @@ def _positions(lower: str, words: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Yield the places of the words; of those that begin at one place the longest."""
     taken: dict[int, str] = {}
     for word in words:
-        at = lower.find(word)
-        while at >= 0:
+        for at in occurrences(lower, word):
             taken.setdefault(at, word)
-            at = lower.find(word, at + len(word))
     yield from taken.items()
 
 

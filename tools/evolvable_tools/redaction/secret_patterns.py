@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
+from evolvable_tools.redaction import occurrences
 
 _END = r"(?![A-Za-z0-9_-])"
 _LONGEST = 4_000
@@ -265,10 +266,7 @@ class UserPatterns:
 
     def _found(self, text: str) -> Iterator[tuple[int, int, str]]:
         for name, literal in self._literals:
-            at = text.find(literal)
-            while at >= 0:
-                yield at, at + len(literal), name
-                at = text.find(literal, at + len(literal))
+            yield from ((at, at + len(literal), name) for at in occurrences(text, literal))
         for name, pattern in self._compiled:
             group = pattern.groupindex.get("secret", 0)
             for found in pattern.finditer(text):

@@ -10,9 +10,11 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
-from evolvable_tools.redaction.named_secrets import Hit, is_opaque, is_password, is_secret, names_credential
+from evolvable_tools.redaction import Hit, occurrences
+from evolvable_tools.redaction.named_secrets import is_opaque, is_password, is_secret, names_credential
 from evolvable_tools.redaction.token_detection import CandidateText, is_random
 
 _NAMING, _HOLDING = frozenset({"key", "name", "id", "property", "k"}), frozenset({"value", "val", "v", "default"})
@@ -29,7 +31,7 @@ MAX_ROWS = 1_000
 def find_structured(ground: CandidateText) -> Iterator[Hit]:
     """Yield secrets that their structure names. Takes time linear in the text."""
     text, lower = ground.text, ground.lower
-    for at in _starts(lower):
+    for at in chain.from_iterable(occurrences(lower, start) for start in _TABLE["set_starts"]):
         if (found := _SET.match(text, at)) is not None:
             yield from _named_value(found)
     for structure in _STRUCTURES:
@@ -49,15 +51,6 @@ def find_structured(ground: CandidateText) -> Iterator[Hit]:
             yield from _encoded_keys(text)
     if any(sign in text for sign in _CELL_ENDS) and any(word in lower for word in _COLUMN_WORDS):
         yield from _columns(text)
-
-
-def _starts(lower: str) -> Iterator[int]:
-    """Yield where a command may begin that sets a variable."""
-    for start in _TABLE["set_starts"]:
-        at = lower.find(start)
-        while at >= 0:
-            yield at
-            at = lower.find(start, at + len(start))
 
 
 def _named_value(found: re.Match[str], *, strong: bool = True) -> Iterator[Hit]:

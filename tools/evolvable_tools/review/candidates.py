@@ -185,8 +185,7 @@ def _apply(files: dict[str, File], edit: SkillEdit, ref: Ref) -> None:
     if path not in files:
         raise InvalidArgument(f"There is no file {path}.", f"The files: {', '.join(sorted(files))}.")
     if edit.op is SkillEditOp.TIGHTEN:
-        text = _retrieval(files[path].data.decode("utf-8"), edit)
-        files[path] = File(text.encode(), files[path].mode)
+        files[path] = File(_retrieval(files[path].data.decode("utf-8"), edit).encode(), files[path].mode)
         return
     if not edit.old.strip():
         raise InvalidArgument(f"The edit of {path} names no text to change.", "Give a piece of it as old.")

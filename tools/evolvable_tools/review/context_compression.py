@@ -18,19 +18,6 @@ TAIL = 12
 MAX_TOKENS = 64_000
 """Tokens from which a history is compressed: EvoAgent's limit."""
 
-PARTS = (
-    "request",
-    "constraints",
-    "files",
-    "errors",
-    "decisions",
-    "user_instructions",
-    "open_tasks",
-    "state",
-    "next_step",
-)
-"""The nine parts of a summary, in their order."""
-
 _LINE = 240
 _MOST = 12
 _URL = re.compile(r"https?://[^\s<>\"'`)\]}]+[^\s<>\"'`)\]}.,;:!?]")
@@ -67,7 +54,8 @@ def compress_history(
     summary = _summary(texts, given[start:])
     assets = _assets(text for _, text in texts)
     if known is not None:
-        summary = {part: list(dict.fromkeys([*known["summary"].get(part, []), *summary[part]])) for part in PARTS}
+        before_it = known["summary"]
+        summary = {part: list(dict.fromkeys([*before_it.get(part, []), *new])) for part, new in summary.items()}
         assets = _joined(Assets(**known["assets"]), assets)
     level = _level(given) + 1
     made = [_as_message(level, summary, assets), *given[start:]]
@@ -75,14 +63,12 @@ def compress_history(
 
 
 def _tail_start(messages: Sequence[Mapping[str, Any]], keep: int) -> int:
-    start = max(0, len(messages) - keep)
+    start, before = max(0, len(messages) - keep), len(messages)
     calls = {call: index for index, message in enumerate(messages) for call in _calls(message)}
-    while True:
-        needed = [calls[r] for message in messages[start:] for r in _results(message) if r in calls]
-        earliest = min(needed, default=start)
-        if earliest >= start:
-            return start
-        start = earliest
+    while start < before:
+        needed = (calls[r] for message in messages[start:] for r in _results(message) if r in calls)
+        before, start = start, min(start, min(needed, default=start))
+    return start
 
 
 def _summary(texts: Sequence[tuple[str, str]], tail: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -90,19 +76,18 @@ def _summary(texts: Sequence[tuple[str, str]], tail: Sequence[Mapping[str, Any]]
     own = [text for role, text in texts if role == "assistant"]
     last = [text for message in tail for text in _texts(message)]
     errors = [line for _, text in texts if failed(text, False) for line in text.split("\n") if failed(line, False)]
-    fixes = [text for text in user if corrects(text)]
     parts = {
         "request": user[:1] + [text for text in user[1:] if len(text) > 40][-2:],
-        "constraints": [text for text in user if states(text)],
+        "constraints": list(filter(states, user)),
         "files": _assets(text for _, text in texts).references,
-        "errors": [*errors, *fixes],
+        "errors": [*errors, *filter(corrects, user)],
         "decisions": [line for text in [*own, *user] for line in text.split("\n") if _DECIDED.search(line)],
         "user_instructions": user,
         "open_tasks": [line for text in [*own, *last] for line in text.split("\n") if _OPEN.match(line)],
-        "state": [*(text for text in user if accepts(text)), *_checks(texts), *own[-1:]],
+        "state": [*filter(accepts, user), *_checks(texts), *own[-1:]],
         "next_step": last[-1:],
     }
-    return {part: _few(parts[part], len(parts[part]) if part == "files" else _MOST) for part in PARTS}
+    return {part: _few(lines, len(lines) if part == "files" else _MOST) for part, lines in parts.items()}
 
 
 def _checks(texts: Sequence[tuple[str, str]]) -> Iterator[str]:

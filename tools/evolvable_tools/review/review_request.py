@@ -321,8 +321,7 @@ def build_request(
 
 def worth_thinking(packet: ReviewRequest) -> str:
     """Return why there is nothing to think about, '' when there is."""
-    codes = {signal.code for signal in packet.signals}
-    if not codes & LEARNABLE:
+    if not {signal.code for signal in packet.signals} & LEARNABLE:
         return "Nothing went wrong, nothing was repeated, and the user stated nothing that is to hold."
     if not any(piece.origin == TYPED for piece in packet.evidence) and not packet.verified:
         return "Nothing that the user typed and no verified outcome is in the evidence."

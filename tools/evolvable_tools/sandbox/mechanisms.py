@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 if sys.platform != "win32":
     import pwd
@@ -169,12 +169,8 @@ def homes() -> tuple[Path, ...]:
 @functools.cache
 def _own_runtimes() -> tuple[Path, ...]:
     """Return the prefixes of the running Python, and what version managers installed."""
-    found = [
-        Path(sys.prefix),
-        Path(sys.base_prefix),
-        Path(sys.executable).parent,
-        Path(sys.executable).resolve().parent,
-    ]
+    own = Path(sys.executable)
+    found = [Path(sys.prefix), Path(sys.base_prefix), own.parent, own.resolve().parent]
     found += [home / name for home in homes() for name in _MANAGERS]
     return tuple(path for path in dict.fromkeys(found) if path.exists() and len(path.parts) > 2)
 
@@ -242,16 +238,8 @@ class Bubblewrap:
     """binary: the program `bwrap`."""
 
     binary: str
-
-    @property
-    def name(self) -> str:
-        """Return what people call it."""
-        return "bubblewrap"
-
-    @property
-    def python(self) -> str:
-        """Return the Python of commands inside."""
-        return sys.executable
+    name: ClassVar = "bubblewrap"
+    python: ClassVar = sys.executable
 
     def argv(self, what: Confinement, back: Path) -> list[str]:
         """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
@@ -294,10 +282,8 @@ def _closed(what: Confinement, readable: list[Path], masked: list[Path]) -> list
     found = {what.workspace.parent, *(path.parent for path in readable if not path.is_dir())}
     temporary = [path for path in found if path.is_relative_to("/tmp") and path != Path("/tmp")]
     inside = [*masked, *(path for path in readable if path.is_dir()), what.workspace, *what.writable]
-    return sorted(
-        (path for path in temporary if not any(path.is_relative_to(one) for one in inside)),
-        key=lambda path: len(path.parts),
-    )
+    beside = (path for path in temporary if not any(path.is_relative_to(one) for one in inside))
+    return sorted(beside, key=lambda path: len(path.parts))
 
 
 def _system() -> list[str]:
@@ -326,16 +312,13 @@ class Container:
     """
 
     command: tuple[str, ...]
+    python: ClassVar = "python3"
+    """The image's."""
 
     @property
     def name(self) -> str:
         """Return what people call it."""
         return f"container ({Path(self.command[0]).name})"
-
-    @property
-    def python(self) -> str:
-        """Return the Python of commands inside: the image's."""
-        return "python3"
 
     def argv(self, what: Confinement, back: Path) -> list[str]:
         """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
@@ -361,15 +344,10 @@ def version() -> int:
     """Return the version of Landlock that the kernel offers, 0 for none."""
     if sys.platform != "linux":
         return 0
-    libc = ctypes.CDLL(None, use_errno=True)
-    return max(0, int(libc.syscall(_CREATE_RULESET, None, 0, _VERSION)))
+    return max(0, int(ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _VERSION)))
 
 
 def shortcomings(offered: int) -> list[str]:
     """Return what this version of Landlock cannot keep a command from; a mechanism with any of them counts as none."""
-    lacks = list(_NEVER)
-    if offered < _TCP:
-        lacks.insert(0, "TCP connections")
-    if offered < _SCOPES:
-        lacks.append("signals to processes outside")
-    return lacks
+    first = ["TCP connections"] if offered < _TCP else []
+    return [*first, *_NEVER, *(["signals to processes outside"] if offered < _SCOPES else [])]

@@ -179,8 +179,7 @@ def told(spoken: AnalysedSentence, model: Weights) -> list[str]:
     """Return the words and concepts that count most, in words a person can read."""
     weighed = {one: model.of[crc32(one.encode()) & MASK] for one in features(spoken)}
     worst = sorted((one for one in weighed if weighed[one] > 0), key=lambda one: (-weighed[one], one))
-    readable = dict.fromkeys(filter(None, map(_readable, worst)))
-    return list(readable)[:_TOLD]
+    return list(dict.fromkeys(filter(None, map(_readable, worst))))[:_TOLD]
 
 
 def _readable(feature: str) -> str:

@@ -102,8 +102,7 @@ def _lookalikes(view: TextView) -> Iterator[Finding]:
         if len(strange) < len(word) / 2 and all(char in _LIKE_LATIN for char in strange):
             why = "a word mixes letters of two alphabets that look the same"
             shown = escape_unprintable(ascii(word)[1:-1])
-            line = view.line(match.start())
-            yield Finding("hidden.lookalike", _M, view.path, line, shown, why, _CLEAR)
+            yield Finding("hidden.lookalike", _M, view.path, view.line(match.start()), shown, why, _CLEAR)
             return
 
 
@@ -191,8 +190,7 @@ def _decoded(text: str) -> bytes:
     except (binascii.Error, ValueError):
         return b""
     start = data[:64]
-    readable = sum(32 <= byte < 127 or byte in (9, 10, 13) for byte in start)
-    return data if readable > 0.95 * len(start) else b""
+    return data if sum(32 <= byte < 127 or byte in (9, 10, 13) for byte in start) > 0.95 * len(start) else b""
 
 
 @dataclass(frozen=True)
@@ -250,8 +248,7 @@ def find_secret_forms(view: TextView) -> Iterator[Finding]:
     for start, end, name in find_certain(view.text):
         if not any(start < after and before < end for before, after in told):
             told.append((start, end))
-            line = view.line(start)
-            yield Finding(f"secret.{name}", _H, view.path, line, view.text[start:end], _WHY, _HINT)
+            yield Finding(f"secret.{name}", _H, view.path, view.line(start), view.text[start:end], _WHY, _HINT)
 
 
 def cut_secrets(findings: Sequence[Finding]) -> list[Finding]:

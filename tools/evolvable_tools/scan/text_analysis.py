@@ -339,8 +339,7 @@ def windows(sentence: Sentence) -> Iterator[Sentence]:
 
 def _split(part: TextPart, text: str, line: int, program: bool = False) -> Iterator[Sentence]:
     # Most blocks of an update are those of the version before; an endless one is not worth its memory.
-    pieces = _pieces(text) if len(text) <= MAX_SENTENCE else _pieces.__wrapped__(text)
-    for piece in pieces:
+    for piece in _pieces(text) if len(text) <= MAX_SENTENCE else _pieces.__wrapped__(text):
         yield Sentence(part, piece, line, program)
 
 
@@ -369,8 +368,7 @@ def _unseen(text: str, lines_before: int) -> Iterator[Sentence]:
         for match in pattern.finditer(text):
             said = " ".join(_PATTERNS["tag"].sub(" ", match[match.lastindex or 0]).split())
             if said:
-                line = lines_before + text.count("\n", 0, match.start()) + 1
-                yield Sentence(part, said, line)
+                yield Sentence(part, said, lines_before + text.count("\n", 0, match.start()) + 1)
 
 
 _SOURCE_ONLY = (

@@ -85,9 +85,8 @@ _FOLDERS = re.compile(r"[/\\]\.claude-mem(?:[/\\]|$)|[/\\]observer-sessions(?:[/
 
 def is_reviewing(first_words: str, project: str | None) -> bool:
     """Return whether a session is a reviewing one, by the first words it was given and the folder it worked in."""
-    if project is not None and _FOLDERS.search(project):
-        return True
-    return _PROMPTS.search(first_words[:READ]) is not None
+    folder = _FOLDERS.search(project) if project is not None else None
+    return (folder or _PROMPTS.search(first_words[:READ])) is not None
 
 
 MAX_TEXT = 200_000
@@ -132,8 +131,7 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
     stream = StreamRedactor(redactor or Redactor())
     redacted = [_redact(piece, stream) for piece in pieces]
     _check(reader, name)
-    spans = tuple(_spans(_redacted_again(redacted, stream)))
-    return _session(reader.about, spans, stream, digest.hexdigest(), stem)
+    return _session(reader.about, tuple(_spans(_redacted_again(redacted, stream))), stream, digest.hexdigest(), stem)
 
 
 def outline(path: Path) -> Outline:
@@ -214,8 +212,7 @@ def _subagents(path: Path, digest: Any) -> Iterator[tuple[str, list[RawPiece]]]:
         return
     for file in sorted(folder.rglob("agent-*.jsonl")):
         try:
-            reader = ClaudeCodeFormat(file.stem.removeprefix("agent-")[:80])
-            pieces = list(_read(reader, read_records(file, digest)))
+            pieces = list(_read(ClaudeCodeFormat(file.stem.removeprefix("agent-")[:80]), read_records(file, digest)))
         except OSError:
             continue
         if pieces:

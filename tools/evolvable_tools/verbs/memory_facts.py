@@ -124,8 +124,7 @@ def read_memories(library: Library, caller: Caller) -> dict[str, str]:
     for name in ("SOUL", *MEMORY_CAPS):
         head = library.store.head_or_none(Ref(Kind.MEMORY, name), caller.scopes)
         if head is not None and head.version is not None:
-            file = library.store.file(head, main_file(Kind.MEMORY, name))
-            found[name] = file.data.decode("utf-8", "replace")
+            found[name] = library.store.file(head, main_file(Kind.MEMORY, name)).data.decode("utf-8", "replace")
     return found
 
 

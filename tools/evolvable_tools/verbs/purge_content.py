@@ -23,7 +23,7 @@ from evolvable_store.search.vector_store import forget_vectors
 from evolvable_store.storage.maintenance import PurgeJob
 from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library, built_in_redactor
-from evolvable_tools.secret_leaks import LeakedSecret, check_may_decide, found_secrets, leak_id, leaks, spans
+from evolvable_tools.secret_leaks import LeakedSecret, as_leak, check_may_decide, found_secrets, leak_id, leaks, spans
 
 MIN_TEXT = 8
 """Characters of a value in a purged file that is looked for elsewhere too."""
@@ -79,11 +79,7 @@ def plan_secret(library: Library, id: str) -> PurgePlan:
 
 
 def _accepted(library: Library, id: str) -> list[LeakedSecret]:
-    held = [one for one in found_secrets(library).held(everything=True) if one.found.id == id]
-    return [
-        LeakedSecret(id, one.found.kind, str(one.ref), one.version, one.path, one.found.line, one.newest)
-        for one in held
-    ]
+    return [as_leak(one) for one in found_secrets(library).held(everything=True) if one.found.id == id]
 
 
 def _texts_of(library: Library, ref: str, version: int, path: str, id: str) -> Iterator[bytes]:
@@ -197,9 +193,7 @@ def _renew_heads(library: Library, caller: Caller, job: PurgeJob) -> None:
             if store.manifest(head)[path].sha256 not in job.blobs and any(text in file.data for text in job.texts)
         }
         if changed:
-            with store.transaction(
-                caller.actor, f"purged: {job.reason}", session=caller.session, identity=caller.identity
-            ) as tx:
+            with library.transaction(caller, f"purged: {job.reason}") as tx:
                 tx.put(head.ref, {**files, **changed}, expected_version=head.version)
 
 
@@ -315,8 +309,7 @@ def _chain_again(path: Path, job: PurgeJob) -> bool:
     """Take the texts out of a ledger and chain its lines again; return False while a run writes it."""
     try:
         with FileLock(f"{path}.lock", timeout=0, thread_local=False):
-            data = path.read_bytes()
-            made = _rewritten(data, job)
+            made = _rewritten(path.read_bytes(), job)
             _note(path.parent, path, job, made)
             _write(path, made)
     except Timeout:

@@ -259,8 +259,7 @@ def changelog(library: Library, move: int | None = None) -> Changelog:
 
 def _about(move: ChannelMove) -> tuple[int, str, str, str, int, str | None]:
     note = move.note
-    policy = note.policy.value if note.policy else None
-    return move.id, note.at, note.actor, note.reason, note.operation, policy
+    return move.id, note.at, note.actor, note.reason, note.operation, (note.policy.value if note.policy else None)
 
 
 def _changes(library: Library, placing: Placement) -> StepChanges:
@@ -285,8 +284,7 @@ def _between(library: Library, resource: int, low: int, high: int) -> list[Betwe
     for version in library.store.backend.versions(resource, min(high - low, MAX_VERSIONS), high + 1):
         made = library.store.operation(version.operation)
         before, after = (_manifest(library, resource, number) for number in (version.parent, version.number))
-        files = changed_files(before, after)
-        rows.append(BetweenVersion(version.number, made.at, made.actor, made.reason, files))
+        rows.append(BetweenVersion(version.number, made.at, made.actor, made.reason, changed_files(before, after)))
     return rows
 
 

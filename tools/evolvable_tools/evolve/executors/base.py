@@ -183,11 +183,10 @@ class CommandHost:
         returns: bool = True,
     ) -> ProcessResult:
         """Run a command in its workspace and return how it ended; see Confinement and run_confined."""
-        environment = environment_inside(os.environ if self.environment is None else self.environment)
         what = Confinement(
             tuple(command),
             workspace,
-            environment,
+            environment_inside(os.environ if self.environment is None else self.environment),
             seconds,
             readable=tuple(readable),
             hidden=self.hidden,

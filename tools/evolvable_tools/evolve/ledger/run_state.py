@@ -322,8 +322,7 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             state.pass_gate("screen", record)
         case "measured":
             found = {name: tuple(record[name]) for name in ("missing", "fixed", "broken")}
-            scores = {name: record[name] for name in ("scores", "parent_scores")}
-            state.update(record["candidate"], **scores, **found)
+            state.update(record["candidate"], **{name: record[name] for name in ("scores", "parent_scores")}, **found)
         case "decided":
             _decide(state, record)
         case "held" | "allowed":

@@ -188,9 +188,8 @@ def proposer_question(
 def _question_data(
     program: Program, evidence: Sequence[Evidence], history: Sequence[PastIteration], cut: EvidenceCut
 ) -> dict[str, Any]:
-    most = max(2_000, min(40_000, cut.head))
     return {
-        "resources": resource_data(program.parts, most),
+        "resources": resource_data(program.parts, max(2_000, min(40_000, cut.head))),
         "history": [_past_data(past) for past in history[-cut.history :]],
         "evidence": [evidence_data(one, cut) for one in choose_evidence(evidence, cut)],
     }

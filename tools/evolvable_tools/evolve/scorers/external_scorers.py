@@ -24,7 +24,6 @@ from evolvable_tools.evolve.executors.base import (
     start_problem,
     write_below,
 )
-from evolvable_tools.evolve.proposers import proposer_model
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, NoAnswer, ProposerModel
 from evolvable_tools.evolve.task import JudgeRefused, Rollout, Score, ScoreCheck, ScorerError, Task
 from evolvable_tools.llm import printable_line, schema_problem
@@ -144,16 +143,7 @@ def _parse_score(said: Any) -> Score:
     )
 
 
-JUDGE_SCHEMA: dict[str, Any] = proposer_model.object_schema(
-    {
-        "score": {"type": "number"},
-        "passed": {"type": "boolean"},
-        **proposer_model.text_properties("reason", "feedback"),
-        "errors": proposer_model.list_schema(
-            proposer_model.object_schema(proposer_model.text_properties("type", "value"))
-        ),
-    }
-)
+JUDGE_SCHEMA = load_schema(Path(__file__).with_name("judge.schema.json"))
 """JSON schema of a judge's answer."""
 
 
@@ -292,8 +282,7 @@ async def run_judge_calibration(brain: ProposerModel, rubric: str, samples: Sequ
     right = {True: 0, False: 0}
     wrong = []
     for sample in samples:
-        score = await _ask_judge(brain, rubric, sample.task, sample.output)
-        if (score.value >= _PASS_SCORE) == sample.good:
+        if ((await _ask_judge(brain, rubric, sample.task, sample.output)).value >= _PASS_SCORE) == sample.good:
             right[sample.good] += 1
         else:
             wrong.append(sample.task.id)

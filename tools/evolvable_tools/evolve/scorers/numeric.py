@@ -338,5 +338,4 @@ def _within_relative(value: float, guess: float, rel_tol: float) -> bool:
 
 def _plain_text(text: str) -> str:
     """Return the text as whole answers are compared: small, without quotes at its ends and without parentheses."""
-    bare = text.strip().lower().strip('"').strip("'")
-    return re.sub(r"\([^)]*\)", "", bare).strip()
+    return re.sub(r"\([^)]*\)", "", text.strip().lower().strip('"').strip("'")).strip()

@@ -308,8 +308,7 @@ def _officeqa(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
 
 
 def _numeric(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
-    tolerance = float(args.get("rel_tol", 0.0))
-    value = numeric_strict(task.expected or "", answer, rel_tol=tolerance, context=task.prompt)
+    value = numeric_strict(task.expected or "", answer, rel_tol=float(args.get("rel_tol", 0.0)), context=task.prompt)
     return _binary(value == 1, "the expected answer")
 
 
