@@ -113,9 +113,8 @@ def leak_messages(found: Collection[LeakedSecret]) -> list[str]:
     by_id: dict[str, list[LeakedSecret]] = {}
     for leak in sorted(found, key=lambda one: (not one.newest, one.ref, -one.version)):
         by_id.setdefault(leak.id, []).append(leak)
-    lines = [
-        f"{places[0]}" + (f" and {len(places) - 1} more places" if len(places) > 1 else "") for places in by_id.values()
-    ]
+    more = {id: f" and {len(places) - 1} more places" for id, places in by_id.items() if len(places) > 1}
+    lines = [f"{places[0]}{more.get(id, '')}" for id, places in by_id.items()]
     return [*lines[:MAX_TOLD], *([f"{len(lines) - MAX_TOLD} more secrets"] if len(lines) > MAX_TOLD else [])]
 
 

@@ -69,9 +69,7 @@ def trust_levels(library: Library, resources: Iterable[int]) -> dict[int, Trust]
 
 def _levels(library: Library, known: Mapping[int, Sequence[Author]]) -> dict[int, Trust]:
     vouched = _vouched(library, known)
-    found = {
-        resource: max((_by_author(author, vouched) for author in made), key=_rank) for resource, made in known.items()
-    }
+    found = {one: max((_by_author(author, vouched) for author in made), key=_rank) for one, made in known.items()}
     unknown = [resource for resource, trust in found.items() if trust is Trust.AGENT]
     if unknown:
         found |= dict.fromkeys(_carried(library, unknown, known), Trust.PROVEN)
@@ -284,9 +282,7 @@ def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[in
         if row.version in versions.get(row.resource, ()):
             ends[row.resource][0] += row.successes
             ends[row.resource][1] += row.ends
-    return {
-        resource for resource, (successes, all_of) in ends.items() if wilson_lower_bound(successes, all_of) >= CARRIED
-    }
+    return {resource for resource, counts in ends.items() if wilson_lower_bound(*counts) >= CARRIED}
 
 
 def format_downgraded(found: Sequence[Downgraded]) -> list[str]:

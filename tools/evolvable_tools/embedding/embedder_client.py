@@ -196,9 +196,8 @@ class SharedEmbedder:
 
 def _harmless(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without what are secrets by their names."""
-    return {
-        name: value for name, value in environment.items() if name in _OF_THE_HUB or not name.upper().endswith(_SECRET)
-    }
+    kept = [name for name in environment if name in _OF_THE_HUB or not name.upper().endswith(_SECRET)]
+    return {name: environment[name] for name in kept}
 
 
 class PendingEmbedding:

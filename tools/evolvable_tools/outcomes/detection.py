@@ -359,9 +359,8 @@ def ended_badly(command: str, text: str, is_error: bool) -> bool:
 
 def _found_nothing(command: str, text: str) -> bool:
     last = _command_texts(command)[-1:]
-    return (
-        bool(last and _COMMANDS["search"].search(last[0])) and not _OUTPUT["client_lines"].sub("", text[:2_000]).strip()
-    )
+    shown = _OUTPUT["client_lines"].sub("", text[:2_000]).strip()
+    return not shown and any(map(_COMMANDS["search"].search, last))
 
 
 def was_refused(text: str) -> bool:

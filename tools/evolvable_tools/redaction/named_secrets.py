@@ -28,9 +28,7 @@ def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
     """
     if "[redacted:" in said or len(said) < (4 if kind == "password" else 8):
         return False
-    if _PATTERNS["reference"].match(said) or _is_placeholder(said) or _PATTERNS["masked"].fullmatch(said[:200]):
-        return False
-    if _PATTERNS["name_of_one"].fullmatch(said[:100]) or "()" in said:
+    if not _is_value(said) or _PATTERNS["name_of_one"].fullmatch(said[:100]) or "()" in said:
         return False
     spaces = said.count(" ")
     digit = any(map(str.isdigit, said))
@@ -64,9 +62,8 @@ def _is_placeholder(said: str) -> bool:
 
 
 def _is_value(said: str) -> bool:
-    return not (
-        _PATTERNS["reference"].match(said) or _is_placeholder(said) or _PATTERNS["masked"].fullmatch(said[:200])
-    )
+    masked = _PATTERNS["masked"].fullmatch(said[:200])
+    return not (masked or _PATTERNS["reference"].match(said) or _is_placeholder(said))
 
 
 def is_password(said: str) -> bool:

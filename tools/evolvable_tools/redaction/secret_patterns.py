@@ -57,10 +57,8 @@ def _alternatives(words: list[str]) -> str:
     by_first: dict[str, list[str]] = {}
     for word in words:
         by_first.setdefault(word[0], []).append(re.escape(word[1:]))
-    parts = [
-        f"{re.escape(first)}(?:{'|'.join(sorted(rest, key=len, reverse=True))})" for first, rest in by_first.items()
-    ]
-    return "|".join(parts)
+    longest_first = {first: "|".join(sorted(rest, key=len, reverse=True)) for first, rest in by_first.items()}
+    return "|".join(f"{re.escape(first)}(?:{rest})" for first, rest in longest_first.items())
 
 
 BEGINNING = re.compile(_alternatives(list(BEGINNINGS)))
@@ -239,16 +237,14 @@ class UserPatterns:
         """
         found = _LINE.fullmatch(line)
         if found is None:
-            raise InvalidArgument(
-                "It is neither NAME = TEXT nor NAME ~ PATTERN.", "Such as `ticket ~ SHOP-[0-9]+`; # begins a remark."
-            )
+            hint = "Such as `ticket ~ SHOP-[0-9]+`; # begins a remark."
+            raise InvalidArgument("It is neither NAME = TEXT nor NAME ~ PATTERN.", hint)
         name, text = _named(found["name"]), found["text"]
         if found["sign"] == "~":
             self._compiled.append((name, _compiled(name, text)))
         elif not MIN_LITERAL <= len(text) <= MAX_PATTERN:
-            raise InvalidArgument(
-                f"The text {name} has {len(text)} characters.", f"It may have {MIN_LITERAL} to {MAX_PATTERN:,}."
-            )
+            hint = f"It may have {MIN_LITERAL} to {MAX_PATTERN:,}."
+            raise InvalidArgument(f"The text {name} has {len(text)} characters.", hint)
         else:
             self._literals.append((name, text))
 
@@ -297,10 +293,8 @@ def read_patterns(lines: Sequence[str], where: str) -> tuple[UserPatterns, list[
 
 def _named(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise InvalidArgument(
-            f"{ascii(name[:40])} cannot name what a pattern finds.",
-            "Use small letters, digits and hyphens, such as ticket.",
-        )
+        hint = "Use small letters, digits and hyphens, such as ticket."
+        raise InvalidArgument(f"{ascii(name[:40])} cannot name what a pattern finds.", hint)
     return name
 
 
@@ -321,14 +315,10 @@ def _compiled(name: str, pattern: str) -> Any:
     try:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
-        said = (
-            error.args[0].decode("utf-8", "replace") if error.args and isinstance(error.args[0], bytes) else str(error)
-        )
-        raise InvalidArgument(
-            f"RE2 does not take the pattern {name}: {said[:200]}.", "RE2 has no lookaround and no backreferences."
-        ) from None
+        what = error.args[0] if error.args else error
+        said = what.decode("utf-8", "replace") if isinstance(what, bytes) else str(error)
+        hint = "RE2 has no lookaround and no backreferences."
+        raise InvalidArgument(f"RE2 does not take the pattern {name}: {said[:200]}.", hint) from None
     if compiled.search("") is not None:
-        raise InvalidArgument(
-            f"The pattern {name} matches nothing at all as well.", "Make it match at least one character."
-        )
+        raise InvalidArgument(f"The pattern {name} matches an empty text as well.", "Make it match a character.")
     return compiled

@@ -83,12 +83,8 @@ def _is_mixed(said: str) -> bool:
 
 
 def _is_setting(said: str) -> bool:
-    return (
-        is_random(said)
-        and is_opaque(said)
-        and not _PATTERNS["hash"].fullmatch(said)
-        and sum(map(str.isdigit, said)) * 12 >= len(said)
-    )
+    digits = sum(map(str.isdigit, said))
+    return is_random(said) and is_opaque(said) and digits * 12 >= len(said) and not _PATTERNS["hash"].fullmatch(said)
 
 
 def _near(text: str, marks: re.Pattern[str], values: re.Pattern[str], kind: str) -> Iterator[Hit]:
@@ -152,13 +148,9 @@ def _header(line: str) -> tuple[str, list[str | None]]:
     if len(line) > 2_000 or _PATTERNS["no_header"].search(line) is not None:
         return "", []
     separator = next((sign for sign in _CELL_ENDS if sign in line), "")
-    if any(not cell.strip() for cell in line.split(separator)):
-        return "", []
-    names = [
-        names_credential(cell.strip(" \"'").replace(" ", "_")) if len(cell) <= 40 else None
-        for cell in line.split(separator)
-    ]
-    return (separator, names) if any(names) else ("", [])
+    cells = line.split(separator)
+    names = [names_credential(cell.strip(" \"'").replace(" ", "_")) if len(cell) <= 40 else None for cell in cells]
+    return (separator, names) if any(names) and all(map(str.strip, cells)) else ("", [])
 
 
 def _row(cells: list[str], names: list[str | None], at: int) -> Iterator[Hit]:

@@ -243,10 +243,8 @@ def _task(library: Library, candidate: ReviewCandidate, session: str, scope: str
     ref, before, base = _current(library, TASKS.within(scope))
     task = {"prompt": candidate.text, "check": candidate.check, "session": session, "reviewed": False}
     adds = {"path": "tasks.jsonl", "line": json.dumps(task, ensure_ascii=False)}
-    start = before or {
-        "ENVIRONMENT.md": File(Path(__file__).with_name("candidate_tasks.md").read_text("utf-8").encode())
-    }
-    return CandidateDraft(ref, base, before, append_line(start, **adds), adds)
+    document = File(Path(__file__).with_name("candidate_tasks.md").read_text("utf-8").encode())
+    return CandidateDraft(ref, base, before, append_line(before or {"ENVIRONMENT.md": document}, **adds), adds)
 
 
 def _fact(library: Library, candidate: ReviewCandidate, scope: str, day: date) -> CandidateDraft:

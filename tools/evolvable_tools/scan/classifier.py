@@ -35,11 +35,8 @@ _STEM = 5
 
 def is_foreign(text: str) -> bool:
     """Return whether a sentence is in a language of which there are too few examples to learn its words."""
-    return (
-        not text.isascii()
-        and _PATTERNS["foreign"].search(text) is not None
-        and len(_PATTERNS["common"].findall(text)) < 2
-    )
+    foreign = not text.isascii() and _PATTERNS["foreign"].search(text) is not None
+    return foreign and len(_PATTERNS["common"].findall(text)) < 2
 
 
 def features(said: AnalysedSentence) -> Iterator[str]:

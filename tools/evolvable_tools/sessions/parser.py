@@ -164,15 +164,11 @@ def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiec
 
 def _reader_of(first: list[dict[str, Any]]) -> TranscriptFormat:
     codex = sum(str(record.get("type")) in CODEX_TYPES and isinstance(record.get("payload"), dict) for record in first)
-    claude = sum(
-        str(record.get("type")) in CLAUDE_CODE_TYPES and bool({"sessionId", "message"} & record.keys())
-        for record in first
-    )
+    of_claude = (record for record in first if str(record.get("type")) in CLAUDE_CODE_TYPES)
+    claude = sum(bool({"sessionId", "message"} & record.keys()) for record in of_claude)
     if codex > claude:
         return CodexFormat()
-    if claude:
-        return ClaudeCodeFormat(_agent_of(first))
-    return MessageListFormat()
+    return ClaudeCodeFormat(_agent_of(first)) if claude else MessageListFormat()
 
 
 def _agent_of(first: list[dict[str, Any]]) -> str | None:
@@ -216,10 +212,8 @@ def _subagents(path: Path, digest: Any) -> Iterator[tuple[str, list[RawPiece]]]:
         except OSError:
             continue
         if pieces:
-            yield (
-                next((piece.at.isoformat() for piece in pieces if piece.at), ""),
-                [replace(p, typed=False) for p in pieces],
-            )
+            begun = next((piece.at.isoformat() for piece in pieces if piece.at), "")
+            yield begun, [replace(piece, typed=False) for piece in pieces]
 
 
 def _redact(piece: RawPiece, stream: StreamRedactor) -> RawPiece:

@@ -264,10 +264,8 @@ def _about(move: ChannelMove) -> tuple[int, str, str, str, int, str | None]:
 
 def _changes(library: Library, placing: Placement) -> StepChanges:
     before, after = (_manifest(library, placing.resource, number) for number in (placing.before, placing.after))
-    files = {
-        path: "added" if path not in before else "changed" if path in after else "deleted"
-        for path in changed_files(before, after)
-    }
+    how = {(False, True): "added", (True, True): "changed", (True, False): "deleted"}
+    files = {path: how[path in before, path in after] for path in changed_files(before, after)}
     step = channel_step(placing)
     low, high = sorted((placing.before or 0, placing.after or 0))
     versions = _between(library, placing.resource, low, high) if placing.after else []

@@ -86,10 +86,8 @@ def choose_evidence(evidence: Sequence[Evidence], cut: EvidenceCut) -> list[Evid
 
 def resource_data(parts: Sequence[ProgramPart], most: int = 40_000) -> list[dict[str, Any]]:
     """Return the texts of a program; what is no text, or longer than `most` characters, is only named."""
-    return [
-        {"ref": part.ref, "files": [_file_data(path, part.files[path], most) for path in sorted(part.files)]}
-        for part in parts
-    ]
+    files = {part.ref: [_file_data(path, part.files[path], most) for path in sorted(part.files)] for part in parts}
+    return [{"ref": ref, "files": some} for ref, some in files.items()]
 
 
 def make_masker(expected: str | None, prompt: str = "") -> Callable[[str], str]:

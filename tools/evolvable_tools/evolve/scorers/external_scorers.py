@@ -85,10 +85,8 @@ def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes]
 
 def _special_files(folder: str, names: list[str]) -> set[str]:
     """Return what is neither file, folder nor link: a pipe would be waited for, and no scorer needs one."""
-    kinds = {name: os.lstat(os.path.join(folder, name)).st_mode for name in names}
-    return {
-        name for name, mode in kinds.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
-    }
+    kinds = {name: stat.S_IFMT(os.lstat(os.path.join(folder, name)).st_mode) for name in names}
+    return {name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)}
 
 
 def _scorer_input(task: Task, rollout: Rollout, place: Path) -> bytes:
