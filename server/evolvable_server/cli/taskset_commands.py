@@ -28,7 +28,7 @@ from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset
 from evolvable_tools.evolve.tasks.holdout import TestAccessLog
 from evolvable_tools.evolve.tasks.locate import registered_scorers
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.sandbox import sandbox_of
+from evolvable_tools.sandbox.probe import sandbox_of
 from evolvable_tools.verbs import edit
 
 _STYLES = {"refuse": "red", "warn": "yellow", "note": "dim"}

@@ -110,9 +110,7 @@ class Redactor:
                 text if key in self._keys else self._key(text, counts): self._named(text, each, counts, depth)
                 for key, text, each in texts
             }
-        if isinstance(value, list | tuple):
-            return self._words(value, counts, depth)
-        return value
+        return self._words(value, counts, depth) if isinstance(value, list | tuple) else value
 
     def _key(self, key: str, counts: Counter[str]) -> str:
         """Return a key without secrets. Short ones that hold none are remembered: in a session they are few."""

@@ -5,12 +5,17 @@ No model is asked. All quotes of the summary are cut from the messages.
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.outcomes.detection import accepts, corrects, failed, is_check, states
 from evolvable_tools.review import Assets, Compressed
+
+_TABLE = tomllib.loads(Path(__file__).with_name("context_compression.toml").read_text(encoding="utf-8"))
+_PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}
 
 TAIL = 12
 """Messages at the end that stay as they are."""
@@ -20,16 +25,6 @@ MAX_TOKENS = 64_000
 
 _LINE = 240
 _MOST = 12
-_URL = re.compile(r"https?://[^\s<>\"'`)\]}]+[^\s<>\"'`)\]}.,;:!?]")
-_IMAGE = re.compile(r"\.(?:png|jpe?g|gif|webp|svg|bmp|tiff?)\b", re.IGNORECASE)
-_PATH = re.compile(
-    r"(?<![\w/.:-])(?:~|\.{1,2})?/?(?:[\w.@+-]+/)+[\w.@+-]*\w|(?<![\w/.-])[\w-]+\.(?:py|js|ts|tsx|md|json|ya?ml|toml|go|rs|java|rb|sh|sql|html|css|txt|csv|c|h|cpp|lock|cfg|ini|xml|ipynb|pdf|docx|xlsx|png|jpe?g|gif|webp|svg|bmp|tiff?)\b"
-)
-_SKILL = re.compile(r"\bskill:[a-z0-9/-]+|\bmemory:[A-Z]+")
-_OPEN = re.compile(r"^\s*(?:[-*]\s*)?(?:\[ \]|TODO\b|still\s+to\s+do\b|remaining\b|next\s*:)", re.IGNORECASE)
-_DECIDED = re.compile(
-    r"\b(?:decided|instead of|let's use|we(?:'ll| will) use|going with|chose|choose)\b", re.IGNORECASE
-)
 
 
 def compress_history(
@@ -81,9 +76,9 @@ def _summary(texts: Sequence[tuple[str, str]], tail: Sequence[Mapping[str, Any]]
         "constraints": list(filter(states, user)),
         "files": _assets(text for _, text in texts).references,
         "errors": [*errors, *filter(corrects, user)],
-        "decisions": [line for text in [*own, *user] for line in text.split("\n") if _DECIDED.search(line)],
+        "decisions": [line for text in [*own, *user] for line in text.split("\n") if _PATTERNS["decided"].search(line)],
         "user_instructions": user,
-        "open_tasks": [line for text in [*own, *last] for line in text.split("\n") if _OPEN.match(line)],
+        "open_tasks": [line for text in [*own, *last] for line in text.split("\n") if _PATTERNS["open"].match(line)],
         "state": [*filter(accepts, user), *_checks(texts), *own[-1:]],
         "next_step": last[-1:],
     }
@@ -104,12 +99,12 @@ def _few(lines: Iterable[str], most: int) -> list[str]:
 def _assets(texts: Iterable[str]) -> Assets:
     found = Assets()
     for text in texts:
-        for url in _URL.findall(text):
-            (found.images if _IMAGE.search(url) else found.urls).append(url)
-        rest = _URL.sub(" ", text)
-        found.skills.extend(_SKILL.findall(rest))
-        for path in _PATH.findall(_SKILL.sub(" ", rest)):
-            (found.images if _IMAGE.search(path) else found.references).append(path)
+        for url in _PATTERNS["url"].findall(text):
+            (found.images if _PATTERNS["image"].search(url) else found.urls).append(url)
+        rest = _PATTERNS["url"].sub(" ", text)
+        found.skills.extend(_PATTERNS["skill"].findall(rest))
+        for path in _PATTERNS["path"].findall(_PATTERNS["skill"].sub(" ", rest)):
+            (found.images if _PATTERNS["image"].search(path) else found.references).append(path)
     return _joined(found, Assets())
 
 

@@ -201,8 +201,7 @@ class ReviewRequest:
         said["signals"] = [SessionSignal(**{**one, "spans": tuple(one["spans"])}) for one in said["signals"]]
         said["evidence"] = [EvidenceSpan(**{**one, "reasons": tuple(one["reasons"])}) for one in said["evidence"]]
         said["near"] = [NearbyResource(**one) for one in said["near"]]
-        marks = {name: _unpacked(said[name]) for name in ("foreign", "echoed")}
-        return cls(**{**said, **marks})
+        return cls(**{**said, **{name: _unpacked(said[name]) for name in ("foreign", "echoed")}})
 
 
 _LIMITS = {"MAX_FACT": MAX_FACT, "MAX_EDITS": MAX_EDITS, "MAX_CANDIDATES": MAX_CANDIDATES}

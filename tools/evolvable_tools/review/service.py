@@ -357,6 +357,4 @@ def too_small(session: Session) -> str:
     if session.turns < FEWEST_TURNS:
         return f"It has fewer than {FEWEST_TURNS} messages of a person."
     times = [span.at for span in session.spans if span.at is not None]
-    if times and max(times) - min(times) < SHORTEST:
-        return "It took less than a minute."
-    return ""
+    return "It took less than a minute." if times and max(times) - min(times) < SHORTEST else ""

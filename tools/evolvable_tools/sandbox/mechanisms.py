@@ -9,6 +9,7 @@ import functools
 import os
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,14 +18,9 @@ from typing import ClassVar, Protocol
 if sys.platform != "win32":
     import pwd
 
-PROPERTIES: Mapping[str, str] = {
-    "reads": "it cannot read files outside",
-    "writes": "it cannot write files outside",
-    "network": "it has no network",
-    "processes": "it sees no process outside",
-    "tracing": "a process inside cannot trace or change the one that started it",
-    "size": "what it writes is limited in size",
-}
+_TABLE = tomllib.loads(Path(__file__).with_name("mechanisms.toml").read_text(encoding="utf-8"))
+
+PROPERTIES: Mapping[str, str] = _TABLE["properties"]
 """What a sandbox has to give, by the name under which the probe reports it."""
 
 MODEL_PORT = 8790
@@ -117,17 +113,10 @@ def _first_process(python: str, what: Confinement) -> list[str]:
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 
-_MANAGERS = (
-    *(".nvm", ".volta", ".bun/bin", ".deno/bin", ".rustup/toolchains", ".cargo/bin", ".pyenv", ".asdf", ".rbenv"),
-    *(".sdkman/candidates", ".local/bin", ".local/lib", ".local/share/uv", ".local/share/mise", ".local/share/pnpm"),
-    *(".local/share/fnm", ".local/share/claude", ".local/share/pipx"),
-)
+_MANAGERS = tuple(_TABLE["managers"].split())
 """Where version managers and installers put programs below a home; never what belongs to a person."""
 
-_KEPT = (
-    *("PATH", "LANG", "LANGUAGE", "TZ", "JAVA_HOME", "PYENV_ROOT", "PYENV_VERSION", "NVM_DIR", "GOROOT", "RUSTUP_HOME"),
-    *("VIRTUAL_ENV", "CONDA_PREFIX", "SSL_CERT_FILE", "SSL_CERT_DIR"),
-)
+_KEPT = frozenset(_TABLE["kept"].split())
 """Of our environment what a command may need to find and start programs."""
 
 
@@ -227,10 +216,7 @@ NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts
 TEMPORARY = 128 * 2**20
 """Bytes of /tmp and of /dev/shm."""
 
-_ETC = (  # each costs time at every trial
-    *("passwd", "group", "nsswitch.conf", "hosts", "localtime", "ssl", "pki", "ca-certificates", "ld.so.cache"),
-    "alternatives",
-)
+_ETC = tuple(_TABLE["etc"].split())  # each costs time at every trial
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,8 +141,7 @@ def weights() -> Weights:
     """Return the weights; they are read once."""
     data = (files("evolvable_tools.scan") / DATA).read_bytes()
     step, base, *limits = HEAD.unpack_from(data)
-    of = memoryview(data)[HEAD.size :].cast("b")
-    return Weights(step, base, Limits(*limits[:2]), Limits(*limits[2:]), of)
+    return Weights(step, base, Limits(*limits[:2]), Limits(*limits[2:]), memoryview(data)[HEAD.size :].cast("b"))
 
 
 def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:

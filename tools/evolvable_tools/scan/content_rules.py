@@ -119,8 +119,7 @@ def _blank(view: TextView) -> Iterator[Finding]:
         excerpt = escape_unprintable(view.text[match.end() : match.end() + 80].split("\n")[0])
         if len(excerpt) < 10:
             return
-        line = view.line(match.start())
-        yield Finding("hidden.spaces", _M, view.path, line, excerpt, why, "Close the gap.")
+        yield Finding("hidden.spaces", _M, view.path, view.line(match.start()), excerpt, why, "Close the gap.")
 
 
 _ORDERS = re.compile(

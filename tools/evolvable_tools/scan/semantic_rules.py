@@ -79,8 +79,7 @@ class AnalysedSentence:
         """Return whether a concept is what the sentence asks for: its verb begins a clause or follows an adverb."""
         if self.wide:
             return True
-        there = {word for word, _ in self.words}
-        if not there & ENGLISH:
+        if not {word for word, _ in self.words} & ENGLISH:
             return True
         before = {place + 1: word for word, place in self.words}
         return any(

@@ -22,10 +22,7 @@ _MORE_INVISIBLE = "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
 
 _HIDDEN = re.compile(f"[{INVISIBLE}{_MORE_INVISIBLE}]+")
 
-_LOOKALIKES = str.maketrans(
-    "аеорсухіјѕԁɡһӏқвкмнтАВЕКМНОРСТУХІЈЅοανρτικυ",
-    "aeopcyxijsdghlkbkmhtABEKMHOPCTYXIJSoavptiku",
-)
+_LOOKALIKES = str.maketrans(_TABLE.data["lookalikes"])
 
 
 def _latin(line: re.Match[str]) -> str:
@@ -48,13 +45,7 @@ _AROUND = 4
 MAX_EXCERPT = 120
 """Characters."""
 
-_CODE = frozenset(
-    (
-        *("py", "sh", "bash", "zsh", "fish", "ps1", "psm1", "bat", "cmd", "js", "mjs", "cjs", "ts", "tsx", "jsx"),
-        *("rb", "pl", "php", "lua", "go", "rs", "java", "kt", "swift", "c", "cc", "cpp", "h", "cs", "r", "jl", "sql"),
-        *("ipynb", "make", "mk", "dockerfile", "makefile"),
-    )
-)
+_CODE = frozenset(_TABLE.data["code"].split())
 
 
 @dataclass(frozen=True)

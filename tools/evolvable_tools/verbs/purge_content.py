@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 import zipfile
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from evolvable_store.bundle.export import open_atomic
 from evolvable_store.errors import InvalidArgument, NoSuchFile
 from evolvable_store.gc import blobs_with, purge_content
 from evolvable_store.operation import Head
@@ -119,8 +119,7 @@ def _plan(library: Library, kind: str, texts: tuple[bytes, ...], blobs: tuple[st
     every = {*blobs, *blobs_with(library.store, texts)}
     versions = sorted(f"{head.ref}@{number} {path}" for head, number, path in _places(library.store, every))
     files = [str(path) for path, _ in _files_with(library.store, texts, blobs)]
-    folders = [str(path) for path in _copies_with(library, texts, blobs)]
-    return PurgePlan(kind, texts, blobs, versions, files, folders)
+    return PurgePlan(kind, texts, blobs, versions, files, [str(path) for path in _copies_with(library, texts, blobs)])
 
 
 def _places(store: Store, blobs: Collection[str]) -> Iterator[tuple[Head, int, str]]:
@@ -355,17 +354,9 @@ def _replaced(data: bytes, job: PurgeJob) -> bytes:
 def _write(path: Path, data: bytes) -> None:
     """Replace a file whole, with its mode."""
     mode = path.stat().st_mode & 0o777
-    descriptor, draft = tempfile.mkstemp(prefix=".purge.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(draft, mode)
-        os.replace(draft, path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+    with open_atomic(path) as stream:
+        stream.write(data)
+    os.chmod(path, mode)
 
 
 # Copies elsewhere

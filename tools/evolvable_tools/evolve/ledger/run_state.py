@@ -76,8 +76,7 @@ class RunSpending:
 
 
 def _spending(usage: ModelUsage, **more: Any) -> RunSpending:
-    priced = {"cost": usage.cost or 0.0, "unpriced": int(usage.cost is None)}
-    return RunSpending(**asdict(usage) | priced | more)
+    return RunSpending(**asdict(usage) | {"cost": usage.cost or 0.0, "unpriced": int(usage.cost is None)} | more)
 
 
 def mean(values: Iterable[float]) -> float | None:
