@@ -46,17 +46,15 @@ def truncate_task(task: str) -> str:
 class SharedEmbedder:
     """The process that embeds for the library in `home`, shared by every process that opens it.
 
-    start: whether to start the process where none serves. propose: whether to replace one that serves another model;
-    without it the model that serves is used, whatever `spec` names.
+    propose: whether to replace a process that serves another model; without it the model that serves is used, whatever
+    `spec` names.
 
     Makes nothing and starts nothing before the first `begin`. Safe to share between threads. Raises InvalidArgument
     for a spec that names no embedder.
     """
 
-    def __init__(
-        self, home: Path, spec: str, *, start: bool = True, propose: bool = True, patience: float = PATIENCE
-    ) -> None:
-        self._home, self._spec, self._start, self.patience = home.absolute(), absolute_spec(spec), start, patience
+    def __init__(self, home: Path, spec: str, *, propose: bool = True, patience: float = PATIENCE) -> None:
+        self._home, self._spec, self.patience = home.absolute(), absolute_spec(spec), patience
         self._propose = propose
         self._changed = threading.Condition()
         self._idle: list[EmbedderConnection] = []
@@ -165,9 +163,6 @@ class SharedEmbedder:
     def _start_process(self) -> None:
         import subprocess  # start time: the process mostly runs already
 
-        if not self._start:
-            self._trouble = "no embedder is running"
-            return
         with self._changed:
             if self._closed or time.monotonic() < self._start_not_before or not self._home.is_dir():
                 return
