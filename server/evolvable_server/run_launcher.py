@@ -13,7 +13,7 @@ from evolvable_server.environment import HOME, REVIEWING
 from evolvable_server.model_setup import Redaction, named_commands
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory
 from evolvable_tools.evolve.run_config import HostContext
-from evolvable_tools.sandbox import SandboxChoice
+from evolvable_tools.sandbox.probe import SandboxChoice
 
 _MOMENT = 10.0  # seconds at most for a process to begin
 _CREDENTIALS = ".credentials.json", "auth.json"

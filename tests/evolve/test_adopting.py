@@ -153,7 +153,7 @@ def test_what_does_worse_in_sessions_after_adoption_is_proposed_to_be_taken_back
     assert watched.verdict == "worse" and again.proposals == watched.proposals
     [waits] = proposal_inbox.list_waiting(library)
     assert waits.proposal_id in watched.proposals and "8 of 8" in waits.reason
-    proposal_inbox.approve(library, PERSON, waits.proposal_id, "yes")
+    proposal_inbox.approve_together(library, PERSON, [waits.proposal_id], "yes")[0]
     assert "rule: iso" not in text(library)
 
 

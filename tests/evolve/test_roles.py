@@ -259,6 +259,12 @@ def test_a_mode_shows_in_both_questions() -> None:
 def test_every_schema_is_one_that_the_api_takes() -> None:
     anthropic = pytest.importorskip("anthropic")
 
+    plan, edits = (schema["properties"] for schema in (edit_plan.PLAN_SCHEMA, edit_plan.BUILDER_SCHEMA))
+    diagnosis = plan["diagnoses"]["items"]["properties"]
+    assert diagnosis["cause"]["enum"] == list(edit_plan.FailureCause)
+    assert diagnosis["repair"]["enum"] == list(edit_plan.RepairTag)
+    for one in (plan["intents"], edits["edits"]):
+        assert one["items"]["properties"]["op"]["enum"] == list(edit_plan.EditOperation)
     for schema in (edit_plan.PLAN_SCHEMA, edit_plan.BUILDER_SCHEMA, external_scorers.JUDGE_SCHEMA):
         Draft202012Validator.check_schema(schema)
         assert anthropic.transform_schema(json.loads(json.dumps(schema)))["type"] == "object"

@@ -24,23 +24,19 @@ from evolvable_tools.evolve.executors.command_executor import CommandExecutor
 from evolvable_tools.evolve.scorers.external_scorers import command_score
 from evolvable_tools.evolve.task import Rollout, TrialOutcome
 from evolvable_tools.llm.command_model import ChildProcesses
-from evolvable_tools.sandbox import (
-    Confinement,
-    ResourceLimits,
-    SandboxChoice,
-    SandboxOutputError,
-    environment_inside,
-    sandbox_of,
-)
-from evolvable_tools.sandbox.exchange import bring_back
+from evolvable_tools.sandbox.exchange import SandboxOutputError, bring_back
 from evolvable_tools.sandbox.mechanisms import (
     NAMESPACES,
     SYSTEM_FOLDERS,
     Bubblewrap,
+    Confinement,
     Container,
+    ResourceLimits,
     _own_runtimes,
+    environment_inside,
     shortcomings,
 )
+from evolvable_tools.sandbox.probe import SandboxChoice, sandbox_of
 
 pytestmark = needs_sandbox
 
@@ -436,7 +432,9 @@ def test_the_sandbox_works_as_another_user_too():
                 shutil.copy(Path(package.__path__[0]) / name, target)
         own = Path(evolvable_tools.__path__[0]) / "sandbox"
         shutil.copytree(own, place / "evolvable_tools" / "sandbox", ignore=shutil.ignore_patterns("__pycache__"))
-        script = "from evolvable_tools.sandbox import sandbox_of; found = sandbox_of(); print(found.name, found.why)"
+        script = (
+            "from evolvable_tools.sandbox.probe import sandbox_of; found = sandbox_of(); print(found.name, found.why)"
+        )
         version = subprocess.run([python, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True)
         if version.stdout.strip() != b"True":
             pytest.skip(f"{python} is too old")

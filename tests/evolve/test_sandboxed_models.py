@@ -16,7 +16,7 @@ from model_api import Asked, ModelApi, Reply, says
 from evolvable_tools.evolve.executors.agent_cli import ClientSettings
 from evolvable_tools.evolve.executors.coding_agents import ClaudeExecutor, CodexExecutor
 from evolvable_tools.evolve.executors.installation import run_canary
-from evolvable_tools.sandbox import ModelAccess, relay
+from evolvable_tools.sandbox.exchange import ModelAccess, relay
 
 pytestmark = [pytest.mark.process, needs_sandbox]
 

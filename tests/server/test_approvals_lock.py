@@ -73,7 +73,7 @@ def test_an_approval_that_was_written_without_a_signature_does_not_count_and_is_
     evolvable.person = False
     number = propose(evolvable)
     with Library.open(evolvable.home) as library:  # which knows of no lock
-        proposal_inbox.approve(library, Caller(Actor.HUMAN), int(number), "")
+        proposal_inbox.approve_together(library, Caller(Actor.HUMAN), [int(number)], "")[0]
     evolvable.person = True
     assert trust(evolvable) == "agent"
     (operation,) = evolvable("approvals", "--json").json["unsigned"]

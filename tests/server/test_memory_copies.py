@@ -196,7 +196,7 @@ async def test_an_agents_fact_waits_for_the_person_and_a_running_server_brings_t
         assert "two cats" not in copy.read_text(encoding="utf-8")
         with Library.open(place.home) as library:
             assert proposal_inbox.show_proposal(library, 1).times == 2
-            proposal_inbox.approve(library, Caller(Actor.HUMAN), 1, "yes")
+            proposal_inbox.approve_together(library, Caller(Actor.HUMAN), [1], "yes")[0]
         await says("Has two cats.")
 
 

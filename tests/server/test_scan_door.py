@@ -152,7 +152,7 @@ def test_what_changes_while_the_person_reads_is_refused(line):
         (folder / "SKILL.md").write_text(skill_text("good", body="Something else."), encoding="utf-8")
         write(line.root / "in", "later", "Fill it in.")
         person = Caller(Actor.HUMAN, principal=Principal.PERSON)
-        taken = scan_import.import_folders(library, person, line.root / "in", answer=shown.answer)
+        taken = scan_import.import_archive(library, person, line.root / "in", "folders", answer=shown.answer)
 
     assert [str(ref) for ref in taken.imported.added] == ["skill:same"]
     assert dict(taken.imported.refused) == dict.fromkeys(
@@ -170,7 +170,9 @@ def test_nobody_but_a_person_is_asked_and_yes_is_no_answer_of_an_agent(line):
     assert done.json["added"] == [] and sorted(done.json["waiting"].values()) == ["skill:asked", "skill:good"]
     assert "[y/N]" not in done.err
     with Library.open(line.home) as library, pytest.raises(Refused, match="person alone"):
-        scan_import.import_folders(library, Caller(Actor.AGENT), line.root / "in", answer=scan_import.Answer())
+        scan_import.import_archive(
+            library, Caller(Actor.AGENT), line.root / "in", "folders", answer=scan_import.Answer()
+        )
 
 
 def test_scan_says_what_would_become_of_files_and_of_what_is_in_the_library(line):

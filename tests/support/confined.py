@@ -17,7 +17,8 @@ from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.executors.command_executor import CommandExecutor
 from evolvable_tools.evolve.task import Task
 from evolvable_tools.evolve.trials.trial import TrialAttempt, TrialJob, run_job
-from evolvable_tools.sandbox import ProbeReport, Sandbox, sandbox_of
+from evolvable_tools.sandbox.mechanisms import Sandbox
+from evolvable_tools.sandbox.probe import ProbeReport, sandbox_of
 
 FOUND: ProbeReport = sandbox_of()
 needs_sandbox = pytest.mark.skipif(FOUND.sandbox is None, reason=f"no sandbox on this machine: {FOUND.why}")

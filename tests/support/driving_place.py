@@ -20,7 +20,7 @@ from evolvable_tools.evolve.run_config import HostContext, parse_executor_spec
 from evolvable_tools.evolve.start import StartedRun, start_run
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import NamedCommand, NamedCommands
-from evolvable_tools.sandbox import SandboxChoice
+from evolvable_tools.sandbox.probe import SandboxChoice
 from evolvable_tools.verbs import edit
 
 PERSON, AGENT = Caller(Actor.HUMAN), Caller(Actor.AGENT, session="s")

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evolvable_store.errors import NoSuchResource
-from evolvable_tools.review.context_compression import PARTS, AssetFiles, _assets, _texts, _tokens, compress_history
+from evolvable_tools.review.context_compression import AssetFiles, _assets, _texts, _tokens, compress_history
 
 NAMED = [
     "src/app/cart.py",
@@ -54,7 +54,8 @@ def test_a_history_within_the_limit_stays_as_it_is():
 def test_a_long_history_becomes_nine_parts_an_index_and_a_tail():
     messages = [{"role": "user", "content": "Please port the cart. We always use tabs."}, *history(60)]
     short = compress_history(messages, keep=10, max_tokens=1_000)
-    assert tuple(short.summary) == PARTS and len(PARTS) == 9
+    parts = "request constraints files errors decisions user_instructions open_tasks state next_step"
+    assert tuple(short.summary) == tuple(parts.split())
     assert short.summary["user_instructions"] and "We always use tabs." in short.summary["constraints"][0]
     assert short.messages[1:] == messages[-10:]
     assert (short.assets.skills, short.assets.images) == (["skill:pdf"], ["shot.png"])

@@ -228,7 +228,7 @@ def test_a_proposal_changes_nothing_until_a_person_approves_it(library, agent, p
     )
     assert "+ONE" in proposal_inbox.show_proposal(library, done.proposal_id).diff
 
-    decided = proposal_inbox.approve(library, person, done.proposal_id, "good")
+    decided = proposal_inbox.approve_together(library, person, [done.proposal_id], "good")[0]
 
     assert decided.version == 2
     assert "ONE" in load.get_resource(library, agent, PDF).text
@@ -250,12 +250,12 @@ def test_a_proposal_is_merged_with_what_happened_since(library, agent, person, s
     )
     resources.update_resource(library, person, PDF, "c", edits=[TextEdit("SKILL.md", "three", "THREE")])
 
-    proposal_inbox.approve(library, person, first.proposal_id, "fine")
+    proposal_inbox.approve_together(library, person, [first.proposal_id], "fine")[0]
 
     text = load.get_resource(library, agent, PDF).text
     assert "ONE" in text and "THREE" in text
     with pytest.raises(Conflict, match="in the same places: SKILL.md"):
-        proposal_inbox.approve(library, person, second.proposal_id, "fine")
+        proposal_inbox.approve_together(library, person, [second.proposal_id], "fine")[0]
     assert proposal_inbox.reject(library, second.proposal_id, "overtaken").state == "rejected"
 
 
@@ -301,6 +301,6 @@ def test_a_proposal_can_be_decided_on_once(library, agent, person, skill, monkey
 
     monkeypatch.setattr(library, "take_in", rejected_meanwhile)
     with pytest.raises(InvalidArgument, match="decided on already"):
-        proposal_inbox.approve(library, person, done.proposal_id, "yes")
+        proposal_inbox.approve_together(library, person, [done.proposal_id], "yes")[0]
 
     assert load.get_resource(library, agent, PDF).version == 1

@@ -139,7 +139,7 @@ def test_a_session_goes_in_a_proposal_comes_out_and_is_approved(library, tmp_pat
     assert [(q.session, q.turn, q.origin) for q in shown.grounds.evidence] == [("session-alembic", 2, "user")]
     assert shown.grounds.evidence[0].quote == "We always generate migrations with alembic revision"
 
-    proposal_inbox.approve(library, PERSON, waiting.proposal_id, "right")
+    proposal_inbox.approve_together(library, PERSON, [waiting.proposal_id], "right")[0]
     text = library.store.file(library.store.head(Ref.parse("db-migrations")), "SKILL.md").data.decode()
     assert "alembic revision" in text
     undone = undo(library, PERSON, "no", session="session-alembic")

@@ -49,7 +49,7 @@ def test_what_a_person_is_to_see_becomes_a_proposal_with_the_findings(library, a
     assert [(one.rule, one.severity, one.path) for one in shown.findings] == [
         ("instruction.disable", FindingSeverity.MEDIUM, "notes.md")
     ]
-    assert proposal_inbox.approve(library, person, 1, "fine").version == 2
+    assert proposal_inbox.approve_together(library, person, [1], "fine")[0].version == 2
 
 
 def test_a_gain_is_shown_with_the_proposal(library, agent, skill):
@@ -92,7 +92,7 @@ def test_a_review_cannot_approve_what_a_person_is_to_see(library, agent, skill):
     with pytest.raises(Refused, match="cannot be approved by review"):
         proposal_inbox.approve_together(library, Caller(Actor.REVIEW), [1], "auto", by_policy=True)
     with pytest.raises(Refused, match="a person's decision"):
-        proposal_inbox.approve(library, Caller(Actor.REVIEW), 1, "auto")
+        proposal_inbox.approve_together(library, Caller(Actor.REVIEW), [1], "auto")[0]
 
     assert (head(library), len(proposal_inbox.list_waiting(library))) == (1, 1)
 
@@ -113,9 +113,9 @@ def test_an_import_takes_in_what_passes_holds_what_asks_and_refuses_the_rest(lib
         with zipfile.ZipFile(tmp_path / "in.zip", "w") as packed:
             for path in source.rglob("SKILL.md"):
                 packed.write(path, str(path.relative_to(source)))
-        taken = scan_import.import_zip(library, person, tmp_path / "in.zip")
+        taken = scan_import.import_archive(library, person, tmp_path / "in.zip", form)
     else:
-        taken = scan_import.import_folders(library, person, source)
+        taken = scan_import.import_archive(library, person, source, form)
 
     assert [str(ref) for ref in taken.imported.added] == ["skill:good"]
     assert {identity: str(ref) for identity, ref in taken.proposals.items()} == {1: "skill:asked"}
@@ -126,7 +126,7 @@ def test_an_import_takes_in_what_passes_holds_what_asks_and_refuses_the_rest(lib
 
 
 def test_whoever_answers_for_an_import_gets_all_of_it_with_warnings(library, person, tmp_path):
-    taken = scan_import.import_folders(library, person, folders(tmp_path / "in", asked=ASKED), accepted=True)
+    taken = scan_import.import_archive(library, person, folders(tmp_path / "in", asked=ASKED), "folders", accepted=True)
 
     assert [str(ref) for ref in taken.imported.added] == ["skill:asked"]
     assert "instruction.disable" in taken.warnings[0]
@@ -140,10 +140,10 @@ def test_an_archive_with_a_history_is_looked_at_as_well(library, person, tmp_pat
             edit.update_resource(other, person, Ref.parse(name), "new", files=files, create=True)
         bundle.export_json(other.store, tmp_path / "all.json")
 
-    taken = scan_import.import_json(library, tmp_path / "all.json")
+    taken = scan_import.import_archive(library, person, tmp_path / "all.json", "json")
     assert [str(ref) for ref in taken.imported.added] == ["skill:good"]
     assert "pass --accept" in taken.imported.refused[0][1][-1]
-    again = scan_import.import_json(library, tmp_path / "all.json", accepted=True)
+    again = scan_import.import_archive(library, person, tmp_path / "all.json", "json", accepted=True)
     assert [str(ref) for ref in again.imported.added] == ["skill:asked"]
 
 
@@ -165,12 +165,12 @@ def test_trust_is_that_of_whoever_vouches_for_the_content(library, agent, person
     assert trust(library) == "person"
 
     proposed = edit.update_resource(library, agent, PDF, "better", files={"notes.md": "Three."}, propose=True)
-    proposal_inbox.approve(library, person, proposed.proposal_id, "yes")
+    proposal_inbox.approve_together(library, person, [proposed.proposal_id], "yes")[0]
     assert (trust(library), load.load_skill(library, agent, PDF).trust) == ("approved", "")
 
 
 def test_what_was_taken_in_from_elsewhere_says_so(library, person, tmp_path):
-    scan_import.import_folders(library, person, folders(tmp_path / "in", good="Fill it in."))
+    scan_import.import_archive(library, person, folders(tmp_path / "in", good="Fill it in."), "folders")
 
     assert trust(library, "good") == "import"
 

@@ -78,8 +78,7 @@ def stricter_policies(
 ) -> dict[Kind, ApprovalPolicy]:
     """Return of each kind the stricter of two policies; where the floor says nothing, a person is asked."""
     order = (ApprovalPolicy.AUTO, ApprovalPolicy.ASK, ApprovalPolicy.OFF)
-    kinds = dict.fromkeys([*floor, *said])
-    asked = {kind: (floor.get(kind, ApprovalPolicy.ASK), said.get(kind)) for kind in kinds}
+    asked = {kind: (floor.get(kind, ApprovalPolicy.ASK), said.get(kind)) for kind in dict.fromkeys([*floor, *said])}
     return {kind: max(low, high or low, key=order.index) for kind, (low, high) in asked.items()}
 
 

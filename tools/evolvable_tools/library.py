@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from evolvable_store.errors import Refused
 from evolvable_store.objects import Files, Manifest
@@ -22,6 +22,7 @@ from evolvable_tools.retrieval import SearchDependencies
 if TYPE_CHECKING:
     from evolvable_store.search.index import Index
     from evolvable_store.storage.evidence import EvidenceLog
+    from evolvable_store.transaction import Transaction
     from evolvable_store.workingcopy.registry import StagedCheckout, WorkingCopies
     from evolvable_tools.approvals import ApprovalsLock
     from evolvable_tools.redaction.redactor import Redactor
@@ -154,6 +155,14 @@ class Library:
     def redacted(self, text: str) -> str:
         """Return a text without secrets; texts of callers are stored and sent only in this form."""
         return self._redactor().redact(text)[0] if text else text
+
+    def transaction(self, caller: Caller, reason: str, *, sign: bool = False, **intent: Any) -> "Transaction":
+        """Return a transaction of the caller. sign: with the caller's key, where approvals are locked.
+
+        intent: the evidence of the operation, or which operations it undoes; see `Store.transaction`.
+        """
+        intent |= {"identity": caller.identity, "signer": caller.signer if sign and self.lock else None}
+        return self.store.transaction(caller.actor, reason, session=caller.session, **intent)
 
     def take_in(self, resources: Iterable[Ref | Head]) -> bool:
         """Import what a person saved in the folders of these resources; return whether any of them may have changed."""

@@ -23,8 +23,7 @@ def wilson_interval(successes: int, ends: int) -> tuple[float, float]:
     whole = 1 + Z * Z / ends
     # At the ends of the scale rounding would leave a hair.
     low = 0.0 if successes == 0 else max(0.0, (middle - spread) / whole)
-    high = 1.0 if successes == ends else min(1.0, (middle + spread) / whole)
-    return low, high
+    return low, (1.0 if successes == ends else min(1.0, (middle + spread) / whole))
 
 
 def wilson_lower_bound(successes: int, ends: int) -> float:
@@ -51,8 +50,7 @@ def maturity_of(successes: int, ends: int) -> str:
 
 def earned_maturity(verified_successes: int, verified: int, ends: int) -> str:
     """Return the maturity by the verified ends. Ends that were only reported make a resource Growing and no more."""
-    level = maturity_of(verified_successes, verified)
-    return level if verified or not ends else maturity_of(0, 1)
+    return maturity_of(verified_successes, verified) if verified or not ends else maturity_of(0, 1)
 
 
 REWARDS = {Outcome.SUCCEEDED: 1.0, Outcome.PARTIAL: 0.0, Outcome.FAILED: 0.0}
@@ -71,8 +69,7 @@ class Utility:
 
         Source: SkillMAS, utility learning. The first update has α = 1, so Q is the running mean of the rewards.
         """
-        alpha = 1 / (1 + self.n)
-        return Utility(self.value + alpha * (reward - self.value), self.n + 1)
+        return Utility(self.value + (1 / (1 + self.n)) * (reward - self.value), self.n + 1)
 
 
 def utilities(attempts: Iterable[Attempt]) -> dict[tuple[int, str], Utility]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.gc import DetectedSecret, SecretFindings
+from evolvable_store.gc import DetectedSecret, SecretFindings, SecretOccurrence
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
 
@@ -62,10 +62,8 @@ def find_secrets(data: bytes) -> list[DetectedSecret]:
     if b"\0" in data[:8_000] or not (b"PRIVATE KEY" in data or _may_hold(data)):
         return []
     text = data.decode("utf-8", "replace")
-    return [
-        DetectedSecret(leak_id(text[start:end]), kind, text.count("\n", 0, start) + 1)
-        for start, end, kind in spans(text)
-    ]
+    found = ((leak_id(text[start:end]), kind, text.count("\n", 0, start) + 1) for start, end, kind in spans(text))
+    return [DetectedSecret(*one) for one in found]
 
 
 def _may_hold(data: bytes) -> bool:
@@ -98,11 +96,13 @@ def leaks(library: Library) -> list[LeakedSecret]:
     """Return every open finding, after a scan of new versions. Old versions count."""
     log = found_secrets(library)
     log.catch_up()
-    held = [
-        LeakedSecret(one.found.id, one.found.kind, str(one.ref), one.version, one.path, one.found.line, one.newest)
-        for one in log.held()
-    ]
-    return [*held, *_env_files(library, log.accepted())]
+    return [*map(as_leak, log.held()), *_env_files(library, log.accepted())]
+
+
+def as_leak(held: SecretOccurrence) -> LeakedSecret:
+    """Return a stored finding with its place."""
+    found = held.found
+    return LeakedSecret(found.id, found.kind, str(held.ref), held.version, held.path, found.line, held.newest)
 
 
 def _env_files(library: Library, accepted: Collection[str]) -> Iterable[LeakedSecret]:
@@ -116,9 +116,8 @@ def leak_messages(found: Collection[LeakedSecret]) -> list[str]:
     by_id: dict[str, list[LeakedSecret]] = {}
     for leak in sorted(found, key=lambda one: (not one.newest, one.ref, -one.version)):
         by_id.setdefault(leak.id, []).append(leak)
-    lines = [
-        f"{places[0]}" + (f" and {len(places) - 1} more places" if len(places) > 1 else "") for places in by_id.values()
-    ]
+    more = {id: f" and {len(places) - 1} more places" for id, places in by_id.items() if len(places) > 1}
+    lines = [f"{places[0]}{more.get(id, '')}" for id, places in by_id.items()]
     return [*lines[:MAX_TOLD], *([f"{len(lines) - MAX_TOLD} more secrets"] if len(lines) > MAX_TOLD else [])]
 
 

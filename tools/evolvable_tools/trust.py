@@ -69,9 +69,7 @@ def trust_levels(library: Library, resources: Iterable[int]) -> dict[int, Trust]
 
 def _levels(library: Library, known: Mapping[int, Sequence[Author]]) -> dict[int, Trust]:
     vouched = _vouched(library, known)
-    found = {
-        resource: max((_by_author(author, vouched) for author in made), key=_rank) for resource, made in known.items()
-    }
+    found = {one: max((_by_author(author, vouched) for author in made), key=_rank) for one, made in known.items()}
     unknown = [resource for resource, trust in found.items() if trust is Trust.AGENT]
     if unknown:
         found |= dict.fromkeys(_carried(library, unknown, known), Trust.PROVEN)
@@ -151,8 +149,7 @@ def version_notice(library: Library, head: Head, number: int) -> str:
     version = library.store.version(head, number)
     if any(one.tree == version.tree for one in _vouchers(library, [head.id])):
         return ""
-    made = library.store.operation(version.operation)
-    author = _author(made, number)
+    author = _author(library.store.operation(version.operation), number)
     return SAID.get(_by_author(author, _vouched(library, {head.id: [author]})), "")
 
 
@@ -285,9 +282,7 @@ def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[in
         if row.version in versions.get(row.resource, ()):
             ends[row.resource][0] += row.successes
             ends[row.resource][1] += row.ends
-    return {
-        resource for resource, (successes, all_of) in ends.items() if wilson_lower_bound(successes, all_of) >= CARRIED
-    }
+    return {resource for resource, counts in ends.items() if wilson_lower_bound(*counts) >= CARRIED}
 
 
 def format_downgraded(found: Sequence[Downgraded]) -> list[str]:
@@ -339,8 +334,7 @@ def _of_repositories(library: Library, folder: WatchedFolder) -> list[Head]:
         head = heads.get(binding.resource)
         if head is None or head.version is None or binding.version != head.version or not _is_older(library, head):
             continue
-        files = library.store.files(head)
-        if origins.identity(directory, Manifest({}), files, _NOBODY) is REPOSITORY:
+        if origins.identity(directory, Manifest({}), library.store.files(head), _NOBODY) is REPOSITORY:
             found.append(head)
     return found
 

@@ -191,12 +191,10 @@ def _format_of(path: Path) -> str:
 
 
 def _import(library: Library, caller: Caller, source: Path, form: str, options: dict[str, Any]) -> ImportSummary:
-    if form == "json":
-        return scan_import.import_json(library, source, caller=caller, **options)
-    if form == "zip":
-        return scan_import.import_zip(library, caller, source, **options)
+    if form != "folders":
+        return scan_import.import_archive(library, caller, source, form, **options)
     with progress("reading") as show:
-        return scan_import.import_folders(library, caller, source, progress=show, **options)
+        return scan_import.import_archive(library, caller, source, form, progress=show, **options)
 
 
 def _show_imported(result: ImportResult, removed: Collection[str]) -> None:

@@ -32,7 +32,7 @@ from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS,
 from evolvable_store.workingcopy.openat import first_link
 from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, parse_spec
 from evolvable_tools.library import Library
-from evolvable_tools.sandbox import sandbox_of
+from evolvable_tools.sandbox.probe import sandbox_of
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs.scan_import import Scanned, scan_path, scan_resources
 

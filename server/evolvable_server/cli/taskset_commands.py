@@ -24,7 +24,7 @@ from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset
 from evolvable_tools.evolve.tasks.holdout import TestAccessLog
 from evolvable_tools.evolve.tasks.locate import registered_scorers
 from evolvable_tools.evolve.tasks.reader import InvalidTaskSet
-from evolvable_tools.sandbox import sandbox_of
+from evolvable_tools.sandbox.probe import sandbox_of
 from evolvable_tools.verbs import edit
 
 _MAX_PROBLEM = 160  # characters

@@ -29,9 +29,8 @@ LOG = "embedder.log"
 
 _MOST_LINES = 8
 _WARMING_UP = "embedder is warming up"
-_NOT_RUNNING = "no embedder is running"
 _CANNOT_START = "the embedder cannot start"
-_HOPELESS = (_NOT_RUNNING, _CANNOT_START)  # troubles that waiting does not mend
+_HOPELESS = (_CANNOT_START,)  # troubles that waiting does not mend
 _BUSY = "the embedder is still at an earlier task"
 _START_AGAIN = (2.0, 60.0)  # seconds between two starts, first and at most
 _TRY_AGAIN = 0.05
@@ -49,17 +48,15 @@ def truncate_task(task: str) -> str:
 class SharedEmbedder:
     """The process that embeds for the library in `home`, shared by every process that opens it.
 
-    start: whether to start the process where none serves. propose: whether to replace one that serves another model;
-    without it the model that serves is used, whatever `spec` names.
+    propose: whether to replace a process that serves another model; without it the model that serves is used, whatever
+    `spec` names.
 
     Makes nothing and starts nothing before the first `begin`. Safe to share between threads. Raises InvalidArgument
     for a spec that names no embedder.
     """
 
-    def __init__(
-        self, home: Path, spec: str, *, start: bool = True, propose: bool = True, patience: float = PATIENCE
-    ) -> None:
-        self._home, self._spec, self._start, self.patience = home.absolute(), absolute_spec(spec), start, patience
+    def __init__(self, home: Path, spec: str, *, propose: bool = True, patience: float = PATIENCE) -> None:
+        self._home, self._spec, self.patience = home.absolute(), absolute_spec(spec), patience
         self._propose = propose
         self._changed = threading.Condition()
         self._idle: list[EmbedderConnection] = []
@@ -168,9 +165,6 @@ class SharedEmbedder:
     def _start_process(self) -> None:
         import subprocess  # start time: the process mostly runs already
 
-        if not self._start:
-            self._trouble = _NOT_RUNNING
-            return
         with self._changed:
             if self._closed or time.monotonic() < self._start_not_before or not self._home.is_dir():
                 return
@@ -199,9 +193,8 @@ class SharedEmbedder:
 
 def _harmless(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without what are secrets by their names."""
-    return {
-        name: value for name, value in environment.items() if name in _OF_THE_HUB or not name.upper().endswith(_SECRET)
-    }
+    kept = [name for name in environment if name in _OF_THE_HUB or not name.upper().endswith(_SECRET)]
+    return {name: environment[name] for name in kept}
 
 
 class PendingEmbedding:

@@ -392,10 +392,8 @@ class VectorIndexer:
 
     def _embed(self, service: IndexingState, role: TextRole, resources: Iterable[int]) -> None:
         heads = self._store.backend.heads_by_id(resources)
-        said = {
-            id_: document_texts(self._store, head).get(role) for id_, head in heads.items() if head.version is not None
-        }
-        texts = {id_: text for id_, text in said.items() if text is not None}
+        said = {id_: document_texts(self._store, head) for id_, head in heads.items() if head.version is not None}
+        texts = {id_: text for id_, by_role in said.items() if (text := by_role.get(role)) is not None}
         hashes = {id_: vector_store.digest_text(text).hash for id_, text in texts.items()}
         known = self._vectors.known(service.model, hashes.values())
         new = {hashes[id_]: text for id_, text in texts.items() if hashes[id_] not in known}

@@ -64,9 +64,8 @@ def read_announcement(home: Path) -> Announcement | None:
     """Return the announcement, None when there is none that can be read."""
     try:
         said = json.loads((home / ADDRESS).read_bytes())
-        return Announcement(
-            int(said["pid"]), str(said["spec"]), said["address"], str(said["error"]), int(said["protocol"])
-        )
+        about = (int(said["pid"]), str(said["spec"]), said["address"])
+        return Announcement(*about, str(said["error"]), int(said["protocol"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

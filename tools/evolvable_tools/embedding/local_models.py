@@ -36,10 +36,8 @@ _BATCH_TOKENS = 512
 """Tokens of the texts that run together, with padding. More at once is slower, measured, and takes more memory."""
 
 _QUANTISED = {
-    "x86_64": "onnx/model_quint8_avx2.onnx",
-    "AMD64": "onnx/model_quint8_avx2.onnx",
-    "aarch64": "onnx/model_qint8_arm64.onnx",
-    "arm64": "onnx/model_qint8_arm64.onnx",
+    **dict.fromkeys(("x86_64", "AMD64"), "onnx/model_quint8_avx2.onnx"),
+    **dict.fromkeys(("aarch64", "arm64"), "onnx/model_qint8_arm64.onnx"),
 }
 _PLAIN = "onnx/model.onnx"
 _POOLING = "1_Pooling/config.json"

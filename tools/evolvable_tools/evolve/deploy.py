@@ -197,15 +197,8 @@ def _publish_puts(
     ids = [proposal_inbox.propose(library, evolution, put.ref, put.version, put.files, why) for put in puts]
     proposals = [f"proposal {one} by evolution" for one in ids]
     try:
-        transaction = library.store.transaction(
-            caller.actor,
-            why,
-            session=caller.session,
-            evidence=[f"evolution run {folder.id}", said, f"program {digest}", *proposals],
-            identity=caller.identity,
-            signer=caller.signer if library.lock else None,
-        )
-        with transaction as tx:
+        evidence = [f"evolution run {folder.id}", said, f"program {digest}", *proposals]
+        with library.transaction(caller, why, evidence=evidence, sign=True) as tx:
             for put, proposal in zip(puts, ids, strict=True):
                 if not put.files:
                     tx.remove(put.ref, expected_version=put.version)

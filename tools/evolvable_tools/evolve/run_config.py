@@ -13,7 +13,8 @@ from evolvable_tools.evolve.task import Price, TaskSet
 from evolvable_tools.llm import NamedCommands
 from evolvable_tools.llm.command_model import command_of
 from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.sandbox import Sandbox, SandboxChoice, sandbox_of
+from evolvable_tools.sandbox.mechanisms import Sandbox
+from evolvable_tools.sandbox.probe import SandboxChoice, sandbox_of
 
 EXECUTORS = ("command", "claude", "codex", "anthropic", "simulated")
 

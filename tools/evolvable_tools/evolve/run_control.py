@@ -196,8 +196,7 @@ def stop_run(home: Path, run: str | None = None) -> ControlResult:
     folder, state = load_run(home, run)
     folder.request_stop(True)
     now = run_condition(folder, state)
-    line = "It stops now." if now == "running" else f"It is {now}; nothing drives it."
-    return ControlResult(folder.id, now, line)
+    return ControlResult(folder.id, now, "It stops now." if now == "running" else f"It is {now}; nothing drives it.")
 
 
 @translate_damage

@@ -117,14 +117,8 @@ def wishes_skill(text: str) -> bool:
 MAX_PRINTED = 4_000
 """Characters at the end of the output of tests that are read: their summary comes last."""
 
-_TESTS = frozenset(
-    ("pytest", "py.test", "tox", "nox", "jest", "vitest", "mocha", "ava", "rspec", "phpunit", "ctest", "gotestsum")
-)
-_WITH_TEST = (
-    "go cargo npm pnpm yarn bun make mvn gradle gradlew dotnet mix swift rake bazel deno rails sbt zig flutter just"
-)
-_TESTS_OF = frozenset(_WITH_TEST.split())
-"""Programs whose tests are run by their argument `test`."""
+_TESTS, _TESTS_OF = (frozenset(_TABLES["programs"][name].split()) for name in ("tests", "with_test"))
+"""Programs that run tests, and those whose tests are run by their argument `test`."""
 
 _LOUD = re.compile(r"-(?:q+|v+|s|x)|--(?:quiet|verbose|tb=\w+|color(?:=\w+)?|no-header)")
 
@@ -359,9 +353,7 @@ def ended_badly(command: str, text: str, is_error: bool) -> bool:
 
 def _found_nothing(command: str, text: str) -> bool:
     last = _command_texts(command)[-1:]
-    return (
-        bool(last and _COMMANDS["search"].search(last[0])) and not _OUTPUT["client_lines"].sub("", text[:2_000]).strip()
-    )
+    return not _OUTPUT["client_lines"].sub("", text[:2_000]).strip() and any(map(_COMMANDS["search"].search, last))
 
 
 def was_refused(text: str) -> bool:

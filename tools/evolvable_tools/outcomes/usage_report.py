@@ -139,7 +139,7 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
     ids, of = [head.id for head in heads], attrgetter("resource")
     by_version = _grouped_by(store.backend.evidence.list_attempts(ids, versions=True), of)
     by_resource, tallies, total = _grouped_by(whole, of), library.evidence.tallies(ids), _proof(whole)
-    lines, found, base = [], [], _base(nobody, total, None)
+    lines, found = [], []
     for head in heads:
         mine = by_resource.get(head.id, [])
         against = _base(nobody, total, _proof(mine))
@@ -148,8 +148,7 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
         if ref is not None or line.shown or mine or history:
             lines.append(line)
             found += _opportunities(line, head)
-    if ref is not None:
-        base = _base(nobody, total, _proof(by_resource.get(heads[0].id, [])))
+    base = _base(nobody, total, _proof(by_resource.get(heads[0].id, [])) if ref is not None else None)
     lines.sort(key=lambda line: (-line.used, -line.loaded, -line.shown, line.ref))
     return Stats(days, lines, found, base)
 
@@ -250,16 +249,14 @@ def _task_types(mine: list[Attempt]) -> list[TaskUtility]:
 
 def _opportunities(line: ResourceStats, head: Head) -> list[Opportunity]:
     """Return why a review may look at a resource: each with the numbers that say so."""
-    found = []
-    if line.verdict == "dead":
-        found.append(("shown-not-loaded", f"shown {line.shown} times, opened last: {line.last_loaded or 'never'}"))
-    if line.loaded >= 3 and not line.used:
-        found.append(("loaded-not-used", f"loaded in {line.loaded} attempts, used in none"))
-    if line.used >= 3 and not line.shown:
-        found.append(("used-not-shown", f"used in {line.used} attempts, shown by no search"))
-    if line.verdict == "harms":
-        found.append(("harms", _said(line.helped)))
-    found += _compared(line, head)
+    shown = f"shown {line.shown} times, opened last: {line.last_loaded or 'never'}"
+    codes = (
+        (line.verdict == "dead", "shown-not-loaded", shown),
+        (line.loaded >= 3 and not line.used, "loaded-not-used", f"loaded in {line.loaded} attempts, used in none"),
+        (line.used >= 3 and not line.shown, "used-not-shown", f"used in {line.used} attempts, shown by no search"),
+        (line.verdict == "harms", "harms", str(line.helped)),
+    )
+    found = [*((reason, numbers) for holds, reason, numbers in codes if holds), *_compared(line, head)]
     return [Opportunity(line.ref, reason, numbers) for reason, numbers in found]
 
 
@@ -274,14 +271,9 @@ def _compared(line: ResourceStats, head: Head) -> list[tuple[str, str]]:
     now = shares.get(head.latest)
     for version, share in sorted(shares.items()):
         if now is not None and version < head.latest and now.high < share.low:
-            found.append(("newer-is-worse", f"@{head.latest} {_said(now)}; @{version} {_said(share)}"))
+            found.append(("newer-is-worse", f"@{head.latest} {now}; @{version} {share}"))
     parts = [part for part in line.versions if part.version == head.latest and part.model and part.share.n >= ENOUGH]
     for worse, better in permutations(parts, 2):
         if worse.share.high < better.share.low:
-            said = f"{worse.model} {_said(worse.share)}; {better.model} {_said(better.share)}"
-            found.append(("model-differs", said))
+            found.append(("model-differs", f"{worse.model} {worse.share}; {better.model} {better.share}"))
     return found
-
-
-def _said(share: Share) -> str:
-    return f"{share.successes} of {share.n} ({share.low:.0%} to {share.high:.0%})"

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from evolvable_tools.redaction import Hit, occurrences
+
 _TABLE = tomllib.loads(Path(__file__).with_name("named_secrets.toml").read_text(encoding="utf-8"))
 _PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}
 
@@ -26,9 +28,7 @@ def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
     """
     if "[redacted:" in said or len(said) < (4 if kind == "password" else 8):
         return False
-    if _PATTERNS["reference"].match(said) or _is_placeholder(said) or _PATTERNS["masked"].fullmatch(said[:200]):
-        return False
-    if _PATTERNS["name_of_one"].fullmatch(said[:100]) or "()" in said:
+    if not _is_value(said) or _PATTERNS["name_of_one"].fullmatch(said[:100]) or "()" in said:
         return False
     spaces = said.count(" ")
     digit = any(map(str.isdigit, said))
@@ -62,9 +62,8 @@ def _is_placeholder(said: str) -> bool:
 
 
 def _is_value(said: str) -> bool:
-    return not (
-        _PATTERNS["reference"].match(said) or _is_placeholder(said) or _PATTERNS["masked"].fullmatch(said[:200])
-    )
+    masked = _PATTERNS["masked"].fullmatch(said[:200])
+    return not (masked or _PATTERNS["reference"].match(said) or _is_placeholder(said))
 
 
 def is_password(said: str) -> bool:
@@ -93,8 +92,6 @@ def is_pair(said: str) -> bool:
         return False
 
 
-Hit = tuple[int, int, str]
-"""Where a secret begins and ends, and of what type it is."""
 OPEN = r"\\{0,3}[\"'`]"
 
 _OPERATOR = re.compile(
@@ -210,10 +207,8 @@ def _positions(lower: str, words: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Yield the places of the words; of those that begin at one place the longest."""
     taken: dict[int, str] = {}
     for word in words:
-        at = lower.find(word)
-        while at >= 0:
+        for at in occurrences(lower, word):
             taken.setdefault(at, word)
-            at = lower.find(word, at + len(word))
     yield from taken.items()
 
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from evolvable_tools.redaction import secret_patterns
-from evolvable_tools.redaction.named_secrets import Hit, find_assigned, find_placed, is_secret, names_credential
+from evolvable_tools.redaction import Hit, occurrences, secret_patterns
+from evolvable_tools.redaction.named_secrets import find_assigned, find_placed, is_secret, names_credential
 from evolvable_tools.redaction.secret_patterns import SecretForm, UserPatterns
 from evolvable_tools.redaction.structured_secrets import find_structured
 from evolvable_tools.redaction.token_detection import CandidateText, find_issued, find_tokens
@@ -39,8 +39,7 @@ class UncolouredText:
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """Return where a part of the plain text stood, with the codes inside of it and none around it."""
-        first = self._moved[bisect_right(self._starts, start) - 1]
-        last = self._moved[bisect_right(self._starts, end - 1) - 1]
+        first, last = (self._moved[bisect_right(self._starts, at) - 1] for at in (start, end - 1))
         return start + first, end + last
 
 
@@ -68,6 +67,7 @@ _LONG = 9
 _LINE_END = re.compile(r"[ \t]{0,4}\\?(?:\r?\n|\\r\\n|\\n)(?:[ \t]{0,40}|[ \t]*\d{1,6}(?:→|\t))")
 RUN = re.compile(r"[A-Za-z0-9+/=_.~%-]{4,4000}")
 _MARK = re.compile(r"\[redacted:[a-z0-9-]{1,60}\]")
+_AFTER_REST = ("", "\n", "\r", "\\", '"', "'", "`", " ", ",", ";", "<", ")", "]", "}", "@")
 _OPTION = re.compile(r"--?[\w-]{0,40}\Z")
 
 
@@ -105,15 +105,12 @@ class Redactor:
         if depth >= MAX_DEPTH:
             return None
         if isinstance(value, Mapping):
+            texts = ((key, str(key), each) for key, each in value.items())
             return {
-                str(key) if key in self._keys else self._key(str(key), counts): self._named(
-                    str(key), each, counts, depth
-                )
-                for key, each in value.items()
+                text if key in self._keys else self._key(text, counts): self._named(text, each, counts, depth)
+                for key, text, each in texts
             }
-        if isinstance(value, list | tuple):
-            return self._words(value, counts, depth)
-        return value
+        return self._words(value, counts, depth) if isinstance(value, list | tuple) else value
 
     def _key(self, key: str, counts: Counter[str]) -> str:
         """Return a key without secrets. Short ones that hold none are remembered: in a session they are few."""
@@ -218,19 +215,12 @@ def _continued(text: str, hit: Hit) -> Hit:
     if kind == "private-key" or broken is None:
         return hit
     rest = RUN.match(text, broken.end())
-    if (
-        rest is None
-        or not looks_random(rest[0])
-        or text[rest.end() : rest.end() + 1] in (":", "(", " ")
-        and rest[0].isalpha()
-    ):
+    if rest is None or not looks_random(rest[0]):
         return hit
-    after = text[rest.end() : rest.end() + 1]
-    if after in ("", "\n", "\r", "\\", '"', "'", "`", " ", ",", ";", "<", ")", "]", "}", "@") and "=" not in rest[
-        0
-    ].rstrip("="):
-        return start, rest.end(), kind
-    return hit
+    after, is_word = text[rest.end() : rest.end() + 1], rest[0].isalpha()
+    if (is_word and after in (":", "(", " ")) or after not in _AFTER_REST or "=" in rest[0].rstrip("="):
+        return hit
+    return start, rest.end(), kind
 
 
 def looks_random(run: str) -> bool:
@@ -320,12 +310,8 @@ class StreamRedactor:
         """Return a redacted text without what became known as a secret elsewhere, whole, or its end or beginning."""
         if not self._known:
             return text
-        hits: list[Hit] = []
-        for secret, kind in self._known.items():
-            at = text.find(secret)
-            while at >= 0:
-                hits.append((at, at + len(secret), kind))
-                at = text.find(secret, at + len(secret))
+        known = self._known.items()
+        hits = [(at, at + len(secret), kind) for secret, kind in known for at in occurrences(text, secret)]
         hits += self._halves(text)
         if not hits:
             return text

@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
+from evolvable_tools.redaction import occurrences
+
+_TABLE = tomllib.loads(Path(__file__).with_name("secret_patterns.toml").read_text(encoding="utf-8"))
+_PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}
 
 _END = r"(?![A-Za-z0-9_-])"
 _LONGEST = 4_000
@@ -40,7 +44,7 @@ class SecretForm:
 
 
 def _forms() -> Iterator[SecretForm]:
-    for row in tomllib.loads(Path(__file__).with_name("secret_patterns.toml").read_text(encoding="utf-8"))["forms"]:
+    for row in _TABLE["forms"]:
         exact = row["exact"].replace("{end}", _END) if "exact" in row else None
         yield SecretForm(**row | {"beginnings": tuple(row["beginnings"]), "exact": exact})
 
@@ -56,16 +60,12 @@ def _alternatives(words: list[str]) -> str:
     by_first: dict[str, list[str]] = {}
     for word in words:
         by_first.setdefault(word[0], []).append(re.escape(word[1:]))
-    parts = [
-        f"{re.escape(first)}(?:{'|'.join(sorted(rest, key=len, reverse=True))})" for first, rest in by_first.items()
-    ]
-    return "|".join(parts)
+    longest_first = {first: "|".join(sorted(rest, key=len, reverse=True)) for first, rest in by_first.items()}
+    return "|".join(f"{re.escape(first)}(?:{rest})" for first, rest in longest_first.items())
 
 
 BEGINNING = re.compile(_alternatives(list(BEGINNINGS)))
 """Finds where a secret may begin; `stands_free` says whether it can."""
-
-_ESCAPED = re.compile(r"\\[nrtbf]\Z|%[0-9A-F]{2}\Z")
 
 
 _FREE = re.compile(rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=%[0-9A-F]{{2}}))(?:{BEGINNING.pattern})")
@@ -78,7 +78,7 @@ def may_hold(words: Sequence[str]) -> bool:
 
 def stands_free(text: str, at: int) -> bool:
     """Return whether a word may begin here: in JSON in JSON a line ends with a backslash and a letter."""
-    return at == 0 or not text[at - 1].isalnum() or _ESCAPED.search(text, max(0, at - 3), at) is not None
+    return at == 0 or not text[at - 1].isalnum() or _PATTERNS["escaped"].search(text, max(0, at - 3), at) is not None
 
 
 MAX_BLOCK = 40_000
@@ -87,20 +87,9 @@ MAX_BLOCK = 40_000
 ROWS = 2
 """Rows of nothing but base64 that are taken for the middle of a block of which neither end is there."""
 
-_BEGIN = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{0,5}|PuTTY-User-Key-File-\d")
-_BLOCK_END = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{0,5}")
 # A line end, or its escape in JSON, also in JSON in JSON.
 _BREAK = re.compile(r"\r?\n|(?:\\{1,4}[rn]){1,2}")
 _AROUND = " \t\"'`,;+\\>|#*"
-_NUMBER = re.compile(r"(?:[\w./-]{0,80}[:-])?\d{1,6}[→\t:|-][ \t]*")
-_BASE64_LINE = re.compile(r"[A-Za-z0-9+/=]*")
-_HEADER = re.compile(
-    r"(?:Proc-Type|DEK-Info|Version|Comment|Encryption|Public-Lines|Private-Lines|Private-MAC|Hash)\s*:"
-)
-_ROW = re.compile(
-    r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/]{60,76}={0,2}(?![A-Za-z0-9+/=])|(?<=\\[nr])[A-Za-z0-9+/]{60,76}={0,2}(?=\\)"
-)
-_BETWEEN = re.compile(r"[\s\\nr\"',;+>|#*\d→:-]{1,24}")
 _AFTER = re.compile(rf"(?:{_BREAK.pattern})[ \t>|+\"']{{0,12}}[A-Za-z0-9+/]{{16,76}}={{0,2}}(?![A-Za-z0-9])")
 _AHEAD = re.compile(rf"(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{{16,76}})[\"']{{0,3}}(?:{_BREAK.pattern})[ \t>|+\"']{{0,12}}\Z")
 _LONG, _SHORT = 40, 16
@@ -114,9 +103,9 @@ def blocks(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
     """
     at = 0
     if "PRIVATE KEY" in text or "PuTTY-User-Key" in text:
-        ends = list(_BLOCK_END.finditer(text))
+        ends = list(_PATTERNS["block_end"].finditer(text))
         starts = [end.start() for end in ends]
-        for begin in _BEGIN.finditer(text):
+        for begin in _PATTERNS["begin"].finditer(text):
             if begin.start() >= at:
                 place = bisect_left(starts, begin.end())
                 at, unfinished = _end_of(text, begin.end(), ends[place] if place < len(ends) else None)
@@ -132,7 +121,7 @@ def blocks(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
 
 def leading(text: str) -> int:
     """Return where the block ends that a text begins within: 0 when its first line is none of a block's."""
-    return _end_of(text, 0, _BLOCK_END.search(text))[0]
+    return _end_of(text, 0, _PATTERNS["block_end"].search(text))[0]
 
 
 def _end_of(text: str, start: int, end: re.Match[str] | None) -> tuple[int, bool]:
@@ -175,18 +164,18 @@ def _start_of(text: str, floor: int, end: int) -> int:
 def _body(line: str) -> int | None:
     """Return how many characters of a block a line holds, None when it is none of a block's lines."""
     said = line.strip(_AROUND)
-    numbered = _NUMBER.match(said)
+    numbered = _PATTERNS["number"].match(said)
     if numbered is not None:
         said = said[numbered.end() :].strip(_AROUND)
-    if len(said) <= 100 and _BASE64_LINE.fullmatch(said):
+    if len(said) <= 100 and _PATTERNS["base64_line"].fullmatch(said):
         return len(said)
-    return 0 if _HEADER.match(said) or _BEGIN.match(said) else None
+    return 0 if _PATTERNS["header"].match(said) or _PATTERNS["begin"].match(said) else None
 
 
 def _middles(text: str) -> Iterator[tuple[int, int, bool]]:
     rows: list[re.Match[str]] = []
-    for row in _ROW.finditer(text):
-        if rows and not _BETWEEN.fullmatch(text, rows[-1].end(), row.start()):
+    for row in _PATTERNS["row"].finditer(text):
+        if rows and not _PATTERNS["between"].fullmatch(text, rows[-1].end(), row.start()):
             yield from _middle(text, rows)
             rows = []
         if any(map(str.islower, row[0])) and any(map(str.isupper, row[0])) and any(map(str.isdigit, row[0])):
@@ -211,10 +200,6 @@ MAX_LINES = 1_000
 MIN_LITERAL = 4
 """Characters of a literal text."""
 
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
-_LINE = re.compile(r"(?P<name>[^\s=~]+)[ \t]*(?P<sign>[=~])[ \t]*(?P<text>.+)")
-_MARK = re.compile(r"\[redacted:[a-z0-9-]{1,60}\]")
-
 
 class PatternsNeedRe2(Refused):
     """A person's own patterns were given where RE2 is not installed."""
@@ -236,18 +221,16 @@ class UserPatterns:
 
         Raises as the constructor.
         """
-        found = _LINE.fullmatch(line)
+        found = _PATTERNS["line"].fullmatch(line)
         if found is None:
-            raise InvalidArgument(
-                "It is neither NAME = TEXT nor NAME ~ PATTERN.", "Such as `ticket ~ SHOP-[0-9]+`; # begins a remark."
-            )
+            hint = "Such as `ticket ~ SHOP-[0-9]+`; # begins a remark."
+            raise InvalidArgument("It is neither NAME = TEXT nor NAME ~ PATTERN.", hint)
         name, text = _named(found["name"]), found["text"]
         if found["sign"] == "~":
             self._compiled.append((name, _compiled(name, text)))
         elif not MIN_LITERAL <= len(text) <= MAX_PATTERN:
-            raise InvalidArgument(
-                f"The text {name} has {len(text)} characters.", f"It may have {MIN_LITERAL} to {MAX_PATTERN:,}."
-            )
+            hint = f"It may have {MIN_LITERAL} to {MAX_PATTERN:,}."
+            raise InvalidArgument(f"The text {name} has {len(text)} characters.", hint)
         else:
             self._literals.append((name, text))
 
@@ -258,17 +241,14 @@ class UserPatterns:
         """
         if not self._compiled and not self._literals:
             return
-        marks = [mark.span() for mark in _MARK.finditer(text)] if "[redacted:" in text else []
+        marks = [mark.span() for mark in _PATTERNS["mark"].finditer(text)] if "[redacted:" in text else []
         for start, end, name in self._found(text):
             if not any(start < after and before < end for before, after in marks):
                 yield start, end, name
 
     def _found(self, text: str) -> Iterator[tuple[int, int, str]]:
         for name, literal in self._literals:
-            at = text.find(literal)
-            while at >= 0:
-                yield at, at + len(literal), name
-                at = text.find(literal, at + len(literal))
+            yield from ((at, at + len(literal), name) for at in occurrences(text, literal))
         for name, pattern in self._compiled:
             group = pattern.groupindex.get("secret", 0)
             for found in pattern.finditer(text):
@@ -298,11 +278,9 @@ def read_patterns(lines: Sequence[str], where: str) -> tuple[UserPatterns, list[
 
 
 def _named(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise InvalidArgument(
-            f"{ascii(name[:40])} cannot name what a pattern finds.",
-            "Use small letters, digits and hyphens, such as ticket.",
-        )
+    if not _PATTERNS["name"].fullmatch(name):
+        hint = "Use small letters, digits and hyphens, such as ticket."
+        raise InvalidArgument(f"{ascii(name[:40])} cannot name what a pattern finds.", hint)
     return name
 
 
@@ -323,14 +301,11 @@ def _compiled(name: str, pattern: str) -> Any:
     try:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
-        said = (
-            error.args[0].decode("utf-8", "replace") if error.args and isinstance(error.args[0], bytes) else str(error)
-        )
-        raise InvalidArgument(
-            f"RE2 does not take the pattern {name}: {said[:200]}.", "RE2 has no lookaround and no backreferences."
-        ) from None
+        what = error.args[0] if error.args else error
+        said = what.decode("utf-8", "replace") if isinstance(what, bytes) else str(error)
+        hint = "RE2 has no lookaround and no backreferences."
+        raise InvalidArgument(f"RE2 does not take the pattern {name}: {said[:200]}.", hint) from None
     if compiled.search("") is not None:
-        raise InvalidArgument(
-            f"The pattern {name} matches nothing at all as well.", "Make it match at least one character."
-        )
+        hint = "Make it match at least one character."
+        raise InvalidArgument(f"The pattern {name} matches nothing at all as well.", hint)
     return compiled

@@ -10,9 +10,11 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
-from evolvable_tools.redaction.named_secrets import Hit, is_opaque, is_password, is_secret, names_credential
+from evolvable_tools.redaction import Hit, occurrences
+from evolvable_tools.redaction.named_secrets import is_opaque, is_password, is_secret, names_credential
 from evolvable_tools.redaction.token_detection import CandidateText, is_random
 
 _NAMING, _HOLDING = frozenset({"key", "name", "id", "property", "k"}), frozenset({"value", "val", "v", "default"})
@@ -29,7 +31,7 @@ MAX_ROWS = 1_000
 def find_structured(ground: CandidateText) -> Iterator[Hit]:
     """Yield secrets that their structure names. Takes time linear in the text."""
     text, lower = ground.text, ground.lower
-    for at in _starts(lower):
+    for at in chain.from_iterable(occurrences(lower, start) for start in _TABLE["set_starts"]):
         if (found := _SET.match(text, at)) is not None:
             yield from _named_value(found)
     for structure in _STRUCTURES:
@@ -49,15 +51,6 @@ def find_structured(ground: CandidateText) -> Iterator[Hit]:
             yield from _encoded_keys(text)
     if any(sign in text for sign in _CELL_ENDS) and any(word in lower for word in _COLUMN_WORDS):
         yield from _columns(text)
-
-
-def _starts(lower: str) -> Iterator[int]:
-    """Yield where a command may begin that sets a variable."""
-    for start in _TABLE["set_starts"]:
-        at = lower.find(start)
-        while at >= 0:
-            yield at
-            at = lower.find(start, at + len(start))
 
 
 def _named_value(found: re.Match[str], *, strong: bool = True) -> Iterator[Hit]:
@@ -90,12 +83,8 @@ def _is_mixed(said: str) -> bool:
 
 
 def _is_setting(said: str) -> bool:
-    return (
-        is_random(said)
-        and is_opaque(said)
-        and not _PATTERNS["hash"].fullmatch(said)
-        and sum(map(str.isdigit, said)) * 12 >= len(said)
-    )
+    digits = sum(map(str.isdigit, said))
+    return is_random(said) and is_opaque(said) and digits * 12 >= len(said) and not _PATTERNS["hash"].fullmatch(said)
 
 
 def _near(text: str, marks: re.Pattern[str], values: re.Pattern[str], kind: str) -> Iterator[Hit]:
@@ -159,13 +148,9 @@ def _header(line: str) -> tuple[str, list[str | None]]:
     if len(line) > 2_000 or _PATTERNS["no_header"].search(line) is not None:
         return "", []
     separator = next((sign for sign in _CELL_ENDS if sign in line), "")
-    if any(not cell.strip() for cell in line.split(separator)):
-        return "", []
-    names = [
-        names_credential(cell.strip(" \"'").replace(" ", "_")) if len(cell) <= 40 else None
-        for cell in line.split(separator)
-    ]
-    return (separator, names) if any(names) else ("", [])
+    cells = line.split(separator)
+    names = [names_credential(cell.strip(" \"'").replace(" ", "_")) if len(cell) <= 40 else None for cell in cells]
+    return (separator, names) if any(names) and all(map(str.strip, cells)) else ("", [])
 
 
 def _row(cells: list[str], names: list[str | None], at: int) -> Iterator[Hit]:

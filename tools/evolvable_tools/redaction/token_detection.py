@@ -14,8 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-Hit = tuple[int, int, str]
-"""Where a secret begins and ends, and of what type it is."""
+from evolvable_tools.redaction import Hit
 
 LEAST = 12
 """Characters of a run that may be a secret; every rule asks for as many."""
@@ -127,8 +126,7 @@ class GitleaksRule:
 @cache
 def load_rules() -> tuple[GitleaksRule, ...]:
     """Return every rule of rules.json. A pattern is compiled when a text first holds one of its anchors."""
-    rows = json.loads(Path(__file__).with_name("rules.json").read_text(encoding="utf-8"))
-    return tuple(_rule(row) for row in rows)
+    return tuple(_rule(row) for row in json.loads(Path(__file__).with_name("rules.json").read_text(encoding="utf-8")))
 
 
 def _rule(row: Mapping[str, Any]) -> GitleaksRule:
@@ -157,8 +155,7 @@ def _hits(rule: GitleaksRule, anchor: str, ground: CandidateText) -> Iterator[Hi
 
 def entropy(text: str) -> float:
     """Return Shannon's entropy of a text in bits per character."""
-    counts = Counter(text).values()
-    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts)
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
 
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"

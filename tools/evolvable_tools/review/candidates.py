@@ -186,8 +186,7 @@ def _apply(files: dict[str, File], edit: SkillEdit, ref: Ref) -> None:
     if path not in files:
         raise InvalidArgument(f"There is no file {path}.", f"The files: {', '.join(sorted(files))}.")
     if edit.op is SkillEditOp.TIGHTEN:
-        text = _retrieval(files[path].data.decode("utf-8"), edit)
-        files[path] = File(text.encode(), files[path].mode)
+        files[path] = File(_retrieval(files[path].data.decode("utf-8"), edit).encode(), files[path].mode)
         return
     if not edit.old.strip():
         raise InvalidArgument(f"The edit of {path} names no text to change.", "Give a piece of it as old.")
@@ -253,10 +252,8 @@ def _task(library: Library, candidate: ReviewCandidate, session: str, scope: str
     }
     task |= {"reviewed": False}
     adds = {"path": "tasks.jsonl", "line": json.dumps(task, ensure_ascii=False)}
-    start = before or {
-        "ENVIRONMENT.md": File(Path(__file__).with_name("candidate_tasks.md").read_text("utf-8").encode())
-    }
-    return CandidateDraft(ref, base, before, append_line(start, **adds), adds)
+    document = File(Path(__file__).with_name("candidate_tasks.md").read_text("utf-8").encode())
+    return CandidateDraft(ref, base, before, append_line(before or {"ENVIRONMENT.md": document}, **adds), adds)
 
 
 def _fact(library: Library, candidate: ReviewCandidate, scope: str, day: date) -> CandidateDraft:

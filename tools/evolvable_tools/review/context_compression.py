@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,9 @@ from typing import Any, Final
 from evolvable_store.errors import InvalidArgument, NoSuchResource
 from evolvable_tools.outcomes.detection import accepts, corrects, failed, is_check, states
 from evolvable_tools.review import Assets, Compressed
+
+_TABLE = tomllib.loads(Path(__file__).with_name("context_compression.toml").read_text(encoding="utf-8"))
+_PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}
 
 TAIL = 12
 """Messages at the end that stay as they are."""
@@ -42,16 +46,6 @@ PARTS = (
 _SIZES: Final = (  # names of the index, lines of a part, characters of a line; the first that fits
     *((400, 12, 240), (200, 12, 240), (100, 12, 240), (100, 6, 240), (50, 6, 120), (25, 3, 120), (12, 1, 120)),
     *((6, 1, 60), (0, 1, 60)),
-)
-_URL = re.compile(r"https?://[^\s<>\"'`)\]}]+[^\s<>\"'`)\]}.,;:!?]")
-_IMAGE = re.compile(r"\.(?:png|jpe?g|gif|webp|svg|bmp|tiff?)\b", re.IGNORECASE)
-_PATH = re.compile(
-    r"(?<![\w/.:-])(?:~|\.{1,2})?/?(?:[\w.@+-]+/)+[\w.@+-]*\w|(?<![\w/.-])[\w-]+\.(?:py|js|ts|tsx|md|json|ya?ml|toml|go|rs|java|rb|sh|sql|html|css|txt|csv|c|h|cpp|lock|cfg|ini|xml|ipynb|pdf|docx|xlsx|png|jpe?g|gif|webp|svg|bmp|tiff?)\b"
-)
-_SKILL = re.compile(r"\bskill:[a-z0-9/-]+|\bmemory:[A-Z]+")
-_OPEN = re.compile(r"^\s*(?:[-*]\s*)?(?:\[ \]|TODO\b|still\s+to\s+do\b|remaining\b|next\s*:)", re.IGNORECASE)
-_DECIDED = re.compile(
-    r"\b(?:decided|instead of|let's use|we(?:'ll| will) use|going with|chose|choose)\b", re.IGNORECASE
 )
 
 
@@ -188,14 +182,12 @@ def _last(assets: Assets, most: int) -> Assets:
 
 
 def _tail_start(messages: Sequence[Mapping[str, Any]], keep: int) -> int:
-    start = max(0, len(messages) - keep)
+    start, before = max(0, len(messages) - keep), len(messages)
     calls = {call: index for index, message in enumerate(messages) for call in _calls(message)}
-    while True:
-        needed = [calls[r] for message in messages[start:] for r in _results(message) if r in calls]
-        earliest = min(needed, default=start)
-        if earliest >= start:
-            return start
-        start = earliest
+    while start < before:
+        needed = (calls[r] for message in messages[start:] for r in _results(message) if r in calls)
+        before, start = start, min(start, min(needed, default=start))
+    return start
 
 
 def _summary(texts: Sequence[tuple[str, str]], tail: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -203,16 +195,15 @@ def _summary(texts: Sequence[tuple[str, str]], tail: Sequence[Mapping[str, Any]]
     own = [text for role, text in texts if role == "assistant"]
     last = [text for message in tail for text in _texts(message)]
     errors = [line for _, text in texts if failed(text, False) for line in text.split("\n") if failed(line, False)]
-    fixes = [text for text in user if corrects(text)]
     parts = {
         "request": user[:1] + [text for text in user[1:] if len(text) > 40][-2:],
-        "constraints": [text for text in user if states(text)],
+        "constraints": list(filter(states, user)),
         "files": _assets(text for _, text in texts).references[-_SIZES[0][1] :],
-        "errors": [*errors, *fixes],
-        "decisions": [line for text in [*own, *user] for line in text.split("\n") if _DECIDED.search(line)],
+        "errors": [*errors, *filter(corrects, user)],
+        "decisions": [line for text in [*own, *user] for line in text.split("\n") if _PATTERNS["decided"].search(line)],
         "user_instructions": user,
-        "open_tasks": [line for text in [*own, *last] for line in text.split("\n") if _OPEN.match(line)],
-        "state": [*(text for text in user if accepts(text)), *_checks(texts), *own[-1:]],
+        "open_tasks": [line for text in [*own, *last] for line in text.split("\n") if _PATTERNS["open"].match(line)],
+        "state": [*filter(accepts, user), *_checks(texts), *own[-1:]],
         "next_step": last[-1:],
     }
     return {part: list(parts[part]) for part in PARTS}
@@ -232,12 +223,12 @@ def _few(lines: Iterable[str], most: int, width: int) -> list[str]:
 def _assets(texts: Iterable[str]) -> Assets:
     found = Assets()
     for text in texts:
-        for url in _URL.findall(text):
-            (found.images if _IMAGE.search(url) else found.urls).append(url)
-        rest = _URL.sub(" ", text)
-        found.skills.extend(_SKILL.findall(rest))
-        for path in _PATH.findall(_SKILL.sub(" ", rest)):
-            (found.images if _IMAGE.search(path) else found.references).append(path)
+        for url in _PATTERNS["url"].findall(text):
+            (found.images if _PATTERNS["image"].search(url) else found.urls).append(url)
+        rest = _PATTERNS["url"].sub(" ", text)
+        found.skills.extend(_PATTERNS["skill"].findall(rest))
+        for path in _PATTERNS["path"].findall(_PATTERNS["skill"].sub(" ", rest)):
+            (found.images if _PATTERNS["image"].search(path) else found.references).append(path)
     return _joined(found, Assets())
 
 

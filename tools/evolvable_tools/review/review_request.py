@@ -203,8 +203,7 @@ class ReviewRequest:
         said["signals"] = [SessionSignal(**{**one, "spans": tuple(one["spans"])}) for one in said["signals"]]
         said["evidence"] = [EvidenceSpan(**{**one, "reasons": tuple(one["reasons"])}) for one in said["evidence"]]
         said["near"] = [NearbyResource(**one) for one in said["near"]]
-        marks = {name: _unpacked(said[name]) for name in ("foreign", "echoed")}
-        return cls(**{**said, **marks})
+        return cls(**{**said, **{name: _unpacked(said[name]) for name in ("foreign", "echoed")}})
 
 
 _LIMITS = {"MAX_FACT": MAX_FACT, "MAX_EDITS": MAX_EDITS, "MAX_CANDIDATES": MAX_CANDIDATES}
@@ -354,8 +353,7 @@ def build_request(
 
 def worth_thinking(packet: ReviewRequest) -> str:
     """Return why there is nothing to think about, '' when there is."""
-    codes = {signal.code for signal in packet.signals}
-    if not codes & LEARNABLE:
+    if not {signal.code for signal in packet.signals} & LEARNABLE:
         return "Nothing went wrong, nothing was repeated, and the user stated nothing that is to hold."
     if not any(piece.origin == TYPED for piece in packet.evidence) and not packet.verified:
         return "Nothing that the user typed and no verified outcome is in the evidence."

@@ -30,11 +30,10 @@ class NeverStoreRule:
     everywhere: bool = False
 
 
+_TABLE = tomllib.loads(Path(__file__).with_name("never_kept.toml").read_text("utf-8"))
 NEVER_KEPT = tuple(
-    NeverStoreRule(
-        one["code"], one["said"], re.compile("|".join(one["patterns"]), re.IGNORECASE), one.get("everywhere", False)
-    )
-    for one in tomllib.loads(Path(__file__).with_name("never_kept.toml").read_text("utf-8"))["class"]
+    NeverStoreRule(one.pop("code"), one.pop("said"), re.compile("|".join(one.pop("patterns")), re.IGNORECASE), **one)
+    for one in _TABLE["class"]
 )
 """Every class. Those that are not `everywhere` are looked for in the claim, the fact and the description."""
 
@@ -47,13 +46,8 @@ def never_kept(short: str, whole: str) -> NeverStoreRule | None:
 FEW = 3
 """Content words of a quote at most, so that one shared word is enough."""
 
-_ENTITY = re.compile(
-    r"[A-Za-z0-9_]*[./_:@-][\w./:@-]*\w|\b[A-Z]{2,}\w*|\b\w*[a-z][A-Z]\w*|\b\d[\d.,]*\d|\b\d+\b|`[^`\n]{2,60}`"
-)
-_EMPTY = (
-    "use run make need want thing way work try let add change update keep put set get go time always never please now"
-    " step file code skill user agent task before after every"
-)
+_ENTITY = re.compile("|".join(_TABLE["entity"]))
+_EMPTY: str = _TABLE["empty"]
 """Words that so many sentences have that they say nothing of what a change is about."""
 
 

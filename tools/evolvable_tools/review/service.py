@@ -289,9 +289,8 @@ class _ReviewWork:
         off = [one for one in admitted if self.settings.policy(one.draft.ref.kind) is ApprovalPolicy.OFF]
         admitted = [one for one in admitted if one not in off]
         refused += [_refused_by_policy(one) for one in off]
-        why = "" if admitted else _why_none(answer, refused)
         kept = {
-            "why": redactor.redact(why)[0],
+            "why": redactor.redact("" if admitted else _why_none(answer, refused))[0],
             "signals": _counts(packet),
             "claims": [[str(one.draft.ref), one.draft.reason] for one in admitted],
             "refused": [asdict(one) for one in sorted(refused, key=lambda one: one.number)],
@@ -338,8 +337,7 @@ class _ReviewWork:
             return
         made, how = Caller(Actor.REVIEW, review.session), "made by the policy memory=auto"
         for identity in ids:
-            kind = self.library.store.backend.proposals.get(identity).kind
-            if self.settings.policy(kind) is ApprovalPolicy.AUTO:
+            if self.settings.policy(self.library.store.backend.proposals.get(identity).kind) is ApprovalPolicy.AUTO:
                 with contextlib.suppress(EvolvableError):
                     proposal_inbox.approve_together(self.library, made, [identity], "", how, by_policy=True)
 
@@ -347,16 +345,14 @@ class _ReviewWork:
         """Return the result of a review that is done."""
         kept = json.loads(review.result or "{}")
         claims = zip(json.loads(review.answer or "[]"), kept["claims"], strict=True)
+        proposals = self.library.store.backend.proposals
         return Reviewed(
             review.id,
             review.session,
             ReviewState.DONE,
             kept["why"],
             kept["signals"],
-            [
-                ProposedChange(one, ref, claim, proposal_inbox.operation_of(self.library, one))
-                for one, (ref, claim) in claims
-            ],
+            [ProposedChange(one, ref, claim, proposals.get(one).operation) for one, (ref, claim) in claims],
             [RefusedCandidate(**one) for one in kept["refused"]],
             cost=kept["cost"],
             redacted=kept["redacted"],
@@ -431,6 +427,4 @@ def too_small(session: Session) -> str:
     if session.turns < FEWEST_TURNS:
         return f"It has fewer than {FEWEST_TURNS} messages of a person."
     times = [span.at for span in session.spans if span.at is not None]
-    if times and max(times) - min(times) < SHORTEST:
-        return "It took less than a minute."
-    return ""
+    return "It took less than a minute." if times and max(times) - min(times) < SHORTEST else ""

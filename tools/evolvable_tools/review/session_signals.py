@@ -51,10 +51,8 @@ def _step(call: Span, result: Span | None) -> SessionStep:
 
 def _subject(given: Mapping[str, Any]) -> str:
     """Return what a call is about: a file, a question, an address."""
-    for name in ("file_path", "path", "notebook_path", "pattern", "url", "query", "skill", "ref"):
-        if isinstance(given.get(name), str):
-            return str(given[name])[:200]
-    return ""
+    names = ("file_path", "path", "notebook_path", "pattern", "url", "query", "skill", "ref")
+    return next((said[:200] for name in names if isinstance(said := given.get(name), str)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +226,7 @@ def fail_then_pass(seen: SignalContext) -> Iterator[SessionSignal]:
         if step.failed:
             failing.setdefault(step.key, step)
         elif step.key in failing:
-            both = [failing.pop(step.key), step]
-            yield _signal("fail_then_pass", both, f"{step.key[2:90]} failed, and passes now")
+            yield _signal("fail_then_pass", [failing.pop(step.key), step], f"{step.key[2:90]} failed, and passes now")
         else:
             yield _signal("check_passed", [step], f"{step.key[2:90]} passes")
     for step in failing.values():

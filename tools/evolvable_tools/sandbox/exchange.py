@@ -144,8 +144,7 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
 async def _connected(model: ModelAccess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     base = urlsplit(model.address)
     secure = ssl.create_default_context() if base.scheme == "https" else None
-    port = base.port or (443 if secure else 80)
-    return await asyncio.open_connection(base.hostname, port, ssl=secure)
+    return await asyncio.open_connection(base.hostname, base.port or (443 if secure else 80), ssl=secure)
 
 
 MOST_ENTRIES = 100_000
@@ -217,8 +216,7 @@ def _checked(path: str, folders: set[str]) -> str:
 
 
 def _file(file: IO[bytes], target: str, left: int, mode: int) -> None:
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "wb") as other:
+    with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as other:
         while left:
             part = file.read(min(_CHUNK, left))
             if not part:

@@ -9,22 +9,18 @@ import functools
 import os
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 if sys.platform != "win32":
     import pwd
 
-PROPERTIES: Mapping[str, str] = {
-    "reads": "it cannot read files outside",
-    "writes": "it cannot write files outside",
-    "network": "it has no network",
-    "processes": "it sees no process outside",
-    "tracing": "a process inside cannot trace or change the one that started it",
-    "size": "what it writes is limited in size",
-}
+_TABLE = tomllib.loads(Path(__file__).with_name("mechanisms.toml").read_text(encoding="utf-8"))
+
+PROPERTIES: Mapping[str, str] = _TABLE["properties"]
 """What a sandbox has to give, by the name under which the probe reports it."""
 
 MODEL_PORT = 8790
@@ -117,17 +113,10 @@ def _first_process(python: str, what: Confinement) -> list[str]:
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 
-_MANAGERS = (
-    *(".nvm", ".volta", ".bun/bin", ".deno/bin", ".rustup/toolchains", ".cargo/bin", ".pyenv", ".asdf", ".rbenv"),
-    *(".sdkman/candidates", ".local/bin", ".local/lib", ".local/share/uv", ".local/share/mise", ".local/share/pnpm"),
-    *(".local/share/fnm", ".local/share/claude", ".local/share/pipx"),
-)
+_MANAGERS = tuple(_TABLE["managers"].split())
 """Where version managers and installers put programs below a home; never what belongs to a person."""
 
-_KEPT = (
-    *("PATH", "LANG", "LANGUAGE", "TZ", "JAVA_HOME", "PYENV_ROOT", "PYENV_VERSION", "NVM_DIR", "GOROOT", "RUSTUP_HOME"),
-    *("VIRTUAL_ENV", "CONDA_PREFIX", "SSL_CERT_FILE", "SSL_CERT_DIR"),
-)
+_KEPT = frozenset(_TABLE["kept"].split())
 """Of our environment what a command may need to find and start programs."""
 
 
@@ -169,12 +158,8 @@ def homes() -> tuple[Path, ...]:
 @functools.cache
 def _own_runtimes() -> tuple[Path, ...]:
     """Return the prefixes of the running Python, and what version managers installed."""
-    found = [
-        Path(sys.prefix),
-        Path(sys.base_prefix),
-        Path(sys.executable).parent,
-        Path(sys.executable).resolve().parent,
-    ]
+    own = Path(sys.executable)
+    found = [Path(sys.prefix), Path(sys.base_prefix), own.parent, own.resolve().parent]
     found += [home / name for home in homes() for name in _MANAGERS]
     return tuple(path for path in dict.fromkeys(found) if path.exists() and len(path.parts) > 2)
 
@@ -231,10 +216,7 @@ NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts
 TEMPORARY = 128 * 2**20
 """Bytes of /tmp and of /dev/shm."""
 
-_ETC = (  # each costs time at every trial
-    *("passwd", "group", "nsswitch.conf", "hosts", "localtime", "ssl", "pki", "ca-certificates", "ld.so.cache"),
-    "alternatives",
-)
+_ETC = tuple(_TABLE["etc"].split())  # each costs time at every trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,16 +224,8 @@ class Bubblewrap:
     """binary: the program `bwrap`."""
 
     binary: str
-
-    @property
-    def name(self) -> str:
-        """Return what people call it."""
-        return "bubblewrap"
-
-    @property
-    def python(self) -> str:
-        """Return the Python of commands inside."""
-        return sys.executable
+    name: ClassVar = "bubblewrap"
+    python: ClassVar = sys.executable
 
     def argv(self, what: Confinement, back: Path) -> list[str]:
         """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
@@ -294,10 +268,8 @@ def _closed(what: Confinement, readable: list[Path], masked: list[Path]) -> list
     found = {what.workspace.parent, *(path.parent for path in readable if not path.is_dir())}
     temporary = [path for path in found if path.is_relative_to("/tmp") and path != Path("/tmp")]
     inside = [*masked, *(path for path in readable if path.is_dir()), what.workspace, *what.writable]
-    return sorted(
-        (path for path in temporary if not any(path.is_relative_to(one) for one in inside)),
-        key=lambda path: len(path.parts),
-    )
+    beside = (path for path in temporary if not any(path.is_relative_to(one) for one in inside))
+    return sorted(beside, key=lambda path: len(path.parts))
 
 
 def _system() -> list[str]:
@@ -326,16 +298,13 @@ class Container:
     """
 
     command: tuple[str, ...]
+    python: ClassVar = "python3"
+    """The image's."""
 
     @property
     def name(self) -> str:
         """Return what people call it."""
         return f"container ({Path(self.command[0]).name})"
-
-    @property
-    def python(self) -> str:
-        """Return the Python of commands inside: the image's."""
-        return "python3"
 
     def argv(self, what: Confinement, back: Path) -> list[str]:
         """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
@@ -361,15 +330,10 @@ def version() -> int:
     """Return the version of Landlock that the kernel offers, 0 for none."""
     if sys.platform != "linux":
         return 0
-    libc = ctypes.CDLL(None, use_errno=True)
-    return max(0, int(libc.syscall(_CREATE_RULESET, None, 0, _VERSION)))
+    return max(0, int(ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _VERSION)))
 
 
 def shortcomings(offered: int) -> list[str]:
     """Return what this version of Landlock cannot keep a command from; a mechanism with any of them counts as none."""
-    lacks = list(_NEVER)
-    if offered < _TCP:
-        lacks.insert(0, "TCP connections")
-    if offered < _SCOPES:
-        lacks.append("signals to processes outside")
-    return lacks
+    first = ["TCP connections"] if offered < _TCP else []
+    return [*first, *_NEVER, *(["signals to processes outside"] if offered < _SCOPES else [])]

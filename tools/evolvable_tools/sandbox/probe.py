@@ -237,8 +237,7 @@ def _cached(choice: SandboxChoice, sandbox: Sandbox) -> Probe | None:
         return None
     try:
         said = json.loads(choice.cache.read_bytes())
-        age = time.time() - float(said["at"])
-        if said["key"] != _key(sandbox) or not 0 <= age < LIFETIME:
+        if said["key"] != _key(sandbox) or not 0 <= (time.time() - float(said["at"])) < LIFETIME:
             return None
         return Probe(str(said["probe"]["mechanism"]), str(said["probe"]["why"]))
     except (OSError, ValueError, KeyError, TypeError):

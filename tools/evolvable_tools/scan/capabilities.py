@@ -20,31 +20,13 @@ _NEAR = frozenset(("localhost", "127.0.0.1", "0.0.0.0"))
 _NO_HOST = re.compile(r"(?:^|\.)(?:example\.(?:com|org|net)|example|localhost)$|^(?:your|my)|^x{2,}")
 
 _TABLE = PatternTable("capabilities.toml")
-_REACHES, _ENVIRONMENT, _CREDENTIALS, _WRITES, _PIPED = (
-    _TABLE.compile(name) for name in ("reaches", "environment", "credentials", "writes", "piped")
+_REACHES, _ENVIRONMENT, _CREDENTIALS, _WRITES = (
+    _TABLE.compile(name) for name in ("reaches", "environment", "credentials", "writes")
 )
 _PLACES, _OUTSIDE, _KNOWN = _TABLE.data["places"], _TABLE.data["outside"], frozenset(_TABLE.data["known_hosts"])
 _WHYS: Mapping[str, str] = _TABLE.data["whys"]
 _POWERS: Mapping[str, str] = _TABLE.data["powers"]
-_RUNS = (
-    ("what an address serves", ("curl", "wget", "| iex", "|iex", "invoke-expression"), _PIPED),
-    (
-        "a text as a program",
-        ("eval(", "exec(", "new function("),
-        re.compile(r"(?<![\w.])(?:eval|exec)\(\s?(?![\"')])|new\sfunction\("),
-    ),
-    (
-        "commands through a shell",
-        ("shell=true", "os.system(", "child_process"),
-        re.compile(r"shell\s?=\s?true|os\.system\(|child_process"),
-    ),
-    ("sudo", ("sudo ",), re.compile(r"(?:^|[\s;&|(`])sudo\s(?!apt|dnf|yum|pacman)[a-z/-]")),
-)
-_GRANTS = (
-    ("bypassPermissions", "bypasspermissions"),
-    ("--dangerously-skip-permissions", "--dangerously-skip-permissions"),
-    ("--dangerously-bypass-approvals-and-sandbox", "--dangerously-bypass-approvals-and-sandbox"),
-)
+_RUNS = [(one["what"], one["anchors"], re.compile(_TABLE.join(one["pattern"]))) for one in _TABLE.data["runs"]]
 _TOOLS = re.compile(r"[A-Za-z_*][\w*.:-]{0,80}(?:\([^()\n]{0,200}\))?")
 
 MAX_NAMED = 200
@@ -83,7 +65,7 @@ def _of_text(view: TextView) -> Iterator[Capability]:
     for what, anchors, pattern in _RUNS:
         if any(anchor in low for anchor in anchors) and pattern.search(low):
             yield Capability(RUNS, what)
-    yield from (Capability(PERMISSION, what) for what, anchor in _GRANTS if anchor in low)
+    yield from (Capability(PERMISSION, what) for what in _TABLE.data["grants"] if what.lower() in low)
 
 
 def _hosts(view: TextView) -> set[str]:
@@ -107,12 +89,9 @@ def _of_frontmatter(view: TextView) -> Iterator[Capability]:
     fields = _fields(view)
     for key in ("allowed-tools", "tools", "allowedTools"):
         yield from (Capability(TOOL, tool) for tool in _tools(fields.get(key)))
-    hooks = fields.get("hooks")
-    if hooks:
-        names = hooks if isinstance(hooks, dict) else ["hooks"]
-        yield from (Capability(HOOK, str(name)[:80]) for name in names)
-    servers = fields.get("mcpServers") or fields.get("mcp-servers")
-    if servers:
+    if hooks := fields.get("hooks"):
+        yield from (Capability(HOOK, str(name)[:80]) for name in (hooks if isinstance(hooks, dict) else ["hooks"]))
+    if servers := fields.get("mcpServers") or fields.get("mcp-servers"):
         yield from (Capability(MCP, name) for name in _names(servers))
     mode = fields.get("permissionMode")
     if mode in ("bypassPermissions", "acceptEdits", "dontAsk", "auto"):
@@ -165,20 +144,15 @@ def capability_findings(added: Iterable[Capability], *, is_new: bool) -> Iterato
     for one in added:
         severity = _always(one) if is_new else _in_a_change(one, way_out)
         why = _WHYS[one.kind].format(what=one.what[:100])
-        yield Finding(
-            f"capability.{one.kind}", severity, "", 0, "", why.replace(" now", "", 1) if is_new else why, _HINT
-        )
+        why = why.replace(" now", "", 1) if is_new else why
+        yield Finding(f"capability.{one.kind}", severity, "", 0, "", why, _HINT)
 
 
 def _always(one: Capability) -> FindingSeverity:
     """Returns what a means of a new resource leads to: only what no resource should bring along."""
-    if one.kind in (HOOK, MCP, PROGRAM):
-        return _M
-    if one.kind == TOOL:
-        return _M if one.what in ANY_TOOL else _L
-    if one.kind == PERMISSION:
-        return _M if one.what == "bypassPermissions" else _L
-    return _L
+    any_tool = one.kind == TOOL and one.what in ANY_TOOL
+    bypass = one.kind == PERMISSION and one.what == "bypassPermissions"
+    return _M if any_tool or bypass or one.kind in (HOOK, MCP, PROGRAM) else _L
 
 
 def _in_a_change(one: Capability, way_out: bool) -> FindingSeverity:

@@ -35,11 +35,8 @@ _STEM = 5
 
 def is_foreign(text: str) -> bool:
     """Return whether a sentence is in a language of which there are too few examples to learn its words."""
-    return (
-        not text.isascii()
-        and _PATTERNS["foreign"].search(text) is not None
-        and len(_PATTERNS["common"].findall(text)) < 2
-    )
+    foreign = not text.isascii() and _PATTERNS["foreign"].search(text) is not None
+    return foreign and len(_PATTERNS["common"].findall(text)) < 2
 
 
 def features(said: AnalysedSentence) -> Iterator[str]:
@@ -144,8 +141,7 @@ def weights() -> Weights:
     """Return the weights; they are read once."""
     data = (files("evolvable_tools.scan") / DATA).read_bytes()
     step, base, *limits = HEAD.unpack_from(data)
-    of = memoryview(data)[HEAD.size :].cast("b")
-    return Weights(step, base, Limits(*limits[:2]), Limits(*limits[2:]), of)
+    return Weights(step, base, Limits(*limits[:2]), Limits(*limits[2:]), memoryview(data)[HEAD.size :].cast("b"))
 
 
 def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
@@ -179,8 +175,7 @@ def told(spoken: AnalysedSentence, model: Weights) -> list[str]:
     """Return the words and concepts that count most, in words a person can read."""
     weighed = {one: model.of[crc32(one.encode()) & MASK] for one in features(spoken)}
     worst = sorted((one for one in weighed if weighed[one] > 0), key=lambda one: (-weighed[one], one))
-    readable = dict.fromkeys(filter(None, map(_readable, worst)))
-    return list(readable)[:_TOLD]
+    return list(dict.fromkeys(filter(None, map(_readable, worst))))[:_TOLD]
 
 
 def _readable(feature: str) -> str:

@@ -79,11 +79,8 @@ def new_addresses(path: str, sentences: Iterable[Sentence], known: str) -> Itera
     for one in sentences:
         if one.part is TextPart.CODE or "://" not in one.text:
             continue
-        hosts = {
-            host
-            for host in _PATTERNS["url_host"].findall(one.text)
-            if host not in known and "." in host and not _PATTERNS["local"].search(host) and host not in WELL_KNOWN
-        }
+        named = {host for host in _PATTERNS["url_host"].findall(one.text) if "." in host and host not in known}
+        hosts = {host for host in named - WELL_KNOWN if not _has(host, "local")}
         if not hosts or _PATTERNS["linked"].fullmatch(one.text.strip()):
             continue
         if set(concepts(one.text)) & {"send", "follow"} and not forbids(one.text):
@@ -98,18 +95,9 @@ def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> I
         if match is None or (one.part is not TextPart.CODE and forbids(one.text) and not is_excused(one.text)):
             continue
         why = f"turns a check off: {escape_unprintable(match[0].strip()[:60])}"
-        asked = (
-            _PATTERNS["recommends"].search(one.text)
-            and not _PATTERNS["cautions"].search(one.text)
-            and not forbids(one.text)
-        )
-        shown = (
-            not asked
-            or one.part is TextPart.CODE
-            or one.program
-            or one.text.startswith("|")
-            or "dangerously" in match[0]
-        )
+        asked = _has(one.text, "recommends") and not _has(one.text, "cautions") and not forbids(one.text)
+        listed = one.part is TextPart.CODE or one.program or one.text.startswith("|")
+        shown = not asked or listed or "dangerously" in match[0]
         unchecked = _PATTERNS["unchecked_peer"].search(match[0]) is not None and _reaches_others(one.text)
         severity = _L if is_new and shown and not unchecked else _M
         yield report(path, one, "option.weak", severity, why, "Leave the check on.")
@@ -192,6 +180,4 @@ def _of_any(text: str, new: str, sends: bool, sends_now: bool) -> Iterator[tuple
 
 def _is_pointed(text: str) -> bool:
     """Return whether a program sends with a raw protocol, or posts to an address that is written in it."""
-    return _has(text, "raw") or (
-        _PATTERNS["address"].search(text) is not None and _PATTERNS["post"].search(text) is not None
-    )
+    return _has(text, "raw") or (_has(text, "address") and _has(text, "post"))

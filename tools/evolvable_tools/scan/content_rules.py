@@ -23,9 +23,7 @@ _H, _M, _L = FindingSeverity.HIGH, FindingSeverity.MEDIUM, FindingSeverity.LOW
 _TABLE = PatternTable("content_rules.toml")
 _PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
 _ENDINGS = {kind: tuple(names) for kind, names in _TABLE.data["endings"].items()}
-_BEGINNINGS = {
-    kind: tuple(text.encode("latin-1") for text in texts) for kind, texts in _TABLE.data["beginnings"].items()
-}
+_BEGINNINGS = {kind: tuple(one.encode("latin-1") for one in some) for kind, some in _TABLE.data["beginnings"].items()}
 
 
 _GARBLED = frozenset("âÂÃãäåæçèéðïÅÎÐ")
@@ -97,13 +95,11 @@ def _lookalikes(view: TextView) -> Iterator[Finding]:
     if not _PATTERNS["cyrillic"].search(view.text):
         return
     for match in _PATTERNS["mixed"].finditer(view.text):
-        word = match[0]
-        strange = [char for char in word if char >= "\u0400"]
-        if len(strange) < len(word) / 2 and all(char in _LIKE_LATIN for char in strange):
+        strange = [char for char in match[0] if char >= "\u0400"]
+        if len(strange) < len(match[0]) / 2 and _LIKE_LATIN.issuperset(strange):
             why = "a word mixes letters of two alphabets that look the same"
-            shown = escape_unprintable(ascii(word)[1:-1])
-            line = view.line(match.start())
-            yield Finding("hidden.lookalike", _M, view.path, line, shown, why, _CLEAR)
+            shown = escape_unprintable(ascii(match[0])[1:-1])
+            yield Finding("hidden.lookalike", _M, view.path, view.line(match.start()), shown, why, _CLEAR)
             return
 
 
@@ -116,18 +112,14 @@ def _blank(view: TextView) -> Iterator[Finding]:
     if match := next(gaps, None):
         rest = view.text[match.end() : match.end() + 4000].strip()
         why = f"more than {_FOLD} blank lines push what follows out of sight"
-        severity = _M if rest else _L
-        line = view.line(match.end())
-        yield Finding(
-            "hidden.blank-lines", severity, view.path, line, escape_unprintable(rest[:80]), why, "Close the gap."
-        )
+        severity, shown = _M if rest else _L, escape_unprintable(rest[:80])
+        yield Finding("hidden.blank-lines", severity, view.path, view.line(match.end()), shown, why, "Close the gap.")
     if " " * 100 in view.text and (match := _PATTERNS["blank_line"].search(view.text)):
         why = "a row of more than 200 spaces pushes what follows out of sight"
         excerpt = escape_unprintable(view.text[match.end() : match.end() + 80].split("\n")[0])
         if len(excerpt) < 10:
             return
-        line = view.line(match.start())
-        yield Finding("hidden.spaces", _M, view.path, line, excerpt, why, "Close the gap.")
+        yield Finding("hidden.spaces", _M, view.path, view.line(match.start()), excerpt, why, "Close the gap.")
 
 
 _ORDERS = re.compile(
@@ -160,27 +152,22 @@ def is_program(path: str, data: bytes) -> bool:
     """Returns whether a file is a compiled program, by its beginning or its name."""
     if data.startswith(b"MZ") and b"\0" not in data[:64]:
         return False
-    return data.startswith(_BEGINNINGS["programs"]) or (
-        path.lower().endswith(_ENDINGS["programs"]) and b"\0" in data[:4096]
-    )
+    named = path.lower().endswith(_ENDINGS["programs"])
+    return data.startswith(_BEGINNINGS["programs"]) or (named and b"\0" in data[:4096])
 
 
 def shape_of_text(view: TextView) -> Iterator[Finding]:
     """Yields encoded texts in a file that hold orders."""
     if match := _PATTERNS["hex"].search(view.text):
         why = "it holds a long text in escapes that nobody can read"
-        severity = _M if view.is_code else _L
-        line = view.line(match.start())
-        yield Finding(
-            "shape.escapes", severity, view.path, line, view.excerpt(match.start(), match.end()), why, _READABLE
-        )
+        severity, shown = _M if view.is_code else _L, view.excerpt(match.start(), match.end())
+        yield Finding("shape.escapes", severity, view.path, view.line(match.start()), shown, why, _READABLE)
     for match in _PATTERNS["blob"].finditer(view.text):
         decoded = _decoded(match[0])
         if found := _ORDERS.search(decoded):
             start = max(0, found.start() - 20)
             shown = escape_unprintable(decoded[start : start + 80].decode("utf-8", "replace"))
-            why = "an encoded text in it holds orders"
-            severity = _H if view.is_code else _M
+            severity, why = _H if view.is_code else _M, "an encoded text in it holds orders"
             yield Finding("shape.encoded", severity, view.path, view.line(match.start()), shown, why, _READABLE)
 
 
@@ -191,8 +178,7 @@ def _decoded(text: str) -> bytes:
     except (binascii.Error, ValueError):
         return b""
     start = data[:64]
-    readable = sum(32 <= byte < 127 or byte in (9, 10, 13) for byte in start)
-    return data if readable > 0.95 * len(start) else b""
+    return data if sum(32 <= byte < 127 or byte in (9, 10, 13) for byte in start) > 0.95 * len(start) else b""
 
 
 @dataclass(frozen=True)
@@ -250,8 +236,7 @@ def find_secret_forms(view: TextView) -> Iterator[Finding]:
     for start, end, name in find_certain(view.text):
         if not any(start < after and before < end for before, after in told):
             told.append((start, end))
-            line = view.line(start)
-            yield Finding(f"secret.{name}", _H, view.path, line, view.text[start:end], _WHY, _HINT)
+            yield Finding(f"secret.{name}", _H, view.path, view.line(start), view.text[start:end], _WHY, _HINT)
 
 
 def cut_secrets(findings: Sequence[Finding]) -> list[Finding]:

@@ -36,7 +36,7 @@ def judge_difference(
         if old is not None and old.text == view.text:
             continue
         added, removed = sentence_diff(old, view)
-        yield from _of_file(view, old, added, known, is_new)
+        yield from _judge(view, old, added, known, is_new)
         if removed and _is_document(path):
             yield from find_weakened(path, added, removed, [view])
         if old is not None and path.casefold() == main:
@@ -50,9 +50,7 @@ def _is_document(path: str) -> bool:
     return path.lower().endswith((".md", ".mdx", ".txt", ".rst", ".mdc", ".markdown"))
 
 
-def _of_file(
-    view: TextView, old: TextView | None, added: list[Sentence], known: str, is_new: bool
-) -> Iterator[Finding]:
+def _judge(view: TextView, old: TextView | None, added: list[Sentence], known: str, is_new: bool) -> Iterator[Finding]:
     yield from find_unseen(view.path, added, is_new=is_new)
     yield from find_by_meaning(view.path, added, is_new=is_new)
     yield from find_wordings(view.path, added)
@@ -156,15 +154,11 @@ def _difference(
 
 def _other_heads(known: Mapping[str, TextView], views: Mapping[str, TextView], changed: Iterable[str]) -> bool:
     """Return whether a head or a file of settings is another one."""
-    return any(
-        path.endswith(".json") or frontmatter_text(known[path].text) != frontmatter_text(views[path].text)
-        for path in changed
-    )
+    heads = ((path, *(frontmatter_text(some[path].text) for some in (known, views))) for path in changed)
+    return any(path.endswith(".json") or was != now for path, was, now in heads)
 
 
 def _capabilities(files: Mapping[str, bytes], views: Mapping[str, TextView], kind: Kind) -> frozenset[Capability]:
     main = next((path for path in files if path.casefold() == main_file(kind, "").casefold()), "")
-    programs = {
-        Capability(means.PROGRAM, path) for path, data in files.items() if path not in views and is_program(path, data)
-    }
-    return means.capabilities(views, main) | programs
+    programs = (path for path, data in files.items() if path not in views and is_program(path, data))
+    return means.capabilities(views, main) | {Capability(means.PROGRAM, path) for path in programs}

@@ -5,13 +5,14 @@ patterns are data, in `semantic_rules.toml`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.code_flows import WELL_KNOWN
-from evolvable_tools.scan.sentence_rules import CLAUSE, LEXICON, concepts, report, words_with_places
+from evolvable_tools.scan.sentence_rules import CLAUSE, LEXICON, WIDE, concepts, report, words_with_places
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, windows
 
 _M, _L = FindingSeverity.MEDIUM, FindingSeverity.LOW
@@ -64,7 +65,7 @@ class AnalysedSentence:
     @property
     def wide(self) -> bool:
         """Whether the sentence is written without blanks, so that places are characters."""
-        return _WIDE.search(self.sentence.text) is not None
+        return WIDE.search(self.sentence.text) is not None
 
     def negated(self, concepts: str) -> bool:
         """Return whether every mention of concepts is negated."""
@@ -78,8 +79,7 @@ class AnalysedSentence:
         """Return whether a concept is what the sentence asks for: its verb begins a clause or follows an adverb."""
         if self.wide:
             return True
-        there = {word for word, _ in self.words}
-        if not there & ENGLISH:
+        if not {word for word, _ in self.words} & ENGLISH:
             return True
         before = {place + 1: word for word, place in self.words}
         return any(
@@ -97,9 +97,6 @@ class AnalysedSentence:
     def places(self, concepts: str) -> list[int]:
         """Return the places of concepts, separated by |."""
         return [place for one in concepts.split("|") for place in self.found.get(one, ())]
-
-
-_WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
 @lru_cache(maxsize=1024)
@@ -128,28 +125,12 @@ class SentenceRule:
     always: bool = True
 
 
-_PLACE = "url|email|ip|away"
-
-
 def _egress(s: AnalysedSentence) -> bool:
     return s.says("send", "secret|private", "url|email|ip") and s.ordered("send") and _stranger(s.sentence.text)
 
 
 def _stranger(text: str) -> bool:
     return any(host not in WELL_KNOWN for host in _HOST.findall(text)) or "@" in text or _IP.search(text) is not None
-
-
-def _egress_anywhere(s: AnalysedSentence) -> bool:
-    return s.says("send") and s.has("secret|private") and s.has(_PLACE) and s.ordered("send")
-
-
-def _secret(s: AnalysedSentence) -> bool:
-    return (
-        s.says("expose|send", "secret")
-        and s.near("expose|send", "secret", 6)
-        and s.ordered("expose|send")
-        and not _COUNTED.search(s.sentence.text)
-    )
 
 
 def _hoard(s: AnalysedSentence) -> bool:
@@ -181,15 +162,6 @@ def _evidence(s: AnalysedSentence) -> bool:
     )
 
 
-def _every_skill(s: AnalysedSentence) -> bool:
-    return (
-        s.says("change", "skill", "other")
-        and s.near("change", "skill", 5)
-        and s.near("skill", "other", 1)
-        and s.has("config|tool")
-    )
-
-
 def _other_skills(s: AnalysedSentence) -> bool:
     return (s.says("change", "skill", "other") and s.near("skill", "other", 2) and s.ordered("change")) or (
         s.says("change", "config") and s.ordered("change")
@@ -202,26 +174,10 @@ def _attention(s: AnalysedSentence) -> bool:
     return (every_task or before_all) and not s.negated("use") and s.ordered("use")
 
 
-def _first(s: AnalysedSentence) -> bool:
-    return (
-        s.has("use", "first", "every|other|task") and s.has("skill") and s.near("use", "first", 5) and s.ordered("use")
-    )
-
-
 def _remote(s: AnalysedSentence) -> bool:
     if not s.says("fetch", "follow", "url") or not s.ordered("fetch") or not _stranger(s.sentence.text):
         return False
     return s.wide or any(place > s.places("url")[0] for place in _at(s, "follow"))
-
-
-def _remote_anyhow(s: AnalysedSentence) -> bool:
-    return (
-        s.says("fetch", "follow")
-        and s.has("url|away")
-        and s.has("instructions")
-        and s.ordered("fetch")
-        and s.ordered("follow")
-    )
 
 
 def _omits(s: AnalysedSentence) -> bool:
@@ -248,49 +204,40 @@ def _conceal(s: AnalysedSentence) -> bool:
     )
 
 
-def _stealth(s: AnalysedSentence) -> bool:
-    return s.says("stealth", _DONE) and s.near("stealth", _DONE, 2) and s.ordered("stealth")
-
-
-_DONE = "send|expose|change|fetch|follow|off|approve"
-
-
-def _off(s: AnalysedSentence) -> bool:
-    return s.says("off", "protection") and s.near("off", "protection", 3) and s.ordered("off")
-
-
 _HOST = re.compile(r"://(?:[^\s/@]{1,80}@)?([a-z0-9][a-z0-9.-]{0,120}[a-z0-9])")
 
-RULES = (
-    SentenceRule("meaning.egress", _egress, "send", "has what is private or secret sent elsewhere"),
-    SentenceRule("meaning.egress", _egress_anywhere, "send", "has something private sent away", always=False),
-    SentenceRule("meaning.credentials", _hoard, "expose|send", "takes credentials of the machine"),
-    SentenceRule("meaning.carries", _carries, "", "puts data into an address, which carries it away"),
-    SentenceRule("meaning.conceal", _omits, "omit", "leaves something out of what a person reads", always=False),
-    SentenceRule("meaning.remote", _remote_anyhow, "follow", "has an agent follow a text from elsewhere", always=False),
-    SentenceRule("meaning.credentials", _secret, "secret", "takes credentials up or writes them down", always=False),
-    SentenceRule("meaning.approval", _approval, "approve", "speaks of approving what a person should decide"),
-    SentenceRule("meaning.approval", _approval_for_all, "approve", "approves in a person's place", always=False),
-    SentenceRule("meaning.evidence", _evidence, "success|reported", "says how a run is reported, whatever happened"),
+_TESTS: Mapping[str, Callable[[AnalysedSentence], bool]] = {
+    one.__name__.lstrip("_"): one
+    for one in (_egress, _hoard, _carries, _omits, _approval, _approval_for_all, _evidence, _other_skills)
+    + (_attention, _remote, _conceal)
+}
+"""Rules that are more than a list of conditions, by the names that semantic_rules.toml has for them."""
+
+
+def _conditions(row: Mapping[str, Any]) -> Callable[[AnalysedSentence], bool]:
+    """Return what tells whether every condition of a row of [[rules]] holds."""
+    says, has, near, unless = (row.get(key, ()) for key in ("says", "has", "near", "unless"))
+    patterns = [_TABLE.compile(name) for name in unless]
+
+    def matches(s: AnalysedSentence) -> bool:
+        return (
+            (not says or s.says(*says))
+            and s.has(*has)
+            and all(s.near(one, other, reach) for one, other, reach in near)
+            and all(map(s.ordered, row.get("ordered", ())))
+            and not any(pattern.search(s.sentence.text) for pattern in patterns)
+        )
+
+    return matches
+
+
+RULES = tuple(
     SentenceRule(
-        "meaning.library",
-        lambda s: s.has("tool", "change|approve|off"),
-        "tool",
-        "speaks of changing this library, its policy or its memory",
-    ),
-    SentenceRule("meaning.library", _every_skill, "change", "has other skills of the library changed"),
-    SentenceRule(
-        "meaning.library", _other_skills, "change", "has other skills or an agent's configuration changed", always=False
-    ),
-    SentenceRule("meaning.attention", _attention, "use", "claims to be used for every task or before other skills"),
-    SentenceRule("meaning.attention", _first, "first", "claims to be used first", always=False),
-    SentenceRule("meaning.remote", _remote, "follow", "has an agent follow what an address serves"),
-    SentenceRule("meaning.conceal", _conceal, "tell", "hides from a person what is done"),
-    SentenceRule("meaning.conceal", _stealth, "stealth", "has something done unnoticed", always=False),
-    SentenceRule(
-        "meaning.unasked", lambda s: s.says("unasked"), "unasked", "has something done without asking", always=False
-    ),
-    SentenceRule("meaning.disable", _off, "off", "turns a check or a protection off", always=False),
+        row["name"],
+        _TESTS[row["test"]] if "test" in row else _conditions(row),
+        *(row["needs"], row["why"], row.get("always", True)),
+    )
+    for row in _TABLE.data["rules"]
 )
 
 
@@ -313,8 +260,7 @@ def find_by_meaning(path: str, sentences: list[Sentence], *, is_new: bool) -> It
             if needs.isdisjoint(spoken.found) and needs:
                 continue
             if rule.matches(spoken):
-                severity = _M if rule.always or not is_new else _L
-                yield report(path, sentence, rule.name, severity, rule.why)
+                yield report(path, sentence, rule.name, _M if rule.always or not is_new else _L, rule.why)
 
 
 _MIN_WORDS = 4

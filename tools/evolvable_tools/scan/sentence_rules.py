@@ -31,11 +31,8 @@ _WORD_OR_END = re.compile(r"\.?[^\W_][\w'-]*|[,;:()|\u2013\u2014，、；：→�
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+]{1,10}://[^\s)\]>\"'`，。、]{1,400}")
 CLAUSE = 100
 """What the end of a clause adds to the places after it, so that words of two clauses never stand near each other."""
-_WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _MIN_STEM = 3
-_CLITICS = frozenset(
-    ["le", "la", "les", "lui", "leur", "moi", "nous", "y", "en", "o", "a", "os", "as", "lhe", "lhes", "me"]
-)
 
 
 LEXICON = PatternTable("lexicon.toml").data
@@ -108,7 +105,7 @@ def locate_concepts(sentence: str, words: list[tuple[str, int]]) -> Iterator[tup
             for rest, concept in follow:
                 if rest[0][:3] == following[:3] and _continues(words, number + 1, rest):
                     yield concept, place
-    if not sentence.isascii() and _WIDE.search(sentence):
+    if not sentence.isascii() and WIDE.search(sentence):
         for concept, pattern in _BY_CONCEPT.items():
             for match in pattern.finditer(sentence):
                 yield concept, match.start()
@@ -136,7 +133,7 @@ _TABLE = PatternTable("sentence_rules.toml")
 _FORBIDS, _ASKS, _SAFETY, _SENSITIVE, _HARD, _SOFTER = (
     _TABLE.compile(name) for name in ("forbids", "asks", "safety", "sensitive", "hard", "softer")
 )
-_FUNCTION = frozenset(_TABLE.data["function_words"].split())
+_FUNCTION, _CLITICS = (frozenset(_TABLE.data[name].split()) for name in ("function_words", "clitics"))
 _SMALL = 8
 """Sentences that a change takes away at most, so that every rule among them counts and not only those on safety."""
 _NUMBER = re.compile(r"\d[\d.,]*")

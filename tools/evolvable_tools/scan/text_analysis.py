@@ -22,10 +22,7 @@ _MORE_INVISIBLE = "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
 
 _HIDDEN = re.compile(f"[{INVISIBLE}{_MORE_INVISIBLE}]+")
 
-_LOOKALIKES = str.maketrans(
-    "аеорсухіјѕԁɡһӏқвкмнтАВЕКМНОРСТУХІЈЅοανρτικυ",
-    "aeopcyxijsdghlkbkmhtABEKMHOPCTYXIJSoavptiku",
-)
+_LOOKALIKES = str.maketrans(_TABLE.data["lookalikes"])
 
 
 def _latin(line: re.Match[str]) -> str:
@@ -48,13 +45,7 @@ _AROUND = 4
 MAX_EXCERPT = 120
 """Characters."""
 
-_CODE = frozenset(
-    (
-        *("py", "sh", "bash", "zsh", "fish", "ps1", "psm1", "bat", "cmd", "js", "mjs", "cjs", "ts", "tsx", "jsx"),
-        *("rb", "pl", "php", "lua", "go", "rs", "java", "kt", "swift", "c", "cc", "cpp", "h", "cs", "r", "jl", "sql"),
-        *("ipynb", "make", "mk", "dockerfile", "makefile"),
-    )
-)
+_CODE = frozenset(_TABLE.data["code"].split())
 
 
 @dataclass(frozen=True)
@@ -339,8 +330,7 @@ def windows(sentence: Sentence) -> Iterator[Sentence]:
 
 def _split(part: TextPart, text: str, line: int, program: bool = False) -> Iterator[Sentence]:
     # Most blocks of an update are those of the version before; an endless one is not worth its memory.
-    pieces = _pieces(text) if len(text) <= MAX_SENTENCE else _pieces.__wrapped__(text)
-    for piece in pieces:
+    for piece in _pieces(text) if len(text) <= MAX_SENTENCE else _pieces.__wrapped__(text):
         yield Sentence(part, piece, line, program)
 
 
@@ -369,8 +359,7 @@ def _unseen(text: str, lines_before: int) -> Iterator[Sentence]:
         for match in pattern.finditer(text):
             said = " ".join(_PATTERNS["tag"].sub(" ", match[match.lastindex or 0]).split())
             if said:
-                line = lines_before + text.count("\n", 0, match.start()) + 1
-                yield Sentence(part, said, line)
+                yield Sentence(part, said, lines_before + text.count("\n", 0, match.start()) + 1)
 
 
 _SOURCE_ONLY = (

@@ -179,15 +179,11 @@ def text_of(content: object) -> str:
     """Return the text of a message's or a result's content, be it a text, a block or a list of blocks."""
     if isinstance(content, str):
         return content
-    blocks = content if isinstance(content, list) else [content]
     parts = []
-    for block in blocks:
-        if isinstance(block, str):
-            parts.append(block)
-        elif isinstance(block, dict):
-            said = block.get("text")
-            if isinstance(said, str):
-                parts.append(said)
-            elif isinstance(block.get("content"), str | list):
-                parts.append(text_of(block["content"]))
+    for block in content if isinstance(content, list) else [content]:
+        said = block.get("text") if isinstance(block, dict) else block
+        if isinstance(said, str):
+            parts.append(said)
+        elif isinstance(block, dict) and isinstance(block.get("content"), str | list):
+            parts.append(text_of(block["content"]))
     return "\n".join(parts)

@@ -85,9 +85,8 @@ _FOLDERS = re.compile(r"[/\\]\.claude-mem(?:[/\\]|$)|[/\\]observer-sessions(?:[/
 
 def is_reviewing(first_words: str, project: str | None) -> bool:
     """Return whether a session is a reviewing one, by the first words it was given and the folder it worked in."""
-    if project is not None and _FOLDERS.search(project):
-        return True
-    return _PROMPTS.search(first_words[:READ]) is not None
+    folder = _FOLDERS.search(project) if project is not None else None
+    return (folder or _PROMPTS.search(first_words[:READ])) is not None
 
 
 MAX_TEXT = 200_000
@@ -132,8 +131,7 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
     stream = StreamRedactor(redactor or Redactor())
     redacted = [_redact(piece, stream) for piece in pieces]
     _check(reader, name)
-    spans = tuple(_spans(_redacted_again(redacted, stream)))
-    return _session(reader.about, spans, stream, digest.hexdigest(), stem)
+    return _session(reader.about, tuple(_spans(_redacted_again(redacted, stream))), stream, digest.hexdigest(), stem)
 
 
 def outline(path: Path) -> Outline:
@@ -166,15 +164,11 @@ def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiec
 
 def _reader_of(first: list[dict[str, Any]]) -> TranscriptFormat:
     codex = sum(str(record.get("type")) in CODEX_TYPES and isinstance(record.get("payload"), dict) for record in first)
-    claude = sum(
-        str(record.get("type")) in CLAUDE_CODE_TYPES and bool({"sessionId", "message"} & record.keys())
-        for record in first
-    )
+    of_claude = (record for record in first if str(record.get("type")) in CLAUDE_CODE_TYPES)
+    claude = sum(bool({"sessionId", "message"} & record.keys()) for record in of_claude)
     if codex > claude:
         return CodexFormat()
-    if claude:
-        return ClaudeCodeFormat(_agent_of(first))
-    return MessageListFormat()
+    return ClaudeCodeFormat(_agent_of(first)) if claude else MessageListFormat()
 
 
 def _agent_of(first: list[dict[str, Any]]) -> str | None:
@@ -214,15 +208,12 @@ def _subagents(path: Path, digest: Any) -> Iterator[tuple[str, list[RawPiece]]]:
         return
     for file in sorted(folder.rglob("agent-*.jsonl")):
         try:
-            reader = ClaudeCodeFormat(file.stem.removeprefix("agent-")[:80])
-            pieces = list(_read(reader, read_records(file, digest)))
+            pieces = list(_read(ClaudeCodeFormat(file.stem.removeprefix("agent-")[:80]), read_records(file, digest)))
         except OSError:
             continue
         if pieces:
-            yield (
-                next((piece.at.isoformat() for piece in pieces if piece.at), ""),
-                [replace(p, typed=False) for p in pieces],
-            )
+            begun = next((piece.at.isoformat() for piece in pieces if piece.at), "")
+            yield begun, [replace(piece, typed=False) for piece in pieces]
 
 
 def _redact(piece: RawPiece, stream: StreamRedactor) -> RawPiece:

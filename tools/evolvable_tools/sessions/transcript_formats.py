@@ -16,25 +16,24 @@ from evolvable_tools.sessions import (
     parse_moment,
     text_of,
 )
-from evolvable_tools.sessions.taint import COMMANDS, CONTINUES, command_line, result_origin, skill_name, split_message
-
-CLAUDE_CODE_TYPES = frozenset(
-    ("user", "assistant", "attachment", "system", "summary", "file-history-snapshot", "queue-operation")
+from evolvable_tools.sessions.taint import (
+    COMMANDS,
+    CONTINUES,
+    TABLES,
+    command_line,
+    result_origin,
+    skill_name,
+    split_message,
 )
-"""Types of lines by which a file of Claude Code is known; others come and go."""
 
-CODEX_TYPES = frozenset(
-    ("session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state", "token_usage_record")
+CLAUDE_CODE_TYPES, CODEX_TYPES, _CALLS, _RESULTS = (
+    frozenset(TABLES["types"][name].split()) for name in ("claude_code", "codex", "codex_calls", "codex_results")
 )
-"""Types of lines by which a file of Codex is known."""
+"""Types of lines by which a file of Claude Code or of Codex is known, and of Codex's calls and their results."""
 
 _SAID = "To tell you how to proceed, the user said:\n"
 _PERSONS = frozenset(("human", "user"))
 _OUTPUT = "Output:\n"
-_CALLS = frozenset(
-    ("function_call", "custom_tool_call", "mcp_tool_call", "local_shell_call", "web_search_call", "tool_search_call")
-)
-_RESULTS = frozenset(("function_call_output", "custom_tool_call_output", "mcp_tool_call_output", "tool_search_output"))
 _PROVENANCES = {"user": Origin.USER, "skills": Origin.SKILL, "harness": Origin.MEMORY, "memory": Origin.MEMORY}
 _ORIGINS = {origin.value: origin for origin in Origin}
 

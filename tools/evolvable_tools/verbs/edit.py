@@ -168,13 +168,10 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
 
 def _transaction(library: Library, caller: Caller, ref: Ref, reason: str) -> Transaction:
     """Return the transaction of one change; that of SOUL is signed where the person locked approvals."""
-    signer = None
-    if library.lock is not None and (ref.kind, ref.name) == (Kind.MEMORY, approvals.SOUL):
+    is_soul = library.lock is not None and (ref.kind, ref.name) == (Kind.MEMORY, approvals.SOUL)
+    if is_soul:
         library.authorise(caller, f"Writing {ref}")
-        signer = caller.signer
-    return library.store.transaction(
-        caller.actor, reason, session=caller.session, identity=caller.identity, signer=signer
-    )
+    return library.transaction(caller, reason, sign=is_soul)
 
 
 def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan, *, meant: bool) -> Updated:

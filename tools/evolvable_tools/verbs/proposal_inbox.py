@@ -287,20 +287,6 @@ def show_proposal(library: Library, proposal_id: int) -> WaitingProposal:
     return describe_proposal(library, library.store.backend.proposals.get(proposal_id), with_diff=True)
 
 
-def approve(
-    library: Library,
-    caller: Caller,
-    proposal_id: int,
-    reason: str,
-    edited: Mapping[str, str | None] | None = None,
-) -> Decided:
-    """Publish a proposal, merged with what happened since, and with what a person edited in it.
-
-    Raises NotFound, InvalidArgument, InvalidResource, Conflict, Frozen.
-    """
-    return approve_together(library, caller, [proposal_id], reason, edited=edited)[0]
-
-
 def approve_together(
     library: Library,
     caller: Caller,
@@ -311,12 +297,12 @@ def approve_together(
     *,
     by_policy: bool = False,
 ) -> list[Decided]:
-    """Publish proposals in one operation, or none of them; returns what became of each.
+    """Publish proposals, merged with what happened since, in one operation, or none; returns what became of each.
 
     Several of one resource are put one on top of the other. how: in which way they were approved, for the evidence.
     edited: of a single proposal, the files as the person wants them, None for one that goes. by_policy: a policy that
-    the person set decides, such as memory=auto, and not the caller. Raises as `approve`; and when it is not a person
-    who approves, Unsafe or Refused for what a scan finds.
+    the person set decides, such as memory=auto, and not the caller. Raises NotFound, InvalidArgument, InvalidResource,
+    Conflict, Frozen; and when it is not a person who approves, Unsafe or Refused for what a scan finds.
     """
     if edited and len(proposal_ids) != 1:
         raise InvalidArgument("Files were given for more than one proposal.", "Edit and approve one at a time.")
@@ -330,14 +316,8 @@ def approve_together(
         session = f", session {one.session}" if one.session else ""
         evidence += [f"proposal {one.id} by {one.actor}{session}", one.reason]
     made = _made(library, caller, found, edited or {})
-    with library.store.transaction(
-        caller.actor,
-        reason or "; ".join(dict.fromkeys(one.reason for one in found)),
-        session=caller.session,
-        evidence=list(dict.fromkeys(evidence)),
-        identity=caller.identity,
-        signer=caller.signer if library.lock else None,
-    ) as tx:
+    because, evidence = reason or "; ".join(dict.fromkeys(one.reason for one in found)), list(dict.fromkeys(evidence))
+    with library.transaction(caller, because, evidence=evidence, sign=True) as tx:
         for ref, (now, files) in made.items():
             if files:
                 tx.put(ref, files, expected_version=now)
@@ -391,7 +371,7 @@ def _check_approver(library: Library, caller: Caller, proposal: Proposal, now: i
 def approve_as_asked(library: Library, proposal_ids: Sequence[int], how: str) -> list[Decided]:
     """Publish proposals that a person approved when they were made, in the session that made them.
 
-    Raises as `approve`.
+    Raises as `approve_together`.
     """
     session = library.store.backend.proposals.get(proposal_ids[0]).session
     person = Caller(Actor.HUMAN, session, principal=Principal.PERSON, via="elicitation")
@@ -428,8 +408,3 @@ def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
     base, theirs = files_at(library, proposal.ref, proposal.base), library.store.files_of(proposal.manifest)
     texts = {path: as_text(theirs[path]) for path in versions.changed_files(base, theirs) if path in theirs}
     return {path: text for path, text in texts.items() if text is not None}
-
-
-def operation_of(library: Library, proposal_id: int) -> int | None:
-    """Return the operation that a proposal led to, None as long as there is none. Raises NotFound."""
-    return library.store.backend.proposals.get(proposal_id).operation

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 import zipfile
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from evolvable_store.bundle.export import open_atomic
 from evolvable_store.errors import InvalidArgument, NoSuchFile
 from evolvable_store.gc import blobs_with, purge_content
 from evolvable_store.operation import Head
@@ -23,7 +23,7 @@ from evolvable_store.search.vector_store import forget_vectors
 from evolvable_store.storage.maintenance import PurgeJob
 from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library, built_in_redactor
-from evolvable_tools.secret_leaks import LeakedSecret, check_may_decide, found_secrets, leak_id, leaks, spans
+from evolvable_tools.secret_leaks import LeakedSecret, as_leak, check_may_decide, found_secrets, leak_id, leaks, spans
 
 MIN_TEXT = 8
 """Characters of a value in a purged file that is looked for elsewhere too."""
@@ -79,11 +79,7 @@ def plan_secret(library: Library, id: str) -> PurgePlan:
 
 
 def _accepted(library: Library, id: str) -> list[LeakedSecret]:
-    held = [one for one in found_secrets(library).held(everything=True) if one.found.id == id]
-    return [
-        LeakedSecret(id, one.found.kind, str(one.ref), one.version, one.path, one.found.line, one.newest)
-        for one in held
-    ]
+    return [as_leak(one) for one in found_secrets(library).held(everything=True) if one.found.id == id]
 
 
 def _texts_of(library: Library, ref: str, version: int, path: str, id: str) -> Iterator[bytes]:
@@ -123,8 +119,7 @@ def _plan(library: Library, kind: str, texts: tuple[bytes, ...], blobs: tuple[st
     every = {*blobs, *blobs_with(library.store, texts)}
     versions = sorted(f"{head.ref}@{number} {path}" for head, number, path in _places(library.store, every))
     files = [str(path) for path, _ in _files_with(library.store, texts, blobs)]
-    folders = [str(path) for path in _copies_with(library, texts, blobs)]
-    return PurgePlan(kind, texts, blobs, versions, files, folders)
+    return PurgePlan(kind, texts, blobs, versions, files, [str(path) for path in _copies_with(library, texts, blobs)])
 
 
 def _places(store: Store, blobs: Collection[str]) -> Iterator[tuple[Head, int, str]]:
@@ -207,9 +202,7 @@ def _renew_heads(library: Library, caller: Caller, job: PurgeJob) -> None:
             if store.manifest(head)[path].sha256 not in job.blobs and any(text in file.data for text in job.texts)
         }
         if changed:
-            with store.transaction(
-                caller.actor, f"purged: {job.reason}", session=caller.session, identity=caller.identity
-            ) as tx:
+            with library.transaction(caller, f"purged: {job.reason}") as tx:
                 tx.put(head.ref, {**files, **changed}, expected_version=head.version)
 
 
@@ -325,8 +318,7 @@ def _chain_again(path: Path, job: PurgeJob) -> bool:
     """Take the texts out of a ledger and chain its lines again; return False while a run writes it."""
     try:
         with FileLock(f"{path}.lock", timeout=0, thread_local=False):
-            data = path.read_bytes()
-            made = _rewritten(data, job)
+            made = _rewritten(path.read_bytes(), job)
             _note(path.parent, path, job, made)
             _write(path, made)
     except Timeout:
@@ -372,17 +364,9 @@ def _replaced(data: bytes, job: PurgeJob) -> bytes:
 def _write(path: Path, data: bytes) -> None:
     """Replace a file whole, with its mode."""
     mode = path.stat().st_mode & 0o777
-    descriptor, draft = tempfile.mkstemp(prefix=".purge.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(draft, mode)
-        os.replace(draft, path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+    with open_atomic(path) as stream:
+        stream.write(data)
+    os.chmod(path, mode)
 
 
 # Copies elsewhere

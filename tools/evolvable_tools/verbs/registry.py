@@ -7,7 +7,7 @@ SDK and no use case: functions are named as `module:name`.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ _TABLE: Mapping[str, Any] = json.loads(Path(__file__).with_name("registry.json")
 # `serve` reads: what a client may do is decided at each call. `import` without a person leaves proposals in the inbox.
 
 VERBS: Mapping[str, Verb] = {
-    name: Verb(name, Effect(effect), Authority(authority), *more, section=section)  # type: ignore[misc]
+    name: replace(Verb(name, Effect(effect), Authority(authority), *more), section=section)
     for section, rows in _TABLE["verbs"].items()
     for name, effect, authority, *more in rows
 }

@@ -259,16 +259,13 @@ def changelog(library: Library, move: int | None = None) -> Changelog:
 
 def _about(move: ChannelMove) -> tuple[int, str, str, str, int, str | None]:
     note = move.note
-    policy = note.policy.value if note.policy else None
-    return move.id, note.at, note.actor, note.reason, note.operation, policy
+    return move.id, note.at, note.actor, note.reason, note.operation, (note.policy.value if note.policy else None)
 
 
 def _changes(library: Library, placing: Placement) -> StepChanges:
     before, after = (_manifest(library, placing.resource, number) for number in (placing.before, placing.after))
-    files = {
-        path: "added" if path not in before else "changed" if path in after else "deleted"
-        for path in changed_files(before, after)
-    }
+    how = {(False, True): "added", (True, True): "changed", (True, False): "deleted"}
+    files = {path: how[path in before, path in after] for path in changed_files(before, after)}
     step = channel_step(placing)
     low, high = sorted((placing.before or 0, placing.after or 0))
     versions = _between(library, placing.resource, low, high) if placing.after else []
@@ -285,8 +282,7 @@ def _between(library: Library, resource: int, low: int, high: int) -> list[Betwe
     for version in library.store.backend.versions(resource, min(high - low, MAX_VERSIONS), high + 1):
         made = library.store.operation(version.operation)
         before, after = (_manifest(library, resource, number) for number in (version.parent, version.number))
-        files = changed_files(before, after)
-        rows.append(BetweenVersion(version.number, made.at, made.actor, made.reason, files))
+        rows.append(BetweenVersion(version.number, made.at, made.actor, made.reason, changed_files(before, after)))
     return rows
 
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +175,9 @@ class _Looking:
             raise InvalidResource(str(ref), [f"scan: {finding}" for finding in error.findings]) from error
 
 
+_READERS: Mapping[str, Callable[..., ImportReport]] = {"zip": bundle.import_zip, "folders": bundle.import_folders}
+
+
 def preview(library: Library, source: Path, form: str, **options: Any) -> Preview:
     """Return what an import of `source` would do, after a scan; nothing changes.
 
@@ -191,8 +193,7 @@ def preview(library: Library, source: Path, form: str, **options: Any) -> Previe
         would = bundle.import_json(library.store, source, look=look, dry_run=True)
         refs = (*would.added, *would.updated)
     else:
-        read = bundle.import_zip if form == "zip" else bundle.import_folders
-        would = read(library.store, source, look=look, **options)
+        would = _READERS[form](library.store, source, look=look, **options)
         refs = would.held
     coming = sorted((_coming(looking, ref) for ref in refs), key=lambda one: (not one.asks, not one.findings, one.ref))
     shown = {ref: (base, make_manifest(files).tree) for ref, (base, files, _) in looking.seen.items()}
@@ -207,70 +208,35 @@ def _coming(looking: _Looking, ref: Ref) -> Coming:
     return Coming(str(ref), base, len(files), size, list(found.findings), _gained(found))
 
 
-def import_folders(
+def import_archive(
     library: Library,
     caller: Caller,
     source: Path,
+    form: str,
     *,
     accepted: bool = False,
     answer: Answer | None = None,
     **options: Any,
 ) -> ImportSummary:
-    """Import the folders in `source`; options and errors as in evolvable_store.bundle.folders.import_folders.
+    """Import folders, a zip, or a JSON archive with its histories.
 
-    What a scan refuses is refused with the reasons, what a person is to see first becomes a proposal. accepted: the
-    caller answers for all of it; findings are only told. answer: of a person who was asked; findings of high severity
-    are refused, and so is what changed since it was shown. Where it is not a person who imports, all of it waits in the
-    inbox, as proposals of one session that are decided together. Raises Refused when another than a person accepts or
-    answers.
+    form, options, errors: as in `preview`. What a scan refuses is refused with the reasons, what a person is to see
+    first becomes a proposal. accepted: the caller answers for all of it; findings are only told. answer: of a person
+    who was asked; findings of high severity are refused, and so is what changed since it was shown. Where it is not a
+    person who imports, all of it waits in the inbox, as proposals of one session that are decided together. A history
+    cannot be proposed: what a person is to see first is refused with the reasons, and so is the whole JSON archive
+    where it is not a person who imports it. Raises Refused when another than a person accepts or answers.
     """
-    take = partial(bundle.import_folders, library.store, source, **options)
-    return _held(library, caller, accepted, answer, take)
-
-
-def import_zip(
-    library: Library,
-    caller: Caller,
-    source: Path,
-    *,
-    accepted: bool = False,
-    answer: Answer | None = None,
-    **options: Any,
-) -> ImportSummary:
-    """Import a zip; options and errors as in `bundle.folders.import_zip`, the rest as `import_folders`."""
-    return _held(library, caller, accepted, answer, partial(bundle.import_zip, library.store, source, **options))
-
-
-def import_json(
-    library: Library,
-    source: Path,
-    *,
-    accepted: bool = False,
-    answer: Answer | None = None,
-    caller: Caller | None = None,
-) -> ImportSummary:
-    """Import an archive with its histories; errors as in evolvable_store.bundle.import_.import_json.
-
-    A history cannot be proposed: what a person is to see first is refused with the reasons, unless accepted or
-    answered (as in import_folders), and so is the whole archive where it is not a person who imports it.
-    """
-    if caller is not None and not caller.decides:
-        raise Refused(
-            "An archive with histories is imported by a person alone.",
-            "Tell the user which archive you would import, and go on without it.",
-        )
-    looking = _Looking(library, accepted, answer=answer)
-    imported = bundle.import_json(library.store, source, look=looking.refuse)
-    return ImportSummary(imported, {}, _told(looking, imported))
-
-
-def _held(
-    library: Library, caller: Caller, accepted: bool, answer: Answer | None, take: Callable[..., ImportReport]
-) -> ImportSummary:
+    if form == "json" and not caller.decides:
+        hint = "Tell the user which archive you would import, and go on without it."
+        raise Refused("An archive with histories is imported by a person alone.", hint)
     if (accepted or answer is not None) and not caller.decides:
         raise Refused("A person alone answers for an import.", "Import it without that; it waits for the user.")
     looking = _Looking(library, accepted, not caller.decides, answer)
-    imported = take(look=looking.hold)
+    if form == "json":
+        imported = bundle.import_json(library.store, source, look=looking.refuse)
+        return ImportSummary(imported, {}, _told(looking, imported))
+    imported = _READERS[form](library.store, source, look=looking.hold, **options)
     together = caller.session if caller.decides else f"import-{os.urandom(4).hex()}"
     who = Caller(Actor.IMPORT, together, caller.scopes)
     proposals = {}

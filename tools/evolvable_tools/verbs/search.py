@@ -298,8 +298,7 @@ def list_page(
 
 
 def _cursor(entry: "IndexEntry") -> str:
-    key = json.dumps([entry.name, entry.kind, entry.scope])
-    return base64.urlsafe_b64encode(key.encode("utf-8")).decode("ascii")
+    return base64.urlsafe_b64encode(json.dumps([entry.name, entry.kind, entry.scope]).encode("utf-8")).decode("ascii")
 
 
 def _after(cursor: str) -> tuple[str, str, str]:

@@ -203,11 +203,11 @@ def undo(
     A resource that somebody changed since is left alone and listed under `conflicts`, with what to do.
     Whether it waits for a person is asked by `inbox.take_back`. Raises NoSuchOperation, InvalidArgument.
     """
-    store, undid, reason = library.store, operations_undone(library, operation, session), library.redacted(reason)
+    undid, reason = operations_undone(library, operation, session), library.redacted(reason)
     backs, conflicts = plan_revert(library, undid, caller.actor is Actor.HUMAN, session)
     if caller.actor is not Actor.HUMAN:
         backs = [back for back in backs if _is_harmless(library, caller, back, conflicts)]
-    with store.transaction(caller.actor, reason, session=caller.session, undoes=undid, identity=caller.identity) as tx:
+    with library.transaction(caller, reason, undoes=undid) as tx:
         for back in backs:
             if back.version is None:
                 tx.remove(back.ref, expected_version=back.expected)

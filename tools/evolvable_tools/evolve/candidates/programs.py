@@ -67,8 +67,7 @@ class Program:
     @property
     def digest(self) -> str:
         """The sha256 that names the program: equal digests are equal bytes."""
-        lines = "\n".join(f"{part.ref} {part.tree}" for part in self.parts)
-        return hashlib.sha256(lines.encode()).hexdigest()
+        return hashlib.sha256("\n".join(f"{part.ref} {part.tree}" for part in self.parts).encode()).hexdigest()
 
     @property
     def by_ref(self) -> dict[str, ProgramPart]:

@@ -18,29 +18,14 @@ from urllib.parse import urlsplit
 from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidPath
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors import installation
-from evolvable_tools.evolve.executors.base import (
-    LIMIT_REACHED,
-    Trajectory,
-    TrajectoryEnd,
-    classify_end,
-    run_confined,
-    start_problem,
-)
+from evolvable_tools.evolve.executors import base, installation
 from evolvable_tools.evolve.run_config import HostContext, parse_price
 from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome, make_usage
 from evolvable_tools.llm import printable_line
 from evolvable_tools.llm.command_model import ChildProcesses, ProcessResult
 from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.sandbox import (
-    MODEL_PORT,
-    Confinement,
-    ModelAccess,
-    Sandbox,
-    SandboxOutputError,
-    environment_inside,
-    relay,
-)
+from evolvable_tools.sandbox.exchange import ModelAccess, SandboxOutputError, relay
+from evolvable_tools.sandbox.mechanisms import MODEL_PORT, Confinement, Sandbox, environment_inside
 from evolvable_tools.untrusted_text import REVIEWING_MARK
 
 MAX_EVENT_BYTES = 64 * 2**20
@@ -151,7 +136,7 @@ class ClientCall:
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
-    read: Callable[[bytes], Trajectory]
+    read: Callable[[bytes], base.Trajectory]
     model: ModelAccess | None = None
 
 
@@ -268,22 +253,22 @@ async def _run_and_read(
     except SandboxOutputError as error:
         return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail=error.text)
     except (OSError, ValueError) as error:
-        why = f"{settings.binary} cannot be started: {printable_line(start_problem(error))}"
+        why = f"{settings.binary} cannot be started: {printable_line(base.start_problem(error))}"
         return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail=why)
     wall = time.monotonic() - began
     seen = call.read(ran.out)
     if ran.too_long:
-        end = TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, f"it wrote more than {MAX_EVENT_BYTES:,} bytes")
-    elif settings.sandbox is not None and ran.code == LIMIT_REACHED:
-        end = TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, printable_line(ran.err.decode("utf-8", "replace")[-400:]))
+        end = base.TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, f"it wrote more than {MAX_EVENT_BYTES:,} bytes")
+    elif settings.sandbox is not None and ran.code == base.LIMIT_REACHED:
+        end = base.TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, printable_line(ran.err.decode("utf-8", "replace")[-400:]))
     else:
         last = ran.err.decode("utf-8", "replace")[-400:] or ran.out.decode("utf-8", "replace")[-400:]
-        end = classify_end(seen, timed_out=ran.code is None, code=ran.code, last_words=last)
+        end = base.classify_end(seen, timed_out=ran.code is None, code=ran.code, last_words=last)
     return make_rollout(seen, end, wall, settings.price, settings.patterns)
 
 
 def make_rollout(
-    seen: Trajectory, end: TrajectoryEnd, wall: float, price: Price | None, patterns: Mapping[str, str]
+    seen: base.Trajectory, end: base.TrajectoryEnd, wall: float, price: Price | None, patterns: Mapping[str, str]
 ) -> Rollout:
     """Return the rollout of a run, without secrets. patterns: a person's own secrets."""
     redactor = Redactor(patterns)
@@ -319,4 +304,4 @@ async def _run_command(
         )
         prompt = build_prompt(task).encode("utf-8", "replace")
         outside = build_environment(settings, place, call.environment)
-        return await run_confined(what, settings.sandbox, prompt, outside=outside, most=MAX_EVENT_BYTES)
+        return await base.run_confined(what, settings.sandbox, prompt, outside=outside, most=MAX_EVENT_BYTES)

@@ -208,8 +208,7 @@ class AnthropicExecutor:
         if unfit := [part.ref for part in program.parts if part.kind not in (*_TEXT_KINDS, Kind.SKILL)]:
             return refuse_program(f"a model behind an API cannot be given {', '.join(unfit)} as part of a program")
         began, seen, own = time.monotonic(), Trajectory(), self._settings
-        toolbox = Toolbox(program, workspace, seen.read)
-        end = await self._converse(task, toolbox, seen)
+        end = await self._converse(task, Toolbox(program, workspace, seen.read), seen)
         return make_rollout(seen, end, time.monotonic() - began, own.price, own.patterns)
 
     async def _converse(self, task: Task, toolbox: Toolbox, seen: Trajectory) -> TrajectoryEnd:

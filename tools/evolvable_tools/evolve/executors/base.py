@@ -24,7 +24,8 @@ from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.task import Rollout, Task, TrialOutcome
 from evolvable_tools.llm import parse_json, printable_line
 from evolvable_tools.llm.command_model import MAX_OUTPUT, ChildProcesses, ProcessResult
-from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, bring_back, environment_inside
+from evolvable_tools.sandbox.exchange import SandboxOutputError, bring_back
+from evolvable_tools.sandbox.mechanisms import Confinement, Sandbox, environment_inside
 
 if TYPE_CHECKING:
     from evolvable_tools.evolve.run_config import HostContext
@@ -183,11 +184,10 @@ class CommandHost:
         returns: bool = True,
     ) -> ProcessResult:
         """Run a command in its workspace and return how it ended; see Confinement and run_confined."""
-        environment = environment_inside(os.environ if self.environment is None else self.environment)
         what = Confinement(
             tuple(command),
             workspace,
-            environment,
+            environment_inside(os.environ if self.environment is None else self.environment),
             seconds,
             readable=tuple(readable),
             hidden=self.hidden,

@@ -16,7 +16,7 @@ from evolvable_tools.evolve.executors.installation import (
     iter_skills,
     list_ancestor_dirs,
 )
-from evolvable_tools.sandbox import ModelAccess
+from evolvable_tools.sandbox.exchange import ModelAccess
 
 
 class ClaudeExecutor(ClientExecutor):

@@ -10,21 +10,12 @@ from typing import Any, Self
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.paths import check_path
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.base import (
-    LIMIT_REACHED,
-    UNCONFINED,
-    CommandHost,
-    load_schema,
-    named_files,
-    parse_strict_json,
-    start_problem,
-    write_below,
-)
+from evolvable_tools.evolve.executors import base
 from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Task, TrialOutcome
 from evolvable_tools.llm import schema_problem
 from evolvable_tools.llm.command_model import ProcessResult
-from evolvable_tools.sandbox import SandboxOutputError
+from evolvable_tools.sandbox.exchange import SandboxOutputError
 
 PROGRAM_DIR = "program"
 """The folder beside the workspace that holds the program's resources, each in KIND/NAME."""
@@ -50,7 +41,7 @@ class CommandExecutor:
         command: Sequence[str],
         *,
         folder: Path | None = None,
-        host: CommandHost = UNCONFINED,
+        host: base.CommandHost = base.UNCONFINED,
         label: str = "",
         version: str = "",
         free: bool = False,
@@ -72,7 +63,7 @@ class CommandExecutor:
         if host.sandbox is not None:
             self.fingerprint += f" sandbox={host.sandbox.name}"
         own = [folder / path for path in helpers] if folder else []
-        self._host, self._free, self._shown = host, free, (*named_files(self.command), *own)
+        self._host, self._free, self._shown = host, free, (*base.named_files(self.command), *own)
 
     @classmethod
     def from_spec(
@@ -84,11 +75,13 @@ class CommandExecutor:
         """
         check_named_executor(spec, host)
         there = {path: directory / path for path in files}
-        write_below(directory, {p: d for p, d in files.items() if not there[p].exists() or there[p].read_bytes() != d})
+        base.write_below(
+            directory, {p: d for p, d in files.items() if not there[p].exists() or there[p].read_bytes() != d}
+        )
         return cls(
             spec["command"],
             folder=directory,
-            host=CommandHost.of(host),
+            host=base.CommandHost.of(host),
             label=spec.get("label")
             or next((f"command {Path(part).name}" for part in spec["command"] if part in files), "")
             or (f"command {spec['name']}" if spec.get("name") else ""),
@@ -109,7 +102,7 @@ class CommandExecutor:
         except SandboxOutputError as error:
             return Rollout("", usage=unknown, outcome=TrialOutcome.INFRA_ERROR, detail=error.text)
         except OSError as error:
-            why = f"{self.command[0]} could not be started: {start_problem(error)}"
+            why = f"{self.command[0]} could not be started: {base.start_problem(error)}"
             return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail=why, usage=ModelUsage(cost=0.0))
         wall = time.monotonic() - started
         why = _sandbox_end(ran) if self._host.sandbox is not None else ""
@@ -142,7 +135,7 @@ def _sandbox_end(ran: ProcessResult) -> str:
 
     Nobody outside sends a signal inside: a program that kills what measures it fails the task.
     """
-    if ran.code == LIMIT_REACHED:
+    if ran.code == base.LIMIT_REACHED:
         return ran.err.decode(errors="replace").strip().rpartition("\n")[2] or "it reached a limit of the sandbox"
     if ran.code is not None and ran.code > 128:
         return f"it was killed inside the sandbox (signal {ran.code - 128})"
@@ -153,7 +146,7 @@ def write_program(program: Program, folder: Path) -> Path:
     """Write a program's resources into `folder`, each in KIND/NAME, and return it. Raises InvalidPath."""
     folder.mkdir()
     for part in program.parts:
-        write_below(folder / str(part.kind) / check_path(part.name), part.files)
+        base.write_below(folder / str(part.kind) / check_path(part.name), part.files)
     return folder
 
 
@@ -185,12 +178,12 @@ def _parse_answer(ran: ProcessResult) -> Mapping[str, Any]:
     if ran.code != 0:
         raise _InvalidAnswer(f"the command ended with exit code {ran.code}")
     try:
-        answer = parse_strict_json(ran.out)
+        answer = base.parse_strict_json(ran.out)
     except (ValueError, RecursionError):
         raise _InvalidAnswer("the command printed no JSON") from None
     if not isinstance(answer, dict):
         raise _InvalidAnswer("the command printed no JSON object")
-    if fault := schema_problem(answer, load_schema(Path(__file__).with_name("command_answer.schema.json"))):
+    if fault := schema_problem(answer, base.load_schema(Path(__file__).with_name("command_answer.schema.json"))):
         raise _InvalidAnswer(f"the command printed another object than was agreed on: {fault}")
     return answer
 

@@ -33,12 +33,8 @@ def find_missing_tools(program: Program, tools: Collection[str]) -> list[str]:
     A part needs the tools that its main file names as allowed-tools, and one for commands when it brings scripts. A
     program that is evaluated without its means says nothing about it.
     """
-    return [
-        f"{part.ref} needs {tool}"
-        for part in program.parts
-        for tool in sorted(find_needed_tools(part))
-        if tool not in tools
-    ]
+    missing = ((part.ref, tool) for part in program.parts for tool in sorted(find_needed_tools(part) - set(tools)))
+    return [f"{ref} needs {tool}" for ref, tool in missing]
 
 
 def find_needed_tools(part: ProgramPart) -> set[str]:

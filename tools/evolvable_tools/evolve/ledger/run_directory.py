@@ -156,8 +156,7 @@ def _parse_lines(path: Path, data: bytes) -> tuple[list[LedgerRecord], bytes, in
             heads = ((_HEAD.match(before), after) for before, after in pairwise(lines[number:]))
             if any(_parse_line(after, head[2] if head else b"") for head, after in heads):
                 text = f"Line {number + 1} of {path} is damaged, and there are good lines after it."
-                hint = f"Restore the file from a backup, or keep only its first {number} lines."
-                raise LedgerDamaged(text, hint)
+                raise LedgerDamaged(text, f"Restore the file from a backup, or keep only its first {number} lines.")
             break
         record, last = found
         records.append(record)

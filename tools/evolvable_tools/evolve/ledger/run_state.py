@@ -76,8 +76,7 @@ class RunSpending:
 
 
 def _spending(usage: ModelUsage, **more: Any) -> RunSpending:
-    priced = {"cost": usage.cost or 0.0, "unpriced": int(usage.cost is None)}
-    return RunSpending(**asdict(usage) | priced | more)
+    return RunSpending(**asdict(usage) | {"cost": usage.cost or 0.0, "unpriced": int(usage.cost is None)} | more)
 
 
 def mean(values: Iterable[float]) -> float | None:
@@ -327,8 +326,7 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             state.pass_gate("screen", record)
         case "measured":
             found = {name: tuple(record[name]) for name in ("missing", "fixed", "broken")}
-            scores = {name: record[name] for name in ("scores", "parent_scores")}
-            state.update(record["candidate"], **scores, **found)
+            state.update(record["candidate"], **{name: record[name] for name in ("scores", "parent_scores")}, **found)
         case "decided":
             _decide(state, record)
         case "held" | "allowed":

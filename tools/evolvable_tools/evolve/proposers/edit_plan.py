@@ -1,8 +1,10 @@
 """A proposer's answer: diagnoses from a closed list of failure causes, and at most a few intents without text."""
 
+import json
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidRef
@@ -10,13 +12,7 @@ from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import EditOperation, InvalidEdit, Program, ProgramEdit
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
-from evolvable_tools.evolve.proposers.proposer_model import (
-    ModelQuestion,
-    enum_schema,
-    list_schema,
-    object_schema,
-    text_properties,
-)
+from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion
 from evolvable_tools.file_edits import TextEdit
 
 
@@ -140,33 +136,7 @@ class InvalidPlan(EvolvableError):
     """None of what a proposer wants can be done."""
 
 
-_DIAGNOSIS_SCHEMA = object_schema(
-    {
-        **text_properties("task"),
-        "cause": enum_schema(FailureCause),
-        "only_cause": {"type": "boolean"},
-        "repair": enum_schema(RepairTag),
-        "quotes": list_schema({"type": "string"}),
-    }
-)
-_INTENT_SCHEMA = object_schema(
-    {
-        "op": enum_schema(EditOperation),
-        **text_properties("ref", "other", "capability", "inputs", "outputs", "problem", "modification"),
-        "tasks": list_schema({"type": "string"}),
-    },
-    *("op", "ref", "tasks"),
-)
-PLAN_SCHEMA: dict[str, Any] = object_schema(
-    {
-        "diagnoses": list_schema(_DIAGNOSIS_SCHEMA),
-        "approaches": list_schema(object_schema(text_properties("approach", "trade_off"))),
-        "intents": list_schema(_INTENT_SCHEMA),
-        **text_properties("summary", "justification"),
-        "related_iterations": list_schema({"type": "integer"}),
-    },
-    *("diagnoses", "approaches", "intents", "summary", "justification"),
-)
+PLAN_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("proposer.schema.json").read_text("utf-8"))
 """JSON schema of a proposer's answer."""
 
 
@@ -246,19 +216,7 @@ def _parse_intent(
     return EditIntent(op, name, tasks, other, **said)
 
 
-_FILE_SCHEMA = object_schema(text_properties("path", "text"))
-_EDIT_SCHEMA = object_schema(
-    {
-        "op": enum_schema(EditOperation),
-        **text_properties("ref", "other", "summary"),
-        "changes": list_schema(object_schema(text_properties("path", "old", "new"))),
-        "files": list_schema(_FILE_SCHEMA),
-        "removed": list_schema({"type": "string"}),
-        "other_files": list_schema(_FILE_SCHEMA),
-    },
-    *("op", "ref"),
-)
-BUILDER_SCHEMA: dict[str, Any] = object_schema({"edits": list_schema(_EDIT_SCHEMA)})
+BUILDER_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("builder.schema.json").read_text("utf-8"))
 """JSON schema of a builder's answer."""
 
 

@@ -31,31 +31,6 @@ JUDGE_ROLES = ("judges", "proposers")
 """The roles in which a judge is named: a proposer model may judge as well."""
 
 
-def object_schema(properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    """Return the schema of an object with these properties and no others; without names all are required."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required or properties),
-        "additionalProperties": False,
-    }
-
-
-def text_properties(*names: str) -> dict[str, Any]:
-    """Return properties that are texts."""
-    return {name: {"type": "string"} for name in names}
-
-
-def enum_schema(values: type[Any]) -> dict[str, Any]:
-    """Return the schema of one word of an enumeration."""
-    return {"type": "string", "enum": [str(value) for value in values]}
-
-
-def list_schema(item: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a list."""
-    return {"type": "array", "items": item}
-
-
 class ModelRole(StrEnum):
     """The role in which a model is asked. Proposer and builder are never asked in one conversation."""
 

@@ -86,10 +86,8 @@ def choose_evidence(evidence: Sequence[Evidence], cut: EvidenceCut) -> list[Evid
 
 def resource_data(parts: Sequence[ProgramPart], most: int = 40_000) -> list[dict[str, Any]]:
     """Return the texts of a program; what is no text, or longer than `most` characters, is only named."""
-    return [
-        {"ref": part.ref, "files": [_file_data(path, part.files[path], most) for path in sorted(part.files)]}
-        for part in parts
-    ]
+    files = {part.ref: [_file_data(path, part.files[path], most) for path in sorted(part.files)] for part in parts}
+    return [{"ref": ref, "files": some} for ref, some in files.items()]
 
 
 def make_masker(expected: str | None, prompt: str = "") -> Callable[[str], str]:
@@ -188,9 +186,8 @@ def proposer_question(
 def _question_data(
     program: Program, evidence: Sequence[Evidence], history: Sequence[PastIteration], cut: EvidenceCut
 ) -> dict[str, Any]:
-    most = max(2_000, min(40_000, cut.head))
     return {
-        "resources": resource_data(program.parts, most),
+        "resources": resource_data(program.parts, max(2_000, min(40_000, cut.head))),
         "history": [_past_data(past) for past in history[-cut.history :]],
         "evidence": [evidence_data(one, cut) for one in choose_evidence(evidence, cut)],
     }

@@ -15,16 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from evolvable_tools.evolve.executors.base import (
-    UNCONFINED,
-    CommandHost,
-    load_schema,
-    named_files,
-    parse_strict_json,
-    start_problem,
-    write_below,
-)
-from evolvable_tools.evolve.proposers import proposer_model
+from evolvable_tools.evolve.executors import base
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, NoAnswer, ProposerModel
 from evolvable_tools.evolve.task import JudgeRefused, Rollout, Score, ScoreCheck, ScorerError, Task
 from evolvable_tools.llm import printable_line, schema_problem
@@ -45,7 +36,7 @@ async def command_score(
     *,
     files: Mapping[str, bytes],
     seconds: float = COMMAND_SCORER_SECONDS,
-    host: CommandHost = UNCONFINED,
+    host: base.CommandHost = base.UNCONFINED,
 ) -> Score:
     """Run the scorer and return what it says. Raises ScorerError.
 
@@ -58,13 +49,13 @@ async def command_score(
         await asyncio.to_thread(_copy_inputs, place, workspace, files, rollout.trace)
         python = host.sandbox.python if host.sandbox is not None else sys.executable
         command = [part.replace("{taskset}", str(place / "taskset")).replace("{python}", python) for part in argv]
-        shown = (place / "taskset", place / "transcript.txt", *named_files(command))
+        shown = (place / "taskset", place / "transcript.txt", *base.named_files(command))
         given = _scorer_input(task, rollout, place)
         try:
             ran = await host.run(command, place / "workspace", seconds, given, readable=shown, returns=False)
         except (OSError, ValueError) as error:
             raise ScorerError(
-                f"The scorer of task {task.id} cannot be started: {printable_line(start_problem(error))}.",
+                f"The scorer of task {task.id} cannot be started: {printable_line(base.start_problem(error))}.",
                 "argv names a program and its arguments; {taskset} is the folder of the task set, {python} a Python.",
             ) from None
     return _parse_output(task.id, ran, seconds)
@@ -79,17 +70,15 @@ def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes]
         except (OSError, shutil.Error) as error:
             raise ScorerError(f"The workspace cannot be copied for its scorer: {printable_line(str(error))}.") from None
     (place / "taskset").mkdir()
-    write_below(place / "taskset", files)
+    base.write_below(place / "taskset", files)
     if transcript:
         (place / "transcript.txt").write_text(transcript, encoding="utf-8", errors="replace")
 
 
 def _special_files(folder: str, names: list[str]) -> set[str]:
     """Return what is neither file, folder nor link: a pipe would be waited for, and no scorer needs one."""
-    kinds = {name: os.lstat(os.path.join(folder, name)).st_mode for name in names}
-    return {
-        name for name, mode in kinds.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
-    }
+    kinds = {name: stat.S_IFMT(os.lstat(os.path.join(folder, name)).st_mode) for name in names}
+    return {name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)}
 
 
 def _scorer_input(task: Task, rollout: Rollout, place: Path) -> bytes:
@@ -114,7 +103,7 @@ def _parse_output(task: str, ran: ProcessResult, seconds: float) -> Score:
         said = printable_line(ran.err.decode("utf-8", "replace")[-400:])
         raise ScorerError(f"The scorer of task {task} ended with exit code {ran.code}{f': {said}' if said else '.'}")
     try:
-        said_ = parse_strict_json(ran.out)
+        said_ = base.parse_strict_json(ran.out)
     except (ValueError, RecursionError):
         raise ScorerError(
             f"The scorer of task {task} printed no JSON: {printable_line(ran.out.decode('utf-8', 'replace'))}",
@@ -130,7 +119,7 @@ def _parse_score(said: Any) -> Score:
     """Return the score that a scorer's JSON says. Raises ValueError."""
     if not isinstance(said, dict):
         raise ValueError("it is no JSON object")
-    if fault := schema_problem(said, load_schema(Path(__file__).with_name("command_score.schema.json"))):
+    if fault := schema_problem(said, base.load_schema(Path(__file__).with_name("command_score.schema.json"))):
         raise ValueError(fault)
     feedback, evidence = said.get("feedback_public") or "", said.get("evidence_private") or ""
     if said.get("status") == "infra_error":
@@ -144,16 +133,7 @@ def _parse_score(said: Any) -> Score:
     )
 
 
-JUDGE_SCHEMA: dict[str, Any] = proposer_model.object_schema(
-    {
-        "score": {"type": "number"},
-        "passed": {"type": "boolean"},
-        **proposer_model.text_properties("reason", "feedback"),
-        "errors": proposer_model.list_schema(
-            proposer_model.object_schema(proposer_model.text_properties("type", "value"))
-        ),
-    }
-)
+JUDGE_SCHEMA = base.load_schema(Path(__file__).with_name("judge.schema.json"))
 """JSON schema of a judge's answer."""
 
 
@@ -181,8 +161,7 @@ def parse_judge_score(answer: Mapping[str, Any]) -> Score:
     if bool(answer["passed"]) is not (value >= 0.5):
         raise ValueError(f"a judge gave {value:g} and passed {answer['passed']}")
     errors = "; ".join(f"{one['type']}: {one['value']}" for one in answer["errors"])
-    evidence = "\n".join(filter(None, (str(answer["reason"]), errors)))
-    return Score(value, str(answer["feedback"]), evidence)
+    return Score(value, str(answer["feedback"]), "\n".join(filter(None, (str(answer["reason"]), errors))))
 
 
 MIN_KNOWN_ANSWERS = 3
@@ -292,8 +271,7 @@ async def run_judge_calibration(brain: ProposerModel, rubric: str, samples: Sequ
     right = {True: 0, False: 0}
     wrong = []
     for sample in samples:
-        score = await _ask_judge(brain, rubric, sample.task, sample.output)
-        if (score.value >= _PASS_SCORE) == sample.good:
+        if ((await _ask_judge(brain, rubric, sample.task, sample.output)).value >= _PASS_SCORE) == sample.good:
             right[sample.good] += 1
         else:
             wrong.append(sample.task.id)

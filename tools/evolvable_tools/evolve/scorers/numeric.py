@@ -18,18 +18,9 @@ _MONTHS = {name: number for number, names in enumerate(_WORDS["months"], start=1
 _MONTH = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
 _DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>[12]\d{3})\b"
-_DATES = tuple(
-    re.compile(rf"(?<![\w.,/-]){form}(?![\w/-]|[.,]\d)", re.ASCII | re.IGNORECASE)
-    for form in (
-        r"(?P<year>[12]\d{3})-(?P<month>[01]\d)(?:-(?P<day>[0-3]\d))?",
-        rf"{_MONTH}\s+{_DAY}\s*,?\s+{_YEAR}",
-        rf"{_DAY}\s+(?:of\s+)?{_MONTH},?\s+{_YEAR}",
-        rf"{_MONTH}(?:\s+of)?,?\s+{_YEAR}",
-        rf"{_MONTH}\s+{_DAY}\b",
-        rf"{_DAY}\s+(?:of\s+)?{_MONTH}",
-        r"(?P<one>\d{1,2})[/.](?P<two>\d{1,2})[/.](?P<year>[12]\d{3})",
-    )
-)
+_PARTS = {"MONTH": _MONTH, "DAY": _DAY, "YEAR": _YEAR}
+_FORMS = (re.sub("MONTH|DAY|YEAR", lambda part: _PARTS[part[0]], form) for form in _WORDS["dates"])
+_DATES = [re.compile(rf"(?<![\w.,/-]){form}(?![\w/-]|[.,]\d)", re.ASCII | re.IGNORECASE) for form in _FORMS]
 
 _CURRENCIES: dict[str, str] = {name: code for code, names in _WORDS["currencies"].items() for name in names}
 _POWERS: dict[str, int] = _WORDS["powers"]
@@ -313,9 +304,7 @@ def significant_text(text: str) -> tuple[bool, str]:
 def text_overlaps(expected: str, output: str) -> bool:
     """Return whether what both say besides numbers agrees: one contains the other, or nothing was expected."""
     wanted, said = significant_text(expected), significant_text(output)
-    if not wanted[0]:
-        return True
-    return said[0] and (wanted[1] in said[1] or said[1] in wanted[1])
+    return not wanted[0] or (said[0] and (wanted[1] in said[1] or said[1] in wanted[1]))
 
 
 def find_final_answer(text: str) -> str:
@@ -331,12 +320,9 @@ def find_final_answer(text: str) -> str:
 
 
 def _within_relative(value: float, guess: float, rel_tol: float) -> bool:
-    if value == 0:
-        return guess == 0
-    return abs(value - guess) / abs(value) <= rel_tol
+    return guess == 0 if value == 0 else abs(value - guess) / abs(value) <= rel_tol
 
 
 def _plain_text(text: str) -> str:
     """Return the text as whole answers are compared: small, without quotes at its ends and without parentheses."""
-    bare = text.strip().lower().strip('"').strip("'")
-    return re.sub(r"\([^)]*\)", "", bare).strip()
+    return re.sub(r"\([^)]*\)", "", text.strip().lower().strip('"').strip("'")).strip()

@@ -12,14 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evolvable_tools.evolve.executors.base import (
-    STRICT_JSON,
-    UNCONFINED,
-    CommandHost,
-    parse_strict_json,
-    run_command,
-    start_problem,
-)
+from evolvable_tools.evolve.executors import base
 from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.scorers.numeric import find_final_answer, numeric_strict, officeqa_compat, officeqa_graded
 from evolvable_tools.evolve.task import Rollout, Score, ScorerError, ScorerSpec, Task
@@ -53,7 +46,7 @@ def extract_json(output: str) -> Any:
     """
     for text in (output, *reversed(_FENCED.findall(output))):
         try:
-            return parse_strict_json(text)
+            return base.parse_strict_json(text)
         except (ValueError, RecursionError):
             continue
     if found := list(_iter_embedded(output[-_SEARCHED:])):
@@ -68,7 +61,7 @@ def _iter_embedded(text: str) -> Iterator[Any]:
         if not start:
             return
         try:
-            value, at = STRICT_JSON.raw_decode(text, start.start())
+            value, at = base.STRICT_JSON.raw_decode(text, start.start())
         except (ValueError, RecursionError):
             at = start.end()
         else:
@@ -165,9 +158,9 @@ async def match_pattern(
     given = {"pattern": pattern, "flags": _flag_bits(flags), "whole": whole, "text": text}
     command = (sys.executable, "-I", "-S", "-c", _PROGRAM)
     try:
-        ran = await run_command(command, json.dumps(given).encode(), timeout=seconds)
+        ran = await base.run_command(command, json.dumps(given).encode(), timeout=seconds)
     except OSError as error:
-        raise ScorerError(f"The process for a pattern cannot be started: {start_problem(error)}.") from None
+        raise ScorerError(f"The process for a pattern cannot be started: {base.start_problem(error)}.") from None
     if ran.code is None:
         raise ScorerError(
             f"The pattern took longer than {seconds:g} s on an answer of {len(text):,} characters.",
@@ -225,7 +218,7 @@ class TaskSetScorer:
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
-    host: CommandHost = UNCONFINED
+    host: base.CommandHost = base.UNCONFINED
     judge: external_scorers.JudgeScorer | None = None
     registered: "Mapping[str, RegisteredScorer]" = field(default_factory=dict)
 
@@ -308,8 +301,7 @@ def _officeqa(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
 
 
 def _numeric(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
-    tolerance = float(args.get("rel_tol", 0.0))
-    value = numeric_strict(task.expected or "", answer, rel_tol=tolerance, context=task.prompt)
+    value = numeric_strict(task.expected or "", answer, rel_tol=float(args.get("rel_tol", 0.0)), context=task.prompt)
     return _binary(value == 1, "the expected answer")
 
 
