@@ -13,7 +13,7 @@ from evolvable_server.run_launcher import choose_sandbox
 from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.tasks import locate, session_import
-from evolvable_tools.sandbox import sandbox_of
+from evolvable_tools.sandbox.probe import sandbox_of
 from evolvable_tools.sessions.parser import list_sessions
 
 

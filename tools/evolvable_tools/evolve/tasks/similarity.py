@@ -24,7 +24,7 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class TextSketch:
-    """What is kept of a prompt: a hash of its words, and the lowest hashes of its word triples.
+    """A fingerprint of a prompt: a hash of its words, and the lowest hashes of its word triples.
 
     The text cannot be read from it, but somebody who guesses a text can tell that it is the one.
     """
