@@ -1,10 +1,11 @@
 """kill -9 at any moment, during updates, watching and checkout: nothing acknowledged is lost, no folder is mixed.
 
 In every round four processes work on one library, a person saves files, and all four are killed: one that updates
-(a line on stdout acknowledges each commit), one or two that update and write the result into a watched folder, and
-a server that follows the folder.
+(a line on stdout acknowledges each commit), one or two that update and write the result into a watched folder, after
+the commit or with it, and a server that follows the folder.
 """
 
+import contextlib
 import itertools
 import os
 import random
@@ -20,6 +21,7 @@ from pathlib import Path
 from support import SERVE, Row, Server, arguments, at_least, conclude, median, ms, none_of, progress, skill_text
 
 from evolvable_store import fsck
+from evolvable_store.errors import NoSuchFile
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
@@ -27,6 +29,8 @@ from evolvable_store.search.index import check_index
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_store.workingcopy.tree_reader import read_folder
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import edit
 
 WRITTEN = tuple(f"written-{number}" for number in range(4))
 """Skills that processes change and write into the folder; every file of one version holds the same token."""
@@ -78,6 +82,21 @@ def checkout(home: Path, worker: str) -> None:
                 tx.put(ref, files(ref.name, token))
             print(token, flush=True)
             copies.checkout([ref])
+
+
+def staged(home: Path, worker: str) -> None:
+    """Updates a resource that the folder holds as a server does, for ever: folder and version in one transaction."""
+    rng = random.Random(worker)
+    with Library.open(home) as library:
+        for number in itertools.count(1):
+            token, ref = f"{worker}.{number}", Ref.parse(rng.choice(WRITTEN))
+            made = files(ref.name, token)
+            texts = {path: made[path].data if path in made else None for path in PATHS}
+            with contextlib.suppress(NoSuchFile):  # another process deleted one of the paths meanwhile
+                present = library.store.manifest(library.store.head(ref))
+                change = {path: data for path, data in texts.items() if data is not None or path in present}
+                edit.update_resource(library, Caller(Actor.AGENT), ref, token, files=change)
+                print(token, flush=True)
 
 
 class Child:
@@ -140,7 +159,7 @@ class Scene:
 
     def round(self, rng: random.Random) -> None:
         """Starts four processes, saves files meanwhile, kills them in any order, and checks what is left."""
-        roles = ["update", "checkout", rng.choice(("update", "checkout"))]
+        roles = ["update", rng.choice(("checkout", "staged")), rng.choice(("update", "checkout", "staged"))]
         children = [Child(role, self.home, f"{role}{self.counts['kills'] + n}") for n, role in enumerate(roles)]
         server = Server(SERVE, self.home)
         if rng.random() < 0.75:  # else it dies while it starts
@@ -247,7 +266,8 @@ def report(scene: Scene, kills: int, seconds: float) -> list[Row]:
     return [
         done if seconds else at_least("kills", counts["kills"], kills, lambda value: f"{value:,.0f}"),
         Row("  of processes that update", f"{counts['kills of updates']:,}"),
-        Row("  of processes that write into the folder", f"{counts['kills of checkouts']:,}"),
+        Row("  of processes that write into the folder after the commit", f"{counts['kills of checkouts']:,}"),
+        Row("  of processes that write it with the commit", f"{counts['kills of stageds']:,}"),
         Row("  of servers that follow it", f"{counts['kills of servers']:,}"),
         Row("updates acknowledged", f"{counts['acknowledged']:,}"),
         Row("files saved by the person", f"{counts['saves']:,}"),
@@ -274,7 +294,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] in (["update"], ["checkout"]):
-        {"update": update, "checkout": checkout}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
+    if sys.argv[1:2] in (["update"], ["checkout"], ["staged"]):
+        {"update": update, "checkout": checkout, "staged": staged}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
     else:
         main()

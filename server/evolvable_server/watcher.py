@@ -38,7 +38,7 @@ QUIET_SECONDS = 2.0
 """How often it is asked where it does; and how often the owner of the folders gives a sign of life."""
 
 FIRST_SECONDS = 0.015
-"""How soon after an event the owner asks; each further wait is twice as long, up to QUIET_SECONDS.
+"""How soon after an event the owner asks; each further wait is three times as long, up to QUIET_SECONDS.
 
 The event of a commit comes before its end: SQLite writes its log, waits for the disk, and then publishes. The call that
 made the change goes on meanwhile, with other commits, and should have the processor.
@@ -148,7 +148,7 @@ class Watcher:
                     self._claim()
                     next_claim = time.monotonic() + QUIET_SECONDS / 2
                 self._write_behind()
-                pause = min(pause * 2, QUIET_SECONDS)
+                pause = min(pause * 3, QUIET_SECONDS)
                 if pause == QUIET_SECONDS:
                     self._index()
                 if events is None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal, Signer
 from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
-from evolvable_store.storage.bindings import Binding, WatchedFolder
+from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
 from evolvable_store.storage.observations import ImpressionLog
 from evolvable_store.store import Store
 from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy, ContentGate
@@ -169,13 +169,21 @@ class Library:
         return self.working_copies.take_in(resources)
 
     def staged(
-        self, head: Head | None, base: Manifest | None, files: Files
+        self, head: Head | None, base: Manifest | None, files: Files, places: Sequence[Place] | None = None
     ) -> "contextlib.AbstractContextManager[StagedCheckout]":
         """Build the next version of a resource in its folders, for the transaction that makes it in the body.
 
-        head, base: the version that the folders hold, and its manifest; None for a new resource.
+        head, base: the version that the folders hold, and its manifest; None for a new resource. places: where it
+        lies, as `latest` returned them.
         """
-        return self.working_copies.staged(head, base, files)
+        return self.working_copies.staged(head, base, files, places)
+
+    def latest(self, head: Head) -> tuple[Head, Sequence[Place] | None]:
+        """Return the head with what a person has saved meanwhile, and where it lies; None where that was not read."""
+        places = self.store.backend.bindings.places([head.id])
+        if self.working_copies.import_saved({head.id: head}, places):
+            return self.store.head_or_none(head.ref) or head, None
+        return head, places
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Write a change into the folders; return a warning for each that could not be written.

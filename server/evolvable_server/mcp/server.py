@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 # Start time: tools and hooks are imported at their first call.
 
+
+PREPARE_SECONDS = 0.5
+"""How long after the first answer of a tool the scan of changes is imported."""
 
 SCOPE = "evolvable:"
 """What the names of our permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
@@ -243,6 +247,7 @@ class LibraryServer(MCPServer[Any]):
             **options,
         )
         self.gates: list[ToolGate] = []
+        self._prepared = False
         self.unlisted: dict[str, Callable[[Mapping[str, Any], Any], Awaitable[types.CallToolResult]]] = {}
         """Tools that answer and are not listed, as what calls them is no model: of arguments and the HTTP request."""
 
@@ -277,13 +282,23 @@ class LibraryServer(MCPServer[Any]):
         if self.late_tools is not None:
             self.late_tools.make(name)
         try:
-            return await super().call_tool(name, arguments, context)
+            result = await super().call_tool(name, arguments, context)
+            self._prepare_changes()
+            return result
         except ToolError as error:
             if isinstance(error.__cause__, EvolvableError):
                 return error_result(error.__cause__.text)
             if isinstance(error.__cause__, ValidationError):
                 return error_result(_invalid(name, error.__cause__))
             raise
+
+    def _prepare_changes(self) -> None:
+        """Import the scan once the client uses the library and is answered: its first change would wait for that."""
+        if not self._prepared:
+            self._prepared = True
+            timer = threading.Timer(PREPARE_SECONDS, import_module, ["evolvable_tools.scan.scanner"])
+            timer.daemon = True
+            timer.start()
 
     async def list_prompts(self) -> list[types.Prompt]:
         """Return the prompts that are registered, then those of the library as it is now."""

@@ -93,6 +93,9 @@ class PendingCheckout:
         return f"pending {self.boot} {self.old_version} {self.old} {self.version} {self.new}"
 
 
+Place = tuple[WatchedFolder, Binding, bool]
+"""A folder that holds a resource, with the binding, and whether its directory is held."""
+
 _MARKED = r" ([0-9]{1,18}) ([0-9a-f]{64}) ([0-9a-f]{64}|-) ([0-9]{1,20})"
 _PENDING = re.compile(f"pending ([0-9a-f-]{{36}}){_MARKED}{_MARKED}")
 
@@ -154,10 +157,10 @@ class Bindings(SqliteRepository):
             with self._backend.writing() as db:
                 db.executemany("INSERT OR REPLACE INTO binding VALUES (?, ?, ?, ?, ?, ?)", rows)
 
-    def places(self, resources: Iterable[int]) -> list[tuple[WatchedFolder, Binding, bool]]:
+    def places(self, resources: Iterable[int]) -> list[Place]:
         """Return every folder that holds one of these resources, with its binding and whether the directory is held."""
 
-        def place(*row: Any) -> tuple[WatchedFolder, Binding, bool]:
+        def place(*row: Any) -> Place:
             return _as_folder(*row[:4]), _as_binding(*row[4:10]), row[10] == 1
 
         return self._all(place, _PLACES, json.dumps(list(resources)))

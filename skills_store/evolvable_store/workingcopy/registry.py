@@ -8,7 +8,7 @@ a sync: a directory that is new, edited, held, a single file, or behind a link.
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import Files, Manifest, make_manifest
 from evolvable_store.operation import Head, Identity
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.bindings import Binding, DirectoryMark, WatchedFolder
+from evolvable_store.storage.bindings import Binding, DirectoryMark, Place, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction
 from evolvable_store.workingcopy.atomic_dir import (
@@ -277,15 +277,18 @@ class WorkingCopies:
         return [self.copy(folder).sync(each, removals=removals) for folder, each in directories.items()]
 
     @contextlib.contextmanager
-    def staged(self, head: Head | None, base: Manifest | None, files: Files) -> Iterator[StagedCheckout]:
+    def staged(
+        self, head: Head | None, base: Manifest | None, files: Files, places: Sequence[Place] | None = None
+    ) -> Iterator[StagedCheckout]:
         """Build the next version of a resource in the folders, for the transaction that makes it in the body.
 
-        head: as `take_in` left it, None for a new resource. base: its manifest. files: of the next version.
+        head: as `take_in` left it, None for a new resource. base: its manifest. files: of the next version. places:
+        where it lies, when that was read since; the locks of the folders are taken before it is relied on.
         """
         checkout = StagedCheckout()
         try:
             if head is not None and base is not None and not self._store.read_only:
-                places = self.bindings.places([head.id])
+                places = self.bindings.places([head.id]) if places is None else places
                 if not any(held for _, _, held in places):
                     copies = [(self.copy(folder), binding) for folder, binding, _ in places]
                     checkout.prepare(copies, head, base, files)
@@ -297,8 +300,12 @@ class WorkingCopies:
         """Import what was saved in the directories of these resources; return whether a head may have moved."""
         found = [one if isinstance(one, Head) else self._store.head_or_none(one) for one in resources]
         heads = {head.id: head for head in found if head is not None}
+        return self.import_saved(heads, self.bindings.places(heads) if heads else [])
+
+    def import_saved(self, heads: Mapping[int, Head], places: Sequence[Place]) -> bool:
+        """Import what was saved in these places; return whether a head may have moved."""
         changed: dict[WatchedFolder, list[str]] = {}
-        for folder, binding, _ in self.bindings.places(heads) if heads and not self._store.read_only else ():
+        for folder, binding, _ in () if self._store.read_only else places:
             if not self.copy(folder).status.is_unchanged(binding, heads[binding.resource]):
                 changed.setdefault(folder, []).append(binding.directory)
         for folder, directories in changed.items():

@@ -45,6 +45,16 @@ class StagingDirectory:
     def __fspath__(self) -> str:
         return os.fspath(self.path)
 
+    def is_usable(self) -> bool:
+        """Return whether both are what they were when this was made: the same root, and a directory of ours alone."""
+        try:
+            root, status = os.lstat(self.root), os.lstat(self.path)
+        except OSError:
+            return False
+        own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+        directories = stat.S_ISDIR(status.st_mode) and os.path.isdir(self.notes)
+        return root.st_ino == self.inode and directories and own and not status.st_mode & 0o022
+
     def name_of(self, target: Path) -> str:
         """Return the name of a directory below the root, as a note records it. Raise Refused when it is not below."""
         with suppress(ValueError):

@@ -79,6 +79,7 @@ class WorkingCopy:
         self._plan = SyncPlan(store, folder, self.status, self._identity, gate)
         self._removals = True
         self._swept: dict[str, float] = {}
+        self._found: StagingDirectory | None = None
         self._trash = Trash(store.home)
 
     def sync(
@@ -160,8 +161,10 @@ class WorkingCopy:
 
     def staging(self) -> StagingDirectory:
         """Return where directories are built and replaced ones wait. Raise Refused when that cannot be."""
-        # What decides where bytes go lies in the library's home: anybody can commit a file to a work tree.
-        return staging_for(self.folder.path, recovery_notes(self.store.home, self.folder.id))
+        if self._found is None or not self._found.is_usable():
+            # What decides where bytes go lies in the library's home: anybody can commit a file to a work tree.
+            self._found = staging_for(self.folder.path, recovery_notes(self.store.home, self.folder.id))
+        return self._found
 
     def _keep(self, old: PathAt, directory: str) -> None:
         self._trash.put(old, self.folder.path, directory, time.time())

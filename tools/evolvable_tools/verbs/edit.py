@@ -11,6 +11,7 @@ from evolvable_store.errors import AlreadyExists, InvalidArgument, InvalidResour
 from evolvable_store.objects import File, Files, Manifest
 from evolvable_store.operation import Actor, Head, Operation
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
+from evolvable_store.storage.bindings import Place
 from evolvable_store.transaction import Transaction, WriteResult
 from evolvable_store.validation import Problem, blocking_problems, find_problems
 from evolvable_tools import approvals
@@ -109,7 +110,7 @@ def update_resource(
     reason, asked = library.redacted(reason), approvals.needs_person(library.policies, ref, caller.actor)
     for _ in range(TRIES):
         try:
-            head = None if create else _looked_at(library, library.store.head(ref, caller.scopes))
+            head, places = (None, None) if create else library.latest(library.store.head(ref, caller.scopes))
             target = head.ref if head else _new_name(library, ref)
             base = _expected(target, head, expected_version)
             manifest = library.store.manifest(head) if head else None
@@ -119,7 +120,7 @@ def update_resource(
             for edit in edits:
                 apply_edit(after, edit, target)
             warnings = validate_change(target, before, after)
-            draft = _Draft(target, head, base, before, after, changed_files(before, after), warnings, manifest)
+            draft = _Draft(target, head, base, before, after, changed_files(before, after), warnings, manifest, places)
             found = approvals.check_change(target, before, after, caller.actor)
             asked = asked or approvals.change_waits(library, caller, head)
             if propose or asked or requires_approval(caller, found):
@@ -134,7 +135,7 @@ def update_resource(
 @dataclass(frozen=True, slots=True)
 class _Draft:
     """A checked change that is not made yet. head: None for a new resource. base: the version it is made from, 0 for
-    none. files: none at all to remove the resource. manifest: of what is there before.
+    none. files: none at all to remove the resource. manifest, places: of what is there before.
     """
 
     ref: Ref
@@ -145,6 +146,7 @@ class _Draft:
     changed: list[str]
     warnings: list[str] = field(default_factory=list)
     manifest: Manifest | None = None
+    places: Sequence[Place] | None = None
 
 
 def requires_approval(caller: Caller, found: Scan) -> bool:
@@ -153,7 +155,7 @@ def requires_approval(caller: Caller, found: Scan) -> bool:
 
 
 def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
-    with library.staged(draft.head, draft.manifest, draft.files) as staged:
+    with library.staged(draft.head, draft.manifest, draft.files, draft.places) as staged:
         with _transaction(library, caller, draft.ref, reason) as tx:
             tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None, base=draft.manifest)
             staged.bind(tx)
@@ -205,11 +207,6 @@ def _new_name(library: Library, ref: Ref) -> Ref:
     return new
 
 
-def _looked_at(library: Library, head: Head) -> Head:
-    """Return the head with what a person has saved meanwhile, so that nothing is changed behind their back."""
-    return (library.store.head_or_none(head.ref) or head) if library.take_in([head]) else head
-
-
 def _updated(
     library: Library,
     result: WriteResult,
@@ -244,7 +241,7 @@ def restore_resource(
     """
     store, reason = library.store, library.redacted(reason)
     asked = approvals.needs_person(library.policies, ref, caller.actor)
-    head = _looked_at(library, store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes))
+    head, _ = library.latest(store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes))
     then, now = store.files(head, version), store.files(head) if head.version else {}
     changed = changed_files(now, then)
     found = approvals.check_change(head.ref, now, then, caller.actor)
@@ -271,7 +268,7 @@ def remove_resource(
     resources than policies.MAX_REMOVED. Raises NoSuchResource, VersionConflict, Frozen, Refused.
     """
     reason, asked = library.redacted(reason), approvals.needs_person(library.policies, ref, caller.actor)
-    head = _looked_at(library, library.store.head(ref, caller.scopes))
+    head, _ = library.latest(library.store.head(ref, caller.scopes))
     if propose or asked or approvals.removal_waits(library, caller, head):
         draft = _Draft(head.ref, head, _expected(head.ref, head, expected_version), {}, {}, [])
         return _propose(library, caller, draft, reason, approvals.NOTHING, meant=propose)
