@@ -16,6 +16,7 @@ from typing import Self, TypeVar
 from Stemmer import Stemmer
 
 from evolvable_store import objects
+from evolvable_store.search.exclusions import split_exclusions
 from evolvable_store.storage.connection import Connection
 
 MAX_QUERY = 4_000
@@ -225,7 +226,7 @@ def weigh_fields(
     names: what it is called. paths: its files besides the main one.
     """
     called = [tokenize(name) for name in names]
-    own = tokenize(description)
+    own = tokenize(split_exclusions(description).own)
     beside = [" ".join(terms(pair)) for its in (*called, own) for pair in neighbours(its)]
     files = [PurePosixPath(path).with_suffix("").as_posix() for path, _ in zip(paths, range(MAX_FILES), strict=False)]
     said = {

@@ -27,7 +27,7 @@ FILE = "index.db"
 
 FORMAT = driver.DerivedFormat(
     application_id=0x45564C58,  # EVLX
-    version=3,
+    version=4,
     script=Path(__file__).with_name("index.sql"),
     tables=("entry", "phrase", "answer", "document", "posting"),
     # A row of postings takes several pages; with SQLite's own 4096 bytes they are read half as fast.
