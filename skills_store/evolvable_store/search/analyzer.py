@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from Stemmer import Stemmer
 
 from evolvable_store import objects
+from evolvable_store.search.exclusions import split_exclusions
+from evolvable_store.search.translation import fold_marks, translate_words
 from evolvable_store.storage.connection import Connection
 
 MAX_QUERY = 4_000
@@ -30,6 +32,7 @@ _MAX_QUERY_TERMS = 80
 _MAX_QUERY_PAIRS = 30
 _FUNCTION_WORD_WEIGHT = 0.25
 _REPEATED = 0.85
+_TRANSLATED = 0.7  # what an English word counts that stands for one of another language
 
 # Scripts that put no spaces between words: Han, Kana, Hangul. Neighbours in pairs find most of their words.
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
@@ -37,6 +40,7 @@ _RUN = re.compile(f"[{_UNSPACED}]+")
 _WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
 # The same for text without those scripts and for ASCII: two and three times as fast.
 _SPACED_WORD, _ASCII_WORD = re.compile(r"[^\W_]+"), re.compile("[a-z0-9]+")
+_HIRAGANA = re.compile("[\u3041-\u309f]+")
 _ASCII_BYTES = bytes(range(128))
 
 _FUNCTION_WORDS = """
@@ -66,6 +70,8 @@ def tokenize(text: str) -> list[str]:
     """Returns the words of a text in order, folded; a run of Han, Kana or Hangul as its pairs of characters."""
     folded = text.casefold()
     beyond = _beyond_ascii(folded)
+    if (plain := fold_marks(beyond)) != beyond:
+        folded, beyond = fold_marks(folded), _beyond_ascii(plain)
     if not _RUN.search(beyond):
         # Most texts have signs beyond ASCII, few have letters.
         letters = _SPACED_WORD.search(beyond)
@@ -140,6 +146,9 @@ def parse_query(query: str) -> dict[str, QueryTerm]:
         if len(found) == _MAX_QUERY_TERMS:
             break
         found[key] = QueryTerm(word, (_FUNCTION_WORD_WEIGHT if word in FUNCTION_WORDS else 1.0) * count**_REPEATED)
+    for word in translate_words(query[:MAX_QUERY].casefold(), its, FUNCTION_WORDS):
+        if len(found) < _MAX_QUERY_TERMS:
+            found.setdefault(term(word), QueryTerm(word, _TRANSLATED))
     pairs = _by_term(Counter(neighbours(its)).most_common(), lambda pair: f"{term(pair[0])} {term(pair[1])}")
     for key, (pair, count) in islice(pairs.items(), _MAX_QUERY_PAIRS):
         found[key] = QueryTerm(" ".join(pair), count**_REPEATED, pair=True)
@@ -160,7 +169,9 @@ def _by_term(said: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[s
 
 
 def _pairs(run: str) -> list[str]:
-    return [first + second for first, second in pairwise(run)] or [run]
+    """Returns the pairs of a run; those of Hiragana alone, mostly endings and particles, only if it has no others."""
+    pairs = [first + second for first, second in pairwise(run)] or [run]
+    return [pair for pair in pairs if not _HIRAGANA.fullmatch(pair)] or pairs
 
 
 _stem: Callable[[str], str] = Stemmer("porter", 0).stemWord  # without a cache of its own: `term` has one
@@ -275,7 +286,7 @@ def weigh_fields(
     names: what it is called. paths: its files besides the main one. learned: tasks that it was used for.
     """
     called = [tokenize(name) for name in names]
-    own = tokenize(description)
+    own = tokenize(split_exclusions(description).own)
     beside = [" ".join(terms(pair)) for its in (*called, own) for pair in neighbours(its)]
     files = [PurePosixPath(path).with_suffix("").as_posix() for path, _ in zip(paths, range(MAX_FILES), strict=False)]
     said: dict[str, Mapping[str, float]] = {

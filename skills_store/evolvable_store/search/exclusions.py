@@ -1,0 +1,118 @@
+"""Clauses of a description that say what a resource is not for: "do not use for X, use Y instead", in ten languages."""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+# A clause begins with its cue and ends with its sentence. Words of negation alone ("not found") are no cue.
+_CUES: Mapping[str, str] = {
+    "do does don doesn never must should": r"\b(?:do(?:es)?\s+not|don['’]t|doesn['’]t|never|must\s+not|should\s+not)\s+"
+    r"(?:be\s+)?(?:use|trigger|invoke|activate|apply|select|load|call|cover|handle|fire)d?\b",
+    "not": r"\bnot\s+(?:to\s+be\s+used|for|when|a\s+(?:replacement|substitute)\s+for"
+    r"|(?:intended|meant|suitable|suited|designed|applicable|appropriate)\s+(?:for|to))\b",
+    "skip avoid": r"\b(?:skip|avoid|avoid\s+using)\s*(?:this|it|when|if|for)\b",
+    "scope": r"\bout\s+of\s+scope\b",
+    "nicht kein keine keinen keiner": r"\b(?:nicht|kein[a-z]*)\s+(?:\w+\s+)?"
+    r"(?:verwenden|benutzen|nutzen|einsetzen|geeignet|gedacht|bestimmt|für|bei|zum|zur|wenn)\b",
+    "ne n utilisez": r"\bne\s+(?:pas|jamais)\s+(?:utiliser|employer|invoquer|activer|déclencher)\b"
+    r"|\bn['’]utilisez\s+(?:pas|jamais)\b",
+    "pas": r"\bpas\s+(?:pour|destin[ée]+s?|adapt[ée]+s?|conçue?)\b",
+    "no": r"\bno\s+(?:usar|uses|use|utilizar|utilices|utilice|emplear|activar|sirve|apt[oa]|para|es\s+para|cuando)\b",
+    "não": r"\bnão\s+(?:usar|use|utilizar|utilize|empregar|ativar|serve|para|é\s+para|quando)\b",
+    "non": r"\bnon\s+(?:usare|usarlo|utilizzare|attivare|adatt[oa]|destinat[oa]|per|è\s+per|quando)\b",
+    "не": r"\bне\s+(?:использ|применя|подходит|предназначен|для|когда|запуска)\w*",
+    "不": r"不(?:适用|適用|用于|用於|适合|適合|可用于|应用于|處理|处理|包括)"
+    r"|不(?:要|得)(?:使用|用于|用於|用|触发|觸發|调用|調用)",
+    "勿 禁": r"(?:请勿|請勿|切勿|勿|禁止)(?:使用|用于|用於|用|触发|觸發|调用|調用)",
+}
+# A clause of comparison ends with the next comma.
+_COMPARISONS: Mapping[str, str] = {
+    "rather instead opposed": r"\b(?:rather\s+than|instead\s+of|as\s+opposed\s+to)\b",
+    "statt anstatt anstelle": r"\b(?:statt|anstatt|anstelle)\b",
+    "plutôt lieu": r"\b(?:plutôt\s+que|au\s+lieu\s+d)",
+    "lugar vez": r"\b(?:en\s+(?:lugar|vez)\s+de\b|em\s+vez\s+d)",
+    "invés invece anziché piuttosto": r"\b(?:ao\s+invés\s+d|invece\s+di\b|anziché\b|piuttosto\s+che\b)",
+    "вместо": r"\bвместо\b",
+    "而": r"而不是|而非",
+}
+# In these languages the cue ends the sentence, and in English "use Y instead" does: all of it belongs to the clause.
+_FINAL_CUES: Mapping[str, str] = {
+    "instead": r"\buse\b.*\binstead\b",
+    "い": r"使わない|使用しない|適用しない|不向き|向いていない",
+    "使 対 代": r"使用しません|対象外|代わりに",
+    "하 마 않 대": r"사용하지|쓰지\s*마|쓰지\s*않|적합하지|해당하지|트리거하지|대신",
+}
+_ALL = {**_CUES, **_COMPARISONS, **_FINAL_CUES}
+_WORDS = {word: names for names in _ALL for word in names.split()}
+_UNSPACED = {word for word in _WORDS if word > "\u2fff"}
+_WORD = re.compile(r"[^\W\d_]+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[^a-z\s])|(?<=[。！？])|\n+|;\s")
+_COMMA = re.compile(r"[,)，、]|\s[–—-]\s")
+_MAX_DESCRIPTION = 4_000
+"""Characters that are read for clauses; what follows counts as the resource's own."""
+
+
+class SplitText(NamedTuple):
+    """A description in two parts: what the resource is for, and the clauses that say what it is not for."""
+
+    own: str
+    excluded: tuple[str, ...]
+
+
+class _Patterns(NamedTuple):
+    clause: re.Pattern[str]
+    final: re.Pattern[str]
+
+
+def split_exclusions(description: str) -> SplitText:
+    """Return a description without its excluding clauses, and these clauses. Any text takes linear time."""
+    read, rest = description[:_MAX_DESCRIPTION], description[_MAX_DESCRIPTION:]
+    folded = read.lower()
+    words = set(_WORD.findall(folded))
+    if not read.isascii():
+        words |= _UNSPACED.intersection(folded)
+    patterns = _patterns(frozenset(_WORDS[word] for word in words & _WORDS.keys()))
+    if patterns is None:
+        return SplitText(description, ())
+    own, excluded = list[str](), list[str]()
+    for sentence in _SENTENCE_END.split(read):
+        if patterns.final.search(sentence):
+            excluded.append(sentence)
+        else:
+            own += _without_clauses(sentence, patterns.clause, excluded)
+    return SplitText("\n".join([*own, rest]), tuple(excluded))
+
+
+@lru_cache(maxsize=256)
+def _patterns(names: frozenset[str]) -> _Patterns | None:
+    """Return the patterns of those cues that have a word in a text, None without any; all take ten times as long."""
+    if not names:
+        return None
+    cues, comparisons, final = (
+        "|".join(known[name] for name in known if name in names) or "(?!)"
+        for known in (_CUES, _COMPARISONS, _FINAL_CUES)
+    )
+    return _Patterns(
+        re.compile(f"{cues}|(?P<comparison>{comparisons})", re.IGNORECASE), re.compile(final, re.IGNORECASE)
+    )
+
+
+def _without_clauses(sentence: str, clause: re.Pattern[str], excluded: list[str]) -> Iterator[str]:
+    """Yield the parts of a sentence outside of its excluding clauses; add the clauses to `excluded`."""
+    at = 0
+    while cue := clause.search(sentence, at):
+        before = sentence[at : cue.start()]
+        if sentence.count('"', 0, cue.start()) % 2:  # words that a user would say, not the author
+            yield sentence[at : cue.end()]
+            at = cue.end()
+            continue
+        end = len(sentence)
+        if cue["comparison"] and (comma := _COMMA.search(sentence, cue.end())):
+            end = comma.start()
+        elif before.count("(") > before.count(")") and (close := sentence.find(")", cue.end())) > 0:
+            end = close
+        yield before
+        excluded.append(sentence[cue.start() : end])
+        at = end
+    yield sentence[at:]
