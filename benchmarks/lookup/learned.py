@@ -97,7 +97,7 @@ def rows(library: Library, queries: Sequence[Record]) -> list[Row]:
                 after = _rankings(index, library, [*parts.asked, *parts.others])
                 found += _rows(name, parts, before, after)
                 store.backend.learned.forget(store.backend.learned.resources())
-            found.append(_hostile_row(store, index, library, there, before))
+            found += [_hostile_row(store, index, library, there, before, sessions) for sessions in (1, MAX_TASKS)]
     return found
 
 
@@ -142,22 +142,29 @@ def _quality(queries: Sequence[Record], ranked: Mapping[str, Sequence[str]]) -> 
 
 
 def _hostile_row(
-    store: Store, index: Index, library: Library, queries: Sequence[Record], before: Mapping[str, Sequence[str]]
+    store: Store,
+    index: Index,
+    library: Library,
+    queries: Sequence[Record],
+    before: Mapping[str, Sequence[str]],
+    sessions: int,
 ) -> Row:
-    """Return what one skill gains to which 16 sessions teach every task for which it is among the first five."""
+    """Return what one skill gains from sessions that load it for everything: each teaches one task, if it fits."""
     # The skill that is most often among the first five for tasks of others has the most to gain.
     near = Counter(id_ for q in queries for id_ in before[q["qid"]][:FOUND_AMONG] if id_ not in q["gold"])
     hostile, chance = near.most_common(1)[0][0], random.Random(0)
     plausible = [q for q in queries if hostile in before[q["qid"]][:FOUND_AMONG] and hostile not in q["gold"]]
-    taught = chance.sample(plausible, min(MAX_TASKS, len(plausible)))
+    taught = chance.sample(plausible, min(sessions, len(plausible)))
     _teach(store, library, {hostile: taught})
     known = {q["qid"] for q in taught}
     asked = [q for q in queries if q["qid"] not in known and hostile not in q["gold"]]
     after = _rankings(index, library, asked)
+    store.backend.learned.forget(store.backend.learned.resources())
     first = [sum(ranked[q["qid"]][:1] == [hostile] for q in asked) for ranked in (before, after)]
+    one = sessions == 1
     return Row(
-        f"a hostile skill, taught {len(taught)} tasks by as many sessions that load it for everything: first for",
-        f"{first[0]} -> {first[1]} of {len(asked):,} tasks of others",
-        "at most 5 more",
-        first[1] - first[0] <= 5,
+        f"a hostile skill, loaded for everything by {sessions} session{'s' * (not one)} over as many connections",
+        f"first for {first[0]} -> {first[1]} of {len(asked):,} tasks of others",
+        "at most 5 more" if one else "",
+        first[1] - first[0] <= 5 if one else None,
     )

@@ -34,7 +34,7 @@ from processes import poll
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind
 from evolvable_store.search.vector_store import FILE, TextRole, Vectors, embedding_progress
-from evolvable_tools.embedding import Embedder, SimilarResources, ipc, parse_spec
+from evolvable_tools.embedding import KEPT_TOKENS, Embedder, SimilarResources, ipc, parse_spec
 from evolvable_tools.embedding.embedder_client import LOG, MAX_TASK, SharedEmbedder, truncate_task
 from evolvable_tools.retrieval.cascade import PAPER_PATIENCE
 
@@ -90,6 +90,23 @@ def test_a_text_has_the_same_vector_alone_and_in_a_batch(model: str) -> None:
     together = embedder.encode(texts)
 
     assert all(float(embedder.encode([text])[0] @ row) > 0.9999 for text, row in zip(texts, together, strict=True))
+
+
+def test_both_embedders_give_the_vectors_of_tokens_and_a_long_text_only_the_first(model: str) -> None:
+    pytest.importorskip("sentence_transformers")
+    from evolvable_tools.embedding.local_models import late_interaction, normalize_rows
+
+    light, heavy = open_embedder(model), open_embedder("sentence-transformers")
+    texts = ["merge pdf files", "", "bake bread " * 300, "\ud800 no Unicode"]
+
+    (rows, tokens), (_, theirs) = light.encode_tokens(texts), heavy.encode_tokens(texts)
+
+    assert [its.shape for its in tokens] == [its.shape for its in theirs]
+    assert [len(its) for its in tokens][2] == KEPT_TOKENS
+    assert float((rows * light.encode(texts)).sum(axis=1).min()) > 0.999
+    task = normalize_rows(tokens[0].astype("float32"))
+    assert late_interaction(task, tokens[0]) > 0.99 > late_interaction(task, tokens[2])
+    assert late_interaction(task, tokens[0][:0]) == 0.0
 
 
 def test_what_is_no_embedder_is_refused_with_those_there_are() -> None:
@@ -166,6 +183,16 @@ def test_the_nearest_skill_means_the_same(connect: Connect, model: str, home: Pa
     assert answer.nearest[0] == identity(home, "pdf")
     assert len(answer.cosines) == len(SKILLS)
     assert answer.said.startswith("onnx:minilm@")
+
+
+def test_what_is_asked_about_is_compared_token_by_token(connect: Connect, model: str, home: Path) -> None:
+    client, ids = connect(model), [identity(home, name) for name in SKILLS]
+    until(client, complete)
+
+    late = client.begin("merge pdf forms").similar(ids, kind=Kind.SKILL, scopes=None, limit=5).late
+
+    assert max(late, key=lambda id_: late[id_]) == identity(home, "pdf")
+    assert set(late) == set(ids) and all(0 < alike <= 1 for alike in late.values())
 
 
 def test_of_a_long_task_the_beginning_counts(connect: Connect, model: str, home: Path) -> None:

@@ -29,6 +29,7 @@ class StandIn:
     library: Library
     by_name: Mapping[str, float] = field(default_factory=dict)
     by_id: Mapping[int, float] = field(default_factory=dict)
+    late: Mapping[str, float] = field(default_factory=dict)
     said: str = "stand-in, all embedded"
     available: bool = True
 
@@ -46,8 +47,9 @@ class StandIn:
         for name, cosine in self.by_name.items():
             cosines[self.library.store.head(Ref.parse(name)).id] = cosine
         nearest = sorted(cosines, key=lambda id_: -cosines[id_])[:limit]
+        late = {self.library.store.head(Ref.parse(name)).id: alike for name, alike in self.late.items()}
         return SimilarResources(
-            {id_: cosines[id_] for id_ in cosines if id_ in {*ids, *nearest}}, tuple(nearest), self.said, True
+            {id_: cosines[id_] for id_ in cosines if id_ in {*ids, *nearest}}, tuple(nearest), self.said, True, late
         )
 
     def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float | None = None) -> NearestDescription:
@@ -275,3 +277,60 @@ def test_an_empty_library_is_asked_without_trouble(library: Library) -> None:
     found = search_cascade(library.index, "anything", means=SearchDependencies(StandIn(library)))
 
     assert (found.matches, found.none_fits) == ((), True)
+
+
+# Late interaction
+
+
+SIBLINGS = {
+    "ship-web": "Ships the web application to customers.",
+    "ship-app": "Ships the mobile application to customers.",
+    "ship-api": "Ships the programming interface to customers.",
+    "bake": "Bakes bread.",
+}
+
+
+@pytest.fixture
+def siblings(library: Library, skill: Skill) -> Library:
+    for name, description in SIBLINGS.items():
+        skill(name, description=description)
+    return library
+
+
+def test_siblings_that_words_do_not_tell_apart_are_ordered_by_late_interaction(siblings: Library) -> None:
+    near = StandIn(siblings, dict.fromkeys(SIBLINGS, 0.5), late={"ship-api": 0.9, "ship-app": 0.5, "ship-web": 0.4})
+
+    found = search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(near))
+
+    assert refs(found)[:3] == ["skill:ship-api", "skill:ship-app", "skill:ship-web"]
+
+
+def test_late_interaction_changes_the_order_and_no_confidence_of_a_place(siblings: Library) -> None:
+    cosines = dict.fromkeys(SIBLINGS, 0.5)
+    plain, near = StandIn(siblings, cosines), StandIn(siblings, cosines, late={"ship-api": 0.9, "ship-web": 0.4})
+
+    before, after = (
+        search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(one)) for one in (plain, near)
+    )
+
+    assert [match.confidence for match in after.matches] == [match.confidence for match in before.matches]
+    assert sorted(refs(after)) == sorted(refs(before))
+
+
+def test_one_text_alone_is_not_reordered_and_a_text_without_tokens_keeps_its_place(siblings: Library) -> None:
+    cosines = dict.fromkeys(SIBLINGS, 0.5)
+    plain, one = StandIn(siblings, cosines), StandIn(siblings, cosines, late={"bake": 1.0})
+
+    before, after = (
+        search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(it)) for it in (plain, one)
+    )
+
+    assert refs(after) == refs(before)
+
+
+def test_a_text_that_words_rank_far_behind_is_not_raised_by_late_interaction(siblings: Library) -> None:
+    far = StandIn(siblings, dict.fromkeys(SIBLINGS, 0.5), late={"bake": 0.6, "ship-web": 0.5})
+
+    found = search_cascade(siblings.index, "ships the web application", means=SearchDependencies(far))
+
+    assert refs(found)[0] == "skill:ship-web"

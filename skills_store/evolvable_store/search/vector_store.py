@@ -19,7 +19,7 @@ from evolvable_store.storage.connection import Connection
 
 FILE = "vectors.db"
 
-FORMAT = driver.DerivedFormat(0x45564C56, 2, Path(__file__).with_name("vectors.sql"))  # EVLV
+FORMAT = driver.DerivedFormat(0x45564C56, 3, Path(__file__).with_name("vectors.sql"))  # EVLV
 
 
 def open_vectors(home: Path) -> Connection:
@@ -52,6 +52,9 @@ def _translate_damage(path: Path) -> AbstractContextManager[None]:
     return driver.translate_damage(path, opening=True)
 
 
+_BY_TEXT = ("vector", "token")  # tables whose rows belong to a text of a model
+
+
 def forget_vectors(home: Path, resources: Iterable[int]) -> None:
     """Remove the vectors of these resources' texts; they are computed again from the remaining texts."""
     path = home / FILE
@@ -59,11 +62,13 @@ def forget_vectors(home: Path, resources: Iterable[int]) -> None:
         return
     with contextlib.closing(driver.connect(path, durable=False, access="write")) as connection:
         connection.execute("PRAGMA secure_delete=ON")
-        connection.execute(
-            """DELETE FROM vector WHERE hash IN (
-                SELECT hash FROM said WHERE resource IN (SELECT value FROM json_each(?)))""",
-            (json.dumps(list(resources)),),
-        )
+        there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall()}
+        for table in there.intersection(_BY_TEXT):  # an older file has no tokens until an embedder opens it
+            connection.execute(
+                f"""DELETE FROM {table} WHERE hash IN (
+                    SELECT hash FROM said WHERE resource IN (SELECT value FROM json_each(?)))""",
+                (json.dumps(list(resources)),),
+            )
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -195,10 +200,11 @@ class Vectors:
                 self._db.execute("INSERT INTO resource VALUES (?, ?, ?, ?)", astuple(place))
                 rows = [(role, place.id, text.hash, text.size) for role, text in texts.items()]
                 self._db.executemany("INSERT INTO said VALUES (?, ?, ?, ?)", rows)
-            self._db.executemany(
-                "DELETE FROM vector WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM said WHERE hash = ?1)",
-                [(digest,) for digest in before],
-            )
+            for table in _BY_TEXT:
+                self._db.executemany(
+                    f"DELETE FROM {table} WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM said WHERE hash = ?1)",
+                    [(digest,) for digest in before],
+                )
             for key, value in state.items():
                 self._note(key, value)
 
@@ -211,7 +217,8 @@ class Vectors:
     def delete_unused_vectors(self) -> None:
         """Deletes the vectors of texts that no resource has."""
         with self._writing():
-            self._db.execute("DELETE FROM vector WHERE hash NOT IN (SELECT hash FROM said)")
+            for table in _BY_TEXT:
+                self._db.execute(f"DELETE FROM {table} WHERE hash NOT IN (SELECT hash FROM said)")
 
     def places(self) -> list[VectorResource]:
         """Returns all resources."""
@@ -233,7 +240,8 @@ class Vectors:
     def forget_model(self, model: VectorModel) -> None:
         """Deletes a model with its vectors."""
         with self._writing():
-            self._db.execute("DELETE FROM vector WHERE model = ?", (model.id,))
+            for table in _BY_TEXT:
+                self._db.execute(f"DELETE FROM {table} WHERE model = ?", (model.id,))
             self._db.execute("DELETE FROM model WHERE id = ?", (model.id,))
 
     def resources_without_vector(self, model: VectorModel, role: TextRole) -> dict[int, int]:
@@ -248,11 +256,22 @@ class Vectors:
             rows = ((digest, self._db.execute(query, (model.id, digest)).fetchone()) for digest in set(hashes))
             return {digest: row[0] for digest, row in rows if row}
 
-    def keep(self, model: VectorModel, vectors: Mapping[bytes, bytes]) -> None:
-        """Keeps vectors (float16, little-endian) by the hash of their texts."""
-        rows = [(model.id, digest, data) for digest, data in vectors.items()]
+    def keep(
+        self, model: VectorModel, vectors: Mapping[bytes, bytes], tokens: Mapping[bytes, bytes] | None = None
+    ) -> None:
+        """Keep vectors (float16, little-endian) by the hash of their texts. tokens: those of their tokens (int8)."""
         with self._writing():
-            self._db.executemany("INSERT OR REPLACE INTO vector (model, hash, data) VALUES (?, ?, ?)", rows)
+            for table, rows in (("vector", vectors), ("token", tokens or {})):
+                self._db.executemany(
+                    f"INSERT OR REPLACE INTO {table} (model, hash, data) VALUES (?, ?, ?)",
+                    [(model.id, digest, data) for digest, data in rows.items()],
+                )
+
+    def tokens_of(self, model: VectorModel, resources: Iterable[int]) -> dict[int, bytes]:
+        """Return the vectors of the tokens of name and description of those of these resources that have them."""
+        query = """SELECT s.resource, t.data FROM said s JOIN token t ON t.model = ? AND t.hash = s.hash
+            WHERE s.role = ? AND s.resource IN (SELECT value FROM json_each(?))"""
+        return dict(self._rows(query, model.id, TextRole.WHOLE, json.dumps(list(resources))))
 
     def all(self, model: VectorModel, role: TextRole) -> Iterator[tuple[int, bytes]]:
         """Yields each resource that has a vector of this role with it, by id; read to the end before writing."""

@@ -15,3 +15,8 @@ CREATE TABLE vector (
     id INTEGER PRIMARY KEY, model INTEGER NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX vector_text ON vector (model, hash);
+-- Vectors of a text's tokens, one byte for each number.
+CREATE TABLE token (
+    id INTEGER PRIMARY KEY, model INTEGER NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX token_text ON token (model, hash);

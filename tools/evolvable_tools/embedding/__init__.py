@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from evolvable_store.errors import EvolvableError, InvalidArgument
 
 if TYPE_CHECKING:
-    from evolvable_tools.embedding.local_models import Floats
+    from evolvable_tools.embedding.local_models import Floats, TokenVectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,15 @@ class SimilarResources:
     """How near resources are to a task, by their ids.
 
     cosines: of name and description, for the ids asked that have vectors and for the nearest. nearest: ids, best
-    first. said: one line on the model, or on why nothing is known. available: whether anything is known.
+    first. said: one line on the model, or on why nothing is known. available: whether anything is known. late: late
+    interaction, for the first CLOSEST ids asked whose token vectors are known.
     """
 
     cosines: Mapping[int, float] = field(default_factory=dict)
     nearest: tuple[int, ...] = ()
     said: str = ""
     available: bool = False
+    late: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,12 @@ class NearestDescription:
     said: str = ""
     available: bool = False
 
+
+CLOSEST = 10
+"""Resources that are compared with the task token by token: the first of those asked."""
+
+KEPT_TOKENS = 64
+"""Tokens of a text whose vectors are kept, one byte for each number: 24 KB of a text with MiniLM's 384 numbers."""
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -66,6 +74,13 @@ class Embedder(Protocol):
 
     def encode(self, texts: Sequence[str]) -> "Floats":
         """Return a float32 array of shape (len(texts), dimension), each row of length 1, in the order of the texts."""
+        ...
+
+    def encode_tokens(self, texts: Sequence[str]) -> "tuple[Floats, list[TokenVectors]]":
+        """Return what `encode` returns, and for each text the vectors of its first KEPT_TOKENS tokens.
+
+        A model that pools by itself gives no vectors of tokens: an array without rows.
+        """
         ...
 
 

@@ -238,6 +238,7 @@ class PendingEmbedding:
                 tuple(int(id_) for id_ in answer["nearest"]),
                 str(answer["said"]),
                 bool(answer["available"]),
+                {int(id_): float(alike) for id_, alike in answer.get("late", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             return SimilarResources(said="the embedder's answer cannot be read")

@@ -398,9 +398,10 @@ class VectorIndexer:
         known = self._vectors.known(service.model, hashes.values())
         new = {hashes[id_]: text for id_, text in texts.items() if hashes[id_] not in known}
         if new:
-            rows = service.embedder.encode(list(new.values())).astype("<f2")
-            vectors = {digest: row.tobytes() for digest, row in zip(new, rows, strict=True)}
-            self._vectors.keep(service.model, vectors)
+            rows, tokens = service.embedder.encode_tokens(list(new.values()))
+            vectors = {digest: row.tobytes() for digest, row in zip(new, rows.astype("<f2"), strict=True)}
+            kept = {digest: its.tobytes() for digest, its in zip(new, tokens, strict=True) if len(its)}
+            self._vectors.keep(service.model, vectors, kept if role is TextRole.WHOLE else None)
             known |= vectors
         for id_, digest in hashes.items():
             service.matrix.put(role, id_, _unpacked(known[digest]))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from evolvable_tools.embedding import (
     DEFAULT_MODEL,
+    KEPT_TOKENS,
     MAX_TOKENS,
     Embedder,
     EmbedderUnavailable,
@@ -23,6 +24,8 @@ from evolvable_tools.embedding import (
 )
 
 Floats: TypeAlias = NDArray[np.float32]
+TokenVectors: TypeAlias = NDArray[np.int8]
+"""One row for each token, scaled so that its largest number is 127."""
 
 
 def normalize_rows(rows: Floats) -> Floats:
@@ -30,6 +33,23 @@ def normalize_rows(rows: Floats) -> Floats:
     rows = np.nan_to_num(rows.astype(np.float32, copy=False), nan=0.0, posinf=0.0, neginf=0.0)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(lengths, 1e-12), dtype=np.float32)
+
+
+def quantize_tokens(states: Floats) -> TokenVectors:
+    """Return vectors of tokens as bytes; only their directions matter. Rows of no numbers become zeros."""
+    states = np.nan_to_num(states[:KEPT_TOKENS], nan=0.0, posinf=0.0, neginf=0.0)
+    largest = np.maximum(np.abs(states).max(axis=1, keepdims=True, initial=0.0), 1e-12)
+    return np.asarray(np.rint(states * (127 / largest)), dtype=np.int8)
+
+
+def late_interaction(task: Floats, text: TokenVectors) -> float:
+    """Return the mean over the task's tokens of the best cosine with a token of the text; 0 where either has none.
+
+    task: rows of length 1.
+    """
+    if not len(task) or not len(text):
+        return 0.0
+    return float((task @ normalize_rows(text.astype(np.float32)).T).max(axis=1).mean())
 
 
 _BATCH_TOKENS = 512
@@ -60,7 +80,7 @@ class OnnxEmbedder:
         self.model = f"onnx:{name}"
         self._session, self._tokenizer, self._by_first_token = session, tokenizer, by_first_token
         self._inputs = {given.name for given in session.get_inputs()}
-        self.dimension = int(self._run([tokenizer.encode("a").ids]).shape[1])
+        self.dimension = int(self._run([tokenizer.encode("a").ids])[0].shape[1])
 
     @classmethod
     def open(cls, model: str) -> Self:
@@ -76,17 +96,25 @@ class OnnxEmbedder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return one row for each text; see Embedder."""
+        return self.encode_tokens(texts)[0]
+
+    def encode_tokens(self, texts: Sequence[str]) -> tuple[Floats, list[TokenVectors]]:
+        """Return one row for each text, and the vectors of its tokens; see Embedder."""
         encoded = self._tokenizer.encode_batch([_plain(text) for text in texts])
         order = sorted(range(len(texts)), key=lambda at: len(encoded[at].ids))
         rows: Floats = np.zeros((len(texts), self.dimension), np.float32)
+        tokens = [np.zeros((0, self.dimension), np.int8) for _ in texts]
         while order:
             # The longest first: how many fit beside it follows from its length.
             fit = max(1, _BATCH_TOKENS // max(1, len(encoded[order[-1]].ids)))
             order, batch = order[:-fit], order[-fit:]
-            rows[batch] = self._run([encoded[at].ids for at in batch])
-        return rows
+            rows[batch], states = self._run([encoded[at].ids for at in batch])
+            for at, its in zip(batch, states, strict=False):
+                tokens[at] = quantize_tokens(its[: len(encoded[at].ids)])
+        return rows, tokens
 
-    def _run(self, tokens: Sequence[Sequence[int]]) -> Floats:
+    def _run(self, tokens: Sequence[Sequence[int]]) -> tuple[Floats, Floats]:
+        """Return a row for each text, and the states of its tokens: none where the model pools by itself."""
         ids = np.zeros((len(tokens), max(1, *map(len, tokens))), np.int64)
         mask = np.zeros_like(ids)
         for row, its in enumerate(tokens):
@@ -95,11 +123,11 @@ class OnnxEmbedder:
         every = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         states = self._session.run(None, {name: every[name] for name in self._inputs})[0]
         if states.ndim == 2:  # the model pools by itself
-            return normalize_rows(states)
+            return normalize_rows(states), states[:0]
         if self._by_first_token:
-            return normalize_rows(states[:, 0])
+            return normalize_rows(states[:, 0]), states
         weights = mask[..., None].astype(np.float32)
-        return normalize_rows((states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1))
+        return normalize_rows((states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1)), states
 
 
 def _plain(text: str) -> str:
@@ -231,6 +259,20 @@ class TorchEmbedder:
         """Return one row for each text; see Embedder."""
         rows = [self._encoded(list(texts[start : start + _BATCH])) for start in range(0, len(texts), _BATCH)]
         return np.concatenate(rows) if rows else np.zeros((0, self.dimension), np.float32)
+
+    def encode_tokens(self, texts: Sequence[str]) -> tuple[Floats, list[TokenVectors]]:
+        """Return one row for each text, and the vectors of its tokens; see Embedder."""
+        rows, tokens = list[Floats](), list[TokenVectors]()
+        for start in range(0, len(texts), _BATCH):
+            plain = [_plain(text) for text in texts[start : start + _BATCH]]
+            with self._lock:
+                found = self._model.encode(plain, batch_size=_BATCH, output_value=None, show_progress_bar=False)
+            for its in found:
+                used = int(its["attention_mask"].sum())
+                tokens.append(quantize_tokens(its["token_embeddings"][:used].cpu().numpy()))
+                rows.append(its["sentence_embedding"].cpu().numpy())
+        together = np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
+        return normalize_rows(together), tokens
 
     def _encoded(self, texts: list[str]) -> Floats:
         plain = [_plain(text) for text in texts]

@@ -10,23 +10,30 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from filelock import FileLock, Timeout
 
 from evolvable_store.errors import DamagedFile, EvolvableError, LibraryError
 from evolvable_store.search import vector_store
 from evolvable_store.search.vector_store import TextRole, Vectors
 from evolvable_store.store import Store
-from evolvable_tools.embedding import Embedder, NearestDescription, SimilarResources, ipc
+from evolvable_tools.embedding import CLOSEST, Embedder, NearestDescription, SimilarResources, ipc
 from evolvable_tools.embedding.indexer import IndexingState, Product, VectorIndexer
 from evolvable_tools.embedding.ipc import MalformedMessage
-from evolvable_tools.embedding.local_models import Floats, open_embedder
+from evolvable_tools.embedding.local_models import (
+    Floats,
+    TokenVectors,
+    late_interaction,
+    normalize_rows,
+    open_embedder,
+)
 
 _REMEMBERED = 256  # tasks whose vectors are kept
 _MOST_NEAREST = 1_000
@@ -34,27 +41,47 @@ _MOST_NEAREST = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A task for a model that serves: its vector, and what can be computed before anything is asked about it."""
+    """A task for a model that serves: its vector, and what can be computed before anything is asked about it.
+
+    tokens: the vectors of its tokens, each of length 1.
+    """
 
     task: str
     service: IndexingState
     vector: Floats
     product: Product
+    tokens: Floats
+
+
+class TokenReader:
+    """The stored vectors of tokens, over a connection of its own. Safe to share between threads."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self._vectors, self._lock = vectors, threading.Lock()
+
+    def read(self, service: IndexingState, resources: Sequence[int]) -> dict[int, TokenVectors]:
+        """Return the vectors of the tokens of those of these resources that have them; none from a damaged file."""
+        with self._lock, contextlib.suppress(DamagedFile, LibraryError, ValueError):
+            found = self._vectors.tokens_of(service.model, resources)
+            shape = (-1, service.embedder.dimension)
+            return {id_: np.frombuffer(data, np.int8).reshape(shape) for id_, data in found.items()}
+        return {}
 
 
 class RequestHandler:
     """Answers the clients of one library from its keeper. Safe to share between threads."""
 
-    def __init__(self, keeper: VectorIndexer) -> None:
-        self._keeper = keeper
+    def __init__(self, keeper: VectorIndexer, tokens: TokenReader | None = None) -> None:
+        """tokens: without them no text is compared with a task token by token."""
+        self._keeper, self._tokens = keeper, tokens
         self._lock = threading.Lock()
-        self._tasks: OrderedDict[tuple[str, str], Floats] = OrderedDict()
+        self._tasks: OrderedDict[tuple[str, str], tuple[Floats, Floats]] = OrderedDict()
 
     def prepare(self, task: str) -> Prepared:
         """Embed a task with the model that serves."""
         service = self._keeper.serving
-        vector = self._vector(service, task)
-        return Prepared(task, service, vector, service.matrix.product(vector))
+        vector, tokens = self._encoded(service, task)
+        return Prepared(task, service, vector, service.matrix.product(vector), tokens)
 
     def answer(self, message: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
         """Return the answer to a question about a task, ready to send. Raises Garbled."""
@@ -69,7 +96,13 @@ class RequestHandler:
         if not isinstance(ids, list) or not _all(ids, int) or type(limit) is not int:
             raise MalformedMessage("ids and limit are missing")
         found = asdict(self._similar(prepared, ids, kind, scopes, max(0, min(limit, _MOST_NEAREST))))
-        return found | {"cosines": {id_: round(cosine, 4) for id_, cosine in found["cosines"].items()}}
+        late = self._late(prepared, ids[:CLOSEST])
+        return found | {"cosines": {id_: round(cosine, 4) for id_, cosine in found["cosines"].items()}, "late": late}
+
+    def _late(self, asked: Prepared, ids: Sequence[int]) -> dict[int, float]:
+        """Return how near the task is to these resources token by token, of those whose tokens are known."""
+        texts = self._tokens.read(asked.service, ids) if self._tokens is not None and len(asked.tokens) else {}
+        return {id_: round(late_interaction(asked.tokens, its), 4) for id_, its in texts.items()}
 
     def _similar(
         self, asked: Prepared, ids: list[int], kind: str, scopes: list[str] | None, limit: int
@@ -98,18 +131,19 @@ class RequestHandler:
         best = service.matrix.described(asked.vector, kind, scopes)
         return NearestDescription(best, service.model.name, available=True)
 
-    def _vector(self, service: IndexingState, task: str) -> Floats:
+    def _encoded(self, service: IndexingState, task: str) -> tuple[Floats, Floats]:
         key = (service.model.name, task)
         with self._lock:
             if key in self._tasks:
                 self._tasks.move_to_end(key)
                 return self._tasks[key]
-        vector: Floats = service.embedder.encode([task])[0]
+        rows, tokens = service.embedder.encode_tokens([task])
+        encoded = rows[0], normalize_rows(tokens[0].astype(np.float32))
         with self._lock:
-            self._tasks[key] = vector
+            self._tasks[key] = encoded
             if len(self._tasks) > _REMEMBERED:
                 self._tasks.popitem(last=False)
-        return vector
+        return encoded
 
 
 def _all(values: object, of: type) -> bool:
@@ -144,9 +178,13 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
         if embedder is None:
             return 0
         # The server that started this process has opened the library.
-        with Store.open(home, registered=lambda: [home]) as store, Vectors.open(home) as vectors:
+        with (
+            Store.open(home, registered=lambda: [home]) as store,
+            Vectors.open(home) as vectors,
+            Vectors.open(home) as reading,
+        ):
             keeper = VectorIndexer(store, vectors, embedder, spec, _say)
-            _Office(home, spec, keeper, idle).open()
+            _Office(home, spec, keeper, TokenReader(reading), idle).open()
         return 0
     except DamagedFile as error:
         _say(f"{vector_store.FILE} is damaged ({error}) and is rebuilt")
@@ -193,9 +231,9 @@ def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedde
 class _Office:
     """The threads of the process: one takes calls, one for each client answers, one keeps the vectors in sync."""
 
-    def __init__(self, home: Path, spec: str, keeper: VectorIndexer, idle: float) -> None:
+    def __init__(self, home: Path, spec: str, keeper: VectorIndexer, tokens: TokenReader, idle: float) -> None:
         self._home, self._spec, self._keeper, self._idle = home, spec, keeper, idle
-        self._desk = RequestHandler(keeper)
+        self._desk = RequestHandler(keeper, tokens)
         self._ending = threading.Event()
         self._failure: Exception | None = None
         self._clients: set[int] = set()

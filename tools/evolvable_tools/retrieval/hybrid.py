@@ -23,6 +23,12 @@ MEANING = 0.5
 DEPTH = 50
 """Resources that words and vectors each propose to the other."""
 
+REORDERED = 8
+"""Resources whose order late interaction decides with the words' confidence."""
+
+LATE = 5.0
+"""Weight of a late interaction of 1, beside the logit of the words' confidence."""
+
 
 @dataclass(frozen=True, slots=True)
 class FusedHit:
@@ -35,11 +41,15 @@ class FusedHit:
 
 @dataclass(frozen=True)
 class FusedRanking:
-    """Hits, best first. `similar`: the answer of the embedder, None without one."""
+    """Hits, best first. `similar`: the answer of the embedder, None without one.
+
+    before: the ranking before late interaction changed the order of the first few.
+    """
 
     hits: tuple[FusedHit, ...]
     ranking: Ranking
     similar: SimilarResources | None
+    before: "FusedRanking | None" = None
 
     @cached_property
     def content(self) -> set[str]:
@@ -65,7 +75,32 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
     best = sorted(both, key=lambda id_: (-both[id_], id_))[: query.limit]
     scored = index.scored(ranking, {id_: weighed[id_] for id_ in best})
     hits = (FusedHit(scored[id_], similar.cosines.get(id_), both[id_]) for id_ in best if id_ in scored)
-    return FusedRanking(tuple(hits), ranking, similar)
+    return reorder_closest(FusedRanking(tuple(hits), ranking, similar))
+
+
+def reorder_closest(fused: FusedRanking) -> FusedRanking:
+    """Return the ranking with its first few in the order of late interaction and the words' confidence.
+
+    Those that were compared token by token exchange places among themselves; all others keep theirs.
+    """
+    late = fused.similar.late if fused.similar is not None else {}
+    places = [at for at, hit in enumerate(fused.hits[:REORDERED]) if hit.scored.entry.id in late]
+    if len(places) < 2:
+        return fused
+    best = max(hit.scored.score for hit in fused.hits) or 1.0
+    by_words = sorted(fused.hits, key=lambda hit: -hit.scored.score)
+    words = FusedRanking(tuple(FusedHit(h.scored, None, h.scored.score / best) for h in by_words), fused.ranking, None)
+    fused.ranking.explain(hit.scored for hit in words.hits)
+    sums = {
+        hit.scored.entry.id: logit(confidence_features(words, at), WORDS) + LATE * late[hit.scored.entry.id]
+        for at, hit in enumerate(words.hits)
+        if hit.scored.entry.id in late
+    }
+    chosen = sorted((fused.hits[at] for at in places), key=lambda hit: -sums[hit.scored.entry.id])
+    hits = list(fused.hits)
+    for at, hit in zip(places, chosen, strict=True):
+        hits[at] = hit
+    return FusedRanking(tuple(hits), fused.ranking, fused.similar, fused)
 
 
 def _both(weighed: Mapping[int, DocumentScore], similar: SimilarResources) -> dict[int, float]:
@@ -185,14 +220,22 @@ MEANINGS: Mapping[str, float] = {
 
 def confidence(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float:
     """Return how likely the resource fits, 0 to 1, by a logistic model: WORDS or MEANINGS."""
-    logit = model["constant"] + sum(
+    return 1 / (1 + math.exp(-max(-50.0, min(50.0, logit(signals, model)))))
+
+
+def logit(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float:
+    """Return the logit of the confidence."""
+    return model["constant"] + sum(
         model[field.name] * getattr(signals, field.name) for field in fields(ConfidenceFeatures) if field.name in model
     )
-    return 1 / (1 + math.exp(-max(-50.0, min(50.0, logit))))
 
 
 def confidences(fused: FusedRanking, most: int | None = None) -> Sequence[float]:
-    """Return the confidence of each hit, of at most that many. They never rise with the order."""
+    """Return the confidence of each hit, of at most that many. They never rise with the order.
+
+    A new order of the first few is at least as often right as the one before, so each place keeps its confidence.
+    """
+    fused = fused.before or fused
     found: list[float] = []
     fused.ranking.explain(hit.scored for hit in fused.hits[:most])
     for at, hit in enumerate(fused.hits[:most]):
