@@ -118,21 +118,21 @@ async def run_final_test(run: RunContext) -> None:
     """
     state = run.state
     if state.exploratory:
-        _record_no_test(run, Ruling.INDECISIVE, "There are too few tasks for a claim; the test was not opened.")
+        record_no_test(run, Ruling.INDECISIVE, "There are too few tasks for a claim; the test was not opened.")
         return
     try:
-        finalist = await _choose_finalist(run)
+        finalist = await choose_finalist(run)
     except BudgetSpent as error:
-        _record_no_test(run, Ruling.INDECISIVE, f"{error} The test was not opened.")
+        record_no_test(run, Ruling.INDECISIVE, f"{error} The test was not opened.")
         return
     if finalist is None:
         why = "Nothing was found that is better than the base in validation; the test was not opened."
-        _record_no_test(run, Ruling.NOT_SUPPORTED, why)
+        record_no_test(run, Ruling.NOT_SUPPORTED, why)
         return
     await _measure_test(run, finalist)
 
 
-async def _choose_finalist(run: RunContext) -> RunCandidate | None:
+async def choose_finalist(run: RunContext) -> RunCandidate | None:
     """Return the best of those that are better than the base, over all that was measured of them and fresh runs."""
     state = run.state
     base = state.candidates[state.base]
@@ -168,8 +168,8 @@ async def _measure_test(run: RunContext, finalist: RunCandidate) -> None:
     program = run.program(finalist.digest)
     repeats = test_repeat_count(settings, run.sealed.size)
     arms = [base, program] + ([NO_SKILL] if base.parts and program.parts else [])
-    if not state.looks and (short := _budget_shortfall(run, len(arms) * repeats * run.sealed.size)):
-        _record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
+    if not state.looks and (short := budget_shortfall(run, len(arms) * repeats * run.sealed.size)):
+        record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
         return
     tasks, look, runner = run.sealed.open(run.folder.id, finalist.digest)
     if not state.looks:
@@ -180,9 +180,9 @@ async def _measure_test(run: RunContext, finalist: RunCandidate) -> None:
         requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
     try:
         trials = await run.measure(requests, "test/verdict", runner)
-        trials = await _repeat_slow(run, arms, requests, trials, repeats, runner)
+        trials = await repeat_slow(run, arms, requests, trials, repeats, runner)
     except BudgetSpent as error:
-        _record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
+        record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
         return
     cheated = find_answered_canaries(canaries, trials)
     own = {canary.task.id for canary in canaries}
@@ -190,13 +190,14 @@ async def _measure_test(run: RunContext, finalist: RunCandidate) -> None:
     _record_verdict(run, finalist, arms, [task.id for task in tasks], counted, look, (len(canaries), cheated))
 
 
-async def _repeat_slow(
+async def repeat_slow(
     run: RunContext,
     arms: Sequence[Program],
     requests: Sequence[TrialRequest],
     trials: Sequence[Trial],
     repeats: int,
     runner: TrialRunner,
+    label: str = "test/alone",
 ) -> list[Trial]:
     """Return the trials, and for each that took too long a second one while no trial of another arm runs.
 
@@ -212,7 +213,7 @@ async def _repeat_slow(
         ]
         if slow:
             again = [(arm, requests[at][1], repeats + requests[at][2]) for at in slow]
-            for at, trial in zip(slow, await run.measure(again, f"test/alone-{number}", runner), strict=True):
+            for at, trial in zip(slow, await run.measure(again, f"{label}-{number}", runner), strict=True):
                 found[at] = trial
     return found
 
@@ -228,7 +229,7 @@ def _record_verdict(
 ) -> None:
     named = dict(zip(_ARMS, arms, strict=False))
     scores = {name: values_by_task(trials, arm.digest, lambda trial: trial.score) for name, arm in named.items()}
-    tokens = (values_by_task(trials, arm.digest, _count_tokens) for arm in arms[:2])
+    tokens = (values_by_task(trials, arm.digest, count_tokens) for arm in arms[:2])
     before, after = ({task: fmean(values) for task, values in by_task.items()} for by_task in tokens)
     said = decide_verdict(
         scores["base"],
@@ -243,10 +244,7 @@ def _record_verdict(
     asked, cheated = canaries
     if cheated:
         ruling = Ruling.DISQUALIFIED
-        why = (
-            f"{finalist.name} gave the answers of {len(cheated)} of {asked} canary tasks ({', '.join(cheated)}), which"
-            " nobody can have who did not read the expected answers: nothing that it scored counts."
-        )
+        why = describe_cheating(finalist.name, asked, cheated)
     extra = [trial.usage.cost for trial in trials if trial.usage.cost is not None]
     run.note(
         "verdict",
@@ -270,12 +268,21 @@ def _record_verdict(
     )
 
 
-def _record_no_test(run: RunContext, ruling: Ruling, why: str, candidate: str = "") -> None:
+def describe_cheating(name: str, asked: int, cheated: Sequence[str]) -> str:
+    """Return why a finalist that answered canary tasks is disqualified."""
+    return (
+        f"{name} gave the answers of {len(cheated)} of {asked} canary tasks ({', '.join(cheated)}), which"
+        " nobody can have who did not read the expected answers: nothing that it scored counts."
+    )
+
+
+def record_no_test(run: RunContext, ruling: Ruling, why: str, candidate: str = "") -> None:
+    """Record a verdict for which no test was measured to its end."""
     look = run.state.looks
     run.note("verdict", verdict=ruling, candidate=candidate, why=why, look=look, p=None, delta=None, interval=None, n=0)
 
 
-def _budget_shortfall(run: RunContext, evaluations: int) -> str:
+def budget_shortfall(run: RunContext, evaluations: int) -> str:
     """Return why the rest of the budget does not reach for so many evaluations, '' when it does.
 
     A look is not spent on a test that cannot be finished.
@@ -296,5 +303,6 @@ def _budget_shortfall(run: RunContext, evaluations: int) -> str:
     return ""
 
 
-def _count_tokens(trial: Trial) -> int | None:
+def count_tokens(trial: Trial) -> int | None:
+    """Return the tokens of a trial, None where nobody told."""
     return trial.usage.input_tokens + trial.usage.output_tokens or None

@@ -13,10 +13,13 @@ from evolvable_tools.evolve import acceptance, optimizers
 from evolvable_tools.evolve.final_test import run_final_test
 from evolvable_tools.evolve.ledger.run_directory import LedgerError
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
+from evolvable_tools.evolve.measured_gain import run_measurement
+from evolvable_tools.evolve.narrow_test import best_of_search, run_narrow_test
 from evolvable_tools.evolve.operators import Improve, OptimizerStep
 from evolvable_tools.evolve.proposers.edit_plan import EditPlan
 from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer, NoAnswer
 from evolvable_tools.evolve.proposers.role_prompts import Evidence
+from evolvable_tools.evolve.prospects import give_up_reason
 from evolvable_tools.evolve.run_config import ParentStrategy
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
 from evolvable_tools.evolve.trials.budget import BudgetSpent
@@ -58,11 +61,16 @@ def make_optimizer(run: RunContext) -> Optimizer:
 
 async def run_phases(run: RunContext) -> None:
     """Take the run to its verdict. Raises NeedsAnswer, NeedsPerson, NoAnswer, RunStopped; then it can be continued."""
+    if run.settings.purpose == "measure":
+        await run_measurement(run)
+        return
     if run.state.phase in (RunPhase.NEW, RunPhase.CHECKED):
         await acceptance.calibrate_run(run)
     if run.state.phase in (RunPhase.CALIBRATED, RunPhase.SEARCHING):
         await run_search(run)
-    if run.state.phase is RunPhase.SEARCHED:
+    if run.state.phase is RunPhase.SEARCHED and run.state.exploratory:
+        await run_narrow_test(run, best_of_search(run))
+    elif run.state.phase is RunPhase.SEARCHED:
         await run_final_test(run)
 
 
@@ -123,6 +131,8 @@ def _stop_reason(run: RunContext) -> str:
         return f"{settings.iterations} of {settings.iterations} iterations are done"
     if state.stalls >= settings.stalls:
         return f"{state.stalls} iterations without a new best"
+    if why := give_up_reason(state):
+        return why
     best = state.candidates[state.best].mean
     if best is not None and best >= settings.target:
         return f"the best reaches {best:.3f} in validation"

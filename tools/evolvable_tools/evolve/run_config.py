@@ -17,6 +17,8 @@ from evolvable_tools.sandbox import Sandbox, SandboxChoice, sandbox_of
 
 EXECUTORS = ("command", "claude", "codex", "anthropic", "simulated")
 
+PURPOSES = ("search", "measure")
+
 OPTIMIZERS = ("evoskill", "reflection")
 
 
@@ -59,6 +61,9 @@ class RunSettings:
     counted on both sides. screen_above: validation tasks from which on a small sample comes first. edits: at most so
     many in one proposal at first, least at the end. stalls: iterations without a new best that end the search.
     scorers: the registered scorers that tasks name, each with its command and hash when the run began.
+    purpose: search, or measure: what is there is compared with something else and nothing is proposed. family: the run
+    that a measurement under several executors began with, whose look at the test they share; executors: how many.
+    give_up_below: the chance of a promotion under which a search ends.
     growth: by what share a part may grow in one proposal. cost_rise: by what share tokens a task may rise.
     """
 
@@ -87,6 +92,10 @@ class RunSettings:
     target: float = field(default=1.0, metadata={"range": (0, 1)})
     cost_rise: float = field(default=0.25, metadata={"range": (0, 100)})
     concurrency: int = field(default=4, metadata={"range": (1, 64)})
+    purpose: str = field(default="search", metadata={"among": PURPOSES})
+    family: str = ""
+    executors: int = field(default=1, metadata={"range": (1, 20)})
+    give_up_below: float = field(default=0.0, metadata={"range": (0, 1)})
     seed: int = 42
     limit: SpendLimit = SpendLimit()
     scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -172,6 +172,14 @@ _SECTIONS: Mapping[str, tuple[Verb, ...]] = {
         Verb(
             "evolve start", SPENDS, APPROVE, "Start a run on a task set of the library.", f"{_EVOLVE}.start:start_run"
         ),
+        Verb(
+            "evolve measure",
+            SPENDS,
+            APPROVE,
+            "Measure whether resources help, and for which model.",
+            f"{_EVOLVE}.measure:start_measurement",
+        ),
+        Verb("evolve plan", SPENDS, APPROVE, "Show what a run would cost and could find.", f"{_EVOLVE}.plan:make_plan"),
         Verb("evolve status", READS, READ, "Show the progress, cost and questions of a run.", f"{_RUN}:get_status"),
         Verb("evolve pending", READS, READ, "Show the questions that a run waits for.", f"{_RUN}:list_pending"),
         Verb("evolve submit", WRITES, REPORT, "Answer a question of a run.", f"{_RUN}:submit_answer"),
@@ -270,6 +278,8 @@ _REASONS = {
     "publish": "Only a person decides what hosts see",
     "channel": "Only a person decides what hosts see",
     "evolve start": "A run executes commands, may spend money and opens the sealed test, so only a person starts one",
+    "evolve measure": "A run executes commands, may spend money and opens the sealed test, so only a person starts one",
+    "evolve plan": "Three trials of a plan execute commands and may spend money, so only a person starts them",
     "evolve continue": "A run executes commands and may spend money, so only a person continues one",
     "evolve allow": "Only a person lets a candidate run outside of a sandbox",
     "evolve adopt": "Only a person adopts what a run found",

@@ -78,7 +78,7 @@ class SessionTaskSet:
 
 @dataclass
 class SessionDraft:
-    """A task set that is not proposed yet: its files and what came of the sessions. base: the version it adds to."""
+    """A task set that is not proposed yet: its files, and what the sessions gave. base: the version it adds to."""
 
     ref: Ref
     base: int
