@@ -8,7 +8,7 @@ through processes, and whoever thinks is a script that proposes what the place s
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,14 @@ _TEXT = f"---\nname: {_NAME}\ndescription: Rules for simulated tasks.\n---\n# Ru
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """What a user may set of a run. `repeats` of the test: 0 is one for a hundred tasks, else three."""
+    """What a user may set of a run. trials: evaluations that it plans for, 0 for as many as it takes by itself.
 
+    `parent` and `repeats` (of the test) are those of the older loop, which `optimizer` and `final` name.
+    """
+
+    optimizer: str = "greedy"
+    final: str = "staged"
+    trials: int = 0
     parent: str = "round_robin"
     repeats: int = 0
 
@@ -53,6 +59,9 @@ def ours(place: Place, proposals: int, look: int = 1, design: Design = DEFAULT) 
         "simulated",
         executor={"kind": "simulated"},
         iterations=proposals,
+        optimizer=design.optimizer,
+        final=design.final,
+        trials=design.trials,
         parent=design.parent,
         test_repeats=design.repeats,
     )
@@ -127,14 +136,16 @@ class _Test:
     """The sealed test."""
 
     def __init__(self, place: Place, look: int) -> None:
+        # Without an expected answer no canary is made of a task: there is no executor that could cheat.
+        self._tasks = tuple(replace(task, expected=None) for task in place.of(Split.TEST))
         self._place, self.look = place, look
 
     @property
     def size(self) -> int:
-        return len(self._place.of(Split.TEST))
+        return len(self._tasks)
 
     def open(self, run: str, finalist: str) -> tuple[Sequence[Task], int, _Trials]:
-        return self._place.of(Split.TEST), self.look, _Trials(self._place)
+        return self._tasks, self.look, _Trials(self._place)
 
 
 def _run(place: Place, base: Program, settings: RunSettings, look: int) -> RunContext:

@@ -31,7 +31,9 @@ def splits(train: int = 12, val: int = 10, test: int = 16, *extra: str) -> dict[
 
 
 def settings(**given) -> RunSettings:
-    return RunSettings("environment:made-up", **{"iterations": 3, "test_repeats": 1, **given})
+    """Settings of the loop of EvoSkill with a test of one stage."""
+    usual = {"optimizer": "evoskill", "final": "single", "iterations": 3, "test_repeats": 1}
+    return RunSettings("environment:made-up", **{**usual, **given})
 
 
 def driven(folder: Path, brain, given: RunSettings | None = None, base: Program | None = None, **options) -> RunState:

@@ -87,7 +87,7 @@ def test_the_verdict_comes_first_with_its_numbers_and_every_figure_says_that_it_
         assert values["headline"] in said and "simulated" in said
     assert f"{100 * values['verdict']['delta']:+.1f} points" in values["headline"]
     assert f"{100 * low:+.1f} to {100 * high:+.1f}" in values["headline"]
-    assert "on 24 sealed tasks" in values["headline"] and "1st look" in values["headline"]
+    assert f"on {values['verdict']['n']} sealed tasks" in values["headline"] and "1st look" in values["headline"]
 
 
 def test_the_page_needs_nothing_but_itself(promoted):
@@ -105,9 +105,9 @@ def test_each_candidate_is_told_with_its_change_its_score_and_what_became_of_it(
 
     assert [one["decision"] for one in (base, first, second)] == ["base", "rejected", "admitted"]
     assert "+rule: iso" in second["diff"] and "+rule: iso" in page.said
-    assert second["validation"]["n"] == 12 and second["delta"] == pytest.approx(0.75)
+    assert second["validation"]["n"] == 24 and second["delta"] == pytest.approx(0.75)
     assert second["validation"]["low"] < second["validation"]["mean"] <= second["validation"]["high"]
-    assert len(second["fixed"]) == 9 and first["fixed"] == []
+    assert len(second["fixed"]) == 18 and first["fixed"] == []
     assert [row["n"] for row in values["heat"]] == [4, 4, 4]
     assert any(not gate["passed"] and gate["candidate"] == "c1" for gate in values["gates"])
 
@@ -130,8 +130,8 @@ def test_the_sealed_test_is_shown_by_its_scores_and_never_by_its_outputs(promote
     values = json.loads(Path(promoted.json).read_text(encoding="utf-8"))
     tested = [flip for flip in values["flips"] if flip["split"] == "test"]
 
-    assert {name: arm["n"] for name, arm in values["test"].items()} == {"base": 24, "finalist": 24, "no_skill": 24}
-    assert len(tested) == 24 and all(flip["outputs"] == [] for flip in tested)
+    assert {name: arm["n"] for name, arm in values["test"].items()} == {"base": 16, "finalist": 16}
+    assert len(tested) == 16 and all(flip["outputs"] == [] for flip in tested)
     assert any(flip["outputs"] for flip in values["flips"] if flip["split"] == "val")
 
 

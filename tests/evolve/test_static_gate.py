@@ -8,7 +8,7 @@ from evolving import a_program, a_skill, a_task
 
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part
-from evolvable_tools.evolve.candidates.static_gate import GateReport, SizeLimits, check_candidate
+from evolvable_tools.evolve.candidates.static_gate import GateReport, LeakCorpus, SizeLimits, check_candidate
 from evolvable_tools.evolve.task import ScorerSpec, Split, Task
 
 PROMPT = "Read the ledger of the harbour office and name the third ship that left in autumn."
@@ -22,7 +22,7 @@ BASE = a_program(a_skill("ships", "Look at the ledger first.", "Then count the s
 
 
 def gate(candidate: Program, parent: Program = BASE, **more: Any) -> GateReport:
-    return check_candidate(parent, candidate, tasks=TASKS, **more)
+    return check_candidate(parent, candidate, corpus=LeakCorpus(TASKS), **more)
 
 
 def changed(*lines: str, **more: Any) -> Program:
@@ -88,20 +88,20 @@ def test_what_stood_there_before_is_no_news() -> None:
 def test_the_wording_that_all_tasks_share_is_no_leak_but_a_tasks_own_is() -> None:
     tasks = [a_task(f"t{n}", f"Give the answer as one number only: what is {n * 7919} plus {n}?") for n in range(20)]
 
-    assert check_candidate(BASE, changed("Give the answer as one number only."), tasks=tasks).passed
-    assert not check_candidate(BASE, changed("what is 7919 plus 1?"), tasks=tasks).passed
+    assert check_candidate(BASE, changed("Give the answer as one number only."), corpus=LeakCorpus(tasks)).passed
+    assert not check_candidate(BASE, changed("what is 7919 plus 1?"), corpus=LeakCorpus(tasks)).passed
 
 
 @pytest.mark.parametrize("answer", ["yes", "1950", "1000", "42", "true", "A", "0"])
 def test_an_answer_that_stands_in_many_texts_is_no_leak(answer: str) -> None:
     line = f"Say yes or true, round to 1000, A or 0; not 42, and never a year such as 1950: {answer}."
 
-    assert check_candidate(BASE, changed(line), tasks=[a_task(expected=answer)]).passed
+    assert check_candidate(BASE, changed(line), corpus=LeakCorpus([a_task(expected=answer)])).passed
 
 
 def test_a_sealed_task_is_not_even_looked_at() -> None:
     with pytest.raises(ValueError, match="sealed"):
-        check_candidate(BASE, changed("x"), tasks=[a_task("s", split=Split.TEST)])
+        check_candidate(BASE, changed("x"), corpus=LeakCorpus([a_task("s", split=Split.TEST)]))
 
 
 def test_what_the_run_has_had_is_a_duplicate() -> None:

@@ -17,7 +17,7 @@ from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
 from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.statistics import paired_tests
 from evolvable_tools.evolve.statistics.verdict import PairedScores, pair_scores
-from evolvable_tools.evolve.task import Trial, TrialOutcome, add_usage
+from evolvable_tools.evolve.task import Task, Trial, TrialOutcome, add_usage
 
 SCREEN_SIZE = 3
 """Of the parent's failures, and of its passes, so many tasks come first where validation is large."""
@@ -28,9 +28,7 @@ async def evaluate(run: RunContext, candidate: Program, against: Program) -> Eva
 
     Each is done once, however often asked. Raises BudgetSpent, RunStopped, NeedsPerson.
     """
-    why, decision = _pass_static_gate(run, candidate, against)
-    if decision is None:
-        why, decision = _check_allowed(run, candidate)
+    why, decision = check_before_running(run, candidate, against)
     if decision is None and len(run.val) > run.settings.screen_above:
         why, decision = await _screen(run, candidate, against)
     if decision is not None:
@@ -47,6 +45,12 @@ async def evaluate(run: RunContext, candidate: Program, against: Program) -> Eva
     return EvaluationResult(candidate, against, True, pairs.gain, why)
 
 
+def check_before_running(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
+    """Return why a candidate may not be measured, with the decision on it; None where it may. Raises NeedsPerson."""
+    why, decision = _pass_static_gate(run, candidate, against)
+    return _check_allowed(run, candidate) if decision is None else (why, decision)
+
+
 def _pair_means(run: RunContext, before: Mapping[str, float], after: Mapping[str, float]) -> PairedScores:
     one, other = ({task: [score] for task, score in scores.items()} for scores in (before, after))
     return pair_scores(one, other, [task.id for task in run.val])
@@ -57,7 +61,7 @@ def _pass_static_gate(run: RunContext, candidate: Program, against: Program) -> 
     record = state.step.get("checked")
     if record is None:
         known = {one.digest for one in state.candidates.values() if one.decision is not None}
-        report = check_candidate(against, candidate, tasks=[*run.train, *run.val], known=known)
+        report = check_candidate(against, candidate, corpus=run.corpus, known=known)
         record = run.note(
             "checked",
             iteration=state.iteration,
@@ -185,7 +189,9 @@ def record_decision(
     """End an iteration: what became of it, the frontier after it, the best, and how long there was no new one."""
     state = run.state
     members = state.frontier if frontier is None else frontier
-    measured = [one for one in map(state.candidates.__getitem__, {*members, state.best}) if one.mean is not None]
+    # The greedy optimizer keeps one program: the one before it has given way, whatever it scored once.
+    those = set(members) if run.settings.optimizer == "greedy" else {*members, state.best}
+    measured = [one for one in map(state.candidates.__getitem__, those) if one.mean is not None]
     # Of equals the smaller is the best, then the older.
     now = max(measured, key=lambda one: (one.rank, -one.iteration), default=None)
     best = now.digest if now else state.best
@@ -225,19 +231,24 @@ class CostEstimate:
 
 def test_repeat_count(settings: RunSettings, tasks: int) -> int:
     """Return how often each test task is run under each arm."""
-    return settings.test_repeats or default_test_repeats(tasks)
+    return settings.test_repeats or default_test_repeats(tasks, settings.final)
 
 
-def estimate_cost(run: RunContext, batch: int, pilot: Sequence[Trial]) -> CostEstimate:
-    """Return the estimate from these trials, which all counted. batch: tasks of one.
+Plan = tuple[int, int, int]
+"""The least and the most evaluations of a run, and the fewest that can find anything."""
+
+
+def estimate_cost(run: RunContext, batch: int, pilot: Sequence[Trial], plan: Plan | None = None) -> CostEstimate:
+    """Return the estimate from these trials, which all counted. batch: tasks of one. plan: where it is known.
 
     Raises BudgetTooSmall when a limit is below what one candidate takes to be found and tested.
     """
     settings, val, test = run.settings, len(run.val), run.sealed.size
     search, calibration = batch + settings.repeats * val, (settings.repeats + 2) * val
     last = 2 * val + 3 * test_repeat_count(settings, test) * test
-    low, high = (calibration + rounds * search + last for rounds in (min(1, settings.iterations), settings.iterations))
+    low, high = (calibration + rounds * search + last for rounds in (min(1, settings.proposals), settings.proposals))
     floor = 2 * val + 3 * (batch + val) + 2 * test
+    low, high, floor = plan or (low, high, floor)
     usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
     costs = [usage.cost for usage in usages if usage.cost is not None]
     tokens = [usage.input_tokens + usage.output_tokens for usage in usages]
@@ -264,7 +275,7 @@ class ExecutorFailing(EvolvableError):
 async def calibrate_run(run: RunContext) -> None:
     """Take the run to CALIBRATED. Raises ExecutorFailing, BudgetTooSmall, BudgetSpent, RunStopped."""
     if run.state.phase is RunPhase.NEW:
-        await _run_pilot(run)
+        await run_pilot(run, training_batch(run, 1))
     settings, base = run.settings, run.base
     arms = [(base, repeat) for repeat in range(settings.repeats + 1)]
     if base.parts:
@@ -289,8 +300,8 @@ async def calibrate_run(run: RunContext) -> None:
     )
 
 
-async def _run_pilot(run: RunContext) -> None:
-    tasks = training_batch(run, 1)
+async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: Plan | None = None) -> None:
+    """Take the run to CHECKED: estimate what it takes by its first trials. Raises ExecutorFailing, BudgetTooSmall."""
     batch = f"pilot/{run.state.pilots + 1}"  # what failed in one that is over is not taken for the next
     pilot = await run.measure([(run.base, task, 0) for task in tasks[:PILOT_TRIALS]], batch)
     counted = [trial for trial in pilot if trial.outcome.counts]
@@ -299,7 +310,7 @@ async def _run_pilot(run: RunContext) -> None:
         run.note("pilot", why=why)
         hint = "Fix it, then continue the run, or start another where the task set or the program has to change."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
-    guess = estimate_cost(run, len(tasks), counted)
+    guess = estimate_cost(run, len(tasks), counted, plan)
     warnings = []
     if run.state.exploratory:
         warnings.append("There are too few tasks for a claim: the run explores, and its test stays sealed.")

@@ -28,6 +28,7 @@ from evolvable_tools.evolve.run_context import (
 )
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.tasks.holdout import HeldOutTest, TestAccessLog, hold_out_test
+from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog
 from evolvable_tools.evolve.tasks.reader import scorer_files
 from evolvable_tools.evolve.trials.backends import ProcessBackend, RemoteExecutor, RemoteModel
 from evolvable_tools.evolve.trials.budget import RunBudget, make_concurrency_limit
@@ -129,7 +130,13 @@ async def _open_run(
             settings,
             open_tasks.train,
             open_tasks.val,
-            HeldOutTest(test, TestAccessLog.in_library(library.store.home), partial(make_runner, test_ledger)),
+            HeldOutTest(
+                test,
+                TestAccessLog.in_library(library.store.home),
+                partial(make_runner, test_ledger),
+                OpenedTaskLog.in_library(library.store.home),
+                tuple(pin.ref for pin in settings.program),
+            ),
             make_runner(ledger, open_tasks.files),
             RemoteModel(brain, backend, folder.workspaces) if isinstance(brain, ModelSpec) else brain,
             budget,

@@ -19,8 +19,9 @@ from evolvable_tools.evolve.ledger.run_state import RunCandidate
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics.verdict import Ruling, TokenCosts, decide_verdict
 from evolvable_tools.evolve.task import ScorerSpec, Split, Task, Trial, TrialOutcome
+from evolvable_tools.evolve.tasks.holdout import TestRunner
 from evolvable_tools.evolve.trials.budget import BudgetSpent
-from evolvable_tools.evolve.trials.measurement import TrialRequest, TrialRunner
+from evolvable_tools.evolve.trials.measurement import TrialRequest
 
 TASKS_PER_CANARY, MAX_CANARIES = 25, 4
 """One canary for so many tasks of a test, and so many at most."""
@@ -111,15 +112,11 @@ REMEASURED_BEST = 2
 """How many of the best are measured once more before one of them is the finalist."""
 
 
-async def run_final_test(run: RunContext) -> None:
-    """Take the run to its verdict; the test is opened only for a finalist that is still better when measured again.
+async def run_single_test(run: RunContext) -> None:
+    """Take the run to its verdict by one stage; the test is opened only for what is still better when measured again.
 
     Raises BudgetSpent when the budget ends before the test, and RunStopped.
     """
-    state = run.state
-    if state.exploratory:
-        record_no_test(run, Ruling.INDECISIVE, "There are too few tasks for a claim; the test was not opened.")
-        return
     try:
         finalist = await choose_finalist(run)
     except BudgetSpent as error:
@@ -196,7 +193,7 @@ async def repeat_slow(
     requests: Sequence[TrialRequest],
     trials: Sequence[Trial],
     repeats: int,
-    runner: TrialRunner,
+    runner: TestRunner,
     label: str = "test/alone",
 ) -> list[Trial]:
     """Return the trials, and for each that took too long a second one while no trial of another arm runs.

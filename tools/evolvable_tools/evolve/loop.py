@@ -4,13 +4,14 @@ A run has no other memory than its ledger. The driver takes the step that the st
 next state. A continued run therefore goes on exactly where it was.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.evolve import acceptance, optimizers
-from evolvable_tools.evolve.final_test import run_final_test
+from evolvable_tools.evolve import acceptance, composition, optimizers
+from evolvable_tools.evolve.final_test import choose_finalist, record_no_test, run_single_test
 from evolvable_tools.evolve.ledger.run_directory import LedgerError
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
 from evolvable_tools.evolve.measured_gain import run_measurement
@@ -22,6 +23,9 @@ from evolvable_tools.evolve.proposers.role_prompts import Evidence
 from evolvable_tools.evolve.prospects import give_up_reason
 from evolvable_tools.evolve.run_config import ParentStrategy
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
+from evolvable_tools.evolve.staged_final import run_staged_test
+from evolvable_tools.evolve.statistics.verdict import Ruling
+from evolvable_tools.evolve.task import Task
 from evolvable_tools.evolve.trials.budget import BudgetSpent
 from evolvable_tools.evolve.trials.measurement import TrialsFailing
 
@@ -43,20 +47,41 @@ class Optimizer:
 def make_optimizer(run: RunContext) -> Optimizer:
     """Return the optimizer of a run.
 
-    EvoSkill has a frontier, parents in turn, and a new batch in every round. The reflection optimizer has one program,
-    the best that was committed, executed again when it changed.
+    The greedy one, the default, keeps one program and measures in stages. EvoSkill has a frontier, parents in turn, and
+    a new batch in every round. The reflection optimizer has one program, the best that was committed, executed again
+    when it changed.
     """
+    if is_greedy(run):
+        evaluate, commit = composition.evaluate_in_stages, composition.commit_best
+    else:
+        evaluate, commit = acceptance.evaluate, acceptance.commit_to_frontier
     one_program = run.settings.optimizer == "reflection"
-    commit = acceptance.commit_single if one_program else acceptance.commit_to_frontier
+    if one_program:
+        commit = acceptance.commit_single
     step: EvidenceStep = OptimizerStep(
         partial(optimizers.reflect, run),
         partial(optimizers.select_intents, run),
         Improve(partial(optimizers.build, run), run.mask),
-        partial(acceptance.evaluate, run),
+        partial(evaluate, run),
         partial(commit, run),
     )
-    strategy = ParentStrategy.BEST if one_program else ParentStrategy(run.settings.parent)
+    strategy = ParentStrategy.BEST if one_program or is_greedy(run) else ParentStrategy(run.settings.parent)
     return Optimizer(step, strategy, fresh_only=one_program)
+
+
+def is_greedy(run: RunContext) -> bool:
+    """Return whether the run composes edits greedily."""
+    return run.settings.optimizer == "greedy"
+
+
+async def _calibrate(run: RunContext) -> None:
+    if not is_greedy(run):
+        await acceptance.calibrate_run(run)
+        return
+    if run.state.phase is RunPhase.NEW:
+        plan = composition.plan_evaluations(run)
+        await acceptance.run_pilot(run, composition.selection_tasks(run), plan)
+    await composition.calibrate_selection(run)
 
 
 async def run_phases(run: RunContext) -> None:
@@ -65,13 +90,39 @@ async def run_phases(run: RunContext) -> None:
         await run_measurement(run)
         return
     if run.state.phase in (RunPhase.NEW, RunPhase.CHECKED):
-        await acceptance.calibrate_run(run)
+        await _calibrate(run)
     if run.state.phase in (RunPhase.CALIBRATED, RunPhase.SEARCHING):
         await run_search(run)
-    if run.state.phase is RunPhase.SEARCHED and run.state.exploratory:
-        await run_narrow_test(run, best_of_search(run))
-    elif run.state.phase is RunPhase.SEARCHED:
+    if run.state.phase is RunPhase.SEARCHED:
         await run_final_test(run)
+
+
+async def run_final_test(run: RunContext) -> None:
+    """Take the run to its verdict. The test is opened for at most one finalist, by the way that the settings name.
+
+    Raises BudgetSpent when the budget ends before the test, and RunStopped.
+    """
+    state, settings = run.state, run.settings
+    if state.exploratory:
+        await run_narrow_test(run, best_of_search(run))
+        return
+    if settings.final == "single":
+        await run_single_test(run)
+        return
+    if not is_greedy(run):
+        try:
+            finalist = await choose_finalist(run)
+        except BudgetSpent as error:
+            record_no_test(run, Ruling.INDECISIVE, f"{error} The test was not opened.")
+            return
+    else:
+        best = state.candidates[state.best]
+        finalist = best if best.digest != state.base and composition.best_gain(run) >= settings.open_above else None
+    if finalist is None:
+        why = "Nothing was found that is better than the base in the search; the test was not opened."
+        record_no_test(run, Ruling.NOT_SUPPORTED, why)
+        return
+    await run_staged_test(run, finalist)
 
 
 async def run_search(run: RunContext) -> None:
@@ -98,7 +149,8 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
             merged = await Improve(partial(optimizers.merge_runs, run), run.mask)(parent, run.merged)
             committed = optimizer.step.commit(await optimizer.step.evaluate(merged, parent))
         else:
-            evidence = await optimizers.gather_evidence(run, parent, record)
+            tasks = _evidence_tasks(run, record)
+            evidence = await optimizers.gather_evidence(run, parent, record, tasks)
             if all(one.passed for one in evidence):
                 acceptance.record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
                 return
@@ -111,6 +163,12 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
         return
     if run.state.step:  # the round ended before anything was committed
         acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, committed.why)
+
+
+def _evidence_tasks(run: RunContext, selected: Mapping[str, Any]) -> Sequence[Task]:
+    if is_greedy(run):
+        return composition.evidence_tasks(run, selected["batch"])
+    return optimizers.training_batch(run, selected["batch"])
 
 
 def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
@@ -127,9 +185,14 @@ def _stop_reason(run: RunContext) -> str:
     state, settings = run.state, run.settings
     if run.merged and not state.iterations:
         return ""
-    if len(state.iterations) >= settings.iterations + bool(run.merged):
-        return f"{settings.iterations} of {settings.iterations} iterations are done"
-    if state.stalls >= settings.stalls:
+    done = len(state.iterations) - bool(run.merged)
+    if done >= settings.most_proposals:
+        return f"{done} of {settings.most_proposals} iterations are done"
+    if done >= settings.proposals and not (
+        is_greedy(run) and composition.trials_left(run) >= len(composition.selection_tasks(run))
+    ):
+        return f"{done} iterations are done, and the planned trials leave room for no other"
+    if state.stalls >= settings.stalls and not is_greedy(run):
         return f"{state.stalls} iterations without a new best"
     if why := give_up_reason(state):
         return why

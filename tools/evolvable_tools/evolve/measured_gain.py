@@ -30,6 +30,7 @@ from evolvable_tools.evolve.narrow_test import (
 )
 from evolvable_tools.evolve.optimizers import record_candidate
 from evolvable_tools.evolve.run_context import RunContext
+from evolvable_tools.evolve.staged_final import MIN_GROUPS
 from evolvable_tools.evolve.statistics.narrow_claim import NarrowResult
 from evolvable_tools.evolve.statistics.paired_tests import detectable_gain, sign_flip_p_value
 from evolvable_tools.evolve.statistics.staged_test import alpha_of_look, missing_p_value
@@ -38,9 +39,6 @@ from evolvable_tools.evolve.task import Task, add_usage
 from evolvable_tools.evolve.trials.budget import BudgetSpent
 
 PILOT_TRIALS = 3
-MIN_GROUPS = 8
-"""Groups of test tasks from which on a claim about other tasks can be made."""
-
 _MISSING_LEVEL, _MISSING_SHARE = 0.1, 0.02
 
 
@@ -156,7 +154,7 @@ async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
         return
     tests = [task for task in _opened(run, finalist) if task.id in set(measured.tasks)]
     said, groups = compare_arms(measured, tests)
-    alpha = alpha_of_look(measured.look)
+    alpha = alpha_of_look(measured.look, run.settings.test_alpha)
     ruling, why = rule_on_both_sides(said, measured, groups, alpha, run.settings.executors)
     if ruling is Ruling.PROMOTE and (short_of := _below_nothing(run, finalist)) > 0:
         ruling, why = Ruling.NOT_SUPPORTED, f"{why} But no skill at all did better still on val, by {short_of:.1%}."

@@ -191,6 +191,6 @@ def group_sums(measured: MeasuredArms, tasks: Sequence[Task], *, filled: bool = 
             change = sum(second) / len(second) - sum(first) / len(first)
         else:
             continue
-        name = getattr(task, "group", "") or task.id
+        name = task.group or task.id
         groups[name] = groups.get(name, 0.0) + change
     return list(groups.values())

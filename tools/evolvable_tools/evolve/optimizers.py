@@ -17,7 +17,6 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.frontmatter import parse_document
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, apply_edits
-from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
 from evolvable_tools.evolve.ledger.run_state import RunCandidate
 from evolvable_tools.evolve.proposers import edit_plan, role_prompts
 from evolvable_tools.evolve.proposers.edit_plan import EditIntent, EditPlan
@@ -195,9 +194,10 @@ def training_batch(run: RunContext, number: int) -> tuple[Task, ...]:
     return sample_batch(run.train, number, categories=categories, per_category=each, seed=run.settings.seed)
 
 
-async def gather_evidence(run: RunContext, parent: Program, selected: Mapping[str, Any]) -> list[Evidence]:
-    """Return the results of the batch under the parent: failures and successes. Raises BudgetSpent, RunStopped."""
-    tasks = training_batch(run, selected["batch"])
+async def gather_evidence(
+    run: RunContext, parent: Program, selected: Mapping[str, Any], tasks: Sequence[Task]
+) -> list[Evidence]:
+    """Return the results of a batch under the parent: failures and successes. Raises BudgetSpent, RunStopped."""
     trials = await run.measure([(parent, task, 0) for task in tasks], f"train/{selected['iteration']}")
     counted = [(task, trial) for task, trial in zip(tasks, trials, strict=True) if trial.outcome.counts]
     if "rolled" not in run.state.step:
@@ -239,8 +239,7 @@ async def reflect(run: RunContext, traces: Sequence[Evidence], program: Program)
         program, traces, redactor=run.redactor, history=list(iteration_history(run)), kinds=kinds, max_edits=most
     )
     answer = await run.ask(asked)
-    corpus = LeakCorpus([*run.train, *run.val])
-    plan = edit_plan.parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=corpus)
+    plan = edit_plan.parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=run.corpus)
     if "proposed" not in run.state.step:
         kept = run.folder.keep_json({"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)})
         run.note("proposed", iteration=run.state.iteration, artifact=kept, summary=plan.summary)
@@ -308,7 +307,7 @@ def describe_intent(intent: EditIntent) -> str:
 def allowed_edits(run: RunContext) -> int:
     """Return how many edits this iteration may make: many at first, few at the end."""
     most, least = run.settings.edits
-    share = (run.state.iteration - 1) / max(1, run.settings.iterations - 1)
+    share = (run.state.iteration - 1) / max(1, run.settings.proposals - 1)
     return max(1, round(most - (most - min(least, most)) * min(1.0, max(0.0, share))))
 
 

@@ -8,7 +8,7 @@ from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.evolve.run_config import default_test_repeats
 from evolvable_tools.evolve.statistics.narrow_claim import MAX_NARROW_TASKS, MIN_NARROW_TASKS, NARROW_REPEATS
 from evolvable_tools.evolve.statistics.paired_tests import NOISE
-from evolvable_tools.evolve.statistics.power import GAINS, TestDesign, power_band
+from evolvable_tools.evolve.statistics.power import GAINS, PowerDesign, power_band
 from evolvable_tools.evolve.task import Split, TaskSet
 from evolvable_tools.evolve.tasks.diagnostics import MIN_TASKS
 
@@ -73,7 +73,7 @@ def make_plan(
     claim, tests = claim_of(sizes)
     narrow = claim == "these tasks"
     repeats = test_repeats or (NARROW_REPEATS if narrow else default_test_repeats(tests))
-    design = TestDesign.of(tests, repeats, look=look, narrow=narrow, noise=NOISE if noise is None else noise)
+    design = PowerDesign.of(tests, repeats, look=look, narrow=narrow, noise=NOISE if noise is None else noise)
     estimate: Mapping[str, Any] = pilot.preflight.get("estimate", {}) if pilot is not None else {}
     cost = estimate.get("cost")
     return RunPlan(
@@ -105,14 +105,14 @@ def claim_of(sizes: Mapping[str, int]) -> tuple[str, int]:
     return ("these tasks", count) if MIN_NARROW_TASKS <= count <= MAX_NARROW_TASKS else ("nothing", 0)
 
 
-def _power_row(design: TestDesign, gain: float) -> PowerRow:
+def _power_row(design: PowerDesign, gain: float) -> PowerRow:
     band = power_band(design, gain)
     return PowerRow(gain, *(band or (None, None)))
 
 
-def _options(design: TestDesign) -> Sequence[PlanOption]:
+def _options(design: PowerDesign) -> Sequence[PlanOption]:
     def option(change: str, tasks: int, repeats: int) -> PlanOption:
-        other = TestDesign(tasks, repeats, design.alpha, design.narrow, design.noise)
+        other = PowerDesign(tasks, repeats, design.alpha, design.narrow, design.noise)
         least, most = power_band(other, SHOWN_GAIN) or (0.0, 0.0)
         return PlanOption(change, other.trials, least, most)
 

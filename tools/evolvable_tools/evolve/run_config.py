@@ -19,7 +19,15 @@ EXECUTORS = ("command", "claude", "codex", "anthropic", "simulated")
 
 PURPOSES = ("search", "measure")
 
-OPTIMIZERS = ("evoskill", "reflection")
+OPTIMIZERS = ("greedy", "evoskill", "reflection")
+
+TRIALS_PER_TEST_TASK, MIN_PLANNED_TRIALS = 8, 500
+"""Evaluations that a run plans for where nothing is said."""
+
+FINAL_TESTS = ("staged", "single")
+
+DEFAULT_ITERATIONS, MOST_ITERATIONS = 10, 30
+"""Proposals of a run that names no number: so many, and up to the second where trials are left over."""
 
 
 class ParentStrategy(StrEnum):
@@ -65,6 +73,11 @@ class RunSettings:
     that a measurement under several executors began with, whose look at the test they share; executors: how many.
     give_up_below: the chance of a promotion under which a search ends.
     growth: by what share a part may grow in one proposal. cost_rise: by what share tokens a task may rise.
+    iterations: proposals; None: 10, and more where trials are left. trials: evaluations that the greedy optimizer
+    plans for, the test included; 0: eight for each test task, at least 500. final: how the sealed test is run.
+    test_alpha: the alpha of a first look at it. least_gain: what graded scores have to gain on average. open_above: the
+    gain in the search from which on the test is opened. stale_hours: hours after which a parent is measured again
+    beside its child.
     """
 
     task_set: str
@@ -76,8 +89,8 @@ class RunSettings:
     brain: str = "handoff"
     judge: str = ""
     mode: str = field(default="skill_only", metadata={"among": tuple(MODES)})
-    optimizer: str = field(default="evoskill", metadata={"among": OPTIMIZERS})
-    iterations: int = field(default=10, metadata={"range": (0, 1000)})
+    optimizer: str = field(default="greedy", metadata={"among": OPTIMIZERS})
+    iterations: int | None = field(default=None, metadata={"range": (0, 1000)})
     frontier: int = field(default=3, metadata={"range": (1, 20)})
     parent: str = field(default="round_robin", metadata={"among": tuple(ParentStrategy)})
     admit: str = field(default="better-than-parent", metadata={"among": tuple(Admission)})
@@ -96,6 +109,12 @@ class RunSettings:
     family: str = ""
     executors: int = field(default=1, metadata={"range": (1, 20)})
     give_up_below: float = field(default=0.0, metadata={"range": (0, 1)})
+    trials: int = field(default=0, metadata={"range": (0, 1_000_000)})
+    final: str = field(default="staged", metadata={"among": FINAL_TESTS})
+    test_alpha: float = field(default=0.04, metadata={"range": (0.0001, 0.04)})
+    least_gain: float = field(default=0.02, metadata={"range": (0, 1)})
+    open_above: float = field(default=0.03, metadata={"range": (-1, 1)})
+    stale_hours: float = field(default=3.0, metadata={"range": (0, 10_000)})
     seed: int = 42
     limit: SpendLimit = SpendLimit()
     scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -108,7 +127,7 @@ class RunSettings:
             if "range" in one.metadata:
                 low, high = one.metadata["range"]
                 for number in value if isinstance(value, tuple) else (value,):
-                    if not low <= number <= high:
+                    if number is not None and not low <= number <= high:
                         raise InvalidArgument(f"{one.name} is {number}.", f"It is {low:g} to {high:g}.")
 
     def to_json(self) -> dict[str, Any]:
@@ -124,15 +143,36 @@ class RunSettings:
         given["limit"] = SpendLimit(**said["limit"])
         for pair in ("batch", "edits"):
             given[pair] = tuple(said[pair])
+        given.setdefault("final", "single")  # a run from before there was another
         return cls(**given)
+
+    @property
+    def proposals(self) -> int:
+        """The proposals that a run makes unless it ends before."""
+        return DEFAULT_ITERATIONS if self.iterations is None else self.iterations
+
+    @property
+    def most_proposals(self) -> int:
+        """The most proposals that a run makes where trials are left over."""
+        return MOST_ITERATIONS if self.iterations is None else self.iterations
+
+    def planned_trials(self, tests: int) -> int:
+        """Return the evaluations that a run plans for, with so many test tasks."""
+        return self.trials or max(MIN_PLANNED_TRIALS, TRIALS_PER_TEST_TASK * tests)
 
 
 SINGLE_REPEAT_TASKS = 100
-"""Test tasks from which on one run of each is enough."""
+"""Test tasks from which on one run of each is enough, in the test of one stage."""
 
 
-def default_test_repeats(tasks: int) -> int:
+STAGED_REPEATS = 2
+"""Runs of each test task under each arm in the staged test."""
+
+
+def default_test_repeats(tasks: int, final: str = "staged") -> int:
     """Return how often each test task is run under each arm, where the settings do not say."""
+    if final == "staged":
+        return STAGED_REPEATS
     return 1 if tasks >= SINGLE_REPEAT_TASKS else 3
 
 

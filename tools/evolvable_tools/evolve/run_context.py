@@ -6,6 +6,7 @@ Its parts are made from the settings of the run, after a check that everything t
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
 from evolvable_tools.evolve.executors.base import Executor
 from evolvable_tools.evolve.executors.command_executor import check_named_executor
 from evolvable_tools.evolve.ledger.run_directory import LedgerRecord, RunDirectory, translate_damage
@@ -24,7 +26,7 @@ from evolvable_tools.evolve.run_config import EXECUTORS, HostContext, RunSetting
 from evolvable_tools.evolve.scorers.external_scorers import JudgeCalibration, JudgeScorer, JudgeSetup
 from evolvable_tools.evolve.scorers.registry import known_samples
 from evolvable_tools.evolve.task import ModelUsage, Task, TaskSet, Trial, TrialOutcome
-from evolvable_tools.evolve.tasks.holdout import HeldOutTest
+from evolvable_tools.evolve.tasks.holdout import HeldOutTest, TestRunner
 from evolvable_tools.evolve.tasks.locate import (
     IntegrityGuard,
     RegisteredScorer,
@@ -87,6 +89,11 @@ class RunContext:
     plant_canary: Callable[[bytes], object] = len
     _programs: dict[str, Program] = field(default_factory=dict)
 
+    @cached_property
+    def corpus(self) -> LeakCorpus:
+        """Return what no candidate may repeat of the tasks of train and val."""
+        return LeakCorpus([*self.train, *self.val])
+
     @property
     def state(self) -> RunState:
         """Return the state after all records so far."""
@@ -119,7 +126,7 @@ class RunContext:
             raise RunStopped("The run was asked to stop.", "`evolvable evolve continue` goes on with it.")
 
     async def measure(
-        self, requests: Sequence[TrialRequest], batch: str, runner: TrialRunner | None = None
+        self, requests: Sequence[TrialRequest], batch: str, runner: TestRunner | None = None
     ) -> list[Trial]:
         """Measure a batch, by default with the runner of train and val.
 

@@ -217,16 +217,15 @@ def check_candidate(
     parent: Program,
     candidate: Program,
     *,
-    tasks: Sequence[Task],
+    corpus: LeakCorpus,
     known: Container[str] = (),
     limits: SizeLimits = SizeLimits(),
 ) -> GateReport:
     """Return what is found in a candidate. Pure: runs no code, calls no model, deterministic.
 
-    parent: what it was made of; what stood there already is not found again. tasks: of train and val; ValueError for a
-    sealed one. known: digests of all programs of the run.
+    parent: what it was made of; what stood there already is not found again. corpus: of the tasks of train and val.
+    known: digests of all programs of the run.
     """
-    corpus = LeakCorpus(tasks)
     if candidate.digest == parent.digest or candidate.digest in known:
         what = "it is what it was made of" if candidate.digest == parent.digest else "the run has had this program"
         return GateReport((GateFinding("duplicate", "", "", what),))

@@ -169,6 +169,8 @@ class RunState:
     looks: the number of this run's look at the sealed test, over all runs; 0 while it is sealed. stopped: why it
     stands still. ended: why the search ended. judges: the calibrations of who judges, one for each rubric.
     held: candidates that a person has to see before they run, by digest; allowed: what was decided about them.
+    estimates: of the best program by task: its mean score and the weight of it in trials; only the greedy optimizer
+    keeps them. measured_at: when these were measured.
     """
 
     run: str = ""
@@ -206,6 +208,8 @@ class RunState:
     judges: list[LedgerRecord] = field(default_factory=list)
     held: dict[str, LedgerRecord] = field(default_factory=dict)
     allowed: dict[str, LedgerRecord] = field(default_factory=dict)
+    estimates: dict[str, tuple[float, float]] = field(default_factory=dict)
+    measured_at: Any = 0.0
 
     @property
     def held_candidates(self) -> list[LedgerRecord]:
@@ -307,6 +311,7 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
         case "calibrated":
             state.update(state.base, scores=record["scores"], missing=tuple(record["missing"]))
             state.frontier = (state.base,)
+            state.estimates, state.measured_at = _read_estimates(record.get("estimates", {})), record.get("at", 0.0)
         case "asked":
             known = (record["packet"], record["role"], record["iteration"], record["artifact"], record.get("at", ""))
             state.packets[record["packet"]] = AskedQuestion(*known)
@@ -379,8 +384,35 @@ def _add_candidate(state: RunState, record: LedgerRecord) -> None:
         state.candidates[digest] = RunCandidate(digest, **made)
 
 
+REJECTED_WEIGHT, MOST_WEIGHT = 0.5, 4.0
+"""What a trial of a rejected candidate counts for its parent's score, and the most that one task's trials count."""
+
+
+def _read_estimates(written: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    return {task: (float(score), float(weight)) for task, (score, weight) in written.items()}
+
+
+def _learn_scores(state: RunState, measured: LedgerRecord, accepted: bool) -> None:
+    """Take over what a comparison showed of the best program: a rejected child says something of its parent too."""
+    child, parent = (_read_estimates(measured[name]) for name in ("child", "parent_now"))
+    if accepted:
+        state.estimates = {**state.estimates, **child}
+        state.measured_at = measured.get("at", 0.0)
+        return
+    state.estimates.update(parent)
+    if measured["fresh_parent"]:
+        state.measured_at = measured.get("at", 0.0)
+    for task in child.keys() & state.estimates.keys():
+        (score, weight), (seen, trials) = state.estimates[task], child[task]
+        more = REJECTED_WEIGHT * trials
+        total = (score * weight + seen * more) / (weight + more)
+        state.estimates[task] = (total, min(MOST_WEIGHT, weight + more))
+
+
 def _decide(state: RunState, record: LedgerRecord) -> None:
     decision, digest = CandidateDecision(record["decision"]), record["candidate"]
+    if "child" in state.step.get("measured", {}):
+        _learn_scores(state, state.step["measured"], decision is CandidateDecision.ADMITTED)
     state.iterations.append(record)
     state.frontier, state.step = tuple(record["frontier"]), {}
     state.pass_gate("frontier", {**record, "passed": decision is CandidateDecision.ADMITTED})

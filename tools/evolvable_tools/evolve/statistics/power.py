@@ -24,7 +24,7 @@ _PRIOR_GAIN = 0.05  # of an accepted proposal, before there was one
 
 
 @dataclass(frozen=True, slots=True)
-class TestDesign:
+class PowerDesign:
     """A test: tasks, repeats of each under both arms, and the alpha. narrow: it claims something of these tasks alone.
 
     noise: the share of results that differ from one run to the next under the same program.
@@ -37,7 +37,7 @@ class TestDesign:
     noise: float = NOISE
 
     @classmethod
-    def of(cls, tasks: int, repeats: int, *, look: int = 1, narrow: bool = False, noise: float = NOISE) -> "TestDesign":
+    def of(cls, tasks: int, repeats: int, *, look: int = 1, narrow: bool = False, noise: float = NOISE) -> "PowerDesign":
         """Return the design of the `look`-th look at a test."""
         alpha = NARROW_ALPHA if narrow and look == 1 else alpha_of_look(look)
         return cls(tasks, repeats, alpha, narrow, noise)
@@ -48,13 +48,13 @@ class TestDesign:
         return 2 * self.tasks * self.repeats
 
 
-def power_band(design: TestDesign, gain: float) -> tuple[float, float] | None:
+def power_band(design: PowerDesign, gain: float) -> tuple[float, float] | None:
     """Return the least and the highest chance that the test finds this true gain; None where no base rate allows it."""
     found = list(_powers(design, gain))
     return (min(found), max(found)) if found else None
 
 
-def _powers(design: TestDesign, gain: float) -> Iterator[float]:
+def _powers(design: PowerDesign, gain: float) -> Iterator[float]:
     if design.tasks < 1:
         return
     within = max(_LEAST_NOISE, design.noise) / design.repeats
@@ -66,7 +66,7 @@ def _powers(design: TestDesign, gain: float) -> Iterator[float]:
             yield _power(design, gain, within, between)
 
 
-def _power(design: TestDesign, gain: float, within: float, between: float) -> float:
+def _power(design: PowerDesign, gain: float, within: float, between: float) -> float:
     square = between + gain * gain
     # Under the narrower claim repeats are exchanged within tasks, which spreads less than a task's sign.
     null = within + (square / (2 * design.repeats) if design.narrow else square)
@@ -77,7 +77,7 @@ def _power(design: TestDesign, gain: float, within: float, between: float) -> fl
 
 
 def chance_left(
-    gains: Sequence[float], remaining: int, accepted: Sequence[float], tried: int, design: TestDesign
+    gains: Sequence[float], remaining: int, accepted: Sequence[float], tried: int, design: PowerDesign
 ) -> float:
     """Return at most which chance is left that a run is promoted, by what its search has shown so far.
 

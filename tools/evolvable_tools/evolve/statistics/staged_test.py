@@ -26,6 +26,22 @@ _NORMAL = NormalDist()
 _REPEATED_95 = 2.004  # O'Brien-Fleming constant of three stages, two-sided .05
 
 
+FIRST_LOOK_ALPHA, FURTHER_LOOKS_ALPHA = 0.04, 0.01
+"""What the first look at a task spends, and all further ones together."""
+
+
+def alpha_of_look(look: int, first: float = FIRST_LOOK_ALPHA) -> float:
+    """Return the alpha of the `look`-th look (from 1) at a test; all looks together stay at .05.
+
+    first: of the first look. The further ones keep their proportion to it.
+    """
+    if look < 1:
+        raise InvalidArgument(f"Looks at a test are counted from 1, not from {look}.")
+    if look == 1:
+        return first
+    return FURTHER_LOOKS_ALPHA * (first / FIRST_LOOK_ALPHA) * 6 / (math.pi * (look - 1)) ** 2
+
+
 def spent_alpha(share: float, alpha: float) -> float:
     """Return the part of `alpha` that is spent when this share of the test is measured (O'Brien-Fleming)."""
     if share >= 1:

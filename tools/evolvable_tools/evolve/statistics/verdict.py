@@ -1,10 +1,11 @@
 """The verdict on a finalist against the base and against no skill, by one exact test and a limit on cost."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import compress
-from statistics import fmean
+from statistics import fmean, stdev
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve.statistics import paired_tests
@@ -119,6 +120,26 @@ def compare_costs(costs: TokenCosts, gain: float, tasks: int, seed: int) -> Cost
     before, after = (sum(tokens) / len(pairs) for tokens in zip(*pairs, strict=True))
     more = (after - before) / gain if gain > 0 else None
     return CostChange(len(both), before, after, after / before, interval, interval[1] <= 1 + costs.limit, more)
+
+
+def compare_log_costs(
+    base: Mapping[str, float], finalist: Mapping[str, float], *, gain: float, tasks: int, limit: float = MAX_COST_RISE
+) -> CostChange | None:
+    """Return the change of cost by the mean of the log ratios of paired tasks; None where it is unknown.
+
+    A few tasks that take very many tokens say little so. The change is `within` unless its estimate exceeds the limit.
+    """
+    both = sorted(task for task in set(base) & set(finalist) if base[task] > 0 and finalist[task] > 0)
+    if not both or len(both) < MIN_COVERAGE * tasks:
+        return None
+    logs = [math.log(finalist[task] / base[task]) for task in both]
+    mean = fmean(logs)
+    error = stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    low, high = math.exp(mean - 1.96 * error), math.exp(mean + 1.96 * error)
+    before, after = (fmean(arm[task] for task in both) for arm in (base, finalist))
+    more = (after - before) / gain if gain > 0 else None
+    ratio = math.exp(mean)
+    return CostChange(len(both), before, after, ratio, (low, high), ratio <= 1 + limit, more)
 
 
 class Ruling(StrEnum):

@@ -11,14 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from filelock import FileLock
 
 from evolvable_store.errors import LibraryCorrupt, Refused
 from evolvable_tools.evolve.executors.base import parse_strict_json
 from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
-from evolvable_tools.evolve.task import Split, Task, TaskSet
+from evolvable_tools.evolve.task import Split, Task, TaskSet, Trial
+from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog, TaskOpening, sketch_tasks
 from evolvable_tools.evolve.tasks.reader import (
     FOLDER,
     LINES,
@@ -26,9 +27,10 @@ from evolvable_tools.evolve.tasks.reader import (
     holds_task,
     read_taskset,
 )
+from evolvable_tools.evolve.tasks.similarity import TextSketch
 
 if TYPE_CHECKING:
-    from evolvable_tools.evolve.trials.measurement import TrialRunner
+    from evolvable_tools.evolve.trials.measurement import TrialRequest, TrialRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,10 @@ class TestAccessLog:
         """Return the log of a library, which all its runs share."""
         return cls(home / EVOLVE_DIR / "looks.jsonl")
 
-    def take(self, test: str, run: str, finalist: str) -> int:
+    def take(self, test: str, run: str, finalist: str, least: int = 1) -> int:
         """Return the number of this look, written down for good before it returns; an old one for who had it before.
+
+        least: the lowest number that it may have. Several looks that opened no task may share a number.
 
         Raises LibraryCorrupt when the file was damaged, and OSError.
         """
@@ -69,7 +73,7 @@ class TestAccessLog:
             for look in mine:
                 if (look.run, look.finalist) == (run, finalist):
                     return look.number
-            number = max((look.number for look in mine), default=0) + 1
+            number = max(least, max((look.number for look in mine), default=0) + 1)
             line = {"test": test, "number": number, "run": run, "finalist": finalist, "at": self._clock().isoformat()}
             with self._path.open("ab") as file:
                 file.write(json.dumps(line).encode() + b"\n")
@@ -137,14 +141,15 @@ class OpenedTest:
 class SealedTest:
     """The test before it is opened: how large it is, and its digest. It cannot be pickled, listed or printed."""
 
-    __slots__ = ("__taskset", "digest", "size")
+    __slots__ = ("__taskset", "digest", "size", "sketches")
 
     def __init__(self, taskset: TaskSet) -> None:
         self.__taskset = taskset
         self.digest = taskset.test_digest
         self.size = len(taskset.of(Split.TEST))
+        self.sketches = sketch_tasks(taskset.of(Split.TEST), taskset.files)
 
-    def open(self, looks: TestAccessLog, run: str, finalist: str) -> OpenedTest:
+    def open(self, looks: TestAccessLog, run: str, finalist: str, least: int = 1) -> OpenedTest:
         """Return the test for one finalist of one run, after the look was written down.
 
         The same run and finalist get the number they had, so that a run that was killed loses nothing; any other is a
@@ -153,7 +158,7 @@ class SealedTest:
         tasks = self.__taskset.of(Split.TEST)
         if not tasks:
             raise TestSealed(f"{self.__taskset.name} has no test.", "Give it test tasks, or claim nothing.")
-        return OpenedTest(tasks, self.__taskset.files, looks.take(self.digest, run, finalist))
+        return OpenedTest(tasks, self.__taskset.files, looks.take(self.digest, run, finalist, least))
 
     def __repr__(self) -> str:
         return f"SealedTest({self.size} tasks, {self.digest[:12]})"
@@ -162,13 +167,39 @@ class SealedTest:
         raise TestSealed("A sealed test is not handed to another process.", "Open it where the verdict is made.")
 
 
+class TestRunner(Protocol):
+    """Measures requests of the test, as TrialRunner does."""
+
+    async def measure(self, requests: "Sequence[TrialRequest]", batch: str | None = None) -> list[Trial]:
+        """Return a trial for each request, in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class RecordingRunner:
+    """A runner that writes down which tasks of the test it opens, before it runs them."""
+
+    runner: "TrialRunner"
+    record: Callable[[Sequence[Task]], object]
+
+    async def measure(self, requests: "Sequence[TrialRequest]", batch: str | None = None) -> list[Trial]:
+        """Return a trial for each request, in order; the tasks are recorded as opened first. Raises as TrialRunner."""
+        self.record(list({task.id: task for _, task, _ in requests}.values()))
+        return await self.runner.measure(requests, batch)
+
+
 @dataclass(frozen=True)
 class HeldOutTest:
-    """The sealed test of a run with what measures it, opened once for one finalist."""
+    """The sealed test of a run with what measures it, opened once for one finalist.
+
+    opened: which tasks were opened, over all runs and task sets. program: refs of what the run changes.
+    """
 
     test: SealedTest
     accesses: TestAccessLog
     make_runner: "Callable[[Mapping[str, bytes]], TrialRunner]"
+    opened: OpenedTaskLog | None = None
+    program: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -177,13 +208,38 @@ class HeldOutTest:
 
     @property
     def look(self) -> int:
-        """Return the number of the next access, over all runs."""
-        return len(self.accesses.of(self.test.digest)) + 1
+        """Return the number of the next look, over all runs: one more than the most of any of its tasks."""
+        return next_look(self.test.sketches, self.test.digest, self.accesses, self.opened)
 
-    def open(self, run: str, finalist: str) -> "tuple[Sequence[Task], int, TrialRunner]":
-        """Return its tasks, the number of this access over all runs, and a runner for them."""
-        opened = self.test.open(self.accesses, run, finalist)
-        return opened.tasks, opened.look, self.make_runner(opened.files)
+    def open(self, run: str, finalist: str) -> "tuple[Sequence[Task], int, TestRunner]":
+        """Return its tasks, the number of this look over all runs, and a runner that records what it opens."""
+        least = self.opened.look_of(self.test.sketches, run, finalist) if self.opened is not None else 1
+        opened = self.test.open(self.accesses, run, finalist, least)
+        runner = self.make_runner(opened.files)
+        if self.opened is None:
+            return opened.tasks, opened.look, runner
+        log, known = self.opened, {task.id: task for task in opened.tasks}
+
+        def record(tasks: Sequence[Task]) -> None:
+            own = [known[task.id] for task in tasks if task.id in known]  # and no canaries
+            sketches = tuple(sketch_tasks(own, opened.files))
+            log.add(TaskOpening(run, finalist, self.test.digest, self.program, sketches))
+
+        return opened.tasks, opened.look, RecordingRunner(runner, record)
+
+
+def next_look(
+    sketches: Sequence[TextSketch], digest: str, accesses: TestAccessLog, opened: OpenedTaskLog | None
+) -> int:
+    """Return the number that the next look at a test has.
+
+    It is one more than the most looks at any of its tasks. A look from before tasks were recorded counts for all.
+    """
+    if opened is None:
+        return len(accesses.of(digest)) + 1
+    known = opened.runs_with_tasks()
+    unknown = sum((look.run, look.finalist) not in known for look in accesses.of(digest))
+    return 1 + max(opened.count_looks(sketches), default=0) + unknown
 
 
 def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -14,6 +15,7 @@ from evolvable_store.paths import path_problem
 from evolvable_tools.evolve.executors.base import load_schema, parse_strict_json
 from evolvable_tools.evolve.scorers.registry import argument_problem
 from evolvable_tools.evolve.task import ScorerSpec, Split, SplitRatios, SplitRequest, Task, TaskSet, assign_splits
+from evolvable_tools.evolve.tasks.similarity import group_tasks
 
 AUTO_SPLIT = "auto"
 """The split of a task that says none: it is dealt out by its id."""
@@ -80,6 +82,7 @@ def _make_task(said: Mapping[str, Any]) -> Task:
         weight=float(said.get("weight", 1.0)),
         tags=tuple(said.get("tags", [])),
         source=said.get("source", "human"),
+        group=" ".join(said.get("group", "").split()),
         reviewed=said.get("reviewed", True),
         check=said.get("check", ""),
     )
@@ -247,10 +250,15 @@ def _assemble(
     hashes = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
     scorers = _digest(sorted((path, hashes[path]) for path in _scorer_files(files, [task.files for task in tasks])))
     contents = {task.id: _task_content(task, hashes, scorers) for task in tasks}
-    groups = {id_: _digest([said["prompt"], said["files"], said["setup"]]) for id_, said in contents.items()}
+    groups = group_tasks(tasks, files)
+    sizes = Counter(groups.values())
     requests = [SplitRequest(t.id, t.category, groups[t.id], named.get(t.id), t.source) for t in tasks]
     splits = assign_splits(requests, ratios)
-    made = tuple(replace(task, split=splits[task.id], digest=_digest(contents[task.id])) for task in tasks)
+    named_groups = {id_: group if sizes[group] > 1 else "" for id_, group in groups.items()}
+    made = tuple(
+        replace(task, split=splits[task.id], digest=_digest(contents[task.id]), group=named_groups[task.id])
+        for task in tasks
+    )
     test = _digest(sorted(task.digest for task in made if task.split is Split.TEST))
     whole = _digest([sorted((t.id, t.digest, t.split, t.weight, t.category) for t in made), sorted(hashes.items())])
     return TaskSet(name, made, dict(files), whole, test)
