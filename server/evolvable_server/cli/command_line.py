@@ -169,7 +169,7 @@ def cli() -> None:
     """
 
 
-@click.group("evolve", cls=VerbGroup, modules=("evolve_results", "evolve_commands"))
+@click.group("evolve", cls=VerbGroup, modules=("evolve_results", "evolve_measure", "evolve_commands"))
 @home_option
 @json_option
 def evolve_command() -> None:

@@ -1,9 +1,6 @@
 """The command evolve: start a run, drive it in this process, answer and stop it, show its progress."""
 
-import asyncio
-import contextlib
 import json
-import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,76 +8,21 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import REF, CommandContext, Output, command
+from evolvable_server.cli.evolve_driving import SHOWN, drive_here, parse_price, show_events, show_status
 from evolvable_server.cli.taskset_access import ask_before_unvouched
-from evolvable_server.cli.terminal import local_time, remark, say, show_table, warn
+from evolvable_server.cli.terminal import remark, say, show_table, warn
 from evolvable_server.config import is_person
 from evolvable_server.run_launcher import evolve_context, start_driver
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
-from evolvable_tools.evolve import driver, run_control
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory, find_run
+from evolvable_tools.evolve import run_control
+from evolvable_tools.evolve.ledger.run_directory import find_run
 from evolvable_tools.evolve.run_config import parse_executor_spec
 from evolvable_tools.evolve.run_context import check_runnable
 from evolvable_tools.evolve.run_control import PendingQuestions, RunStatus
 from evolvable_tools.evolve.start import start_run
 from evolvable_tools.evolve.tasks.locate import load_taskset
-
-SHOWN = 0.5
-"""Seconds between two looks at a run that is followed."""
-
-
-def _drive(state: CommandContext, run: str | None, since: int = 0) -> Output[RunStatus]:
-    """Drive a run, and show what happened after this event, then how it stands."""
-    config, asked, seen = state.config(), list[int](), [since]
-    folder = find_run(config.home, run)
-
-    async def work() -> None:
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(NotImplementedError):  # on Windows a stop is asked for by `evolve stop` alone
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, asked.append, number)
-        telling = asyncio.create_task(_tell(state, folder, seen))
-        try:
-            await driver.drive_run(library, caller, folder, evolve_context(config), lambda: bool(asked))
-        finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
-
-    with state.library() as (library, caller):
-        asyncio.run(work())
-    return Output(run_control.read_status(folder, seen[0]), show_status)
-
-
-async def _tell(state: CommandContext, folder: RunDirectory, seen: list[int]) -> None:
-    """Say what happens while it happens, for people; `seen` is the last event that was said."""
-    while not state.json:
-        now = run_control.read_status(folder, seen[0])
-        show_events(now)
-        seen[0] = now.next
-        await asyncio.sleep(SHOWN)
-
-
-def show_events(now: RunStatus) -> None:
-    say(*(f"{local_time(event.at)}  {event.what}" for event in now.events))
-
-
-def show_status(now: RunStatus) -> None:
-    show_events(now)
-    say(now.line)
-    for member in now.frontier:
-        mean = "-" if member["mean"] is None else f"{member['mean']:.3f}"
-        delta = "" if member["delta"] is None else f" ({member['delta']:+.3f} to its parent)"
-        say(f"  {member['name']}  {mean}{delta}  {member['summary']}")
-    if now.state == "waiting":
-        remark("`evolvable evolve pending --json` is the question, `evolvable evolve submit` takes the answer.")
-    elif now.state in ("stopped", "interrupted"):
-        remark("`evolvable evolve continue` goes on with it.")
-    elif now.adopted is not None:
-        remark(f"`evolvable evolve adopt --undo {now.run}` takes the adoption back.")
-    elif now.state == "finished" and now.verdict == "PROMOTE":
-        remark(f"`evolvable evolve adopt {now.run}` makes it live.")
-
 
 _run_argument = click.argument("run", required=False, metavar="[RUN]")
 
@@ -117,6 +59,7 @@ def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--concurrency", type=click.IntRange(1, 64), default=4, show_default=True, help="Trials at once; 4 may become 16."
 )
+@click.option("--give-up-below", type=click.FloatRange(0, 1), default=0.0, help="End when less chance is left.")
 @click.option("--merge", multiple=True, metavar="RUN", help="Try the finalists of these runs as one; repeatable.")
 @click.option("--price", metavar="IN,OUT", help="Dollars of a million tokens, where nobody tells what it cost.")
 @click.option("--free", is_flag=True, help="What the command uses costs nothing.")
@@ -134,7 +77,7 @@ def start_command(
     config = state.config()
     means = evolve_context(config, person=state.identity.principal is Principal.PERSON)
     named = means.commands["executors"] if means.commands else None
-    spec = parse_executor_spec(executor, named, price=_price(given.pop("price")), scripted=stand_in, free=free)
+    spec = parse_executor_spec(executor, named, price=parse_price(given.pop("price")), scripted=stand_in, free=free)
     merge, limits = given.pop("merge"), _limit_of(given)
     options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()} | limits
     with state.library() as (library, caller):
@@ -148,7 +91,7 @@ def start_command(
         return Output(begun, _show_started)
     if not state.json:
         _show_started(begun)
-    return _drive(state, begun.run)
+    return drive_here(state, begun.run)
 
 
 def _show_started(begun: Any) -> None:
@@ -162,7 +105,7 @@ def _show_started(begun: Any) -> None:
 @_run_argument
 def drive_command(state: CommandContext, run: str | None) -> Output[RunStatus]:
     """Drive a run as far as it comes, in this process. `start` and `continue` have this done in the background."""
-    return _drive(state, run)
+    return drive_here(state, run)
 
 
 @command("status")
@@ -235,7 +178,7 @@ def submit_command(
         then = "goes on" if taken.goes_on else "is stopped; `evolvable evolve continue` goes on with it"
         state.show(taken, lambda _: say(f"Taken as the {taken.role}'s answer; run {taken.run} {then}."))
     if taken.goes_on and wait:
-        return _drive(state, taken.run, run_control.get_status(home, taken.run).next)
+        return drive_here(state, taken.run, since=run_control.get_status(home, taken.run).next)
     if taken.goes_on:
         start_driver(home, find_run(home, taken.run))
     return None
@@ -263,7 +206,7 @@ def continue_command(state: CommandContext, run: str | None, wait: bool, **given
     check_runnable(find_run(home, run), evolve_context(config, person=state.identity.principal is Principal.PERSON))
     told = run_control.resume_run(home, run, _limit_of(given))
     if wait:
-        return _drive(state, told.run, run_control.get_status(home, told.run).next)
+        return drive_here(state, told.run, since=run_control.get_status(home, told.run).next)
     start_driver(home, find_run(home, told.run))
     return Output(told, _show_line)
 
@@ -274,13 +217,3 @@ def _limit_of(given: dict[str, Any]) -> dict[str, float]:
     limits = {name: given.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
     limits["wall"] = None if minutes is None else minutes * 60
     return {name: value for name, value in limits.items() if value is not None}
-
-
-def _price(text: str | None) -> list[float] | None:
-    if text is None:
-        return None
-    try:
-        given, got = (float(part) for part in text.split(","))
-    except ValueError:
-        raise click.UsageError(f"--price is {ascii(text)}; it is two numbers, such as 1,5.") from None
-    return [given, got]

@@ -1,17 +1,20 @@
 """The commands on the result of a run: evolve report, adopt, allow, watch, opportunities."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.evolve_measure import show_measurement
 from evolvable_server.cli.terminal import confirm, count, remark, say, show_table, warn
 from evolvable_server.config import is_person
 from evolvable_server.run_launcher import start_driver
 from evolvable_store.errors import Refused
 from evolvable_tools.evolve import deploy
 from evolvable_tools.evolve.ledger.run_directory import find_run
+from evolvable_tools.evolve.measure import read_measurement
 from evolvable_tools.evolve.report.render import write_report
 from evolvable_tools.evolve.run_control import decide_held_candidate, get_held_candidate
 from evolvable_tools.evolve.start import find_opportunities
@@ -122,7 +125,16 @@ def _show_opportunities(found: Any) -> None:
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Where report.html and report.json go.")
 def report_command(state: CommandContext, run: str | None, out: Path | None) -> Output[Any]:
     """Write what a run came to as one HTML page and report.json, and show it here."""
-    return Output(write_report(find_run(state.config().home, run), out), _show_report)
+    home = state.config().home
+    written = write_report(find_run(home, run), out)
+    measured = read_measurement(home, written.run)
+
+    def show(_: Any) -> None:
+        _show_report(written)
+        if measured is not None:
+            show_measurement(measured)
+
+    return Output(written if measured is None else {**asdict(written), "measurement": measured}, show)
 
 
 def _show_report(reported: Any) -> None:

@@ -231,7 +231,7 @@ class CostEstimate:
 
 def test_repeat_count(settings: RunSettings, tasks: int) -> int:
     """Return how often each test task is run under each arm."""
-    return settings.test_repeats or default_test_repeats(tasks)
+    return settings.test_repeats or default_test_repeats(tasks, settings.final)
 
 
 Plan = tuple[int, int, int]

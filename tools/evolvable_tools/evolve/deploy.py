@@ -94,6 +94,9 @@ def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *
     if not caller.decides:
         raise Refused("Only a person adopts.", "Tell the user about the run; its report stays.")
     library.authorise(caller, "Adopting a run")
+    if state.settings.get("purpose") == "measure":
+        text = f"Run {folder.id} measured what is there: it has nothing to adopt."
+        raise InvalidArgument(text, "Adopt the run that found it.")
     if state.adoption and not state.adoption.get("undone") and _is_live(library, state):
         raise InvalidArgument(f"Run {folder.id} was adopted already.", f"Operation {state.adoption['operation']}.")
     digest = _chosen_digest(folder, state, unproven)
@@ -138,6 +141,7 @@ def _is_live(library: Library, state: RunState) -> bool:
 
 def _chosen_digest(folder: RunDirectory, state: RunState, unproven: bool) -> str:
     verdict = state.verdict.get("verdict")
+    # The narrower claim of a small task set is adopted as what is unproven: by a person who says so.
     if verdict == "PROMOTE" or (unproven and state.finalist and verdict not in ("HARMFUL", "DISQUALIFIED")):
         return state.finalist
     if not verdict:

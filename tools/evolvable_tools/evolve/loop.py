@@ -14,10 +14,13 @@ from evolvable_tools.evolve import acceptance, composition, optimizers
 from evolvable_tools.evolve.final_test import choose_finalist, record_no_test, run_single_test
 from evolvable_tools.evolve.ledger.run_directory import LedgerError
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
+from evolvable_tools.evolve.measured_gain import run_measurement
+from evolvable_tools.evolve.narrow_test import best_of_search, run_narrow_test
 from evolvable_tools.evolve.operators import Improve, OptimizerStep
 from evolvable_tools.evolve.proposers.edit_plan import EditPlan
 from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer, NoAnswer
 from evolvable_tools.evolve.proposers.role_prompts import Evidence
+from evolvable_tools.evolve.prospects import give_up_reason
 from evolvable_tools.evolve.run_config import ParentStrategy
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
 from evolvable_tools.evolve.staged_final import run_staged_test
@@ -83,6 +86,9 @@ async def _calibrate(run: RunContext) -> None:
 
 async def run_phases(run: RunContext) -> None:
     """Take the run to its verdict. Raises NeedsAnswer, NeedsPerson, NoAnswer, RunStopped; then it can be continued."""
+    if run.settings.purpose == "measure":
+        await run_measurement(run)
+        return
     if run.state.phase in (RunPhase.NEW, RunPhase.CHECKED):
         await _calibrate(run)
     if run.state.phase in (RunPhase.CALIBRATED, RunPhase.SEARCHING):
@@ -98,7 +104,7 @@ async def run_final_test(run: RunContext) -> None:
     """
     state, settings = run.state, run.settings
     if state.exploratory:
-        record_no_test(run, Ruling.INDECISIVE, "There are too few tasks for a claim; the test was not opened.")
+        await run_narrow_test(run, best_of_search(run))
         return
     if settings.final == "single":
         await run_single_test(run)
@@ -188,6 +194,8 @@ def _stop_reason(run: RunContext) -> str:
         return f"{done} iterations are done, and the planned trials leave room for no other"
     if state.stalls >= settings.stalls and not is_greedy(run):
         return f"{state.stalls} iterations without a new best"
+    if why := give_up_reason(state):
+        return why
     best = state.candidates[state.best].mean
     if best is not None and best >= settings.target:
         return f"the best reaches {best:.3f} in validation"

@@ -18,6 +18,8 @@ from evolvable_tools.sandbox.probe import SandboxChoice, sandbox_of
 
 EXECUTORS = ("command", "claude", "codex", "anthropic", "simulated")
 
+PURPOSES = ("search", "measure")
+
 OPTIMIZERS = ("greedy", "evoskill", "reflection")
 
 TRIALS_PER_TEST_TASK, MIN_PLANNED_TRIALS = 8, 500
@@ -68,6 +70,9 @@ class RunSettings:
     counted on both sides. screen_above: validation tasks from which on a small sample comes first. edits: at most so
     many in one proposal at first, least at the end. stalls: iterations without a new best that end the search.
     scorers: the registered scorers that tasks name, each with its command and hash when the run began.
+    purpose: search, or measure: what is there is compared with something else and nothing is proposed. family: the run
+    that a measurement under several executors began with, whose look at the test they share; executors: how many.
+    give_up_below: the chance of a promotion under which a search ends.
     growth: by what share a part may grow in one proposal. cost_rise: by what share tokens a task may rise.
     iterations: proposals; None: 10, and more where trials are left. trials: evaluations that the greedy optimizer
     plans for, the test included; 0: eight for each test task, at least 500. final: how the sealed test is run.
@@ -101,6 +106,10 @@ class RunSettings:
     target: float = field(default=1.0, metadata={"range": (0, 1)})
     cost_rise: float = field(default=0.25, metadata={"range": (0, 100)})
     concurrency: int = field(default=4, metadata={"range": (1, 64)})
+    purpose: str = field(default="search", metadata={"among": PURPOSES})
+    family: str = ""
+    executors: int = field(default=1, metadata={"range": (1, 20)})
+    give_up_below: float = field(default=0.0, metadata={"range": (0, 1)})
     trials: int = field(default=0, metadata={"range": (0, 1_000_000)})
     final: str = field(default="staged", metadata={"among": FINAL_TESTS})
     test_alpha: float = field(default=0.04, metadata={"range": (0.0001, 0.04)})
@@ -154,11 +163,17 @@ class RunSettings:
 
 
 SINGLE_REPEAT_TASKS = 100
-"""Test tasks from which on one run of each is enough."""
+"""Test tasks from which on one run of each is enough, in the test of one stage."""
 
 
-def default_test_repeats(tasks: int) -> int:
+STAGED_REPEATS = 2
+"""Runs of each test task under each arm in the staged test."""
+
+
+def default_test_repeats(tasks: int, final: str = "staged") -> int:
     """Return how often each test task is run under each arm, where the settings do not say."""
+    if final == "staged":
+        return STAGED_REPEATS
     return 1 if tasks >= SINGLE_REPEAT_TASKS else 3
 
 

@@ -13,6 +13,7 @@ from evolvable_tools.evolve.ledger import run_directory, run_state
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerRecord, RunDirectory, translate_damage
 from evolvable_tools.evolve.ledger.run_state import RunPhase, RunState, load_run
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, check_answer
+from evolvable_tools.evolve.prospects import estimate_chance
 from evolvable_tools.library import Caller
 
 MAX_EVENTS = 200
@@ -40,7 +41,8 @@ class RunStatus:
     state: running, waiting (for an answer), stopped, interrupted (its process is gone), or finished. line: all of it in
     one line. events: what happened after `since`, the oldest first; next: what to pass as `since` the next time.
     spent: the bill in total, and `spent_on` by purpose and role. verdict: '' while there is none. adopted: the
-    operation that made its finalist live, None before that and after it was taken back.
+    operation that made its finalist live, None before that and after it was taken back. chance: at most which chance of
+    a promotion is left while it searches.
     """
 
     run: str
@@ -59,6 +61,7 @@ class RunStatus:
     events: list[RunEvent] = field(default_factory=list)
     next: int = 0
     adopted: int | None = None
+    chance: float | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
         events[-MAX_EVENTS:],
         len(records),
         None if state.adoption.get("undone") else state.adoption.get("operation"),
+        estimate_chance(state),
     )
 
 
@@ -235,6 +239,8 @@ def _status_line(state: RunState, now: str) -> str:
         parts.append(state.phase)
     if now == "stopped":
         parts.append(state.stopped.rstrip("."))
+    if (chance := estimate_chance(state)) is not None:
+        parts.append(f"at most {chance:.0%} chance left")
     parts.append(f"{bill.trials} evaluations, {bill.tokens:,} tokens, {money}")
     if now == "waiting":
         seen = [f"a person to see {one['name']}" for one in state.held_candidates]

@@ -25,6 +25,7 @@ from evolvable_tools.evolve.final_test import (
     repeat_slow,
 )
 from evolvable_tools.evolve.ledger.run_state import RunCandidate
+from evolvable_tools.evolve.run_config import STAGED_REPEATS
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics.missing import MissingTrials
 from evolvable_tools.evolve.statistics.staged_test import (
@@ -42,8 +43,6 @@ from evolvable_tools.evolve.trials.measurement import TrialRequest
 MIN_GROUPS = 8
 """Groups of test tasks from which on a claim about tasks like these can be made."""
 
-REPEATS = 2
-
 VETO_REPEAT = 5_000
 """The repeat from which on validation tasks are run for the comparison with no skill."""
 
@@ -51,7 +50,7 @@ VETO_REPEAT = 5_000
 async def run_staged_test(run: RunContext, finalist: RunCandidate) -> None:
     """Measure the finalist on the sealed test and record the verdict. Raises RunStopped."""
     state, program = run.state, run.program(finalist.digest)
-    repeats = run.settings.test_repeats or REPEATS
+    repeats = run.settings.test_repeats or STAGED_REPEATS
     if not state.looks and (short := budget_shortfall(run, 2 * repeats * run.sealed.size)):
         record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
         return
@@ -120,7 +119,7 @@ class _Measured:
     planned: Sequence[int]
     stages: list[list[Task]] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
-    repeats: int = REPEATS
+    repeats: int = STAGED_REPEATS
     asked: int = 0
     cheated: list[str] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)

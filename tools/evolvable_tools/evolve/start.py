@@ -18,6 +18,7 @@ from evolvable_tools.evolve.run_config import HostContext, RunSettings, SpendLim
 from evolvable_tools.evolve.run_context import EXECUTOR_DIR, check_available, make_executor
 from evolvable_tools.evolve.scorers.external_scorers import family_warning
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
+from evolvable_tools.evolve.statistics.paired_tests import paired_interval
 from evolvable_tools.evolve.task import Split, TaskSet
 from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset
 from evolvable_tools.evolve.tasks.holdout import TestAccessLog
@@ -97,6 +98,16 @@ class StartedRun:
     judge: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredProgram:
+    """What a measurement compares. label: what is measured, in words. program: None for the resources as they are."""
+
+    label: str
+    base: Program
+    program: Program | None = None
+    warnings: tuple[str, ...] = ()
+
+
 def start_run(
     library: Library,
     caller: Caller,
@@ -106,16 +117,18 @@ def start_run(
     executor: Mapping[str, Any],
     options: Mapping[str, Any],
     merge: Sequence[str] = (),
+    measured: MeasuredProgram | None = None,
 ) -> StartedRun:
     """Check the task set, take the program as it is now, and make the run; somebody has to drive it then.
 
     executor: its kind and what that needs. options: settings of the run by name (see RunSettings). merge: runs whose
-    finalists are tried as one. Raises NoSuchResource, InvalidTaskSet, InvalidArgument, NoSuchRun, ClientError.
+    finalists are tried as one. measured: of a measurement, what is compared with what. Raises NoSuchResource,
+    InvalidTaskSet, InvalidArgument, NoSuchRun, ClientError.
     """
     taskset, version = load_taskset(library, caller, task_set)
     refuse_untrusted(library, caller, task_set, taskset)
     registered = registered_scorers(taskset.tasks, host.scorers)
-    given = _make_settings(options)
+    given = _make_settings(options, internal=measured is not None)
     checked = _check_taskset(library, host, taskset, registered, given.test_repeats)
     base, pins = load_program(library, caller, program)
     refuse_learned_sessions(library, taskset, [Ref.parse(pin.ref) for pin in pins])
@@ -131,9 +144,15 @@ def start_run(
         judge=judge_name(given, taskset),
         scorers={name: one.to_json() for name, one in registered.items()},
     )
-    _check_program(settings, base)
     check_available(settings, host, taskset.files)
-    finalists = [_finalist(library, run) for run in merge]
+    if measured is not None:
+        finalists, warnings = [(measured.label, measured.program or base)], list(measured.warnings)
+        base = measured.base
+        if base.digest == finalists[0][1].digest:
+            raise InvalidArgument("Both programs are the same.", "Name another one by --against.")
+    else:
+        _check_program(settings, base)
+        finalists, warnings = merged_finalists(library, settings, taskset, merge)
     folder = create_run(library.store.home, library.store.clock())
     try:
         label = _write_first_record(folder, settings, taskset, base, host, finalists, exploratory=checked.exploratory)
@@ -141,7 +160,7 @@ def start_run(
         shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
         raise
     sizes = {split.value: len(taskset.of(split)) for split in Split}
-    warnings = [f"{one.text} {one.hint}".strip() for one in checked.remarks if one.level is IssueLevel.WARN]
+    warnings += [f"{one.text} {one.hint}".strip() for one in checked.remarks if one.level is IssueLevel.WARN]
     if about_judge := family_warning(settings.executor, settings.judge, label):
         warnings.append(about_judge)
     taken = [f"{pin.ref}@{pin.version}" for pin in pins]
@@ -177,8 +196,14 @@ def add_helpers(executor: Mapping[str, Any], taskset: TaskSet) -> dict[str, Any]
     return {**executor, "helpers": list(said)}
 
 
-def _make_settings(options: Mapping[str, Any]) -> RunSettings:
+_INTERNAL = ("purpose", "family", "executors", "task_set", "program", "executor", "scorers")
+"""Settings that no option gives: they follow from what is started."""
+
+
+def _make_settings(options: Mapping[str, Any], *, internal: bool = False) -> RunSettings:
     rest = dict(options)
+    if not internal and (given := sorted(rest.keys() & set(_INTERNAL))):
+        raise InvalidArgument(f"{', '.join(given)} is no setting that is given.", "See docs/evolve.md.")
     limit = SpendLimit(**{one.name: rest.pop(one.name) for one in fields(SpendLimit) if one.name in rest})
     try:
         return RunSettings("", limit=limit, **rest)
@@ -196,11 +221,44 @@ def _check_program(settings: RunSettings, base: Program) -> None:
         raise InvalidArgument("An environment is no part of a program.", "It holds the tasks and what judges them.")
 
 
-def _finalist(library: Library, run: str) -> tuple[str, Program, float]:
-    folder, state = load_run(library.store.home, run)
-    if not state.finalist:
-        raise InvalidArgument(f"Run {folder.id} found nothing that could be merged.", "Merge runs with a finalist.")
-    return folder.id, folder.program(state.finalist), state.candidates[state.finalist].mean or 0.0
+def merged_finalists(
+    library: Library, settings: RunSettings, taskset: TaskSet, merge: Sequence[str]
+) -> tuple[list[tuple[str, Program]], list[str]]:
+    """Return the finalists of runs, that with the surest gain over its own base first, and what to say of them.
+
+    Raises InvalidArgument for runs that cannot be compared: under another executor, or whose test had tasks that this
+    run would test on. What these tasks said was in the choice of the runs.
+    """
+    found: list[tuple[float, str, Program]] = []
+    warnings = []
+    tests = {task.id for task in taskset.of(Split.TEST)}
+    for name in merge:
+        folder, state = load_run(library.store.home, name)
+        if not state.finalist:
+            raise InvalidArgument(f"Run {folder.id} found nothing that could be merged.", "Merge runs with a finalist.")
+        if _same_executor(state.settings.get("executor", {})) != _same_executor(settings.executor):
+            text = f"Run {folder.id} measured under another executor, so its gain cannot be compared."
+            raise InvalidArgument(text, "Merge runs under one executor, and start with the same.")
+        same = state.settings.get("task_set") == settings.task_set
+        opened = set(state.verdict.get("base") or ()) if same else set()
+        if state.looks and (opened & tests or state.settings.get("test_digest") == settings.test_digest):
+            count = len(opened & tests) or "the"
+            text = f"Run {folder.id} opened {count} tasks that the merged program would be tested on."
+            raise InvalidArgument(
+                text, "Add test tasks that no run has opened, and put the old ones into train or val."
+            )
+        if not same:
+            warnings.append(f"Run {folder.id} is from {state.settings.get('task_set')}: its gain is on other tasks.")
+        finalist, base = state.candidates[state.finalist], state.candidates[state.base]
+        gains = [score - base.scores[task] for task, score in finalist.scores.items() if task in base.scores]
+        found.append((paired_interval(gains)[0] if gains else -1.0, folder.id, folder.program(state.finalist)))
+    ranked = sorted(found, key=lambda one: -one[0])
+    return [(name, program) for _, name, program in ranked], warnings
+
+
+def _same_executor(spec: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what makes two executors one: prices and files beside them do not."""
+    return spec.get("kind"), spec.get("model"), tuple(spec.get("command") or ())
 
 
 def _write_first_record(
@@ -209,12 +267,11 @@ def _write_first_record(
     taskset: TaskSet,
     base: Program,
     host: HostContext,
-    finalists: Sequence[tuple[str, Program, float]],
+    finalists: Sequence[tuple[str, Program]],
     exploratory: bool,
 ) -> str:
     executor = make_executor(settings.executor, host, taskset, folder.path / EXECUTOR_DIR)
-    best_first = sorted(finalists, key=lambda one: -one[2])
-    for program in (base, *(program for _, program, _ in best_first)):
+    for program in (base, *(program for _, program in finalists)):
         folder.keep_program(program)
     open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
     with Ledger.open(folder.ledger) as ledger:
@@ -230,7 +287,7 @@ def _write_first_record(
                 "exploratory": exploratory,
                 "base": base.digest,
                 "size": base.size,
-                "merged": [[run, program.digest] for run, program, _ in best_first],
+                "merged": [[run, program.digest] for run, program in finalists],
             },
         )
     return executor.label

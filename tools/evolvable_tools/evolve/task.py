@@ -36,9 +36,9 @@ class Task:
 
     `expected` never reaches an executor, a proposer or a builder. `files` is the folder below the task set that a
     workspace begins with. `setup` are commands as argument lists, run in the workspace first. `digest` is the sha256
-    of everything that decides what the task is (not its id, split or tags): equal digests are the same task. `reviewed`
-    is False for a task that was found in a session and has no scorer yet; `check` says in words how to check it.
-    `group` is what a person named it with others that are alike: such tasks are never parted.
+    of everything that decides what the task is (not its id, split or tags): equal digests are the same task. `group`
+    is what a person named it with others that are alike: such tasks are never parted. `reviewed` is False for
+    a task that was found in a session and has no scorer yet; `check` says in words how to check it.
     """
 
     id: str
@@ -54,9 +54,9 @@ class Task:
     weight: float = 1.0
     tags: tuple[str, ...] = ()
     source: str = "human"
+    group: str = ""
     reviewed: bool = True
     check: str = ""
-    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

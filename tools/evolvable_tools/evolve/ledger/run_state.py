@@ -159,7 +159,7 @@ class RunState:
 
     label: what its figures are. fingerprint: of the executor; canary: the same once its
     canary has passed. merged: runs whose finalists are tried as one, with
-    these. settings: as the run was started with. tasks: id -> (split, category).
+    these. settings: as the run was started with. tasks: id -> (split, category). tests: how many are sealed.
     exploratory: there are too few for a claim. pilots: those of which no trial counted. preflight, calibration,
     confirmed, verdict, adoption, watched: those records, empty before. step: the records of the iteration that runs.
     iterations: the record that ended each. frontier: digests, as admitted. history: digests as they were decided on.
@@ -180,6 +180,7 @@ class RunState:
     phase: RunPhase = RunPhase.NEW
     settings: LedgerRecord = field(default_factory=dict)
     tasks: dict[str, tuple[str, str]] = field(default_factory=dict)
+    tests: int = 0
     exploratory: bool = False
     pilots: int = 0
     base: str = ""
@@ -220,6 +221,13 @@ class RunState:
     def finalist(self) -> str:
         """The digest of the finalist, or of the best so far; '' while that is the base."""
         return str(self.verdict.get("candidate") or (self.best if self.best != self.base else ""))
+
+    def best_gains(self) -> list[float]:
+        """Return the gain of the best over the base on each validation task that both have."""
+        best, base = self.candidates.get(self.best), self.candidates.get(self.base)
+        if best is None or base is None or best.digest == base.digest:
+            return []
+        return [score - base.scores[task] for task, score in best.scores.items() if task in base.scores]
 
     @property
     def bill(self) -> RunSpending:
@@ -345,7 +353,7 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
 def _begin(state: RunState, record: LedgerRecord) -> None:
     state.run, state.label, state.settings = record["run"], record["label"], record["settings"]
     state.tasks = {task: (split, category) for task, split, category in record["tasks"]}
-    state.fingerprint = record.get("fingerprint", "")
+    state.fingerprint, state.tests = record.get("fingerprint", ""), record.get("test_tasks", 0)
     state.merged = tuple((run, digest) for run, digest in record.get("merged", ()))
     state.exploratory = record.get("exploratory", False)
     base = state.base = state.best = record["base"]

@@ -150,6 +150,8 @@ class Ruling(StrEnum):
     HARMFUL = "HARMFUL"
     INDECISIVE = "INDECISIVE"
     DISQUALIFIED = "DISQUALIFIED"
+    BETTER_HERE = "BETTER ON THESE TASKS"
+    """The narrower claim of a small task set; only a person adopts it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,9 +82,9 @@ def _make_task(said: Mapping[str, Any]) -> Task:
         weight=float(said.get("weight", 1.0)),
         tags=tuple(said.get("tags", [])),
         source=said.get("source", "human"),
+        group=" ".join(said.get("group", "").split()),
         reviewed=said.get("reviewed", True),
         check=said.get("check", ""),
-        group=" ".join(said.get("group", "").split()),
     )
 
 

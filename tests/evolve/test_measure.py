@@ -1,0 +1,205 @@
+"""Measuring what is there: does it help, against what, for which model; and the narrower claim of small sets."""
+
+import asyncio
+import random
+
+import pytest
+from evolve_runs import program, running, scripted, task
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor
+from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_tools.evolve.deploy import adopt
+from evolvable_tools.evolve.driver import drive_run
+from evolvable_tools.evolve.ledger.run_directory import find_run
+from evolvable_tools.evolve.ledger.run_state import load_run_state
+from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.measure import holm_adjusted, read_measurement, start_measurement
+from evolvable_tools.evolve.plan import make_plan
+from evolvable_tools.evolve.run_config import HostContext, RunSettings
+from evolvable_tools.evolve.start import start_run
+from evolvable_tools.evolve.statistics.narrow_claim import permutation_p_value, permutation_result
+from evolvable_tools.evolve.statistics.power import PowerDesign, chance_left, power_band
+from evolvable_tools.evolve.statistics.staged_test import stratified_permutation_p_value
+from evolvable_tools.evolve.task import Split
+from evolvable_tools.evolve.tasks.reader import read_taskset
+from evolvable_tools.library import Caller, Library
+
+PERSON = Caller(Actor.HUMAN, None)
+HOST = HostContext({})
+SIMULATED = {"kind": "simulated"}
+WORDS = {"helps": "rule: iso", "harms": "rule: bad", "idle": "Say hello."}
+
+
+def lines(prefix: str, count: int = 60) -> bytes:
+    """Tasks of which two in five need a rule, and two in five are broken by another."""
+    found = []
+    for n in range(count):
+        tags = '["needs:iso"]' if n % 5 < 2 else '["broken_by:bad"]' if n % 5 < 4 else "[]"
+        split = ("train", "val", "test", "test")[n % 4]
+        prompt = f"{prefix} {random.Random(f'{prefix}{n}').getrandbits(200):x}"
+        found.append(
+            f'{{"id": "{prefix}-{n}", "prompt": "{prompt}", "expected": "{n}x", "split": "{split}", "tags": {tags}}}'
+        )
+    return "\n".join(found).encode()
+
+
+def put(library: Library, ref: str, files: dict[str, bytes]) -> None:
+    with library.store.transaction(Actor.HUMAN, "mine") as tx:
+        tx.put(Ref.parse(ref).within(USER_SCOPE), {path: File(data) for path, data in files.items()})
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    with Library.open(tmp_path_factory.mktemp("measures") / "library", create=True) as opened:
+        for name, said in WORDS.items():
+            put(
+                opened,
+                f"skill:{name}",
+                {"SKILL.md": f"---\nname: {name}\ndescription: {name}.\n---\n\n{said}\n".encode()},
+            )
+        for name, count in (("forms", 40),):
+            about = f"---\nname: {name}\ndescription: Tasks.\n---\n".encode()
+            put(opened, f"environment:{name}", {"ENVIRONMENT.md": about, "tasks.jsonl": lines(name, count)})
+        yield opened
+
+
+def measured(library, skill: str, tasks: str = "forms", executors=1, **more):
+    """The measurement of a skill, driven to its end."""
+    specs = [{**SIMULATED, "seed": n} if n else SIMULATED for n in range(executors)]
+    begun = start_measurement(
+        library,
+        PERSON,
+        HOST,
+        Ref.parse(f"environment:{tasks}"),
+        [Ref.parse(f"skill:{skill}")],
+        specs,
+        {"test_repeats": 1},
+        **more,
+    )
+    for one in begun.runs:
+        asyncio.run(drive_run(library, PERSON, find_run(library.store.home, one.run), HOST))
+    return begun, read_measurement(library.store.home, begun.family)
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"), [("rule: iso", "PROMOTE"), ("rule: bad", "HARMFUL"), ("Say hello.", "NOT SUPPORTED")]
+)
+def test_a_program_is_measured_against_another_and_each_answer_is_possible(tmp_path, said, verdict):
+    """Also where validation shows a loss, the sealed test is opened: that something harms is an answer."""
+    tags = (["needs:iso"], ["broken_by:bad"], [])
+    sizes = {Split.TRAIN: 2, Split.VAL: 6, Split.TEST: 24}
+    splits = {split: [task(split, n, *tags[n % 3]) for n in range(size)] for split, size in sizes.items()}
+    settings = RunSettings("environment:made-up", iterations=0, purpose="measure")
+    with running(tmp_path / "run", program(), scripted([("x", [])]), splits, settings) as run:
+        run.merged = [("skill:forms", program(said))]
+        asyncio.run(run_phases(run))
+        state, sealed = run.state, run.sealed
+
+    assert state.verdict["verdict"] == verdict and state.verdict["n"] == 24
+    assert len(sealed.opened_for) >= 1 and state.candidates[state.verdict["candidate"]].name == "c1"
+    worse, better = state.verdict["p_worse"], state.verdict["p"]
+    assert state.verdict["p_two_sided"] == pytest.approx(min(1.0, 2 * min(worse, better)))
+
+
+@pytest.mark.process
+def test_several_executors_share_one_look_and_holm_holds_the_level(library):
+    begun, found = measured(library, "helps", executors=2)
+
+    assert [row.run for row in found.rows] == sorted(one.run for one in begun.runs) and found.finished
+    assert all(row.joint >= row.p and row.n == 20 for row in found.rows)
+    assert {row.ruling for row in found.rows} == {"PROMOTE"}
+    states = [load_run_state(find_run(library.store.home, row.run)) for row in found.rows]
+    assert [state.looks for state in states] == [1, 1], "one look for both"
+    with pytest.raises(InvalidArgument, match="nothing to adopt"):
+        adopt(library, PERSON, begun.family, unproven=True)
+
+
+def test_holm_multiplies_the_smallest_most():
+    assert holm_adjusted([0.01, 0.04, 0.03], 3) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm_adjusted([0.01], 3) == pytest.approx([0.03]), "one that is not measured yet counts"
+
+
+def test_what_cannot_be_measured_is_refused(library):
+    env, skill = Ref.parse("environment:forms"), Ref.parse("skill:helps")
+    with pytest.raises(InvalidArgument, match="Both programs are the same"):
+        start_measurement(library, PERSON, HOST, env, [skill], [SIMULATED], {}, against="skill:helps")
+    with pytest.raises(InvalidArgument, match="by -p, or a run by --from"):
+        start_measurement(library, PERSON, HOST, env, [], [SIMULATED], {})
+    for given in ({"purpose": "measure"}, {"family": "20260101"}, {"executors": 3}):
+        with pytest.raises(InvalidArgument, match="no setting that is given"):
+            start_run(library, PERSON, HOST, env, [skill], SIMULATED, given)
+
+
+# Small sets
+
+
+def small(place, useful: bool, count: int = 8):
+    sizes = {Split.TRAIN: 6, Split.VAL: 8, Split.TEST: count}
+    splits = {
+        split: [task(split, n, *(["needs:iso"] if n % 2 else ["chance:0.5"])) for n in range(size)]
+        for split, size in sizes.items()
+    }
+    said = [("Dates are ISO", ["rule: iso"])] if useful else [("Say hello", ["Say hello."])]
+    settings = RunSettings("environment:made-up", iterations=1)
+    with running(place, program(), scripted(said), splits, settings) as run:
+        run.state.exploratory = True
+        asyncio.run(run_phases(run))
+        return run.state, run.sealed
+
+
+def test_a_small_set_says_better_on_these_tasks_by_fresh_repeats(tmp_path):
+    state, sealed = small(tmp_path / "run", useful=True)
+
+    assert state.verdict["verdict"] == "BETTER ON THESE TASKS" and "nothing of other tasks" in state.verdict["why"]
+    assert state.verdict["n"] == 16 and state.verdict["repeats"] == 5 and len(sealed.opened_for) == 1
+
+
+def test_a_small_set_claims_nothing_where_nothing_was_found_or_tasks_are_too_few(tmp_path):
+    state, sealed = small(tmp_path / "idle", useful=False)
+    assert state.verdict["verdict"] == "NOT SUPPORTED" and sealed.opened_for == []
+    state, sealed = small(tmp_path / "few", useful=True, count=1)
+    assert state.verdict["verdict"] == "INDECISIVE" and sealed.opened_for == []
+
+
+def test_the_fast_count_is_the_general_test_and_missing_trials_help_nobody():
+    chance = random.Random(3)
+    for _ in range(10):
+        arms = [{str(t): [float(chance.random() < 0.5) for _ in range(3)] for t in range(4)} for _ in range(2)]
+        assert permutation_p_value(*arms) == pytest.approx(stratified_permutation_p_value(*arms))
+    before = {str(t): [0.0, 1.0, 0.0, 0.0, 1.0] for t in range(12)}
+    after = {str(t): [1.0, 1.0] for t in range(12)}
+    assert permutation_result(before, after).p < 0.01
+    assert permutation_result(before, after, planned=60).p > 0.2, "its failures are missing"
+
+
+# Planning
+
+
+def test_a_plan_shows_a_band_of_power_and_what_more_tasks_or_repeats_would_buy():
+    plan = make_plan(read_taskset("forms", {"tasks.jsonl": lines("forms", 80)}), noise=0.2)
+
+    rows = {row.gain: row for row in plan.power}
+    assert plan.claim == "tasks like these" and plan.repeats == 2 and plan.noise_measured
+    assert rows[0.05].most < rows[0.15].least < rows[0.3].most and all(row.least <= row.most for row in plan.power)
+    assert [one.change for one in plan.options] == ["as it is", "10 more tasks", "one more repeat"]
+    assert plan.options[0].most < plan.options[1].most and plan.options[0].trials == 160
+    assert make_plan(read_taskset("few", {"tasks.jsonl": lines("few", 24)})).claim == "these tasks"
+    assert make_plan(read_taskset("tiny", {"tasks.jsonl": lines("tiny", 8)})).power == []
+
+
+@pytest.mark.parametrize(
+    ("tasks", "repeats", "gain", "simulated"), [(20, 5, 0.15, 0.81), (20, 3, 0.15, 0.65), (40, 5, 0.10, 0.80)]
+)
+def test_the_band_holds_what_simulations_show(tasks, repeats, gain, simulated):
+    """python -m benchmarks.small_sets: slopes, in which 26 % of the results differ between runs."""
+    low, high = power_band(PowerDesign.of(tasks, repeats, narrow=True, noise=0.26), gain)
+    assert low - 0.03 <= simulated <= high + 0.03
+
+
+def test_a_search_without_hope_says_how_little_chance_is_left():
+    design = PowerDesign.of(40, 2, noise=0.14)
+    assert chance_left([0.0] * 30, 1, [], 9, design) <= 0.12
+    assert chance_left([1.0] * 12 + [0.0] * 28, 1, [0.3], 9, design) > 0.8
+    assert chance_left([], 10, [], 0, design) > 0.5, "in the beginning everything is open"
