@@ -196,6 +196,10 @@ class TrialOutcome(StrEnum):
         return self in (TrialOutcome.PASS, TrialOutcome.FAIL, TrialOutcome.AGENT_TIMEOUT)
 
 
+CRASHED = "crashed: "
+"""How the detail of a trial begins whose program ended without an answer. It fails, and is not run again."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
     """What a trial spent. `cost` is in US dollars, None where the price is unknown (never 0 for want of a price)."""
