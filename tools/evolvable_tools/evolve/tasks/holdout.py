@@ -236,6 +236,18 @@ def next_look(
     return 1 + max(opened.count_looks(sketches), default=0) + unknown
 
 
+def look_at(home: Path, taskset: TaskSet) -> int:
+    """Return the number that the next look at the test of a task set has, over all runs of a library."""
+    sketches = sketch_tasks(taskset.of(Split.TEST), taskset.files)
+    return next_look(sketches, taskset.test_digest, TestAccessLog.in_library(home), OpenedTaskLog.in_library(home))
+
+
+def opened_before(home: Path, tasks: Sequence[Task], files: Mapping[str, bytes]) -> list[str]:
+    """Return the ids of those of these tasks that a sealed test has opened before."""
+    counts = OpenedTaskLog.in_library(home).count_looks(sketch_tasks(tasks, files))
+    return [task.id for task, count in zip(tasks, counts, strict=True) if count]
+
+
 def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
     """Return the task set in two: what the search may see, and the test."""
     train, val = taskset.of(Split.TRAIN), taskset.of(Split.VAL)

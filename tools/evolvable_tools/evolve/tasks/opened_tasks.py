@@ -123,7 +123,7 @@ class OpenedTaskLog:
                         tuple(map(str, said["program"])),
                     )
                     yield TaskOpening(*about, sketches)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise LibraryCorrupt(
                 f"{self._path} is damaged: the looks at test tasks cannot be counted.",
                 "Bring it back from a backup; without it no promotion can be claimed.",
