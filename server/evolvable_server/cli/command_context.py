@@ -360,7 +360,9 @@ class VerbGroup(click.Group):
         if cmd_name not in self.list_commands(ctx):
             return None
         modules = (importlib.import_module(f"evolvable_server.cli.{name}") for name in self._modules)
-        return next(vars(module)[name] for module in modules if (name := f"{cmd_name}_command") in vars(module))
+        name = f"{cmd_name}_command"
+        found: click.Command = next(vars(module)[name] for module in modules if name in vars(module))
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each command with its summary."""
