@@ -152,7 +152,7 @@ class FastStart:
         """Answer one line; return whether the next may be answered too. Raise ValueError for what is no message."""
         if b"\\u" in line:  # may stand for what is no character, which the SDK refuses
             return False
-        frame = json.loads(line, parse_constant=refuse_json_constant)
+        frame = json.loads(line, parse_constant=_refuse_json_constant)
         if not isinstance(frame, dict) or frame.get("jsonrpc") != "2.0":
             return False
         if "id" not in frame:
@@ -190,6 +190,5 @@ def _is_greeting(params: dict[str, Any]) -> bool:
     return named and isinstance(capabilities, dict) and params.get("protocolVersion") in VERSIONS
 
 
-def refuse_json_constant(name: str) -> NoReturn:
-    """Raise ValueError for NaN and the infinities, which JSON does not have."""
+def _refuse_json_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")

@@ -7,13 +7,11 @@ output.
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import mcp_types as types
 from pydantic import ValidationError
 from pydantic_core import from_json
-
-from evolvable_server.mcp.fast_start import refuse_json_constant
 
 MAX_LINE = 4 * 1024 * 1024
 """Bytes of a line; of a longer one only its ends are kept."""
@@ -108,7 +106,7 @@ def _explained(line: bytes, reason: str) -> types.JSONRPCMessage | JsonRpcRefusa
     if _HEADER.match(line):
         return None
     try:
-        frame = json.loads(line.decode("utf-8"), parse_constant=refuse_json_constant)
+        frame = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError as error:
         return JsonRpcRefusal(None, types.PARSE_ERROR, f"Parse error: byte {error.start} of the line is not UTF-8.")
     except (ValueError, RecursionError):
@@ -187,3 +185,7 @@ def _salvaged_id(line: LongLine) -> types.RequestId | None:
 
 def _error(request_id: types.RequestId | None, code: int, message: str) -> types.JSONRPCError:
     return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=types.ErrorData(code=code, message=message))
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
