@@ -189,10 +189,10 @@ def library_home(home: Path | None, environment: Mapping[str, str] | None = None
     return (home or Path(env.get(HOME) or "~/.evolvable")).expanduser().absolute()
 
 
-def thinking_environment(config: Config, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+def thinking_environment(config: Config) -> dict[str, str]:
     """Return the environment of a command that is to think for us: ours, marked so that its hooks do nothing, with
     the addresses of models that the person's configuration names."""
-    return {**model_environment(config, os.environ if environment is None else environment), REVIEWING: "1"}
+    return {**model_environment(config, os.environ), REVIEWING: "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +249,9 @@ def read_machine(
     )
 
 
-def read_oauth_client(environment: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
+def read_oauth_client() -> tuple[str | None, str | None]:
     """Return who asks an authorization server about tokens, and its secret, which belongs on no command line."""
-    env = os.environ if environment is None else environment
-    return env.get(OAUTH_CLIENT) or None, env.get(OAUTH_SECRET) or None
+    return os.environ.get(OAUTH_CLIENT) or None, os.environ.get(OAUTH_SECRET) or None
 
 
 def process_session() -> str:

@@ -330,20 +330,13 @@ def _replace(found: Configuration, target: Path, data: bytes, mode: int | None) 
         mode = stat.S_IMODE(target.stat().st_mode)
     try:
         _write_new(beside, data, mode)
-        if _content(target) != found.data:
+        if _data(target) != found.data:
             raise Conflict(f"{found.path} was written by another program just now.", "Nothing changed; try again.")
         os.replace(beside, target)
     except BaseException:
         with contextlib.suppress(OSError):
             beside.unlink()
         raise
-
-
-def _content(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
 
 
 def _write_new(path: Path, data: bytes, mode: int | None) -> None:

@@ -145,9 +145,7 @@ def enable_copies(home: Path, machine: Machine, clients: Sequence[str], text: st
     for client in clients:
         path = memory_file_paths(machine)[client]
         on = read_enabled_copies(home)
-        was, made = on.get(client, (path, not path.exists()))
-        if was != path:
-            made = not path.exists()
+        made = on[client][1] if client in on and on[client][0] == path else not path.exists()
         # Noted first, so that whatever happens `off` finds it.
         _keep(home, {**on, client: (path, made)})
         try:
