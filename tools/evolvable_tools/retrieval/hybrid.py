@@ -226,7 +226,9 @@ def confidence(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float
 def logit(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float:
     """Return the logit of the confidence."""
     return model["constant"] + sum(
-        model[field.name] * getattr(signals, field.name) for field in fields(ConfidenceFeatures) if field.name in model
+        model[field.name] * float(getattr(signals, field.name))
+        for field in fields(ConfidenceFeatures)
+        if field.name in model
     )
 
 
