@@ -121,7 +121,7 @@ def test_the_tasks_wait_in_the_inbox_and_their_commands_wait_for_another_yes(lib
     found = session_import.propose_session_tasks(library, PERSON, draft)
 
     assert library.store.head_or_none(TASKS) is None
-    proposal_inbox.approve(library, PERSON, found.proposal, "good tasks")
+    proposal_inbox.approve_together(library, PERSON, [found.proposal], "good tasks")
     taskset, _ = load_taskset(library, PERSON, TASKS)
     assert len(taskset.tasks) == 2
     with pytest.raises(Refused, match="no person approved them yet"):
