@@ -286,7 +286,8 @@ def weigh_fields(
     names: what it is called. paths: its files besides the main one. learned: tasks that it was used for.
     """
     called = [tokenize(name) for name in names]
-    own = tokenize(split_exclusions(description).own)
+    description = split_exclusions(description).own
+    own = tokenize(description)
     beside = [" ".join(terms(pair)) for its in (*called, own) for pair in neighbours(its)]
     files = [PurePosixPath(path).with_suffix("").as_posix() for path, _ in zip(paths, range(MAX_FILES), strict=False)]
     said: dict[str, Mapping[str, float]] = {
