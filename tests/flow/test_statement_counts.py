@@ -13,15 +13,18 @@ from evolvable_store.resource import Ref
 from evolvable_store.storage import connection
 from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.verbs import edit
+from evolvable_tools.verbs import edit, search
 
 AGENT = Caller(Actor.AGENT)
 
-CHANGE = 16
-"""Statements of a change with its folders, without the warning of near duplicates."""
+CHANGE = 13
+"""Statements of a change, with those that write its folder, without the warning of near duplicates."""
 
-WARNING = 50
-"""Statements of that warning, made when the change is committed: the index catches up, and is searched three times."""
+DESCRIBED = 20
+"""Statements of a change of a description before it answers, where the index was read since the change before."""
+
+REFRESHED = 4
+"""Statements that read the index again, where another process has changed it."""
 
 MODULES = 23
 """Modules that a saved file passes today; it may not grow."""
@@ -59,23 +62,53 @@ def change(library: Library, name: str, content: str, *, create: bool = False) -
     return edit.update_resource(library, AGENT, Ref.parse(name), "why", files={"SKILL.md": content}, create=create)
 
 
+@pytest.fixture
+def folder(library: Library, tmp_path: Path) -> Path:
+    """A folder that holds what the library has, written long enough ago for its signatures to be believed."""
+    folder = tmp_path / "skills"
+    library.working_copies.check_out(folder)
+    library.index.catch_up()
+    return folder
+
+
+@pytest.mark.usefixtures("folder")
 def test_a_changed_text_makes_few_statements(library: Library, statements: list[str]) -> None:
     statements.clear()
     change(library, "pdf", text("pdf", "Fill and merge pdf forms of a pdf.", "Two."))
 
-    assert len(statements) <= CHANGE
+    assert len(statements) <= CHANGE, statements
 
 
-def test_a_changed_description_is_warned_of_after_the_change_is_committed(
-    library: Library, statements: list[str]
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["index-known", "index-changed"])
+def test_a_changed_description_is_warned_of_with_few_statements(
+    library: Library, folder: Path, statements: list[str], elsewhere: bool
 ) -> None:
+    change(library, "csv", text("csv", "Clean tables.", "One."))
+    if elsewhere:
+        with Library.open(library.store.home) as other:
+            other.index.catch_up()
+    else:
+        library.index.entries()
+        library.index.search("tables")
     statements.clear()
     updated = change(library, "pdf", text("pdf", "Fill and merge pdf forms and reports."))
-    committed = statements.index("COMMIT") + 1
 
     assert any("answer the same questions" in warning for warning in updated.warnings)
-    assert committed <= CHANGE
-    assert len(statements) <= CHANGE + WARNING
+    assert (folder / "pdf/SKILL.md").read_text(encoding="utf-8") == text("pdf", "Fill and merge pdf forms and reports.")
+    assert len(statements) <= DESCRIBED + REFRESHED * elsewhere, statements
+    assert not any(statement.startswith("INSERT INTO document") for statement in statements)
+
+
+def test_what_is_warned_of_before_a_text_is_indexed_is_what_the_index_says_afterwards(library: Library) -> None:
+    updated = change(library, "pdf", text("pdf", "Fill and merge pdf forms and reports."))
+    library.index.catch_up()
+    said = search.near_duplicates_of(library, [Ref.parse("pdf")], limit=3).pairs
+
+    named = [(pair.one, pair.other) for pair in said]
+    assert named
+    assert [warning.split(" answer")[0] for warning in updated.warnings] == [
+        f"{one} and {other}" for one, other in named
+    ]
 
 
 def test_a_saved_file_passes_few_modules(tmp_path: Path) -> None:

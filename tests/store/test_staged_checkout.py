@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -292,3 +293,53 @@ def test_servers_of_older_versions_find_the_version_that_the_directory_held_befo
     assert seen is not None
     assert version == 2
     assert signature != seen.digest
+
+
+STEPS = ("open", "os.mkdir", "os.rename", "os.chmod", "os.utime", "os.remove", "os.rmdir", "os.scandir", "os.listdir")
+"""Audit events of the interpreter before each of which the process may end."""
+
+
+def ended_at(desk: Desk, content: str, step: int) -> bool:
+    """Update in a process of its own that ends before this step of the file system; return whether it got that far."""
+    child = os.fork()
+    if child == 0:
+        seen = 0
+
+        def end(event: str, _: Any) -> None:
+            nonlocal seen
+            seen += event in STEPS
+            if seen > step:
+                os._exit(9)
+
+        try:
+            sys.addaudithook(end)
+            desk.update(content)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.nightly)])
+def test_a_process_that_ends_at_any_step_leaves_the_old_version_or_the_new_one(desk: Desk, stride: int) -> None:
+    outcomes = {"old": 0, "committed": 0}
+    step, number = 0, 0
+    while True:
+        before, number = desk.version() or 0, number + 1
+        content = text("one", f"update {number}")
+        ended = ended_at(desk, content, step)
+        there = files(desk.main.read_text())
+        versions = [desk.store.files(desk.store.head(PDF), n) for n in range(before, (desk.version() or 0) + 1)]
+        assert there in versions, f"step {step}: neither version lies in the folder"
+
+        assert desk.sync() == [], f"step {step}: what a killed process left was taken for an edit"
+        head = desk.store.head(PDF)
+        assert head.version in (before, before + 1)
+        assert desk.main.read_text() == desk.main_text(), f"step {step}: the folder is behind the library"
+        assert (desk.main_text() == content) == (head.version == before + 1)
+        outcomes["old" if head.version == before else "committed"] += 1
+        if not ended:
+            break
+        step += stride
+    assert min(outcomes.values()) > 1, "the process ended before the commit and after it"

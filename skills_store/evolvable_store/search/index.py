@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
@@ -10,14 +9,21 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 from evolvable_store import frontmatter
 from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryCorrupt
 from evolvable_store.fsck import Fault
-from evolvable_store.objects import Manifest
+from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Change, Head
 from evolvable_store.resource import Kind
 from evolvable_store.search import analyzer, index_entries, index_file, postings
-from evolvable_store.search.analyzer import QueryTerm
 from evolvable_store.search.bm25 import DocumentScore, Query, TermScore, searched_terms
-from evolvable_store.search.index_entries import EntryText, IndexEntry, TriggerPhrase, visibility
-from evolvable_store.search.index_file import IndexCache, IndexFile, read_state
+from evolvable_store.search.index_entries import (
+    EntryText,
+    IndexEntry,
+    Ranking,
+    SearchHit,
+    TriggerPhrase,
+    make_hits,
+    visibility,
+)
+from evolvable_store.search.index_file import IndexCache, IndexFile, IndexSnapshot, read_state
 from evolvable_store.search.learned_texts import COUNT_LEARNED, LearnedTexts, changed_resources
 from evolvable_store.search.postings import VisibilityFilter
 from evolvable_store.storage.connection import Connection
@@ -34,52 +40,14 @@ _TRIES = 3  # comparisons with a library that others may change in the middle of
 _BULK_FACTOR = 15  # times as much may wait while a whole library is indexed
 _REBUILD_HINT = "Delete {}: the next search makes it again."
 
+NOT_INDEXED = 1 << 40
+"""The number of a document that is in no index."""
+
 Progress = Callable[[int, int], None]
 """Called after every batch with the changes indexed and all that there are."""
 
 Weigh = Callable[[Iterable[analyzer.FieldTexts]], Iterable[bytes]]
 """Returns the packed weights of several texts, in their order: `texts.weighed` of each, on whatever cores."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchHit:
-    """One find. `score` orders; `coverage` is the share of the query's weight that the resource's words have (0 to 1);
-    `parts` say which word added what in which field.
-    """
-
-    entry: IndexEntry
-    score: float
-    coverage: float
-    document: int = field(repr=False)
-    query: Query = field(repr=False, compare=False)
-
-    @property
-    def parts(self) -> tuple[TermScore, ...]:
-        """What each word adds in each field."""
-        return self.query.parts(self.document)
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """Finds, best first. `mass`: weight of all words of the query; `unknown`: of those that no resource has.
-
-    `weighed`: how well each fits, by resource; of those beyond the limit of the search nothing else was read.
-    `documents`: how many resources the index holds. `asked`: the terms of the query. `query`, `visible`: what
-    Index.weigh weighs further resources by, and which of them may be seen.
-    """
-
-    scored: tuple[SearchHit, ...]
-    weighed: Mapping[int, DocumentScore]
-    mass: float
-    unknown: float
-    documents: int
-    asked: Mapping[str, QueryTerm]
-    query: Query = field(repr=False, compare=False)
-    visible: VisibilityFilter = field(repr=False, compare=False)
-
-    def explain(self, scored: "Iterable[SearchHit]") -> None:
-        """Makes the parts of several finds ready, which is faster than one by one."""
-        self.query.explain(one.document for one in scored)
 
 
 _P = ParamSpec("_P")
@@ -305,6 +273,23 @@ class Index:
 
     # Reading
 
+    @contextlib.contextmanager
+    def beside(self, head: Head, files: Files, after: int) -> Iterator[IndexSnapshot]:
+        """Yield one state of the index, with the newest text of a resource though it is not indexed yet.
+
+        head: of that version. files: of it. after: the sequence of the newest change before it. Raise LookupError when
+        the index has not seen that change, DamagedFile.
+        """
+        main = main_path(head.kind, head.name, files)
+        document = frontmatter.parse_document(files[main].data if main else b"")
+        text, paths = EntryText.of(head, document), sorted(path for path in files if path != main)
+        weights = analyzer.weigh_packed((list(text.names), text.description, text.triggers, document.body, paths))
+        with self._file.reading() as db, self._known.locked(db) as state:
+            if state.stamp[0] < after:
+                raise LookupError("the index is behind the library")
+            with state.waiting.holding(NOT_INDEXED, weights):
+                yield IndexSnapshot(db, state, text.entry(head), NOT_INDEXED, self._visible)
+
     @_rebuild_if_damaged
     def search(
         self,
@@ -329,7 +314,7 @@ class Index:
                 seen = state.visible(db, visible)
             weighed = asking.best(db, seen, max(limit, depth))
             best = list(weighed.values())[:limit]
-            scored = _make_hits(index_entries.entries_of_documents(db, [one.document for one in best]), best, asking)
+            scored = make_hits(index_entries.entries_of_documents(db, [one.document for one in best]), best, asking)
         return Ranking(scored, weighed, asking.mass, asking.unknown, asking.documents, asking.asked, asking, visible)
 
     @_rebuild_if_damaged
@@ -347,7 +332,7 @@ class Index:
         if further:
             with self._file.reading() as db:
                 entries = index_entries.entries_of_documents(db, [one.document for one in further])
-            known |= {scored.entry.id: scored for scored in _make_hits(entries, further, ranking.query)}
+            known |= {scored.entry.id: scored for scored in make_hits(entries, further, ranking.query)}
         return known
 
     @_rebuild_if_damaged
@@ -422,14 +407,6 @@ def check_index(store: Store) -> Iterator[Fault]:
     """Yields what is wrong with the index of this library: a check that `fsck.check` can run."""
     with Index.open(store) as index:
         yield from index.in_step()
-
-
-def _make_hits(
-    entries: Mapping[int, IndexEntry], weighed: Sequence[DocumentScore], query: Query
-) -> tuple[SearchHit, ...]:
-    """Return the hits of those documents that still have an entry. entries: by document."""
-    there = [its for its in weighed if its.document in entries]
-    return tuple(SearchHit(entries[its.document], its.score, its.coverage, its.document, query) for its in there)
 
 
 def _weigh_texts(said: Iterable[analyzer.FieldTexts]) -> Iterable[bytes]:

@@ -1,15 +1,16 @@
 """What the index keeps of each living resource besides its text: who it is, and what calls it."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from evolvable_store import frontmatter
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.search.analyzer import PrefixFilter, terms, tokenize
+from evolvable_store.search.analyzer import PrefixFilter, QueryTerm, terms, tokenize
+from evolvable_store.search.bm25 import DocumentScore, Query, TermScore
 from evolvable_store.search.postings import VisibilityFilter
 from evolvable_store.storage.connection import Connection
 
@@ -46,6 +47,55 @@ class IndexEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchHit:
+    """One find. `score` orders; `coverage` is the share of the query's weight that the resource's words have (0 to 1);
+    `parts` say which word added what in which field.
+    """
+
+    entry: IndexEntry
+    score: float
+    coverage: float
+    document: int = field(repr=False)
+    query: Query = field(repr=False, compare=False)
+
+    @property
+    def parts(self) -> tuple[TermScore, ...]:
+        """What each word adds in each field."""
+        return self.query.parts(self.document)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Finds, best first. `mass`: weight of all words of the query; `unknown`: of those that no resource has.
+
+    `weighed`: how well each fits, by resource; of those beyond the limit of the search nothing else was read.
+    `documents`: how many resources the index holds. `asked`: the terms of the query. `query`, `visible`: what
+    Index.weigh weighs further resources by, and which of them may be seen.
+    """
+
+    scored: tuple[SearchHit, ...]
+    weighed: Mapping[int, DocumentScore]
+    mass: float
+    unknown: float
+    documents: int
+    asked: Mapping[str, QueryTerm]
+    query: Query = field(repr=False, compare=False)
+    visible: VisibilityFilter = field(repr=False, compare=False)
+
+    def explain(self, scored: Iterable[SearchHit]) -> None:
+        """Makes the parts of several finds ready, which is faster than one by one."""
+        self.query.explain(one.document for one in scored)
+
+
+def make_hits(
+    entries: Mapping[int, IndexEntry], weighed: Sequence[DocumentScore], query: Query
+) -> tuple[SearchHit, ...]:
+    """Return the hits of those documents that still have an entry. entries: by document."""
+    there = [its for its in weighed if its.document in entries]
+    return tuple(SearchHit(entries[its.document], its.score, its.coverage, its.document, query) for its in there)
+
+
+@dataclass(frozen=True, slots=True)
 class TriggerPhrase:
     """A name or a trigger (`source`) as its words between single spaces, and whose it is."""
 
@@ -73,6 +123,11 @@ class EntryText:
             tuple(bindable(trigger) for trigger in summary.triggers[:_MOST_PHRASES]),
             bindable(summary.delegate),
         )
+
+    def entry(self, head: Head) -> IndexEntry:
+        """Returns the entry that this makes of a resource."""
+        named = (head.id, head.kind, head.scope, head.name, head.version or 0)
+        return IndexEntry(*named, self.description, self.triggers, head.frozen, self.delegate, head.tree)
 
 
 def insert_entry(db: Connection, head: Head, text: EntryText, document: int) -> None:

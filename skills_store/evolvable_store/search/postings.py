@@ -17,6 +17,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -317,6 +318,15 @@ class PendingDocuments:
         for id_, data in db.execute(query, (missing,)):
             self._enter(id_, unpack_weights(data), gone=bool(now[id_]))
 
+    @contextmanager
+    def holding(self, id_: int, weights: bytes) -> Iterator[None]:
+        """Count one more document for the body. weights: of its texts, packed."""
+        self._enter(id_, unpack_weights(weights), gone=False)
+        try:
+            yield
+        finally:
+            self._leave(id_)
+
     def _enter(self, id_: int, its: _Terms, *, gone: bool) -> None:
         self._documents[id_] = its
         if gone:
@@ -373,7 +383,8 @@ class PostingsReader:
         """Returns the postings of each of the terms, in each of the fields that has any."""
         wanted = list(terms)
         kept = {term: self._kept.pop(term) for term in wanted if term in self._kept}
-        fresh = self._fresh(db, [term for term in wanted if term not in kept])
+        missing = [term for term in wanted if term not in kept]
+        fresh = self._fresh(db, missing) if missing else {}
         self._size += sum(map(_size, fresh.values()))
         self._kept |= kept | fresh  # at the end: what was asked for last is given up last
         while self._size > _MOST_KEPT and len(self._kept) > len(wanted):

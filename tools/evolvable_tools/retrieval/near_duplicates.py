@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.search.analyzer import FUNCTION_WORDS, tokenize
 from evolvable_store.search.index import Index, IndexEntry, SearchHit
+from evolvable_store.search.index_file import IndexSnapshot
+
+Searched = Index | IndexSnapshot
 
 ALIKE = 0.68
 """Likeness from which two resources are reported.
@@ -56,7 +59,7 @@ class NearDuplicateReport:
 
 
 def find_near_duplicates(
-    index: Index, newcomers: Sequence[IndexEntry], *, limit: int = 10, further: int = 0
+    index: Searched, newcomers: Sequence[IndexEntry], *, limit: int = 10, further: int = 0
 ) -> NearDuplicateReport:
     """Return the `limit` most alike pairs of these resources and others that are visible beside them.
 
@@ -83,14 +86,17 @@ def _said(found: int, shown: int, newcomers: int) -> str:
     return "; ".join(parts)
 
 
-def _pairs(index: Index, entry: IndexEntry, asked: dict[int, dict[int, SearchHit]]) -> Iterator[NearDuplicate]:
+def _pairs(index: Searched, entry: IndexEntry, asked: dict[int, dict[int, SearchHit]]) -> Iterator[NearDuplicate]:
     """Yield the near duplicates of one resource. `asked`: earlier searches of this call, by resource."""
     scopes = tuple(dict.fromkeys((entry.scope, USER_SCOPE)))
     found = asked.get(entry.id) or asked.setdefault(entry.id, _search(index, entry, scopes))
     own = found.get(entry.id)
     claimed = _claimed(index, entry, scopes)
     likely = [s for s in found.values() if own and s.entry.id != entry.id and _share(s, own) >= _LIKELY]
-    for other in [s for s in likely if own and _named(entry, own, s) >= _NAMED][:_CHECKED]:
+    checked = [s for s in likely if own and _named(entry, own, s) >= _NAMED][:_CHECKED]
+    if isinstance(index, IndexSnapshot) and checked:
+        index.prepare(_query(other.entry) for other in checked)
+    for other in checked:
         back = asked.get(other.entry.id) or asked.setdefault(other.entry.id, _search(index, other.entry, scopes))
         likeness = (_share(other, own) + _share(back.get(entry.id), back.get(other.entry.id))) / 2
         triggers = claimed.pop(other.entry.id, (other.entry, set[str]()))[1]
@@ -101,11 +107,14 @@ def _pairs(index: Index, entry: IndexEntry, asked: dict[int, dict[int, SearchHit
         yield _confusable(entry, one, triggers, found.get(one.id), _share(found.get(one.id), own))
 
 
-def _search(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, SearchHit]:
-    text = "\n".join((entry.name, entry.description, *entry.triggers))
-    ranking = index.search(text, kind=entry.kind, scopes=scopes, limit=_NEIGHBOURS)
+def _search(index: Searched, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, SearchHit]:
+    ranking = index.search(_query(entry), kind=entry.kind, scopes=scopes, limit=_NEIGHBOURS)
     ranking.explain(ranking.scored)
     return {scored.entry.id: scored for scored in ranking.scored}
+
+
+def _query(entry: IndexEntry) -> str:
+    return "\n".join((entry.name, entry.description, *entry.triggers))
 
 
 def _share(other: SearchHit | None, own: SearchHit | None) -> float:
@@ -138,7 +147,7 @@ def _of_itself(scored: SearchHit) -> set[str]:
     return {part.word for part in scored.parts if part.field in _OF_ITSELF}
 
 
-def _claimed(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, tuple[IndexEntry, set[str]]]:
+def _claimed(index: Searched, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, tuple[IndexEntry, set[str]]]:
     """Return the other resources with one of its triggers, each with those triggers, as words."""
     triggers = {" ".join(tokenize(trigger)) for trigger in entry.triggers} - {""}
     claimed: dict[int, tuple[IndexEntry, set[str]]] = {}

@@ -19,7 +19,7 @@ from evolvable_tools.file_edits import TextEdit, apply_edit, apply_files
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Scan
 from evolvable_tools.verbs import proposal_inbox
-from evolvable_tools.verbs.search import near_duplicates_of
+from evolvable_tools.verbs.search import near_duplicates_of, near_duplicates_of_change
 from evolvable_tools.verbs.versions import changed_files
 
 
@@ -164,7 +164,11 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
     updated = _updated(library, tx.written[0], tx.operation, draft.changed, warnings, written=staged.complete)
     if frontmatter_bytes(draft.ref, draft.before) == frontmatter_bytes(draft.ref, draft.files):
         return updated
-    alike = near_duplicates_of(library, [draft.head or draft.ref], limit=_MAX_NEAR_DUPLICATES).pairs
+    if draft.head is not None and tx.operation is not None:
+        head, operation = replace(draft.head, version=updated.version), tx.operation.id
+        alike = near_duplicates_of_change(library, head, draft.files, operation, limit=_MAX_NEAR_DUPLICATES).pairs
+    else:
+        alike = near_duplicates_of(library, [draft.ref], limit=_MAX_NEAR_DUPLICATES).pairs
     return replace(updated, warnings=[*updated.warnings, *(pair.said for pair in alike)])
 
 

@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.errors import DamagedFile, EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import parse_document
+from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.evidence import SuccessCounts, Tally
@@ -249,6 +250,20 @@ def near_duplicates_of(library: Library, resources: Sequence[Ref | Head], *, lim
     heads = (one if isinstance(one, Head) else library.store.head_or_none(one) for one in few)
     newcomers = [entry for head in heads if head is not None and (entry := library.index.entry(head)) is not None]
     return find_near_duplicates(library.index, newcomers, limit=limit, further=len(resources) - len(few))
+
+
+def near_duplicates_of_change(
+    library: Library, head: Head, files: Files, operation: int, *, limit: int
+) -> "NearDuplicateReport":
+    """Return which other resources a text that was just written can be taken for; the index need not have it.
+
+    head, files: of the version that the operation made.
+    """
+    from evolvable_tools.retrieval.near_duplicates import find_near_duplicates  # late: 35 ms
+
+    with suppress(LookupError, DamagedFile), library.index.beside(head, files, operation - 1) as snapshot:
+        return find_near_duplicates(snapshot, [snapshot.newcomer], limit=limit)
+    return near_duplicates_of(library, [head], limit=limit)
 
 
 def list_resources(
