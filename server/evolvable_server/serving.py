@@ -48,6 +48,10 @@ GIVE_BACK_SECONDS = 30.0
 """How often what is free goes back to the system; that takes one to four milliseconds."""
 
 
+COLLECT_SECONDS = 2.0
+"""How long after the start the collector runs first: a client's first calls come at once."""
+
+
 def tune_malloc() -> None:
     """Make all threads share a few arenas of the C library's allocator.
 
@@ -60,10 +64,16 @@ def tune_malloc() -> None:
 def return_free_memory(stop: threading.Event, every: float = GIVE_BACK_SECONDS) -> None:
     """Give free memory back to the system again and again until `stop`: glibc by itself keeps what lies in between.
 
-    First it keeps Python's collector from what is there now and after the first while: modules, for the most part. To
-    look all of them through takes it a twentieth of a second, in the middle of some call.
+    First it ends the start: Python's collector, which `serve` stopped, removes what the imports left over, and
+    runs again. What is there then and after the first while is kept from it: modules, for the most part. To look all of
+    them through takes it a twentieth of a second, in the middle of some call.
     """
+    if stop.wait(min(every, COLLECT_SECONDS)):
+        gc.enable()
+        return
+    gc.collect()
     gc.freeze()
+    gc.enable()
     if not stop.wait(every):
         gc.freeze()
         _call("malloc_trim", 0)

@@ -13,7 +13,7 @@ from samples import put_texts
 from evolvable_server.cli.index_worker import WORTHWHILE, index_worker
 from evolvable_store.search.index import Index, check_index
 from evolvable_store.search.index_file import IndexFile
-from evolvable_store.search.postings import MAX_PENDING, count_pending
+from evolvable_store.search.postings import count_pending
 from evolvable_store.store import Store
 
 pytestmark = pytest.mark.process
@@ -57,11 +57,11 @@ def started(since: list[psutil.Process]) -> list[psutil.Process]:
 def test_the_index_is_in_step_when_the_body_ends_without_a_search(store):
     with index_worker(store.home, WORTHWHILE):
         fill(store, 0)
-        fill(store, 60, 240)
+        fill(store, 60)
 
     assert applied(store) == store.sequence()
     with contextlib.closing(IndexFile(store.home)) as file, file.reading() as db:
-        assert count_pending(db)[0] <= MAX_PENDING
+        assert count_pending(db)[0] == 0
     assert list(check_index(store)) == []
 
 

@@ -8,6 +8,7 @@ The command `serve` is here too, so that a client does not wait for modules of o
 
 import dataclasses
 import errno
+import gc
 import importlib
 import os
 import sys
@@ -256,6 +257,8 @@ def _serve_config(state: CommandContext, toolsets: str | None) -> Config:
 def _serve_stdio(config: Config) -> NoReturn:
     if sys.stdin.isatty():
         remark("Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable connect` has your client start it.")
+    # An eighth of the start goes into looking through modules again and again; `serving.return_free_memory` ends this.
+    gc.disable()
     early = _begin_fast_start(config)
     from evolvable_server.serving import serve_stdio
 

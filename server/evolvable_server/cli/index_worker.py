@@ -63,7 +63,7 @@ def main() -> None:
         while not ended.wait(_PAUSE):
             index.catch_up(more=True)
         index.catch_up()
-        index.settle()
+        index.settle(0)
 
 
 @contextlib.contextmanager

@@ -346,7 +346,7 @@ static Py_ssize_t number_of_term(TermCounter *self, const char *start, Py_ssize_
             self->counts_room = room;
         }
         PyObject *its = PyLong_FromSsize_t(number);
-        if (its == NULL || PyDict_SetItem(self->numbers, term, its) < 0 || PyList_Append(self->terms, term) < 0)
+        if (its == NULL || PyList_Append(self->terms, term) < 0 || PyDict_SetItem(self->numbers, term, its) < 0)
             number = -1;
         Py_XDECREF(its);
     }

@@ -50,6 +50,7 @@ PRIOR = 50
 _SMALL = 100  # resources, up to which function words are not asked for
 _PAIRS, _LEARNED = FIELD_NUMBERS["pairs"], FIELD_NUMBERS["learned"]
 _SCORE = itemgetter(0)
+_FIELD_WEIGHTS = {number: FIELDS[name].weight for name, number in FIELD_NUMBERS.items()}
 _NAMES = {number: name for name, number in FIELD_NUMBERS.items()}
 _FUNCTION_TERMS = frozenset(map(term, FUNCTION_WORDS))
 
@@ -113,24 +114,24 @@ class Query:
             weight = 0.0 if a.pair else a.count * _idf(documents, most)
             self.mass += weight
             self.unknown += weight if not most else 0.0
-            clauses = [
-                _clause(p, a, documents, max(most, p.count) if p.field == _LEARNED else p.count)
-                for p in postings[key]
-                if learned or p.field != _LEARNED
-            ]
-            self._add(clauses, number, weight if most else 0.0)
-            self._clauses += clauses
+            for p in postings[key]:
+                if learned or p.field != _LEARNED:
+                    having = max(most, p.count) if p.field == _LEARNED else p.count
+                    self._add(_clause(p, a, documents, having), number, weight if most else 0.0)
         for sums in self._rows.values():
             sums.cover((self.mass - self.unknown) or 1.0, COVERAGE)  # of what the library has words for
 
-    def _add(self, clauses: Iterable[_Clause], number: int, weight: float) -> None:
-        for clause in clauses:
-            for run in clause.postings.runs:
-                sums = self._rows.get(run.base) or self._rows.setdefault(run.base, Sums(BLOCK))
-                try:
-                    sums.add(run.places, run.weights, clause.factor, number, weight)
-                except ValueError as error:
-                    raise DamagedFile(f"the postings of {clause.words!r} are none: {error}") from error
+    def _add(self, clause: _Clause, number: int, weight: float) -> None:
+        self._clauses.append(clause)
+        words, _, postings, factor = clause
+        for base, places, weights in postings.runs:
+            sums = self._rows.get(base)
+            if sums is None:
+                sums = self._rows[base] = Sums(BLOCK)
+            try:
+                sums.add(places, weights, factor, number, weight)
+            except ValueError as error:
+                raise DamagedFile(f"the postings of {words!r} are none: {error}") from error
 
     def best(self, db: Connection, seen: VisibleDocuments, limit: int) -> dict[int, DocumentScore]:
         """Returns the best few resources that may be seen, best first; of equals the older one."""
@@ -195,9 +196,9 @@ class Query:
 
 def _clause(postings: Postings, asked: QueryTerm, documents: int, having: int) -> _Clause:
     """having: in how many documents the term counts as known."""
-    field = FIELDS[_NAMES[postings.field]]
-    factor = asked.count * field.weight * _idf(documents, having) * HEAVIEST / 255
-    return _Clause(asked.words, postings.field, postings, factor)
+    number = postings.field
+    factor = asked.count * _FIELD_WEIGHTS[number] * _idf(documents, having) * HEAVIEST / 255
+    return _Clause(asked.words, number, postings, factor)
 
 
 def _idf(documents: int, having: int) -> float:

@@ -157,7 +157,7 @@ MAX_PENDING_BYTES = 1 << 19
 """Bytes that their terms may take, packed: some skills are dictionaries."""
 
 _SETTLED_AT_ONCE = 8 << 20  # packed bytes
-_MOST_KEPT = 24 << 20
+_MOST_KEPT = 4 << 20  # of each server; a search that reads all again takes a tenth longer
 _OF_TERM, _OF_RUN = 300, 250  # bytes that Python takes besides
 
 _WAITING = "settled = 0 OR resource IS NULL"
@@ -299,12 +299,15 @@ class Postings:
 
 
 class PendingDocuments:
-    """The documents that wait, as this process keeps them: read once each."""
+    """The documents that wait, as this process keeps them: read once each.
+
+    Some 20 kilobytes for a document: terms stand once, with their field before them, and most in one document alone.
+    """
 
     def __init__(self) -> None:
-        self._documents: dict[int, _Terms] = {}
-        self._new: dict[tuple[str, int], dict[int, int]] = {}
-        self._gone: Counter[tuple[str, int]] = Counter()
+        self._documents: dict[int, bytes] = {}
+        self._new: dict[str, int | list[int]] = {}  # numbers of documents, each with its weight in 8 bits
+        self._gone: Counter[str] = Counter()
         self.gone: set[int] = set()
         """Documents that still stand in the postings and are there no more."""
 
@@ -316,58 +319,73 @@ class PendingDocuments:
         missing = json.dumps([id_ for id_ in now if id_ not in self._documents])
         query = "SELECT id, terms FROM document WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
         for id_, data in db.execute(query, (missing,)):
-            self._enter(id_, unpack_weights(data), gone=bool(now[id_]))
+            self._enter(id_, data, gone=bool(now[id_]))
 
     @contextmanager
     def holding(self, id_: int, weights: bytes) -> Iterator[None]:
         """Count one more document for the body. weights: of its texts, packed."""
-        self._enter(id_, unpack_weights(weights), gone=False)
+        self._enter(id_, weights, gone=False)
         try:
             yield
         finally:
             self._leave(id_)
 
-    def _enter(self, id_: int, its: _Terms, *, gone: bool) -> None:
-        self._documents[id_] = its
+    def _enter(self, id_: int, data: bytes, *, gone: bool) -> None:
+        self._documents[id_] = data
         if gone:
             self.gone.add(id_)
-            self._gone.update((term, number) for number, terms, _ in its for term in terms)
+            self._gone.update(_marked_terms(data).keys())
             return
-        for number, terms, weights in its:
-            for term, weight in zip(terms, weights, strict=True):
-                self._new.setdefault((term, number), {})[id_] = weight
+        for key, weight in _marked_terms(data).items():
+            noted, known = id_ << 8 | weight, self._new.get(key)
+            if known is None:
+                self._new[key] = noted
+            elif isinstance(known, int):
+                self._new[key] = [known, noted]
+            else:
+                known.append(noted)
 
     def _leave(self, id_: int) -> None:
-        its = self._documents.pop(id_)
+        terms = _marked_terms(self._documents.pop(id_))
         if id_ in self.gone:
             self.gone.remove(id_)
-            for key in ((term, number) for number, terms, _ in its for term in terms):
+            for key in terms:
                 self._gone[key] -= 1
                 if not self._gone[key]:
                     del self._gone[key]
             return
-        for number, terms, _ in its:
-            for term in terms:
-                weights = self._new[term, number]
-                del weights[id_]
-                if not weights:
-                    del self._new[term, number]
+        for key in terms:
+            if kept := [noted for noted in self._noted(key) if noted >> 8 != id_]:
+                self._new[key] = kept if len(kept) > 1 else kept[0]
+            else:
+                del self._new[key]
+
+    def _noted(self, key: str) -> list[int]:
+        known = self._new.get(key, [])
+        return [known] if isinstance(known, int) else known
 
     def beside(self, postings: Postings) -> None:
         """Adds what waits to what is settled."""
-        key = (postings.term, postings.field)
-        new = self._new.get(key)
-        if new:
-            for block, its in groupby(sorted(new), key=lambda id_: id_ // BLOCK):
-                numbers = list(its)
-                places = array("H", [number % BLOCK for number in numbers]).tobytes()
-                postings.runs.append(PostingRun(block * BLOCK, places, bytes(new[number] for number in numbers)))
-            postings.count += len(new)
-        postings.count -= self._gone[key]
+        key = chr(postings.field) + postings.term
+        new = sorted(self._noted(key))
+        for block, its in groupby(new, key=lambda noted: (noted >> 8) // BLOCK):
+            run = list(its)
+            places = array("H", [(noted >> 8) % BLOCK for noted in run]).tobytes()
+            postings.runs.append(PostingRun(block * BLOCK, places, bytes([noted & 255 for noted in run])))
+        postings.count += len(new) - self._gone[key]
 
     def fields_of(self, term: str, numbers: Iterable[int]) -> Iterator[int]:
         """Yields those of the fields in which a document that waits has the term."""
-        return (number for number in numbers if self._new.get((term, number)))
+        return (number for number in numbers if chr(number) + term in self._new)
+
+
+def _marked_terms(data: bytes) -> dict[str, int]:
+    """Return the terms of a packed document with their weights, each after the character of its field."""
+    return {
+        chr(number) + term: weight
+        for number, terms, weights in unpack_weights(data)
+        for term, weight in zip(terms, weights, strict=True)
+    }
 
 
 class PostingsReader:

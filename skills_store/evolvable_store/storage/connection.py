@@ -115,9 +115,8 @@ def connect(path: Path, *, durable: bool, access: Access = "create") -> Connecti
         # Folding the log in every 16 MB instead of 4 writes most pages once that were changed many times: twice the
         # commits a second.
         connection.execute("PRAGMA wal_autocheckpoint=4000")
-        if durable:
-            # Half of what SQLite takes by itself: a process keeps several connections to the library open.
-            connection.execute("PRAGMA cache_size=-1000")
+        # Half of what SQLite takes by itself: a process keeps several connections to each file open.
+        connection.execute("PRAGMA cache_size=-1000")
         if sys.platform == "darwin":
             connection.execute("PRAGMA fullfsync=ON")
         unless_ready.pop_all()
