@@ -45,8 +45,6 @@ _FUNCTION_WORDS: Mapping[str, str] = {
 _SPACED = {"de": "german", "fr": "french", "es": "spanish", "pt": "portuguese", "it": "italian", "ru": "russian"}
 # Words of English and of some other language.
 _SHARED = frozenset(("a", "am", "an", "as", "do", "i", "in", "me", "no", "on", "per", "so", "was", "will"))
-    ["a", "am", "an", "as", "do", "i", "in", "me", "no", "on", "per", "so", "was", "will"]
-)  # English, and of some other language
 _FOREIGN = {word for words in _FUNCTION_WORDS.values() for word in words.split()}
 # In this order: Japanese has Han too.
 _SCRIPTS = {
