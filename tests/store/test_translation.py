@@ -85,3 +85,12 @@ def test_endings_of_japanese_find_nothing_by_themselves(store: Store) -> None:
     with Index.open(store) as index:
         assert [hit.entry.name for hit in index.search("お茶").scored] == ["ocha"]
         assert index.search("車を洗ってからください").scored == ()
+
+
+def test_words_of_katakana_that_only_end_alike_do_not_match(store: Store) -> None:
+    text = "---\nname: nodes\ndescription: ノードを探すモジュール。\n---\n"
+    with store.transaction(Actor.HUMAN, "test") as tx:
+        tx.put(Ref.parse("nodes"), {"SKILL.md": File(text.encode())})
+    with Index.open(store) as index:
+        assert [hit.entry.name for hit in index.search("新しいノード").scored] == ["nodes"]
+        assert index.search("キーボードとスケール").scored == ()

@@ -34,13 +34,13 @@ _FUNCTION_WORD_WEIGHT = 0.25
 _REPEATED = 0.85
 _TRANSLATED = 0.7  # what an English word counts that stands for one of another language
 
-# Scripts that put no spaces between words: Han, Kana, Hangul. Neighbours in pairs find most of their words.
+# Scripts that put no spaces between words: Han, Kana, Hangul. Neighbours in pairs and triples find most of them.
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _RUN = re.compile(f"[{_UNSPACED}]+")
 _WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
 # The same for text without those scripts and for ASCII: two and three times as fast.
 _SPACED_WORD, _ASCII_WORD = re.compile(r"[^\W_]+"), re.compile("[a-z0-9]+")
-_HIRAGANA = re.compile("[\u3041-\u309f]+")
+_HIRAGANA, _KATAKANA = re.compile("[\u3041-\u309f]+"), re.compile("([\u30a1-\u30ff]+)")
 _ASCII_BYTES = bytes(range(128))
 
 _FUNCTION_WORDS = """
@@ -67,7 +67,7 @@ SHORT_FORMS: Mapping[str, str] = dict(form.split() for form in _SHORT_FORMS.spli
 
 
 def tokenize(text: str) -> list[str]:
-    """Returns the words of a text in order, folded; a run of Han, Kana or Hangul as its pairs of characters."""
+    """Returns the words of a text in order, folded; of a run of Han, Kana or Hangul its pairs and triples."""
     folded = text.casefold()
     beyond = _beyond_ascii(folded)
     if (plain := fold_marks(beyond)) != beyond:
@@ -169,9 +169,15 @@ def _by_term(said: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[s
 
 
 def _pairs(run: str) -> list[str]:
-    """Returns the pairs of a run; those of Hiragana alone, mostly endings and particles, only if it has no others."""
-    pairs = [first + second for first, second in pairwise(run)] or [run]
-    return [pair for pair in pairs if not _HIRAGANA.fullmatch(pair)] or pairs
+    """Returns the pairs of characters of a run, and of Katakana the triples: their pairs stand in too many words.
+
+    Pairs of Hiragana alone, mostly endings and particles, are returned only if there is nothing else.
+    """
+    found: list[str] = []
+    for part in _KATAKANA.split(run):
+        size = 3 if _KATAKANA.fullmatch(part) else 2
+        found += [part[at : at + size] for at in range(max(1, len(part) - size + 1))] if part else []
+    return [gram for gram in found if not _HIRAGANA.fullmatch(gram)] or found
 
 
 _stem: Callable[[str], str] = Stemmer("porter", 0).stemWord  # without a cache of its own: `term` has one
