@@ -134,7 +134,7 @@ def compiled() -> ModuleType:
     return importlib.import_module("evolvable_store.search._scoring")
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.one_of(st.text(max_size=60), st.text("abz09 -_\n\0é", max_size=90)), max_size=5))
 def test_terms_are_counted_alike_with_and_without_a_compiler_whatever_is_remembered(
     compiled: ModuleType, texts: list[str]
@@ -148,7 +148,7 @@ def test_terms_are_counted_alike_with_and_without_a_compiler_whatever_is_remembe
         assert list(ours.count(data).items()) == list(plain.count(data).items())
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.text())
 def test_the_terms_of_a_text_are_those_of_its_tokens(text: str) -> None:
     expected: dict[str, int] = {}
@@ -186,7 +186,7 @@ gathered = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(gathered, st.integers(1, 7))
 def test_rows_are_gathered_alike_with_and_without_a_compiler(
     compiled: ModuleType, documents: list[list[dict[str, int]]], block_size: int
