@@ -336,7 +336,7 @@ def _show_learned(found: list[learning.ListedTask]) -> None:
     if not found:
         say("Nothing was learned yet.")
         return
-    rows = [
+    rows: list[Row] = [
         [str(one.id), (one.ref, "bold"), f"{'not ' * one.against}{one.task}", local_time(one.at), one.source]
         for one in found
     ]
