@@ -294,8 +294,9 @@ def test_a_change_is_followed_and_only_what_is_new_is_embedded(connect: Connect,
     put(home, "copy-of-bread", "Bake bread and cakes at home.")
     put(home, "bread", SKILLS["bread"])
     put(home, "pdf", "Repair bicycles.")
-    answer = until(client, lambda a: complete(a) and len(a.cosines) == 4, task="mend my bike")
-    assert answer.nearest[0] == identity(home, "pdf")
+    pdf = identity(home, "pdf")
+    answer = until(client, lambda a: complete(a) and len(a.cosines) == 4 and a.nearest[0] == pdf, task="mend my bike")
+    assert answer.nearest[0] == pdf
 
 
 def test_a_removed_skill_is_never_answered(connect: Connect, model: str, home: Path) -> None:

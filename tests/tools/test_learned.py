@@ -230,6 +230,19 @@ def test_a_correction_counts_for_one_skill_and_against_the_other(skills: Library
     assert first(skills) == "skill:sheets"
 
 
+def test_a_task_against_a_skill_lowers_it_for_nearly_that_task_alone(skills: Library) -> None:
+    mine, other = "write letters to suppliers about the delay", "a letter for our suppliers, please"
+    letters = skills.store.head(Ref.parse("letters")).id
+    before = find_skill(skills, client("asks"), mine).matches[0]
+
+    correct_task(skills, PERSON, mine, Ref.parse("sheets"), Ref.parse("letters"))
+
+    (after,) = (match for match in find_skill(skills, client("asks"), mine).matches if match.ref == before.ref)
+    assert before.ref == "skill:letters"
+    assert after.confidence < 0.6 * before.confidence
+    assert (skills.index.corrected(mine, [letters]), skills.index.corrected(other, [letters])) == ({letters}, set())
+
+
 def test_no_session_overrules_a_persons_correction(skills: Library) -> None:
     correct_task(skills, PERSON, TASK, Ref.parse("sheets"), Ref.parse("pdf"))
 

@@ -256,10 +256,11 @@ FIELDS: Mapping[str, Field] = {
     "pairs": Field(0.4, 37, 0.5),
     "files": Field(0.1, 8, 0.3),
     "body": Field(1.0, 750, 0.75),
-    "learned": Field(1.8, 60, 0.5),
+    "learned": Field(1.4, 60, 0.0),
 }
 """What of a resource is searched. `pairs`: words side by side in name and description. `learned`: tasks that it was
-used for with success, as far as they have words that it does not say of itself.
+used for with success, as far as they have words that it does not say of itself; its length does not count, so that one
+task alone weighs no more than one of many.
 
 The usual lengths are those of 10,000 real skills. They are constants, so that what a text weighs depends on itself
 alone and never has to be weighed again.

@@ -24,7 +24,7 @@ from evolvable_store.search.index_entries import (
     visibility,
 )
 from evolvable_store.search.index_file import IndexCache, IndexFile, IndexSnapshot, read_state
-from evolvable_store.search.learned_texts import COUNT_LEARNED, LearnedTexts, changed_resources
+from evolvable_store.search.learned_texts import COUNT_LEARNED, LearnedTexts, changed_resources, corrected
 from evolvable_store.search.postings import VisibilityFilter
 from evolvable_store.storage.connection import Connection
 from evolvable_store.store import Store
@@ -38,6 +38,7 @@ BATCH = 500
 _NOTHING = (-1, 0)  # what a process knows before it read the index: changes applied, and changes of learned tasks
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
 _BULK_FACTOR = 15  # times as much may wait while a whole library is indexed
+_NOTE_STATE = "INSERT OR REPLACE INTO state VALUES (?, ?)"
 _REBUILD_HINT = "Delete {}: the next search makes it again."
 
 NOT_INDEXED = 1 << 40
@@ -169,7 +170,7 @@ class Index:
         """Index the resources whose learned tasks changed, each with its tasks as they are now."""
         with self._file.reading() as db:
             applied, month = int(read_state(db, "learned") or 0), read_state(db, "learned_month")
-        this_month = self._store.now()[: len("2026-11")]
+        this_month = self._store.now()[:7]
         ids = changed_resources(self._store, applied, aged=month != this_month) if applied or target else []
         for start in range(0, len(ids), BATCH):
             heads = self._store.backend.heads_by_id(ids[start : start + BATCH]).values()
@@ -179,8 +180,7 @@ class Index:
             self.settle()
         if ids or applied != target:
             with self._file.writing() as db:
-                state = (("learned", str(target)), ("learned_month", this_month))
-                db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state)
+                db.executemany(_NOTE_STATE, (("learned", str(target)), ("learned_month", this_month)))
 
     def settle(self, times: int = 1) -> None:
         """Settles what waits, piece by piece, while it is `times` as much as may wait; others get in between."""
@@ -211,8 +211,7 @@ class Index:
     def _take_in(self, db: Connection, changes: list[Change]) -> None:
         self._index(db, self._changed(db, changes))
         last = changes[-1].sequence
-        state = (("applied", str(last)), ("mark", self._mark(changes, last)))
-        db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state)
+        db.executemany(_NOTE_STATE, (("applied", str(last)), ("mark", self._mark(changes, last))))
 
     def _index(self, db: Connection, heads: "Iterable[tuple[Head, bool, frontmatter.Document, list[str]]]") -> None:
         """Write a new document for each of these heads, in place of the old one of those that are known."""
@@ -396,6 +395,10 @@ class Index:
         """Returns the names that begin with `prefix`, in order, each once."""
         with self._file.reading() as db:
             return index_entries.list_names(db, self._visible(kind, scopes), prefix, limit)
+
+    def corrected(self, task: str, resources: Iterable[int]) -> set[int]:
+        """See `learned_texts.corrected`."""
+        return corrected(self._store, task, resources) if self._any_learned else set()
 
     @property
     def answers(self) -> MutableMapping[str, str]:

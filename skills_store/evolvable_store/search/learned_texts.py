@@ -1,6 +1,6 @@
 """Learned tasks as the index sees them: which of them count, how much, and how alike two tasks are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from evolvable_store.operation import Head
@@ -86,3 +86,11 @@ def nearest(task: frozenset[str], tasks: Sequence[LearnedTask]) -> tuple[Learned
         if alike > most:
             best, most = one, alike
     return best, most
+
+
+def corrected(store: Store, task: str, resources: Iterable[int]) -> set[int]:
+    """Return those of these resources that have a near duplicate of this task against them."""
+    found, terms_ = store.backend.learned.tasks_of(resources), content_terms(task)
+    return {
+        resource for resource in found if nearest(terms_, by_sign(found, resource, against=True))[1] >= NEAR_DUPLICATE
+    }

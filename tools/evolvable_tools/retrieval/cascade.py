@@ -128,6 +128,9 @@ def _one(entry: IndexEntry, confidence: float, why: str) -> StageResult:
 
 MAX_LIMIT = 100
 
+CORRECTED = 0.5
+"""What is left of the confidence of a match that was wrong for a near duplicate of the task."""
+
 SHORTLIST = 5
 """Matches that a judge chooses from, when one of them fits."""
 
@@ -191,7 +194,7 @@ def search_cascade(
             fused = fuse_with_vectors(index, query, ranking, pending)
         alone = "keyword" not in results or not results["keyword"].candidates
         results |= report_hybrid(fused, pending, query.first if alone else query.limit)
-    merged = _merged(results)
+    merged = _demoted(index, task, _merged(results))
     fits = any(match.sure or match.confidence >= means.fits for match in merged)
     found = CascadeResult(tuple(merged[:limit]), not fits, _reports(results))
     if mode != "auto" or (means.thinker is None and not means.caller_thinks):
@@ -231,6 +234,18 @@ def _merged(results: Mapping[str, StageResult]) -> list[SearchMatch]:
             merged[found.entry.id] = _joined(match, known) if known else match
     ordered = sorted(merged.values(), key=lambda match: (not match.sure, -match.confidence))
     return [replace(match, confidence=round(match.confidence, 3)) for match in ordered]
+
+
+def _demoted(index: Index, task: str, merged: list[SearchMatch]) -> list[SearchMatch]:
+    """Return the matches with those less likely that were wrong for nearly this task before; a sure one stays."""
+    wrong = index.corrected(task, [match.entry.id for match in merged if not match.sure])
+    if not wrong:
+        return merged
+    lowered = [
+        replace(match, confidence=round(match.confidence * CORRECTED, 3)) if match.entry.id in wrong else match
+        for match in merged
+    ]
+    return sorted(lowered, key=lambda match: (not match.sure, -match.confidence))
 
 
 def _joined(one: SearchMatch, other: SearchMatch) -> SearchMatch:

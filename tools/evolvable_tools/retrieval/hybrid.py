@@ -225,11 +225,8 @@ def confidence(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float
 
 def logit(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float:
     """Return the logit of the confidence."""
-    return model["constant"] + sum(
-        model[field.name] * float(getattr(signals, field.name))
-        for field in fields(ConfidenceFeatures)
-        if field.name in model
-    )
+    known = [field.name for field in fields(ConfidenceFeatures) if field.name in model]
+    return float(model["constant"] + sum(model[name] * getattr(signals, name) for name in known))
 
 
 def confidences(fused: FusedRanking, most: int | None = None) -> Sequence[float]:
