@@ -69,7 +69,14 @@ def measured(library, skill: str, tasks: str = "forms", executors=1, **more):
     """The measurement of a skill, driven to its end."""
     specs = [{**SIMULATED, "seed": n} if n else SIMULATED for n in range(executors)]
     begun = start_measurement(
-        library, PERSON, HOST, Ref.parse(f"environment:{tasks}"), [Ref.parse(f"skill:{skill}")], specs, {"test_repeats": 1}, **more
+        library,
+        PERSON,
+        HOST,
+        Ref.parse(f"environment:{tasks}"),
+        [Ref.parse(f"skill:{skill}")],
+        specs,
+        {"test_repeats": 1},
+        **more,
     )
     for one in begun.runs:
         asyncio.run(drive_run(library, PERSON, find_run(library.store.home, one.run), HOST))

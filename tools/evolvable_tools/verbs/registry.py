@@ -161,6 +161,16 @@ _SECTIONS: Mapping[str, tuple[Verb, ...]] = {
         Verb("taskset check", RUNS, WRITE, "Check what figures from these tasks can show."),
         Verb("taskset list", READS, READ, "List the task sets of the library, or the tasks of one."),
         Verb("taskset split", WRITES, WRITE, "Show or write how tasks are divided into splits."),
+        Verb(
+            "taskset import", WRITES, WRITE, "Make a task set of a table.", f"{_EVOLVE}.tasks.table_import:read_table"
+        ),
+        Verb(
+            "taskset classify",
+            SPENDS,
+            APPROVE,
+            "Put tasks into categories by a model.",
+            f"{_EVOLVE}.tasks.classify:label_tasks",
+        ),
         # Runs the checks of what it found only after a person approved them; what it makes waits in the inbox.
         Verb(
             "taskset from-sessions",
@@ -279,6 +289,7 @@ _REASONS = {
     "channel": "Only a person decides what hosts see",
     "evolve start": "A run executes commands, may spend money and opens the sealed test, so only a person starts one",
     "evolve measure": "A run executes commands, may spend money and opens the sealed test, so only a person starts one",
+    "taskset classify": "It asks a model, which may cost money, so only a person does it",
     "evolve plan": "Three trials of a plan execute commands and may spend money, so only a person starts them",
     "evolve continue": "A run executes commands and may spend money, so only a person continues one",
     "evolve allow": "Only a person lets a candidate run outside of a sandbox",

@@ -37,7 +37,9 @@ class PowerDesign:
     noise: float = NOISE
 
     @classmethod
-    def of(cls, tasks: int, repeats: int, *, look: int = 1, narrow: bool = False, noise: float = NOISE) -> "PowerDesign":
+    def of(
+        cls, tasks: int, repeats: int, *, look: int = 1, narrow: bool = False, noise: float = NOISE
+    ) -> "PowerDesign":
         """Return the design of the `look`-th look at a test."""
         alpha = NARROW_ALPHA if narrow and look == 1 else alpha_of_look(look)
         return cls(tasks, repeats, alpha, narrow, noise)
