@@ -26,9 +26,9 @@ from evolvable_tools.evolve.final_test import (
 )
 from evolvable_tools.evolve.ledger.run_state import RunCandidate
 from evolvable_tools.evolve.run_context import RunContext
-from evolvable_tools.evolve.statistics.missing import MissingTrials
 from evolvable_tools.evolve.statistics.staged_test import (
     STAGES,
+    MissingTrials,
     StagedResult,
     alpha_of_look,
     harm_bound,

@@ -19,7 +19,6 @@ from evolvable_store.errors import LibraryCorrupt, Refused
 from evolvable_tools.evolve.executors.base import parse_strict_json
 from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
 from evolvable_tools.evolve.task import Split, Task, TaskSet, Trial
-from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog, TaskOpening, sketch_tasks
 from evolvable_tools.evolve.tasks.reader import (
     FOLDER,
     LINES,
@@ -27,7 +26,7 @@ from evolvable_tools.evolve.tasks.reader import (
     holds_task,
     read_taskset,
 )
-from evolvable_tools.evolve.tasks.similarity import TextSketch
+from evolvable_tools.evolve.tasks.similarity import OpenedTaskLog, TaskOpening, TextSketch, sketch_tasks
 
 if TYPE_CHECKING:
     from evolvable_tools.evolve.trials.measurement import TrialRequest, TrialRunner
