@@ -1,4 +1,8 @@
-"""The loops of others, with their own gates: what they keep is what they would have the user run. None has a test."""
+"""The loops of others, with their own gates: what they keep is what they would have the user run.
+
+SkillOpt and cap-evolve score a test at the end, which informs the user and decides nothing here. `tested` puts our
+sealed test behind a loop, so that a search can be compared with ours at the same verdict.
+"""
 
 import random
 from collections.abc import Sequence
@@ -7,6 +11,8 @@ from baselines import cap_evolve_gate, evoskill_loop, gepa_gate, skillopt_gate
 
 from evolution.scenarios import BASE, Found, Place, Rules, mean
 from evolvable_tools.evolve import optimizers
+from evolvable_tools.evolve.staged_final import plan_stages
+from evolvable_tools.evolve.statistics.staged_test import alpha_of_look, staged_sign_flip
 from evolvable_tools.evolve.task import Split
 
 _MINIBATCH = 3
@@ -86,3 +92,29 @@ def k_se(k: float):
         return Found(current, mean(place.measure(current, val)) - first)
 
     return loop
+
+
+def tested(loop):
+    """Return a loop with our staged test behind it: what does not pass is not run, and the base stays."""
+
+    def run(place: Place, proposals: int) -> Found:
+        found = loop(place, proposals)
+        if found.rules == BASE:
+            return found
+        tests = place.of(Split.TEST)
+        stages, measured = plan_stages(tests, "peers"), []
+        for stage in stages:
+            groups: dict[str, list[float]] = {}
+            arms = [[place.measure(rules, stage, repeat) for repeat in (0, 1)] for rules in (BASE, found.rules)]
+            for task in stage:
+                before, after = (sum(scores[task.id] for scores in arm) / 2 for arm in arms)
+                groups.setdefault(task.group or task.id, []).append(after - before)
+            measured.append(list(groups.values()))
+            result = staged_sign_flip(measured, [len(one) for one in stages], alpha_of_look(1))
+            if result.rejects:
+                return Found(found.rules, result.estimate)
+            if result.futile:
+                break
+        return Found(BASE)
+
+    return run

@@ -123,13 +123,13 @@ class _Trials:
         digest = program.digest
         if digest not in self._rules:
             self._rules[digest] = find_rules(program)
-        score = self._place.drawn(digest, self._rules[digest], task, repeat)
-        outcome, key, read = (
-            TrialOutcome.PASS if score else TrialOutcome.FAIL,
-            f"{digest} {task.id} {repeat}",
-            f"skill:{_NAME}",
-        )
-        return Trial(key, task.id, digest, repeat, outcome, score, ModelUsage(), 0.0, output="answer", read=(read,))
+        score, tokens = self._place.trial(digest, self._rules[digest], task, repeat)
+        outcome = TrialOutcome.INFRA_ERROR
+        if score is not None:
+            outcome = TrialOutcome.PASS if score == 1 else TrialOutcome.FAIL
+        key, usage = f"{digest} {task.id} {repeat}", ModelUsage(tokens)
+        read = (f"skill:{_NAME}",)
+        return Trial(key, task.id, digest, repeat, outcome, score, usage, 0.0, output="answer", read=read)
 
 
 class _Test:
@@ -186,6 +186,7 @@ def _brain(place: Place, journal: Journal) -> ScriptedModel:
     def propose(question: ModelQuestion) -> Mapping[str, Any]:
         rule = place.law.effects[journal.state.iteration - 1].rule
         failed = [one["task"] for one in question.data["evidence"] if one["result"] == "failed"]
+        place.was_shown(rule, [one["task"] for one in question.data["evidence"]])
         intent = {"op": "edit", "ref": f"skill:{_NAME}", "tasks": failed, "modification": rule}
         said = {"diagnoses": [], "approaches": [], "intents": [intent]}
         return {**said, "summary": rule, "justification": "It failed."}

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from evolvable_tools import metrics
+from evolvable_tools.evolve.statistics.staged_test import clopper_pearson_upper
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,38 @@ class Line:
         """Wilson's interval of the share of false promotions."""
         return metrics.wilson_interval(self.false, self.runs)
 
+    @property
+    def false_limit(self) -> float:
+        """The one-sided exact upper 95 % limit of the share of false promotions."""
+        return clopper_pearson_upper(self.false, self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class TestLine:
+    """The sealed test alone in one world, at one true gain: how often it is significant, and what it takes."""
+
+    world: str
+    gain: str
+    runs: int
+    passed: int
+    trials: float
+
+
+def test_table(lines: Iterable[TestLine]) -> str:
+    """Return the lines of the test alone as a table in Markdown."""
+    rows = [
+        f"| {line.world} | {line.gain} | {share(line.passed, line.runs)} | "
+        f"{clopper_pearson_upper(line.passed, line.runs):.1%} | {line.trials:,.0f} |\n"
+        for line in lines
+    ]
+    head = "| world | true gain | significant | upper 95 % limit | trials |\n|---|---|---|---|---|\n"
+    return head + "".join(rows)
+
 
 HEAD = (
-    "| proposals | loop | false promotions | of them harmful | power | true gain | claimed | regret | trials |\n"
-    "|---|---|---|---|---|---|---|---|---|\n"
+    "| proposals | loop | false promotions | at most | of them harmful | power | true gain | claimed | regret"
+    " | trials | for each true one |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|\n"
 )
 
 
@@ -57,12 +86,14 @@ def _row(line: Line) -> str:
         line.scenario,
         f"**{line.loop}**" if line.loop.startswith("ours") else line.loop,
         f"{line.false / line.runs:.1%} [{low:.1%}, {high:.1%}]",
+        f"{line.false_limit:.1%}",
         f"{line.harmful / line.runs:.1%}",
         power,
         f"{100 * line.gain:+.1f}",
         f"{100 * line.claimed:+.1f}",
         f"{100 * line.regret:.1f}",
         f"{line.trials:,.0f}",
+        f"{line.trials * line.runs / line.right:,.0f}" if line.right else "",
     )
     return "| " + " | ".join(cells) + " |\n"
 

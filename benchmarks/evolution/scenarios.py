@@ -87,6 +87,13 @@ class Place:
         digest = self.digest(rules)
         return {task.id: self.drawn(digest, rules, task, repeat) for task in tasks}
 
+    def was_shown(self, rule: str, tasks: Sequence[str]) -> None:
+        """Take note of the training tasks that a proposal was made from. Here no edit depends on them."""
+
+    def trial(self, digest: str, rules: Rules, task: Task, repeat: int) -> tuple[float | None, int]:
+        """Return the score of a trial, None where it is missing, and its tokens (0: nobody told)."""
+        return self.drawn(digest, rules, task, repeat), 0
+
     def drawn(self, digest: str, rules: Rules, task: Task, repeat: int) -> float:
         """Return the score of one trial of a program of which digest and rules are known."""
         key = digest, task.id, repeat

@@ -77,6 +77,9 @@ def start_driver(home: Path, folder: RunDirectory) -> int:
             start_new_session=True,
         )
 
+    if folder.is_driver_starting:  # else it drives by now
+        folder.mark_driver_starting(True, process.pid)
+
     def see_it_out() -> None:
         process.wait()  # or it would stay behind as a zombie
         folder.mark_driver_starting(False)

@@ -89,10 +89,12 @@ def test_what_a_command_does_not_say_is_unknown_and_not_free(tmp_path: Path) -> 
         ("print('x' * 2_000_000)", "the command printed too much"),
     ],
 )
-def test_an_answer_that_is_none_is_an_infrastructure_error(tmp_path: Path, script: str, why: str) -> None:
+def test_a_command_that_ends_without_an_answer_has_failed_and_is_not_run_again(
+    tmp_path: Path, script: str, why: str
+) -> None:
     done = attempt(script, tmp_path)
-    assert (done.outcome, done.score) == (TrialOutcome.INFRA_ERROR, None)
-    assert done.detail.startswith(why)
+    assert (done.outcome, done.score) == (TrialOutcome.FAIL, None)
+    assert done.detail.startswith(f"crashed: {why}")
 
 
 def test_a_command_may_say_that_its_provider_is_busy(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_a_judge_is_calibrated_on_both_sides_before_the_pilot_and_what_it_takes_
 
     kinds = [record["type"] for record in place.records_of_all()]
     assert begun.judge == place.state.settings["judge"] and begun.judge
-    assert state.phase == "decided" and state.calibration["scores"] == {f"val-{n}": 1.0 for n in range(4)}
+    assert state.phase == "decided" and set(state.calibration["scores"].values()) == {1.0}
     assert kinds.index("judge") < kinds.index("started")
     [calibration] = state.judges
     assert (calibration["agreement"], calibration["passed"], calibration["about"]) == (1.0, True, RUBRIC)
@@ -208,13 +208,13 @@ def test_a_command_that_always_fails_stops_the_run_and_says_why_and_it_goes_on_w
     place.means = replace(place.means, sandbox=NO_SANDBOX)  # which would not show the command the key
     check = f"if 'val' in given['task_id'] and not __import__('os').path.exists({str(key)!r}): sys.exit('key expired')"
     place.save(letters(), run_py=RUN.replace("print", f"{check}\nprint", 1))
-    place.begin()
+    place.begin(optimizer="evoskill")  # which measures the base on val alone
     monkeypatch.setattr("evolvable_tools.evolve.driver.BACKOFF", (0.0, 0.0))
 
     state = place.drive()
 
     assert "8 attempts in a row failed" in state.stopped and "key expired" in state.stopped
-    assert 8 <= sum(record["trial"]["outcome"] == "infra_error" for record in place.records("trial")) <= 12
+    assert 8 <= sum(record["trial"]["detail"].startswith("crashed") for record in place.records("trial")) <= 30
 
     key.touch()
     state = place.drive()

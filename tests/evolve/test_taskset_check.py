@@ -63,7 +63,7 @@ def test_every_look_before_makes_the_test_blunter():
     found = checked(sums(), looks=2)
 
     assert found.detectable > 1.2 * checked(sums()).detectable
-    assert "looked at 2 times before; the next look has to pass at p <= 0.0034" in str(found.remarks)
+    assert "looked at 2 times before; the next look has to pass at p <= 0.0015" in str(found.remarks)
 
 
 def test_few_tasks_are_for_exploring_only():

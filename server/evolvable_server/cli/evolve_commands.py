@@ -67,13 +67,44 @@ def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--judge", default="", help="anthropic[:MODEL], claude, codex or a name [default: the proposer].")
 @click.option("--mode", default="skill_only", show_default=True, help="skill_only, prompt_only, ..., or any.")
-@click.option("--optimizer", default="evoskill", show_default=True, help="evoskill or reflection.")
-@click.option("--iterations", type=click.IntRange(0, 1000), default=10, show_default=True)
-@click.option("--parent", default="round_robin", show_default=True, help="round_robin, best, random or pareto.")
-@click.option("--admit", default="better-than-parent", show_default=True, help="or better-than-worst, as in the paper.")
-@click.option("--frontier", type=click.IntRange(1, 20), default=3, show_default=True, help="Programs that are kept.")
-@click.option("--repeats", type=click.IntRange(1, 20), default=1, show_default=True, help="Of each validation task.")
-@click.option("--test-repeats", type=click.IntRange(0, 20), default=0, help="Of each test task [default: 1 or 3].")
+@click.option("--optimizer", default="greedy", show_default=True, help="greedy, evoskill or reflection.")
+@click.option(
+    "--iterations", type=click.IntRange(0, 1000), help="Proposals [default: 10, and more while trials are left]."
+)
+@click.option(
+    "--trials", type=click.IntRange(0), default=0, help="Evaluations that greedy plans for [default: 8 a test task]."
+)
+@click.option(
+    "--open-above", type=click.FloatRange(-1, 1), default=0.03, show_default=True, help="Gain that opens the test."
+)
+@click.option("--parent", default="round_robin", show_default=True, help="evoskill: round_robin, best, random, pareto.")
+@click.option("--admit", default="better-than-parent", show_default=True, help="evoskill: or better-than-worst.")
+@click.option("--frontier", type=click.IntRange(1, 20), default=3, show_default=True, help="evoskill: programs kept.")
+@click.option("--stalls", type=click.IntRange(1, 1000), default=5, show_default=True, help="evoskill: without a best.")
+@click.option(
+    "--screen-above", type=click.IntRange(0), default=30, show_default=True, help="evoskill: val tasks to screen from."
+)
+@click.option("--repeats", type=click.IntRange(1, 20), default=1, show_default=True, help="evoskill: of a val task.")
+@click.option("--final", default="staged", show_default=True, help="The sealed test: staged, or single as before.")
+@click.option("--test-repeats", type=click.IntRange(0, 20), default=0, help="Of a test task [default: 2; single 1, 3].")
+@click.option(
+    "--test-alpha", type=click.FloatRange(0.0001, 0.04), default=0.04, show_default=True, help="Of a first look."
+)
+@click.option(
+    "--least-gain", type=click.FloatRange(0, 1), default=0.02, show_default=True, help="What graded scores must gain."
+)
+@click.option("--cost-rise", type=click.FloatRange(0, 100), default=0.25, show_default=True, help="Of tokens a task.")
+@click.option(
+    "--coverage", type=click.FloatRange(0, 1), default=0.6, show_default=True, help="Share of tasks with a result."
+)
+@click.option(
+    "--stale-hours",
+    type=click.FloatRange(0, 10_000),
+    default=3.0,
+    show_default=True,
+    help="After so long a parent is measured again beside its child.",
+)
+@click.option("--target", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Score that ends a search.")
 @click.option("--pass-at", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="The score that passes.")
 @click.option("--seed", type=int, default=42, show_default=True)
 @click.option(

@@ -25,7 +25,7 @@ from evolvable_tools.evolve.measure import (
 from evolvable_tools.evolve.plan import RunPlan, make_plan
 from evolvable_tools.evolve.run_config import HostContext, parse_executor_spec
 from evolvable_tools.evolve.start import start_run
-from evolvable_tools.evolve.tasks.holdout import TestAccessLog
+from evolvable_tools.evolve.tasks.holdout import look_at
 from evolvable_tools.evolve.tasks.locate import load_taskset
 
 
@@ -164,7 +164,7 @@ def plan_command(
     pilot: RunState | None = None
     with state.library() as (library, caller):
         taskset, _ = load_taskset(library, caller, tasks)
-        look = len(TestAccessLog.in_library(home).of(taskset.test_digest)) + 1
+        look = look_at(home, taskset)
         if executor:
             means, [spec] = executor_specs(state, [executor], given)
             if is_person():

@@ -21,7 +21,7 @@ from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.task import SplitRatios
 from evolvable_tools.evolve.tasks import locate
 from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset, count_by_category, count_by_split
-from evolvable_tools.evolve.tasks.holdout import TestAccessLog
+from evolvable_tools.evolve.tasks.holdout import look_at
 from evolvable_tools.evolve.tasks.locate import registered_scorers
 from evolvable_tools.evolve.tasks.reader import InvalidTaskSet
 from evolvable_tools.sandbox import sandbox_of
@@ -90,12 +90,12 @@ def check_command(state: CommandContext, what: str, train: float, val: float) ->
     """
     taskset, _ = find_taskset(state, what, SplitRatios(train, val), runs=True)
     registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
-    looks = TestAccessLog.in_library(state.config().home).of(taskset.test_digest)
+    looks = look_at(state.config().home, taskset) - 1
     # Probing for a sandbox starts processes: not where nothing would run in it.
     sandbox = sandbox_of(choose_sandbox(state.config())).sandbox if locate.needs_commands(taskset) else None
     host = CommandHost(sandbox=sandbox, hidden=(state.config().home,))
     scoring = TaskSetScorer(host=host, registered=registered)
-    found = asyncio.run(check_taskset(taskset, looks=len(looks), scoring=scoring))
+    found = asyncio.run(check_taskset(taskset, looks=looks, scoring=scoring))
     return Output(found, _show_check, 0 if found.passes else 1)
 
 

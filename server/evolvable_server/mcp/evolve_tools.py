@@ -16,7 +16,7 @@ from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of, 
 from evolvable_server.mcp.tools import Number, add_tool, declare_tools
 from evolvable_server.model_setup import named_commands
 from evolvable_server.run_launcher import evolve_context, start_driver
-from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import run_control
 from evolvable_tools.evolve.deploy import Adoption, adopt, preview_adoption
@@ -26,6 +26,9 @@ from evolvable_tools.evolve.report.render import write_report
 from evolvable_tools.evolve.run_config import parse_executor_spec
 from evolvable_tools.evolve.run_context import check_runnable
 from evolvable_tools.evolve.start import Opportunities, StartedRun, find_opportunities, start_run
+from evolvable_tools.evolve.statistics.staged_test import alpha_of_look
+from evolvable_tools.evolve.tasks.holdout import look_at
+from evolvable_tools.evolve.tasks.locate import load_taskset
 from evolvable_tools.library import Caller, Library
 
 MAX_QUESTION = 60_000
@@ -77,8 +80,8 @@ class RunStartGate(ConfirmationGate):
         "a run executes commands, may spend money and opens the sealed test: a person starts it. Nothing was started."
     )
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    def __init__(self, config: Config, library: Library, caller: Caller) -> None:
+        self._config, self._library, self._caller = config, library, caller
 
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call starts a run or goes on with one."""
@@ -99,8 +102,21 @@ class RunStartGate(ConfirmationGate):
         if settings.get("judge"):
             lines.append(f"Answers are judged by {self._named('judges', settings['judge'])}")
         lines.append(f"It runs in {self._config.home} with your rights, and opens the sealed test at its end.")
+        lines.append(self._look_cost(arguments.get("task_set")))
         limits = {f"max_{name}": settings[name] for name in ("cost", "tokens", "calls") if name in settings}
         return "\n".join([*lines, _spends(_given(arguments) | limits)])
+
+    def _look_cost(self, task_set: Any) -> str:
+        """Return what opening the test costs later runs. A task set that cannot be read is named by the run itself."""
+        try:
+            taskset, _ = load_taskset(self._library, self._caller, Ref.parse(str(task_set)))
+            look = look_at(self._config.home, taskset)
+        except EvolvableError:
+            return "Opening the test makes each later promotion on its tasks harder."
+        return (
+            f"This is look {look} at these test tasks: a promotion needs p <= {alpha_of_look(look):.2g}, and after it"
+            f" p <= {alpha_of_look(look + 1):.2g} on tasks that it opened. That cannot be taken back."
+        )
 
     def _continued(self, arguments: Mapping[str, Any]) -> str:
         folder = find_run(self._config.home, arguments.get("run"))
@@ -167,7 +183,10 @@ class EvolveTools:
             str, Field(description="handoff (default): you answer; anthropic[:MODEL]; a name")
         ] = "handoff",
         mode: Annotated[str, Field(description="skill_only (default), prompt_only, agent_only or any")] = "skill_only",
-        iterations: Annotated[Number, Field(description="proposals, 0 to 1000", ge=0, le=1000)] = 10,
+        iterations: Annotated[
+            Number | None,
+            Field(description="proposals, 0 to 1000; default 10, more while trials are left", ge=0, le=1000),
+        ] = None,
         max_cost: Annotated[float | None, Field(description="US dollars; default: no limit", ge=0)] = None,
         max_tokens: Annotated[Number | None, Field(description="tokens; default: no limit", ge=0)] = None,
         max_calls: Annotated[Number | None, Field(description="calls of models; default: no limit", ge=0)] = None,
@@ -278,4 +297,4 @@ def add_evolving(
     tools = EvolveTools(library, caller, sessions, config)
     for spec in declare_tools(tools, "evolve"):
         add_tool(server, spec)
-    server.gates += [AdoptionGate(config.home), RunStartGate(config)]
+    server.gates += [AdoptionGate(config.home), RunStartGate(config, library, caller)]

@@ -17,7 +17,7 @@ from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
 from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.statistics import paired_tests
 from evolvable_tools.evolve.statistics.verdict import PairedScores, pair_scores
-from evolvable_tools.evolve.task import Task, Trial, TrialOutcome, add_usage
+from evolvable_tools.evolve.task import CRASHED, Task, Trial, TrialOutcome, add_usage
 
 SCREEN_SIZE = 3
 """Of the parent's failures, and of its passes, so many tasks come first where validation is large."""
@@ -304,7 +304,7 @@ async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: Plan | None = 
     """Take the run to CHECKED: estimate what it takes by its first trials. Raises ExecutorFailing, BudgetTooSmall."""
     batch = f"pilot/{run.state.pilots + 1}"  # what failed in one that is over is not taken for the next
     pilot = await run.measure([(run.base, task, 0) for task in tasks[:PILOT_TRIALS]], batch)
-    counted = [trial for trial in pilot if trial.outcome.counts]
+    counted = [trial for trial in pilot if trial.outcome.counts and not trial.detail.startswith(CRASHED)]
     if not counted:
         why = next((trial.detail for trial in pilot if trial.detail), "it did not say why").rstrip(".")
         run.note("pilot", why=why)

@@ -21,10 +21,10 @@ from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.statistics.paired_tests import paired_interval
 from evolvable_tools.evolve.task import Split, TaskSet
 from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset
-from evolvable_tools.evolve.tasks.holdout import TestAccessLog
+from evolvable_tools.evolve.tasks.holdout import look_at, opened_before
 from evolvable_tools.evolve.tasks.locate import RegisteredScorer, load_taskset, refuse_untrusted, registered_scorers
 from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, InvalidTaskSet, scorer_files
-from evolvable_tools.evolve.tasks.scorer_calibration import IssueLevel
+from evolvable_tools.evolve.tasks.scorer_calibration import IssueLevel, format_ids
 from evolvable_tools.evolve.tasks.session_import import refuse_learned_sessions
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.usage_report import stats
@@ -161,6 +161,12 @@ def start_run(
         raise
     sizes = {split.value: len(taskset.of(split)) for split in Split}
     warnings += [f"{one.text} {one.hint}".strip() for one in checked.remarks if one.level is IssueLevel.WARN]
+    open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
+    if burnt := opened_before(library.store.home, open_ones, taskset.files):
+        shown = format_ids(burnt)
+        warnings.append(
+            f"A sealed test opened {shown} before; now they are learned from, and no test may have them again."
+        )
     if about_judge := family_warning(settings.executor, settings.judge, label):
         warnings.append(about_judge)
     taken = [f"{pin.ref}@{pin.version}" for pin in pins]
@@ -171,9 +177,9 @@ def _check_taskset(
     library: Library, host: HostContext, taskset: TaskSet, registered: Mapping[str, RegisteredScorer], repeats: int
 ) -> TaskSetCheck:
     """Return the check of a task set. Raises InvalidTaskSet with what it refuses."""
-    accesses = TestAccessLog.in_library(library.store.home).of(taskset.test_digest)
+    looks = look_at(library.store.home, taskset) - 1
     scoring = TaskSetScorer(host=CommandHost.of(host), registered=registered)
-    checked = asyncio.run(check_taskset(taskset, looks=len(accesses), scoring=scoring, repeats=repeats))
+    checked = asyncio.run(check_taskset(taskset, looks=looks, scoring=scoring, repeats=repeats))
     if not checked.passes:
         refused = [one.text.rstrip(".") for one in checked.remarks if one.level is IssueLevel.REFUSE]
         raise InvalidTaskSet(taskset.name, refused)
@@ -231,7 +237,9 @@ def merged_finalists(
     """
     found: list[tuple[float, str, Program]] = []
     warnings = []
-    tests = {task.id for task in taskset.of(Split.TEST)}
+    if merge and (burnt := opened_before(library.store.home, taskset.of(Split.TEST), taskset.files)):
+        text = f"The merged program would be tested on tasks that a run opened: {format_ids(burnt)}."
+        raise InvalidArgument(text, "Add test tasks that no run has opened, and put the old ones into train or val.")
     for name in merge:
         folder, state = load_run(library.store.home, name)
         if not state.finalist:
@@ -240,13 +248,6 @@ def merged_finalists(
             text = f"Run {folder.id} measured under another executor, so its gain cannot be compared."
             raise InvalidArgument(text, "Merge runs under one executor, and start with the same.")
         same = state.settings.get("task_set") == settings.task_set
-        opened = set(state.verdict.get("base") or ()) if same else set()
-        if state.looks and (opened & tests or state.settings.get("test_digest") == settings.test_digest):
-            count = len(opened & tests) or "the"
-            text = f"Run {folder.id} opened {count} tasks that the merged program would be tested on."
-            raise InvalidArgument(
-                text, "Add test tasks that no run has opened, and put the old ones into train or val."
-            )
         if not same:
             warnings.append(f"Run {folder.id} is from {state.settings.get('task_set')}: its gain is on other tasks.")
         finalist, base = state.candidates[state.finalist], state.candidates[state.base]

@@ -145,8 +145,10 @@ def _tasks_by_category(tasks: Sequence[SplitRequest]) -> dict[str, list[SplitReq
     return {name: sorted(own, key=_hash_rank) for name, own in sorted(by_category.items())}
 
 
-def _hash_rank(task: SplitRequest) -> str:
-    return hashlib.sha256(task.id.encode()).hexdigest()
+def _hash_rank(task: SplitRequest) -> tuple[str, str]:
+    """Return what tasks are ordered by: a group stands together, and a task alone is a group of its own name."""
+    group, own = (hashlib.sha256(name.encode()).hexdigest() for name in (task.group, task.id))
+    return group, own
 
 
 def _split_shares(sizes: Mapping[str, int], ratio: float, given: Mapping[str, int]) -> dict[str, int]:
@@ -197,6 +199,10 @@ class TrialOutcome(StrEnum):
     def counts(self) -> bool:
         """Whether the trial says something about the program (and may be cached)."""
         return self in (TrialOutcome.PASS, TrialOutcome.FAIL, TrialOutcome.AGENT_TIMEOUT)
+
+
+CRASHED = "crashed: "
+"""How the detail of a trial begins whose program ended without an answer. It fails, and is not run again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,12 @@ def _task(library: Library, candidate: ReviewCandidate, session: str, scope: str
     ref, before, base = _current(library, TASKS.within(scope))
     name = hashlib.sha256(f"{session}\n{candidate.text}".encode("utf-8", "replace")).hexdigest()[:12]
     source = f"session:{'-'.join(session.split())}"
-    task = {"id": f"session-{name}", "prompt": candidate.text, "check": candidate.check, "source": source}
+    task: dict[str, Any] = {
+        "id": f"session-{name}",
+        "prompt": candidate.text,
+        "check": candidate.check,
+        "source": source,
+    }
     task |= {"reviewed": False}
     adds = {"path": "tasks.jsonl", "line": json.dumps(task, ensure_ascii=False)}
     start = before or {

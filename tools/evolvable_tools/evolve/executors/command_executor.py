@@ -21,7 +21,7 @@ from evolvable_tools.evolve.executors.base import (
     write_below,
 )
 from evolvable_tools.evolve.run_config import HostContext
-from evolvable_tools.evolve.task import ModelUsage, Rollout, Task, TrialOutcome
+from evolvable_tools.evolve.task import CRASHED, ModelUsage, Rollout, Task, TrialOutcome
 from evolvable_tools.llm import schema_problem
 from evolvable_tools.llm.command_model import ProcessResult
 from evolvable_tools.sandbox import SandboxOutputError
@@ -41,8 +41,9 @@ class CommandExecutor:
     "resources": [{"ref", "kind", "name", "folder"}]}}` as its input, and never what is expected. It prints one object:
     `output` (a text), and if it likes `trace`, `usage` {`input_tokens`, `output_tokens`, `calls`, `cost`}, `read` (refs
     of the resources that it read), `outcome` (`agent_timeout`, `infra_error` or `refused`), `detail`, and `retry_after`
-    (seconds that a provider asks to wait). Another exit code than 0, or another answer, is an infrastructure error;
-    taking longer than the task allows is a timeout of the agent, which counts.
+    (seconds that a provider asks to wait). Another exit code than 0, or another answer, is a crash, which counts as
+    failed; taking longer than the task allows is a timeout of the agent, which counts too. A command that knows that
+    its provider failed says so by `infra_error`.
     """
 
     def __init__(
@@ -120,8 +121,9 @@ class CommandExecutor:
             return _make_rollout(_parse_answer(ran), wall, unknown)
         except _InvalidAnswer as error:
             said = ran.err.decode(errors="replace").strip()[-500:]
-            why = f"{error}; it said: {said}" if said else str(error)
-            return Rollout("", usage=unknown, wall=wall, outcome=TrialOutcome.INFRA_ERROR, detail=why)
+            why = CRASHED + (f"{error}; it said: {said}" if said else str(error))
+            # No infrastructure error: a program whose wrong answers end the command would be run again until one fits.
+            return Rollout("", usage=unknown, wall=wall, outcome=TrialOutcome.FAIL, detail=why)
 
 
 def check_named_executor(spec: Mapping[str, Any], host: HostContext) -> None:

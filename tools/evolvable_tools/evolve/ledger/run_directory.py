@@ -209,7 +209,19 @@ EVOLVE_DIR = "evolve"
 
 _RUN = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 _QUESTION = re.compile(r"[a-z0-9-]{1,64}")
-_START_GRACE = 30.0  # seconds that a driver may take until it drives
+_START_GRACE = 30.0  # seconds that a driver may take until it drives, where its process is not known
+_LONGEST_START = 3_600.0  # later another process may have the id
+
+
+def _runs(process: bytes) -> bool:
+    """Return whether the process with this id is there."""
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 class NoSuchRun(NotFound):
@@ -313,9 +325,15 @@ class RunDirectory:
         """Ask the driver to stop at the next record, or take that back."""
         self._set_flag("stop", wanted)
 
-    def mark_driver_starting(self, expected: bool) -> None:
-        """Note that a driver was started which does not drive yet, or that it does now, or never will."""
-        self._set_flag("starting", expected)
+    def mark_driver_starting(self, expected: bool, process: int = 0) -> None:
+        """Note that a driver was started which does not drive yet, or that it does now, or never will.
+
+        process: its id, once it is known.
+        """
+        if expected:
+            self.leave("starting", str(process or "").encode())
+        else:
+            self._set_flag("starting", False)
 
     def _set_flag(self, name: str, on: bool) -> None:
         if on:
@@ -338,11 +356,18 @@ class RunDirectory:
 
     @property
     def is_driver_starting(self) -> bool:
-        """Whether a driver was started a moment ago. Without this a run that was just begun would look given up."""
+        """Whether a driver was started and does not drive yet. Without this a run just begun would look given up.
+
+        On a busy machine that takes long: while the process is there, it is waited for.
+        """
         try:
-            return time.time() - (self.path / "starting").stat().st_mtime < _START_GRACE
+            flag = self.path / "starting"
+            age, process = time.time() - flag.stat().st_mtime, flag.read_bytes()
         except OSError:
             return False
+        if process.isdigit() and os.name != "nt":  # on Windows asking would end it
+            return age < _LONGEST_START and _runs(process)
+        return age < _START_GRACE
 
 
 def _write_durably(place: Path, data: bytes) -> None:

@@ -27,7 +27,8 @@ def _describe_calibration(record: LedgerRecord) -> str:
 
 _OPTIONS = (
     *("brain", "mode", "optimizer", "iterations", "judge", "parent", "admit", "frontier"),
-    *("repeats", "test_repeats", "fail_below", "concurrency"),
+    *("repeats", "test_repeats", "fail_below", "concurrency", "trials", "open_above", "stalls", "screen_above"),
+    *("final", "test_alpha", "least_gain", "cost_rise", "coverage", "stale_hours", "target"),
 )
 """Settings that an option of their name gives, but for `fail_below`."""
 

@@ -261,6 +261,21 @@ class TaskSetScorer:
             return _binary(found, "the pattern")
         return _PURE_SCORERS[spec.type](task, answer, args)
 
+    def known_answer(self, task: Task) -> tuple[str, Mapping[str, bytes]] | None:
+        """Return an output, with files of the workspace, that the scorer can score; None where none is known.
+
+        Only of scorers that run here: a judge that fails says nothing about an output.
+        """
+        if task.scorer.type not in ("command", "regex"):
+            return None
+        given = sample_list(task.scorer.args.get("good")) or sample_list(task.scorer.args.get("bad"))
+        if given and isinstance(given[0], str):
+            return given[0], {}
+        if given and isinstance(given[0], Mapping):
+            files = {path: str(text).encode() for path, text in (given[0].get("files") or {}).items()}
+            return str(given[0].get("output", "")), files
+        return (task.expected, {}) if task.expected else None
+
     def _argv(self, task: Task) -> Sequence[str]:
         args: Mapping[str, Any] = task.scorer.args
         if "name" not in args:

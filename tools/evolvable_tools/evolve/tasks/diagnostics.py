@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from evolvable_tools.evolve.run_config import default_test_repeats
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.statistics.paired_tests import NOISE, POWER, alpha_for_look, detectable_gain
+from evolvable_tools.evolve.statistics.paired_tests import NOISE, POWER, detectable_gain
+from evolvable_tools.evolve.statistics.staged_test import alpha_of_look
 from evolvable_tools.evolve.task import Split, Task, TaskSet, task_fixtures
 from evolvable_tools.evolve.tasks.scorer_calibration import (
     IssueLevel,
@@ -168,6 +169,7 @@ async def check_taskset(
     remarks = [*_check_sizes(taskset), *_check_categories(taskset), *find_leaks(taskset), *find_synthetic(taskset)]
     remarks += _check_reviewed(taskset)
     remarks += await calibrate_scorers(taskset, scoring or TaskSetScorer())
+    remarks += _check_groups(taskset)
     remarks += _check_power(taskset, smallest, looks, repeats)
     order = list(IssueLevel)
     return TaskSetCheck(
@@ -187,6 +189,28 @@ async def check_taskset(
 
 def _exploratory(taskset: TaskSet) -> bool:
     return len(taskset.tasks) < MIN_TASKS or not taskset.of(Split.TEST)
+
+
+MIN_TEST_GROUPS = 8
+"""Groups of test tasks that are not alike, below which nothing can be claimed about other tasks."""
+
+
+def _check_groups(taskset: TaskSet) -> Iterator[TaskSetIssue]:
+    """Yield the groups of tasks that are alike, a test with too few of them, and groups that were parted."""
+    members: dict[str, list[Task]] = defaultdict(list)
+    for task in taskset.tasks:
+        if task.group:
+            members[task.group].append(task)
+    if members:
+        shown = "; ".join(format_ids([task.id for task in own]) for own in list(members.values())[:3])
+        yield make_issue("groups", count=len(members), number=sum(map(len, members.values())), shown=shown)
+    for own in members.values():
+        if len({task.split for task in own}) > 1:
+            yield make_issue("group-parted", [task.id for task in own])
+    tests = taskset.of(Split.TEST)
+    groups = len({task.group or task.id for task in tests})
+    if tests and groups < MIN_TEST_GROUPS:
+        yield make_issue("few-groups", count=groups, least=MIN_TEST_GROUPS)
 
 
 def _check_sizes(taskset: TaskSet) -> Iterator[TaskSetIssue]:
@@ -217,7 +241,7 @@ def _check_power(taskset: TaskSet, smallest: float | None, looks: int, repeats: 
     count = len(taskset.of(Split.TEST))
     if looks:
         times = "once" if looks == 1 else f"{looks} times"
-        yield make_issue("looked-at", times=times, alpha=alpha_for_look(looks + 1))
+        yield make_issue("looked-at", times=times, alpha=alpha_of_look(looks + 1))
     if _exploratory(taskset):
         yield make_issue("exploratory", what=f"With {len(taskset.tasks)} tasks" if count else "Without a test")
     elif smallest is None:

@@ -19,7 +19,6 @@ from evolvable_store.errors import LibraryCorrupt, Refused
 from evolvable_tools.evolve.executors.base import parse_strict_json
 from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
 from evolvable_tools.evolve.task import Split, Task, TaskSet, Trial
-from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog, TaskOpening, sketch_tasks
 from evolvable_tools.evolve.tasks.reader import (
     FOLDER,
     LINES,
@@ -27,7 +26,7 @@ from evolvable_tools.evolve.tasks.reader import (
     holds_task,
     read_taskset,
 )
-from evolvable_tools.evolve.tasks.similarity import TextSketch
+from evolvable_tools.evolve.tasks.similarity import OpenedTaskLog, TaskOpening, TextSketch, sketch_tasks
 
 if TYPE_CHECKING:
     from evolvable_tools.evolve.trials.measurement import TrialRequest, TrialRunner
@@ -240,6 +239,18 @@ def next_look(
     known = opened.runs_with_tasks()
     unknown = sum((look.run, look.finalist) not in known for look in accesses.of(digest))
     return 1 + max(opened.count_looks(sketches), default=0) + unknown
+
+
+def look_at(home: Path, taskset: TaskSet) -> int:
+    """Return the number that the next look at the test of a task set has, over all runs of a library."""
+    sketches = sketch_tasks(taskset.of(Split.TEST), taskset.files)
+    return next_look(sketches, taskset.test_digest, TestAccessLog.in_library(home), OpenedTaskLog.in_library(home))
+
+
+def opened_before(home: Path, tasks: Sequence[Task], files: Mapping[str, bytes]) -> list[str]:
+    """Return the ids of those of these tasks that a sealed test has opened before."""
+    counts = OpenedTaskLog.in_library(home).count_looks(sketch_tasks(tasks, files))
+    return [task.id for task, count in zip(tasks, counts, strict=True) if count]
 
 
 def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:

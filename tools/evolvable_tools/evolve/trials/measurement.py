@@ -18,7 +18,7 @@ from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost, Executor, remove_stale_workspaces
 from evolvable_tools.evolve.ledger.run_directory import Ledger
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.task import ModelUsage, Task, Trial, TrialOutcome, task_fixtures
+from evolvable_tools.evolve.task import CRASHED, ModelUsage, Task, Trial, TrialOutcome, task_fixtures
 from evolvable_tools.evolve.trials.budget import ConcurrencyLimit, PriceUnknown, Reservation, RunBudget
 from evolvable_tools.evolve.trials.trial import (
     BROKEN_BATCH,
@@ -264,7 +264,9 @@ class TrialBatch:
         """Count what was spoiled in a row. A provider that asks to wait is only counted when it asked for the last
         time.
         """
-        if trial.outcome is not TrialOutcome.INFRA_ERROR:
+        # A candidate may well crash on every task. The base has shown in the pilot that it does not.
+        crashed = trial.detail.startswith(CRASHED) and self._name.partition("/")[0] == "calibrate"
+        if trial.outcome is not TrialOutcome.INFRA_ERROR and not crashed:
             self._spoiled = 0
         elif counts:
             self._spoiled += 1

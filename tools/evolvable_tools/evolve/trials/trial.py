@@ -15,7 +15,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost, Executor, open_workspace
 from evolvable_tools.evolve.ledger.run_directory import LedgerRecord
-from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, Task, Trial, TrialOutcome, add_usage
+from evolvable_tools.evolve.task import CRASHED, ModelUsage, Rollout, Score, Task, Trial, TrialOutcome, add_usage
 
 
 def _read_only(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -38,6 +38,10 @@ class TrialScorer(Protocol):
 
     def digest(self, task: Task) -> str:
         """Return a hash of all that decides the score of an answer to this task."""
+        ...
+
+    def known_answer(self, task: Task) -> tuple[str, Mapping[str, bytes]] | None:
+        """Return an output and files that this scorer can score, None where none is known."""
         ...
 
 
@@ -124,7 +128,25 @@ async def _score_rollout(job: TrialJob, scoring: TrialScorer, rollout: Rollout, 
         if 0 <= score.value <= 1:
             return TrialAttempt(None, rollout, score, judging=spent)
         why = f"the scorer said {score.value}, which is not within 0 and 1"
+    if await _scores_known_answer(job, scoring):
+        # The scorer is alive: it fails on this output. Were the trial missing, a program could hide its wrong answers.
+        failed = Score(0.0, evidence=f"{why}; a known answer was scored right after")
+        return TrialAttempt(None, rollout, failed, f"it counts as 0: {why}", judging=spent)
     return TrialAttempt(TrialOutcome.INFRA_ERROR, rollout, detail=why, final=True, judging=spent)
+
+
+async def _scores_known_answer(job: TrialJob, scoring: TrialScorer) -> bool:
+    """Return whether the scorer scores a known answer now, in a workspace that the program never touched."""
+    known = scoring.known_answer(job.task)
+    if known is None:
+        return False
+    output, files = known
+    try:
+        async with open_workspace(job.task, {**job.files, **files}, host=job.host, place=job.place) as fresh:
+            score = await scoring(job.task, Rollout(output), fresh)
+    except Exception:  # it fails on this as well: that says nothing about the output
+        return False
+    return 0 <= score.value <= 1
 
 
 def _error_text(error: Exception) -> str:
@@ -301,6 +323,10 @@ class TrialCache:
         """Forget what infrastructure spoiled in a batch."""
         self.broken.add(batch)
         self.failed = {place: found for place, found in self.failed.items() if place[0] != batch}
+        crashed = [key for (name, key), one in self.ended.items() if name == batch and one.detail.startswith(CRASHED)]
+        for key in crashed:  # one after the other and nothing else: it was no fault of the programs
+            self.counted.pop(key, None)
+            self.ended.pop((batch, key), None)
         self.ended = {
             place: one
             for place, one in self.ended.items()

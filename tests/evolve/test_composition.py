@@ -1,0 +1,190 @@
+"""Greedy composition and the staged sealed test, the defaults. Truth is known, and all figures are simulated."""
+
+import asyncio
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from evolve_runs import program, running, scripted, task
+
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.composition import evidence_tasks, selection_tasks
+from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
+from evolvable_tools.evolve.ledger.run_state import RunState
+from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.run_config import RunSettings
+from evolvable_tools.evolve.staged_final import plan_stages
+from evolvable_tools.evolve.task import ModelUsage, Rollout, Split, Task, TrialOutcome
+
+USEFUL = ("Dates are ISO", ["rule: iso"])
+MORE = ("Sums are rounded", ["rule: sums"])
+USELESS = ("Say hello", ["Say hello."])
+HARMFUL = ("Shout", ["rule: shout"])
+
+
+def splits(train: int = 12, val: int = 12, test: int = 24) -> dict[Split, list[Task]]:
+    """Tasks of which half need the rule iso and a quarter the rule sums; none passes with the rule shout."""
+    needs = (["needs:iso"], ["needs:sums"], ["needs:iso"], [])
+    sizes = {Split.TRAIN: train, Split.VAL: val, Split.TEST: test}
+    return {s: [task(s, n, "broken_by:shout", *needs[n % 4]) for n in range(size)] for s, size in sizes.items()}
+
+
+def settings(**given) -> RunSettings:
+    return RunSettings("environment:made-up", **{"iterations": 3, **given})
+
+
+def driven(folder: Path, proposals, tasks_of=None, base: Program | None = None, given=None, **options) -> RunState:
+    tasks_of = tasks_of or splits()
+    with running(folder, base or program(), scripted(proposals), tasks_of, given or settings(), **options) as run:
+        asyncio.run(run_phases(run))
+        return run.state
+
+
+def decisions(state: RunState) -> list[str]:
+    return [str(record["decision"]) for record in state.iterations]
+
+
+@pytest.mark.process
+def test_edits_that_help_are_composed_and_what_harms_is_dropped_after_half_of_the_tasks(tmp_path):
+    state = driven(tmp_path, [HARMFUL, USEFUL, MORE])
+
+    assert decisions(state) == ["rejected", "admitted", "admitted"]
+    assert "dropped after the first half" in state.iterations[0]["why"]
+    assert len(state.candidates[state.history[0]].scores) == 12
+    assert [one.name for one in state.members] == ["c3"] and state.candidates[state.best].parents[0] == state.history[1]
+    assert state.verdict["verdict"] == "PROMOTE" and state.verdict["delta"] == pytest.approx(0.75, abs=0.1)
+
+
+@pytest.mark.process
+def test_training_and_validation_choose_together_and_the_proposer_is_shown_training_alone(tmp_path):
+    with running(tmp_path, program(), scripted([USEFUL]), splits(), settings(iterations=1)) as run:
+        chosen = selection_tasks(run)
+        asyncio.run(run_phases(run))
+        shown = evidence_tasks(run, 1)
+
+    assert {one.split for one in chosen} == {Split.TRAIN, Split.VAL}
+    assert {one.split for one in chosen[: len(chosen) // 2]} == {Split.TRAIN, Split.VAL}
+    assert shown and {one.split for one in shown} == {Split.TRAIN}
+    assert run.state.spent["train"].trials == 0, "what the proposer is shown was measured already"
+
+
+class Memorised:
+    """An executor under which a program that says hello passes every training task and no other."""
+
+    fingerprint, label = "memorised", "simulated"
+
+    async def run(self, one: Task, now: Program, repeat: int, workspace: Path) -> Rollout:
+        hello = any(b"hello" in data for part in now.parts for data in part.files.values())
+        right = one.split is Split.TRAIN if hello else int(one.id[-3:]) % 4 == 3
+        return Rollout("right" if right else "wrong")
+
+
+def test_an_edit_that_fits_the_training_tasks_and_loses_on_validation_is_not_taken(tmp_path):
+    state = driven(tmp_path, [USELESS], splits(16, 12), given=settings(iterations=1), executor=Memorised())
+
+    assert decisions(state) == ["rejected"] and state.looks == 0
+    assert state.verdict["verdict"] == "NOT SUPPORTED"
+
+
+@pytest.mark.process
+def test_the_test_ends_early_when_the_gain_is_clear_and_says_so(tmp_path):
+    state = driven(tmp_path, [USEFUL, MORE], splits(test=60), given=settings(iterations=2))
+
+    said = state.verdict
+    assert said["verdict"] == "PROMOTE" and said["n"] < 60 and len(said["stages"]) < len(said["planned"])
+    assert "after stage" in said["why"] and sum(said["planned"]) == 60
+    low, high = said["interval"]
+    assert low < said["delta"] <= high and said["missing"] == {"base": 0, "finalist": 0, "each": 2 * said["n"]}
+
+
+def test_stages_hold_whole_groups_and_follow_from_the_salt_alone():
+    tests = [replace(one, group=f"g{n // 4}") for n, one in enumerate(splits(test=60)[Split.TEST])]
+    stages = plan_stages(tests, "salt")
+
+    assert stages == plan_stages(tests, "salt") != plan_stages(tests, "other")
+    assert [len(stage) for stage in stages] == [20, 20, 20]
+    assert all(
+        len({task.id for task in stage if task.group == name} or {0}) in (1, 4)
+        for stage in stages
+        for name in {one.group for one in stage}
+    )
+    assert sorted(one.id for stage in stages for one in stage) == sorted(one.id for one in tests)
+
+
+@pytest.mark.process
+def test_with_few_groups_no_task_of_the_test_is_run(tmp_path):
+    tasks_of = splits()
+    tasks_of[Split.TEST] = [replace(one, group=f"g{n % 5}") for n, one in enumerate(tasks_of[Split.TEST])]
+
+    state = driven(tmp_path, [USEFUL], tasks_of, given=settings(iterations=1))
+
+    assert state.verdict["verdict"] == "INDECISIVE" and "5 groups" in state.verdict["why"]
+    assert "test" not in state.spent
+
+
+class Hedging:
+    """A finalist of the same ability whose wrong answers come to no result."""
+
+    fingerprint, label = "hedging", "simulated"
+
+    def __init__(self, tasks: list[Task]) -> None:
+        self._inner = SimulatedExecutor(tasks, seed=5)
+
+    async def run(self, one: Task, now: Program, repeat: int, workspace: Path) -> Rollout:
+        hello = any(b"hello" in data for part in now.parts for data in part.files.values())
+        if one.split is not Split.TEST:
+            return Rollout("right" if hello else "wrong")
+        done = await self._inner.run(one, now, repeat, workspace)
+        if hello and done.output != "right":
+            return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail="the provider failed")
+        return done
+
+
+@pytest.mark.process
+def test_a_finalist_whose_wrong_answers_are_missing_is_not_promoted_and_the_missing_are_counted_by_arm(tmp_path):
+    tasks_of = splits(test=60)
+    tasks_of[Split.TEST] = [replace(one, tags=("chance:0.6",)) for one in tasks_of[Split.TEST]]
+    executor = Hedging(tasks_of[Split.TEST])
+
+    state = driven(tmp_path, [USELESS], tasks_of, given=settings(iterations=1, coverage=0.3), executor=executor)
+
+    said = state.verdict
+    assert said["missing"]["base"] == 0 < said["missing"]["finalist"]
+    assert said["verdict"] != "PROMOTE" and "of the finalist" in said["why"]
+
+
+class Costly(SimulatedExecutor):
+    """Tokens of a task vary widely; the factor is that of a program with the rule iso."""
+
+    factor = 1.0
+
+    async def run(self, one: Task, now: Program, repeat: int, workspace: Path) -> Rollout:
+        done = await super().run(one, now, repeat, workspace)
+        spread = 8 ** ((zlib.crc32(f"{one.id} {now.digest}".encode()) % 7 - 3) / 6)
+        iso = any(b"rule: iso" in data for part in now.parts for data in part.files.values())
+        return replace(done, usage=ModelUsage(int(10_000 * spread * (self.factor if iso else 1.0)), 1, 1))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "PROMOTE"), (3.0, "NOT SUPPORTED")])
+def test_cost_is_judged_by_the_estimate_of_the_paired_ratio_and_not_by_a_wide_interval(tmp_path, factor, verdict):
+    tasks_of = splits(test=60)
+    executor = Costly([one for split in Split for one in tasks_of[split]])
+    executor.factor = factor
+
+    state = driven(tmp_path, [USEFUL], tasks_of, given=settings(iterations=1, cost_rise=0.6), executor=executor)
+
+    assert state.verdict["verdict"] == verdict
+    assert ("more tokens" in state.verdict["why"]) is (verdict == "NOT SUPPORTED")
+
+
+def test_settings_of_a_run_from_before_the_staged_test_name_the_test_that_it_began_with():
+    old = RunSettings("environment:made-up", optimizer="evoskill", iterations=10).to_json()
+    for name in ("final", "trials", "least_gain", "open_above", "test_alpha", "stale_hours"):
+        del old[name]
+
+    again = RunSettings.from_json(old)
+
+    assert (again.final, again.optimizer, again.proposals) == ("single", "evoskill", 10)
+    assert RunSettings("environment:made-up").final == "staged"
