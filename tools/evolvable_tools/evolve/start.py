@@ -161,16 +161,20 @@ def start_run(
         raise
     sizes = {split.value: len(taskset.of(split)) for split in Split}
     warnings += [f"{one.text} {one.hint}".strip() for one in checked.remarks if one.level is IssueLevel.WARN]
-    open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
-    if burnt := opened_before(library.store.home, open_ones, taskset.files):
-        shown = format_ids(burnt)
-        warnings.append(
-            f"A sealed test opened {shown} before; now they are learned from, and no test may have them again."
-        )
+    warnings += _warn_of_opened(library, taskset)
     if about_judge := family_warning(settings.executor, settings.judge, label):
         warnings.append(about_judge)
     taken = [f"{pin.ref}@{pin.version}" for pin in pins]
     return StartedRun(folder.id, label, settings.brain, taken, sizes, warnings, settings.judge)
+
+
+def _warn_of_opened(library: Library, taskset: TaskSet) -> list[str]:
+    open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
+    burnt = opened_before(library.store.home, open_ones, taskset.files)
+    if not burnt:
+        return []
+    shown = format_ids(burnt)
+    return [f"A sealed test opened {shown} before; now they are learned from, and no test may have them again."]
 
 
 def _check_taskset(

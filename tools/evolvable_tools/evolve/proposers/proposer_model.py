@@ -340,8 +340,16 @@ def named_model(who: str, host: HostContext, folder: Path) -> ModelSpec:
         raise InvalidArgument("A hand-off cannot answer here.", "Name anthropic[:MODEL], claude, codex or a proposer.")
     words = () if model_name(who) else command_words(who, PROPOSER_ROLES, host)
     environment = tuple(sorted(host.environment.items()))
-    about = {"environment": environment, "redactor": host.redactor, "command": words, "proxy": host.proxy}
-    return ModelSpec(who, folder, host.key, host.address, **about)
+    return ModelSpec(
+        who,
+        folder,
+        host.key,
+        host.address,
+        environment,
+        redactor=host.redactor,
+        command=words,
+        proxy=host.proxy,
+    )
 
 
 def make_proposer_model(settings: RunSettings, host: HostContext, folder: RunDirectory) -> "HandOffModel | ModelSpec":
