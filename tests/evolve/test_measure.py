@@ -4,6 +4,7 @@ import asyncio
 import random
 
 import pytest
+from command_line import CommandLine
 from evolve_runs import program, running, scripted, task
 
 from evolvable_store.errors import InvalidArgument
@@ -29,6 +30,7 @@ from evolvable_tools.library import Caller, Library
 PERSON = Caller(Actor.HUMAN, None)
 HOST = HostContext({})
 SIMULATED = {"kind": "simulated"}
+ABOUT = b"---\nname: forms\ndescription: Tasks.\n---\n"
 WORDS = {"helps": "rule: iso", "harms": "rule: bad", "idle": "Say hello."}
 
 
@@ -60,8 +62,7 @@ def library(tmp_path_factory):
                 {"SKILL.md": f"---\nname: {name}\ndescription: {name}.\n---\n\n{said}\n".encode()},
             )
         for name, count in (("forms", 40),):
-            about = f"---\nname: {name}\ndescription: Tasks.\n---\n".encode()
-            put(opened, f"environment:{name}", {"ENVIRONMENT.md": about, "tasks.jsonl": lines(name, count)})
+            put(opened, f"environment:{name}", {"ENVIRONMENT.md": ABOUT, "tasks.jsonl": lines(name, count)})
         yield opened
 
 
@@ -114,6 +115,17 @@ def test_several_executors_share_one_look_and_holm_holds_the_level(library):
     assert [state.looks for state in states] == [1, 1], "one look for both"
     with pytest.raises(InvalidArgument, match="nothing to adopt"):
         adopt(library, PERSON, begun.family, unproven=True)
+    env, skill = Ref.parse("environment:forms"), Ref.parse("skill:helps")
+    with pytest.raises(InvalidArgument, match="tested on tasks that a run opened"):
+        start_run(library, PERSON, HOST, env, [skill], SIMULATED, {}, merge=[begun.family])
+    put(library, "environment:fresh", {"ENVIRONMENT.md": ABOUT, "tasks.jsonl": lines("fresh", 40)})
+    with pytest.raises(InvalidArgument, match="another executor"):
+        other = {"kind": "command", "command": ["true"]}
+        start_run(library, PERSON, HOST, Ref.parse("environment:fresh"), [skill], other, {}, merge=[begun.family])
+    merged = start_run(
+        library, PERSON, HOST, Ref.parse("environment:fresh"), [skill], SIMULATED, {}, merge=[begun.family]
+    )
+    assert any("its gain is on other tasks" in one for one in merged.warnings)
 
 
 def test_holm_multiplies_the_smallest_most():
@@ -203,3 +215,28 @@ def test_a_search_without_hope_says_how_little_chance_is_left():
     assert chance_left([0.0] * 30, 1, [], 9, design) <= 0.12
     assert chance_left([1.0] * 12 + [0.0] * 28, 1, [0.3], 9, design) > 0.8
     assert chance_left([], 10, [], 0, design) > 0.5, "in the beginning everything is open"
+
+
+def test_a_search_ends_when_too_little_chance_is_left(tmp_path):
+    splits = {
+        split: [task(split, n, *(["needs:iso"] if n % 2 else [])) for n in range(size)]
+        for split, size in {Split.TRAIN: 6, Split.VAL: 20, Split.TEST: 10}.items()
+    }
+    settings = RunSettings("environment:made-up", iterations=4, give_up_below=0.9, optimizer="evoskill")
+    with running(tmp_path / "run", program(), scripted([("Say hello", ["Say hello."])]), splits, settings) as run:
+        asyncio.run(run_phases(run))
+        state = run.state
+
+    assert "chance was left" in state.ended and 0 < len(state.iterations) < 4
+
+
+def test_anyone_may_plan_without_an_executor(tmp_path):
+    evolvable = CommandLine(tmp_path)
+    table = evolvable.project / "sums.csv"
+    table.write_text("q,a\n" + "".join(f"What is {n} and {n}?,{2 * n}\n" for n in range(60)), encoding="utf-8")
+    evolvable("init", "--yes")
+    evolvable("taskset", "import", table, "--question", "q", "--answer", "a")
+    shown = evolvable("evolve", "plan", "environment:sums").out
+
+    assert "It could claim something of tasks like these." in shown and "Noise 14% (assumed)" in shown
+    assert "+10 points" in shown and "10 more tasks" in shown

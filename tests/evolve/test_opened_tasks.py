@@ -14,9 +14,8 @@ from evolvable_tools.evolve.ledger.run_directory import RunDirectory
 from evolvable_tools.evolve.statistics.staged_test import alpha_of_look
 from evolvable_tools.evolve.task import Split
 from evolvable_tools.evolve.tasks.holdout import look_at, opened_before
-from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog, TaskOpening, sketch_tasks
 from evolvable_tools.evolve.tasks.reader import read_taskset
-from evolvable_tools.evolve.tasks.similarity import TextSketch, find_groups
+from evolvable_tools.evolve.tasks.similarity import OpenedTaskLog, TaskOpening, TextSketch, find_groups, sketch_tasks
 
 LONG = "The harbour office of the northern town keeps a ledger of every ship that leaves in autumn; name the {} one."
 

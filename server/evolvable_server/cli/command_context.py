@@ -141,7 +141,8 @@ def _check_script(name: str, authority: Authority | None, runner: Runner) -> Non
 
 def _only_looks(name: str, params: Mapping[str, Any]) -> bool:
     """Return whether these arguments make a command show what it would do, or what is set."""
-    return bool(params.get("dry_run")) or (name == "channel policy" and not params.get("arguments"))
+    runs_nothing = name == "evolve plan" and not params.get("executor")
+    return bool(params.get("dry_run")) or runs_nothing or (name == "channel policy" and not params.get("arguments"))
 
 
 Result = TypeVar("Result")

@@ -25,7 +25,7 @@ from evolvable_tools.evolve.measure import (
 from evolvable_tools.evolve.plan import RunPlan, make_plan
 from evolvable_tools.evolve.run_config import HostContext, parse_executor_spec
 from evolvable_tools.evolve.start import start_run
-from evolvable_tools.evolve.tasks.holdout import TestAccessLog
+from evolvable_tools.evolve.tasks.holdout import look_at
 from evolvable_tools.evolve.tasks.locate import load_taskset
 
 
@@ -144,7 +144,7 @@ def _row(one: MeasuredUnder) -> list[str]:
 @click.option("--program", "-p", type=REF, multiple=True, metavar="REF", help="What may get better; for the pilot.")
 @click.option("--executor", default="", help="Who would do the tasks: three trials say what a run costs.")
 @click.option("--noise", type=click.FloatRange(0, 1), help="Share of results that differ between two runs of the same.")
-@click.option("--iterations", type=click.IntRange(0, 1000), default=10, show_default=True)
+@click.option("--iterations", type=click.IntRange(0, 1000), help="Proposals, as of `start`.")
 @run_options
 def plan_command(
     state: CommandContext,
@@ -152,7 +152,7 @@ def plan_command(
     program: tuple[Ref, ...],
     executor: str,
     noise: float | None,
-    iterations: int,
+    iterations: int | None,
     **given: Any,
 ) -> Output[RunPlan]:
     """Show what a run would cost and what its test could find, before more than three trials are spent.
@@ -164,13 +164,14 @@ def plan_command(
     pilot: RunState | None = None
     with state.library() as (library, caller):
         taskset, _ = load_taskset(library, caller, tasks)
-        look = len(TestAccessLog.in_library(home).of(taskset.test_digest)) + 1
+        look = look_at(home, taskset)
         if executor:
             means, [spec] = executor_specs(state, [executor], given)
             if is_person():
                 ask_before_unvouched(state, library, caller, tasks, taskset)
             options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()}
-            begun = start_run(library, caller, means, tasks, program, spec, {**options, "iterations": iterations})
+            options |= {} if iterations is None else {"iterations": iterations}
+            begun = start_run(library, caller, means, tasks, program, spec, options)
     if executor:
         folder = find_run(home, begun.run)
         drive_here(state, begun.run, lambda: bool(load_run_state(folder).preflight))

@@ -1,5 +1,6 @@
 """The commands on the result of a run: evolve report, adopt, allow, watch, opportunities."""
 
+import asyncio
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,16 @@ from evolvable_server.cli.terminal import confirm, count, remark, say, show_tabl
 from evolvable_server.config import is_person
 from evolvable_server.run_launcher import start_driver
 from evolvable_store.errors import Refused
+from evolvable_store.resource import Ref
 from evolvable_tools.evolve import deploy
 from evolvable_tools.evolve.ledger.run_directory import find_run
+from evolvable_tools.evolve.ledger.run_state import load_run, read_records
 from evolvable_tools.evolve.measure import read_measurement
 from evolvable_tools.evolve.report.render import write_report
+from evolvable_tools.evolve.report.tolerance_grid import GridRow, tolerance_grid
 from evolvable_tools.evolve.run_control import decide_held_candidate, get_held_candidate
 from evolvable_tools.evolve.start import find_opportunities
+from evolvable_tools.evolve.tasks.locate import load_taskset
 
 
 @command("adopt")
@@ -123,18 +128,35 @@ def _show_opportunities(found: Any) -> None:
 @command("report")
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Where report.html and report.json go.")
-def report_command(state: CommandContext, run: str | None, out: Path | None) -> Output[Any]:
+@click.option("--grid", default="", metavar="T,T", help="Scores at other tolerances, such as 0,.001,.01,.05,.10.")
+def report_command(state: CommandContext, run: str | None, out: Path | None, grid: str) -> Output[Any]:
     """Write what a run came to as one HTML page and report.json, and show it here."""
     home = state.config().home
     written = write_report(find_run(home, run), out)
-    measured = read_measurement(home, written.run)
+    measured, rows = read_measurement(home, written.run), _grid_rows(state, written.run, grid) if grid else None
 
     def show(_: Any) -> None:
         _show_report(written)
         if measured is not None:
             show_measurement(measured)
+        if rows is not None:
+            columns = ("tolerance", "split", "arm", "tasks", "mean")
+            show_table(columns, [[f"{r.tolerance:g}", r.split, r.arm, str(r.n), f"{r.mean:.3f}"] for r in rows])
 
-    return Output(written if measured is None else {**asdict(written), "measurement": measured}, show)
+    more = {name: value for name, value in (("measurement", measured), ("grid", rows)) if value is not None}
+    return Output({**asdict(written), **more} if more else written, show)
+
+
+def _grid_rows(state: CommandContext, run: str, grid: str) -> list[GridRow]:
+    try:
+        tolerances = [float(one) for one in grid.split(",") if one.strip()]
+    except ValueError:
+        raise click.UsageError(f"--grid is {ascii(grid)}; it is numbers, such as 0,.001,.01,.05,.10.") from None
+    folder, found = load_run(state.config().home, run)
+    with state.library() as (library, caller):
+        ref = Ref.parse(found.settings["task_set"]).at(found.settings["task_set_version"])
+        taskset, _ = load_taskset(library, caller, ref)
+    return asyncio.run(tolerance_grid(found, read_records(folder), taskset, tolerances))
 
 
 def _show_report(reported: Any) -> None:

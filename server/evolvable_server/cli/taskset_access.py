@@ -1,5 +1,6 @@
 """Find the task set that a command names, and ask a person before its commands run."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from evolvable_server.cli.command_context import CommandContext
@@ -10,6 +11,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve.task import SplitRatios, TaskSet
 from evolvable_tools.evolve.tasks import locate
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import edit
 
 
 def find_taskset(
@@ -50,3 +52,13 @@ def ask_about_commands(state: CommandContext, taskset: TaskSet) -> None:
     remark(*(f"  file {path}, {len(content):,} bytes" for path, content in sorted(taskset.files.items())))
     confirm("Have you read them, and may they run?")
     locate.approve(home, taskset, via="terminal")
+
+
+def write_tasks(state: CommandContext, what: str, ref: Ref | None, files: Mapping[str, bytes]) -> str:
+    """Write changed files of a task set where it is from; return the file, or the version that has them now."""
+    if ref is None:
+        return str(locate.write_files(Path(what), files))
+    with state.library() as (library, caller):
+        reason = "its tasks were changed on the command line"
+        done = edit.update_resource(library, caller, ref.at(None), reason, files=files, expected_version=ref.version)
+    return f"{done.ref}@{done.version}"

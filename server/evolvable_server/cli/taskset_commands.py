@@ -3,29 +3,27 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.taskset_access import find_taskset
+from evolvable_server.cli.taskset_access import find_taskset, write_tasks
 from evolvable_server.cli.terminal import count, remark, say, show_table
 from evolvable_server.config import is_person
 from evolvable_server.model_setup import commands_of_role
 from evolvable_server.run_launcher import choose_sandbox
 from evolvable_store.errors import EvolvableError
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.resource import Kind
 from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.task import SplitRatios, TaskSet
+from evolvable_tools.evolve.task import SplitRatios
 from evolvable_tools.evolve.tasks import locate
 from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset, count_by_category, count_by_split
 from evolvable_tools.evolve.tasks.holdout import look_at
 from evolvable_tools.evolve.tasks.locate import registered_scorers
 from evolvable_tools.evolve.tasks.reader import InvalidTaskSet
 from evolvable_tools.sandbox.probe import sandbox_of
-from evolvable_tools.verbs import edit
 
 _MAX_PROBLEM = 160  # characters
 _STYLES = {"refuse": "red", "warn": "yellow", "note": "dim"}
@@ -110,7 +108,7 @@ def split_command(state: CommandContext, what: str, train: float, val: float, wr
     """
     taskset, ref = find_taskset(state, what, SplitRatios(train, val))
     dealt = locate.count_unassigned(taskset)
-    written = _write(state, what, ref, taskset) if write and dealt else ""
+    written = write_tasks(state, what, ref, locate.render_splits(taskset)) if write and dealt else ""
     done = SplitDone(taskset.name, count_by_split(taskset), count_by_category(taskset.tasks), dealt, written)
     return Output(done, lambda _: _show_split(done, write))
 
@@ -132,17 +130,6 @@ def _short_problem(ref: str, error: EvolvableError) -> str:
     problems = error.problems if isinstance(error, InvalidTaskSet) else [str(error)]
     more = f" (`evolvable taskset check {ref}` shows {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{problems[0][:_MAX_PROBLEM]}{more}"
-
-
-def _write(state: CommandContext, what: str, ref: Ref | None, taskset: TaskSet) -> str:
-    files = locate.render_splits(taskset)
-    if ref is None:
-        return str(locate.write_files(Path(what), files))
-
-    with state.library() as (library, caller):
-        reason = "the splits of its tasks, written down"
-        done = edit.update_resource(library, caller, ref.at(None), reason, files=files, expected_version=ref.version)
-    return f"{done.ref}@{done.version}"
 
 
 def _show_check(found: TaskSetCheck) -> None:

@@ -21,8 +21,8 @@ from evolvable_tools.evolve.proposers.proposer_model import ModelSpec, NeedsAnsw
 from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.tasks.holdout import HeldOutTest, TestAccessLog, hold_out_test
-from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog
 from evolvable_tools.evolve.tasks.reader import scorer_files
+from evolvable_tools.evolve.tasks.similarity import OpenedTaskLog
 from evolvable_tools.evolve.trials.backends import ProcessBackend, RemoteExecutor, RemoteModel
 from evolvable_tools.evolve.trials.budget import RunBudget, make_concurrency_limit
 from evolvable_tools.evolve.trials.measurement import BACKOFF, TrialRunner, TrialSettings

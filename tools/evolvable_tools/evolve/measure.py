@@ -148,7 +148,7 @@ def _p_of(state: RunState) -> float | None:
     if said.get("p_two_sided") is not None:
         return float(said["p_two_sided"])
     if said.get("p") is not None and said.get("p_worse") is not None:
-        return min(1.0, 2 * min(float(said["p"]), float(said["p_worse"])))
+        return float(min(1.0, 2 * min(said["p"], said["p_worse"])))
     return None
 
 

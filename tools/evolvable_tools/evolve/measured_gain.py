@@ -32,7 +32,7 @@ from evolvable_tools.evolve.optimizers import record_candidate
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.staged_final import MIN_GROUPS
 from evolvable_tools.evolve.statistics.narrow_claim import NarrowResult
-from evolvable_tools.evolve.statistics.paired_tests import detectable_gain, sign_flip_p_value
+from evolvable_tools.evolve.statistics.paired_tests import sign_flip_p_value
 from evolvable_tools.evolve.statistics.staged_test import alpha_of_look, missing_p_value
 from evolvable_tools.evolve.statistics.verdict import MIN_COVERAGE, Ruling
 from evolvable_tools.evolve.task import Task, add_usage
@@ -101,10 +101,8 @@ async def _measure_validation(run: RunContext) -> None:
     if run.state.phase is RunPhase.CHECKED:
         missing = [task.id for task in run.val if task.id not in before]
         discordance = _discordance(run, [one.score for one in trials])
-        size, look = run.sealed.size, run.sealed.look
-        mde = detectable_gain(size, look=look, repeats=test_repeat_count(run.settings, size))
         known = {"scores": before, "again": {}, "no_skill": none, "missing": missing}
-        run.note("calibrated", **known, noise=0.0, discordance=discordance, mde=mde, look=look)
+        run.note("calibrated", **known, noise=0.0, discordance=discordance, mde=None, look=run.sealed.look)
     if run.state.phase is RunPhase.CALIBRATED:
         run.note("selected", iteration=1, parent=run.state.base, batch=1, merge=True)
     if run.state.step and "built" not in run.state.step:

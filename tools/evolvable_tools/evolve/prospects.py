@@ -1,4 +1,7 @@
-"""The chance that a run under way still ends with a promotion, from above: by it a search can be given up early."""
+"""The chance that a run under way still ends with a promotion, from above: by it a search can be given up early.
+
+Nothing is measured for it. What the search has shown is read from the state of the run.
+"""
 
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase, RunState
 from evolvable_tools.evolve.run_config import DEFAULT_ITERATIONS, default_test_repeats

@@ -260,6 +260,8 @@ def _describe_record(state: RunState, record: LedgerRecord) -> str:
         case "preflight":
             ends = dict.fromkeys(f"{number:,}" for number in record["estimate"]["evaluations"])
             more = {"estimated": " to ".join(ends), "warned": "".join(f"; {one}" for one in record["warnings"])}
+        case "calibrated" if not record["again"]:
+            return ""  # of a measurement, which runs the base once
         case "selected":
             more = {"parent_name": names.get(record["parent"], "?")}
         case "answered" if not record["packet"]:

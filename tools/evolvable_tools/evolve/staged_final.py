@@ -27,9 +27,9 @@ from evolvable_tools.evolve.final_test import (
 from evolvable_tools.evolve.ledger.run_state import RunCandidate
 from evolvable_tools.evolve.run_config import STAGED_REPEATS
 from evolvable_tools.evolve.run_context import RunContext
-from evolvable_tools.evolve.statistics.missing import MissingTrials
 from evolvable_tools.evolve.statistics.staged_test import (
     STAGES,
+    MissingTrials,
     StagedResult,
     alpha_of_look,
     harm_bound,
@@ -228,7 +228,7 @@ class _Measured:
 
     @property
     def cost(self) -> Any:
-        arms: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        arms: tuple[dict[str, float], dict[str, float]] = ({}, {})
         for arm, program in zip(arms, (self.run.base.digest, self.finalist.digest), strict=True):
             found: dict[str, list[float]] = {}
             for trial in self.trials:

@@ -161,16 +161,20 @@ def start_run(
         raise
     sizes = {split.value: len(taskset.of(split)) for split in Split}
     warnings += [f"{one.text} {one.hint}".strip() for one in checked.remarks if one.level is IssueLevel.WARN]
-    open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
-    if burnt := opened_before(library.store.home, open_ones, taskset.files):
-        shown = format_ids(burnt)
-        warnings.append(
-            f"A sealed test opened {shown} before; now they are learned from, and no test may have them again."
-        )
+    warnings += _warn_of_opened(library, taskset)
     if about_judge := family_warning(settings.executor, settings.judge, label):
         warnings.append(about_judge)
     taken = [f"{pin.ref}@{pin.version}" for pin in pins]
     return StartedRun(folder.id, label, settings.brain, taken, sizes, warnings, settings.judge)
+
+
+def _warn_of_opened(library: Library, taskset: TaskSet) -> list[str]:
+    open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
+    burnt = opened_before(library.store.home, open_ones, taskset.files)
+    if not burnt:
+        return []
+    shown = format_ids(burnt)
+    return [f"A sealed test opened {shown} before; now they are learned from, and no test may have them again."]
 
 
 def _check_taskset(
@@ -237,7 +241,9 @@ def merged_finalists(
     """
     found: list[tuple[float, str, Program]] = []
     warnings = []
-    tests = {task.id for task in taskset.of(Split.TEST)}
+    if merge and (burnt := opened_before(library.store.home, taskset.of(Split.TEST), taskset.files)):
+        text = f"The merged program would be tested on tasks that a run opened: {format_ids(burnt)}."
+        raise InvalidArgument(text, "Add test tasks that no run has opened, and put the old ones into train or val.")
     for name in merge:
         folder, state = load_run(library.store.home, name)
         if not state.finalist:
@@ -246,13 +252,6 @@ def merged_finalists(
             text = f"Run {folder.id} measured under another executor, so its gain cannot be compared."
             raise InvalidArgument(text, "Merge runs under one executor, and start with the same.")
         same = state.settings.get("task_set") == settings.task_set
-        opened = set(state.verdict.get("base") or ()) if same else set()
-        if state.looks and (opened & tests or state.settings.get("test_digest") == settings.test_digest):
-            count = len(opened & tests) or "the"
-            text = f"Run {folder.id} opened {count} tasks that the merged program would be tested on."
-            raise InvalidArgument(
-                text, "Add test tasks that no run has opened, and put the old ones into train or val."
-            )
         if not same:
             warnings.append(f"Run {folder.id} is from {state.settings.get('task_set')}: its gain is on other tasks.")
         finalist, base = state.candidates[state.finalist], state.candidates[state.base]

@@ -306,6 +306,27 @@ def model_name(who: str) -> str:
     return (model or MODEL) if kind == "anthropic" else ""
 
 
+def named_model(who: str, host: HostContext, folder: Path) -> ModelSpec:
+    """Return a model that is asked outside of a run. folder: where a command works.
+
+    Raises InvalidArgument for a hand-off, Refused for a command that the person did not name.
+    """
+    if who.partition(":")[0] == "handoff" or not who:
+        raise InvalidArgument("A hand-off cannot answer here.", "Name anthropic[:MODEL], claude, codex or a proposer.")
+    words = () if model_name(who) else command_words(who, PROPOSER_ROLES, host)
+    environment = tuple(sorted(host.environment.items()))
+    return ModelSpec(
+        who,
+        folder,
+        host.key,
+        host.address,
+        environment,
+        redactor=host.redactor,
+        command=words,
+        proxy=host.proxy,
+    )
+
+
 def make_proposer_model(settings: RunSettings, host: HostContext, folder: RunDirectory) -> "HandOffModel | ModelSpec":
     """Return the proposer model: submitted answers, the Anthropic API, or a command.
 

@@ -20,8 +20,7 @@ from evolvable_tools.evolve.executors.base import parse_strict_json
 from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
 from evolvable_tools.evolve.task import Split, Task, TaskSet, Trial
 from evolvable_tools.evolve.tasks import reader
-from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog, TaskOpening, sketch_tasks
-from evolvable_tools.evolve.tasks.similarity import TextSketch
+from evolvable_tools.evolve.tasks.similarity import OpenedTaskLog, TaskOpening, TextSketch, sketch_tasks
 
 if TYPE_CHECKING:
     from evolvable_tools.evolve.trials.measurement import TrialRequest, TrialRunner

@@ -1,0 +1,127 @@
+"""Make a task set of a table: a CSV file, or lines of JSON, with a column for the question and one for the answer."""
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.resource import Kind, Ref, slugify
+from evolvable_tools.evolve.executors.base import parse_strict_json
+from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, LINES, read_taskset
+
+MAX_TABLE = 16 * 2**20
+"""Bytes of a table that is read."""
+
+MAX_ROWS = 10_000
+_MAX_FIELD = 2**20  # characters of one cell
+_ABOUT = """---
+name: {name}
+description: Questions and answers of the table {table}.
+---
+
+Made by `evolvable taskset import`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """Which columns of a table say what. category, id: '' where no column says it. scorer: of every task."""
+
+    question: str
+    answer: str
+    category: str = ""
+    id: str = ""
+    scorer: str = "numeric_strict"
+
+
+@dataclass(frozen=True)
+class ImportedTable:
+    """A task set made of a table. skipped: rows that are empty, or ask and expect what an earlier row did."""
+
+    ref: str
+    tasks: int
+    skipped: int
+    version: int | None = None
+    proposal: int | None = None
+
+
+def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, dict[str, bytes], ImportedTable]:
+    """Return the environment that a table makes: its ref, its files, and how many rows became tasks.
+
+    Raises InvalidArgument for a table that cannot be read, InvalidTaskSet with every row that is no task.
+    """
+    try:
+        size = path.stat().st_size
+        if size > MAX_TABLE:
+            raise InvalidArgument(f"{path} has {size:,} bytes.", f"At most {MAX_TABLE:,} are read.")
+        text = path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        hint = "It is a CSV file or lines of JSON, in UTF-8."
+        raise InvalidArgument(f"{path} cannot be read: {error}.", hint) from None
+    called = name or slugify(path.stem) or "tasks"
+    if slugify(called) != called:
+        raise InvalidArgument(f"{ascii(called[:60])} is no name of an environment.", f"Such as {slugify(called)}.")
+    records, skipped, seen = list[dict[str, Any]](), 0, set[tuple[str, str]]()
+    for number, row in enumerate(_rows(path, text), 1):
+        if number > MAX_ROWS:
+            raise InvalidArgument(f"{path} has more than {MAX_ROWS:,} rows.", "Divide it.")
+        _check_columns(row, columns)
+        question, answer = (str(row.get(column) or "").strip() for column in (columns.question, columns.answer))
+        if not question or not answer or (question, answer) in seen:
+            skipped += 1
+            continue
+        seen.add((question, answer))
+        records.append(_record(row, question, answer, columns))
+    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    about = _ABOUT.format(name=called, table=json.dumps(path.name)[1:-1])
+    files = {ENVIRONMENT_FILE: about.encode(), LINES: lines.encode("utf-8", "replace")}
+    read_taskset(called, files)
+    ref = Ref(Kind.ENVIRONMENT, called)
+    return ref, files, ImportedTable(str(ref), len(records), skipped)
+
+
+def _rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
+    if path.suffix.casefold() in (".jsonl", ".ndjson"):
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip():
+                yield _parse_line(line, number)
+        return
+    limit = csv.field_size_limit(_MAX_FIELD)
+    try:
+        delimiter = "\t" if path.suffix.casefold() == ".tsv" else ","
+        yield from csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+    except csv.Error as error:
+        raise InvalidArgument(f"{path} is no CSV file: {error}.", "Lines of JSON end in .jsonl.") from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _parse_line(line: str, number: int) -> Mapping[str, Any]:
+    try:
+        said = parse_strict_json(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"Line {number} is no JSON: {error}.", "Each line is one object.") from None
+    if not isinstance(said, dict):
+        raise InvalidArgument(f"Line {number} is no JSON object.", "Each line is one object.")
+    return said
+
+
+def _check_columns(row: Mapping[str, Any], columns: TableColumns) -> None:
+    for column in filter(None, (columns.question, columns.answer, columns.category, columns.id)):
+        if column not in row:
+            known = ", ".join(str(name)[:40] for name in list(row)[:20] if name is not None)
+            raise InvalidArgument(f"There is no column {ascii(column[:60])}.", f"The columns: {known}.")
+
+
+def _record(row: Mapping[str, Any], question: str, answer: str, columns: TableColumns) -> dict[str, Any]:
+    own = "row-" + hashlib.sha256(f"{question}\n{answer}".encode("utf-8", "replace")).hexdigest()[:12]
+    record: dict[str, Any] = {"id": str(row[columns.id]).strip() if columns.id else own, "prompt": question}
+    record |= {"expected": answer, "scorer": columns.scorer}
+    if columns.category and str(row[columns.category] or "").strip():
+        record["category"] = str(row[columns.category]).strip()[:100]
+    return record
