@@ -170,7 +170,7 @@ class RunState:
     stands still. ended: why the search ended. judges: the calibrations of who judges, one for each rubric.
     held: candidates that a person has to see before they run, by digest; allowed: what was decided about them.
     estimates: of the best program by task: its mean score and the weight of it in trials; only the greedy optimizer
-    keeps them. measured_at: when these were measured.
+    keeps them. measured_at: when these were measured. eliminated: candidates whose edits were tried to be left out.
     """
 
     run: str = ""
@@ -209,6 +209,7 @@ class RunState:
     allowed: dict[str, LedgerRecord] = field(default_factory=dict)
     estimates: dict[str, tuple[float, float]] = field(default_factory=dict)
     measured_at: Any = 0.0
+    eliminated: list[str] = field(default_factory=list)
 
     @property
     def held_candidates(self) -> list[LedgerRecord]:
@@ -317,6 +318,7 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             state.judges.append(record)
         case "selected":
             state.step = {"selected": record}
+            state.eliminated += [record["without"]] if record.get("without") else []
         case "built":
             _add_candidate(state, record)
         case "checked":
