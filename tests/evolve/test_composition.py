@@ -6,13 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from evolve_runs import program, running, scripted, task
+from baselines.scripted_model import ScriptedModel
+from evolve_runs import plan, program, running, scripted, task, writes
 
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.composition import evidence_tasks, selection_tasks
 from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
 from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.proposers.proposer_model import ModelRole
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.staged_final import plan_stages
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Split, Task, TrialOutcome
@@ -67,6 +69,44 @@ def test_training_and_validation_choose_together_and_the_proposer_is_shown_train
     assert {one.split for one in chosen[: len(chosen) // 2]} == {Split.TRAIN, Split.VAL}
     assert shown and {one.split for one in shown} == {Split.TRAIN}
     assert run.state.spent["train"].trials == 0, "what the proposer is shown was measured already"
+
+
+class Crossed:
+    """An executor under which the second rule outweighs the first, and the first spoils tasks beside the second."""
+
+    fingerprint, label = "crossed", "simulated"
+
+    async def run(self, one: Task, now: Program, repeat: int, workspace: Path) -> Rollout:
+        text = b"".join(data for part in now.parts for data in part.files.values())
+        number, first, second = int(one.id[-3:]), b"rule: iso" in text, b"rule: sums" in text
+        spoiled = first and second and number % 8 == 3
+        right = {0: first and not second, 1: second, 2: second, 3: not spoiled}[number % 4]
+        return Rollout("right" if right else "wrong")
+
+
+@pytest.mark.process
+def test_an_edit_that_a_later_one_made_harmful_is_left_out_before_the_test(tmp_path):
+    lines = "".join(f"Line {n}.\n" for n in range(6))
+
+    def build(question):
+        said = question.data["intents"][0]["modification"]
+        [before] = [one["files"][0]["text"] for one in question.data["resources"]]
+        text = before.replace("# forms\n", "# forms\nrule: iso\n") if said == "First" else f"{before}rule: sums\n"
+        return writes(question, text)
+
+    def propose(question):
+        return plan(question, "First" if not question.data["history"] else "Second")
+
+    brain = ScriptedModel({ModelRole.PROPOSER: propose, ModelRole.BUILDER: build})
+    with running(tmp_path, program(lines), brain, splits(), settings(iterations=2), executor=Crossed()) as run:
+        asyncio.run(run_phases(run))
+        state, best = run.state, run.program(run.state.best)
+
+    assert decisions(state) == ["admitted", "admitted", "admitted"]
+    assert state.candidates[state.best].operations == ("leave out what c1 changed",)
+    [text] = best.parts[0].texts.values()
+    assert "rule: sums" in text and "rule: iso" not in text
+    assert state.ended.startswith("2 of 2 iterations") and state.verdict["verdict"] == "PROMOTE"
 
 
 class Memorised:

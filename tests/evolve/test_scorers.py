@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from baselines.dabstep_scorer import dabstep_compat
 
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.ledger.run_directory import Ledger
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, NoAnswer
 from evolvable_tools.evolve.scorers import numeric as compat
 from evolvable_tools.evolve.scorers.external_scorers import (
@@ -21,6 +23,7 @@ from evolvable_tools.evolve.scorers.external_scorers import (
 from evolvable_tools.evolve.scorers.numeric import numeric_strict, officeqa_compat
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.task import JudgeRefused, ModelUsage, Rollout, Score, ScorerError, ScorerSpec, Split, Task
+from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
 
 VECTORS = json.loads((Path(__file__).parent / "vectors/scorer_vectors.json").read_text(encoding="utf-8"))
 
@@ -436,3 +439,40 @@ def test_a_judge_of_the_same_maker_is_recognised():
     assert is_same_family("anthropic:claude-x", "real model claude-y")
     assert not is_same_family("anthropic:claude-x", "real model gpt-9")
     assert not is_same_family("command:foo1:ab", "real model o1-small")
+
+
+KEYED = """\
+import json, sys
+said = json.loads(json.load(sys.stdin)["output"])
+print(json.dumps({"score": float(said["total"] == 7)}))
+"""
+"""A scorer that fails on an answer without a total, such as one that says that it is not sure."""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("good", "output", "outcome"),
+    [
+        ('{"total": 7}', '{"unsure": true}', "fail"),  # the scorer is alive: it scores what is known to be good
+        ('{"total": 7}', '{"total": 7}', "pass"),
+        ("not even JSON", '{"unsure": true}', "infra_error"),  # nor does it score this: nobody knows whose fault it is
+    ],
+)
+def test_an_output_that_a_scorer_fails_on_counts_as_0_when_the_scorer_is_alive(tmp_path, good, output, outcome):
+    scorer = ScorerSpec("command", {"argv": ["{python}", "-c", KEYED], "good": [good]})
+    one = replace(task(), scorer=scorer, expected=None)
+
+    class Says:
+        fingerprint, label = "says", "scripted"
+
+        async def run(self, *_: object) -> Rollout:
+            return Rollout(output)
+
+    with Ledger.open(tmp_path / "ledger.jsonl", durable=False) as ledger:
+        runner = TrialRunner(Says(), ledger, settings=TrialSettings(backoff=()))
+        [trial] = asyncio.run(runner.measure([(Program(), one, 0)]))
+        [record] = [record for record in ledger.records if record["type"] == "trial"]
+
+    assert str(trial.outcome) == outcome and trial.score == {"fail": 0.0, "pass": 1.0}.get(outcome)
+    if outcome == "fail":
+        assert "KeyError" in record["evidence"] and "known answer" in record["evidence"] and trial.feedback == ""

@@ -13,8 +13,10 @@ from datetime import datetime
 from statistics import fmean
 from typing import Any
 
-from evolvable_tools.evolve import acceptance
-from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_store.merge import merge_files
+from evolvable_store.objects import File
+from evolvable_tools.evolve import acceptance, optimizers
+from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision
 from evolvable_tools.evolve.operators import CommitResult, EvaluationResult
 from evolvable_tools.evolve.run_context import RunContext
@@ -277,6 +279,59 @@ def best_gain(run: RunContext) -> float:
     """Return the sum of the mean gains of the accepted candidates. It is biased upwards: they were selected."""
     tried = run.state.candidates.values()
     return sum(one.delta or 0.0 for one in tried if one.decision is CandidateDecision.ADMITTED)
+
+
+def next_elimination(run: RunContext) -> str:
+    """Return the accepted candidate whose edits are tried to be left out next, '' when none is.
+
+    One pass, oldest first, while trials are left. The last one was just compared. Edits that others build on stay.
+    """
+    state = run.state
+    if state.best not in state.candidates or trials_left(run) < len(selection_tasks(run)) // 2:
+        return ""
+    accepted = [one for one in state.candidates.values() if one.decision is CandidateDecision.ADMITTED]
+    for one in sorted(accepted, key=lambda one: one.iteration)[:-1]:
+        if one.digest not in state.eliminated and leave_out(run, one.digest) is not None:
+            return one.digest
+    return ""
+
+
+def leave_out(run: RunContext, digest: str) -> Program | None:
+    """Return the best program without the edits of one accepted candidate; None where later edits overlap them."""
+    made = run.program(digest)
+    before, best = run.program(run.state.candidates[digest].parents[0]), run.program(run.state.best)
+    parts = []
+    for ref in sorted({*before.by_ref, *made.by_ref, *best.by_ref}):
+        base, ours, theirs = (one.by_ref.get(ref) for one in (made, best, before))
+        if base == theirs:
+            kept = ours
+        elif base == ours:
+            kept = theirs
+        elif base is None or ours is None or theirs is None:
+            return None
+        else:
+            files = [{path: File(data) for path, data in one.files.items()} for one in (base, ours, theirs)]
+            merged = merge_files(*files)
+            if merged.conflicts:
+                return None
+            kept = make_part(ours.kind, ours.name, {path: file.data for path, file in merged.files.items()})
+        parts += [kept] if kept is not None else []
+    found = make_program(parts)
+    return None if found.digest in run.state.candidates or not found.parts else found
+
+
+async def build_without(run: RunContext, program: Program, changes: Sequence[str]) -> Program:
+    """Return the best program without the edits of the named candidate, recorded as the candidate of the iteration."""
+    if (done := run.state.step.get("built")) is not None:
+        return run.program(done["candidate"])
+    [digest] = changes
+    after = leave_out(run, digest)
+    if after is None:
+        return program
+    run.mask.check(program, after)
+    name = run.state.candidates[digest].name
+    optimizers.record_candidate(run, program, after, [f"leave out what {name} changed"], f"without {name}")
+    return after
 
 
 def plan_evaluations(run: RunContext) -> tuple[int, int, int]:

@@ -130,6 +130,10 @@ async def run_search(run: RunContext) -> None:
     optimizer, why = make_optimizer(run), ""
     while not why:
         why = "" if run.state.step else _stop_reason(run)
+        if why and is_greedy(run) and (digest := composition.next_elimination(run)):
+            number, parent = run.state.iteration + 1, run.state.best
+            run.note("selected", iteration=number, parent=parent, batch=number, merge=False, without=digest)
+            why = ""
         if not why:
             try:
                 await run_iteration(run, optimizer)
@@ -148,6 +152,12 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
         if record.get("merge"):
             merged = await Improve(partial(optimizers.merge_runs, run), run.mask)(parent, run.merged)
             committed = optimizer.step.commit(await optimizer.step.evaluate(merged, parent))
+        elif record.get("without"):
+            fewer = await Improve(partial(composition.build_without, run), run.mask)(parent, [record["without"]])
+            if fewer.digest == parent.digest:
+                acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, "later edits overlap it")
+                return
+            committed = optimizer.step.commit(await optimizer.step.evaluate(fewer, parent))
         else:
             tasks = _evidence_tasks(run, record)
             evidence = await optimizers.gather_evidence(run, parent, record, tasks)
@@ -185,7 +195,7 @@ def _stop_reason(run: RunContext) -> str:
     state, settings = run.state, run.settings
     if run.merged and not state.iterations:
         return ""
-    done = len(state.iterations) - bool(run.merged)
+    done = len(state.iterations) - bool(run.merged) - len(state.eliminated)
     if done >= settings.most_proposals:
         return f"{done} of {settings.most_proposals} iterations are done"
     if done >= settings.proposals and not (

@@ -9,6 +9,7 @@ from typing import Any
 
 from evolvable_tools.evolve.ledger import run_directory
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerRecord, RunDirectory, translate_damage
+from evolvable_tools.evolve.statistics.paired_tests import pool_estimates, read_estimates
 from evolvable_tools.evolve.task import ModelUsage, TrialOutcome
 
 JUDGE_PURPOSE = "role:judge"
@@ -169,7 +170,7 @@ class RunState:
     stands still. ended: why the search ended. judges: the calibrations of who judges, one for each rubric.
     held: candidates that a person has to see before they run, by digest; allowed: what was decided about them.
     estimates: of the best program by task: its mean score and the weight of it in trials; only the greedy optimizer
-    keeps them. measured_at: when these were measured.
+    keeps them. measured_at: when these were measured. eliminated: candidates whose edits were tried to be left out.
     """
 
     run: str = ""
@@ -209,6 +210,7 @@ class RunState:
     allowed: dict[str, LedgerRecord] = field(default_factory=dict)
     estimates: dict[str, tuple[float, float]] = field(default_factory=dict)
     measured_at: Any = 0.0
+    eliminated: list[str] = field(default_factory=list)
 
     @property
     def held_candidates(self) -> list[LedgerRecord]:
@@ -310,7 +312,7 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
         case "calibrated":
             state.update(state.base, scores=record["scores"], missing=tuple(record["missing"]))
             state.frontier = (state.base,)
-            state.estimates, state.measured_at = _read_estimates(record.get("estimates", {})), record.get("at", 0.0)
+            state.estimates, state.measured_at = read_estimates(record.get("estimates", {})), record.get("at", 0.0)
         case "asked":
             known = (record["packet"], record["role"], record["iteration"], record["artifact"], record.get("at", ""))
             state.packets[record["packet"]] = AskedQuestion(*known)
@@ -324,6 +326,7 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             state.judges.append(record)
         case "selected":
             state.step = {"selected": record}
+            state.eliminated += [record["without"]] if record.get("without") else []
         case "built":
             _add_candidate(state, record)
         case "checked":
@@ -382,29 +385,19 @@ def _add_candidate(state: RunState, record: LedgerRecord) -> None:
         state.candidates[digest] = RunCandidate(digest, **made)
 
 
-REJECTED_WEIGHT, MOST_WEIGHT = 0.5, 4.0
-"""What a trial of a rejected candidate counts for its parent's score, and the most that one task's trials count."""
-
-
-def _read_estimates(written: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    return {task: (float(score), float(weight)) for task, (score, weight) in written.items()}
+REJECTED_WEIGHT = 0.5
+"""What a trial of a rejected candidate counts for its parent's score."""
 
 
 def _learn_scores(state: RunState, measured: LedgerRecord, accepted: bool) -> None:
     """Take over what a comparison showed of the best program: a rejected child says something of its parent too."""
-    child, parent = (_read_estimates(measured[name]) for name in ("child", "parent_now"))
+    child, parent = (read_estimates(measured[name]) for name in ("child", "parent_now"))
+    if accepted or measured["fresh_parent"]:
+        state.measured_at = measured.get("at", 0.0)
     if accepted:
         state.estimates = {**state.estimates, **child}
-        state.measured_at = measured.get("at", 0.0)
-        return
-    state.estimates.update(parent)
-    if measured["fresh_parent"]:
-        state.measured_at = measured.get("at", 0.0)
-    for task in child.keys() & state.estimates.keys():
-        (score, weight), (seen, trials) = state.estimates[task], child[task]
-        more = REJECTED_WEIGHT * trials
-        total = (score * weight + seen * more) / (weight + more)
-        state.estimates[task] = (total, min(MOST_WEIGHT, weight + more))
+    else:
+        state.estimates = pool_estimates({**state.estimates, **parent}, child, REJECTED_WEIGHT)
 
 
 def _decide(state: RunState, record: LedgerRecord) -> None:

@@ -10,7 +10,7 @@ import math
 import random
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import comb, exp, lgamma, log, pi, sqrt
@@ -274,3 +274,25 @@ def _critical(pairs: int, alpha: float) -> int | None:
     while gained and mcnemar_one_sided(gained - 1, pairs - gained + 1) <= alpha:
         gained -= 1
     return gained
+
+
+Estimates = Mapping[str, tuple[float, float]]
+"""By task the mean score, and its weight in trials."""
+
+MOST_WEIGHT = 4.0
+"""The most that all trials of one task count in an estimate: later ones must be able to change it."""
+
+
+def read_estimates(written: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
+    """Return the estimates that a record holds."""
+    return {task: (float(score), float(weight)) for task, (score, weight) in written.items()}
+
+
+def pool_estimates(known: Estimates, seen: Estimates, share: float) -> dict[str, tuple[float, float]]:
+    """Return what is known of each task with what was seen, whose trials count this share."""
+    pooled = dict(known)
+    for task in seen.keys() & known.keys():
+        (score, weight), (other, trials) = known[task], seen[task]
+        whole = weight + share * trials
+        pooled[task] = ((score * weight + other * share * trials) / whole, min(MOST_WEIGHT, whole))
+    return pooled

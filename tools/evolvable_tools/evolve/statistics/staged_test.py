@@ -260,11 +260,14 @@ LARGE_LOSS = 0.25
 """A group whose mean falls by more than this has a large loss."""
 
 
-def harm_bound(groups: Iterable[Group], alpha: float = 0.05) -> float:
+_ENOUGH_LOSSES = 3
+
+
+def harm_bound(groups: Iterable[Group], alpha: float = 0.02) -> float:
     """Return a lower limit of the mean gain when large losses are as frequent as they may be.
 
-    The chance of a large loss is taken at its upper limit, and its size as the largest seen (at least one half). It
-    guards a mean of graded scores against many small gains that hide rare large losses.
+    The chance of a large loss is taken at its upper limit, and its size as the largest seen; as a whole point where
+    fewer than three were seen. It guards a mean of graded scores against many small gains that hide rare large losses.
     """
     means = [math.fsum(group) / len(group) for group in groups if group]
     if not means:
@@ -272,7 +275,7 @@ def harm_bound(groups: Iterable[Group], alpha: float = 0.05) -> float:
     large = [one for one in means if one < -LARGE_LOSS]
     rest = [one for one in means if one >= -LARGE_LOSS]
     chance = clopper_pearson_upper(len(large), len(means), alpha)
-    size = max([0.5, *(-one for one in large)])
+    size = max(-one for one in large) if len(large) >= _ENOUGH_LOSSES else 1.0
     return (1 - chance) * (math.fsum(rest) / len(rest) if rest else 0.0) - chance * size
 
 
