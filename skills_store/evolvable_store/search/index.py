@@ -282,7 +282,8 @@ class Index:
         main = main_path(head.kind, head.name, files)
         document = frontmatter.parse_document(files[main].data if main else b"")
         text, paths = EntryText.of(head, document), sorted(path for path in files if path != main)
-        weights = analyzer.weigh_packed((list(text.names), text.description, text.triggers, document.body, paths))
+        texts = (list(text.names), text.description, text.triggers, document.body, paths, ())
+        weights = analyzer.weigh_packed(texts)
         with self._file.reading() as db, self._known.locked(db) as state:
             if state.stamp[0] < after:
                 raise LookupError("the index is behind the library")

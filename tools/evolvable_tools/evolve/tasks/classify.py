@@ -18,12 +18,12 @@ from evolvable_tools.evolve.proposers.proposer_model import (
     ModelQuestion,
     ModelRole,
     ProposerModel,
-    list_schema,
-    object_schema,
-    text_properties,
 )
 from evolvable_tools.evolve.task import ModelUsage, Split, Task, TaskSet, add_usage
 from evolvable_tools.evolve.tasks.reader import LINES
+
+_SCHEMAS = json.loads(Path(__file__).with_name("classify.schema.json").read_text("utf-8"))
+_NAMES_SCHEMA, _LABELS_SCHEMA = _SCHEMAS["names"], _SCHEMAS["labels"]
 
 MAX_CATEGORIES = 8
 NAMING_PROMPTS = 60
@@ -62,8 +62,7 @@ async def name_categories(taskset: TaskSet, model: ProposerModel, most: int) -> 
         raise InvalidArgument(f"{most} categories.", f"Between 2 and {MAX_CATEGORIES}.")
     open_tasks = [task for task in taskset.tasks if task.split is not Split.TEST]
     data = {"most": most, "prompts": [task.prompt[:_MAX_SHOWN] for task in open_tasks[:NAMING_PROMPTS]]}
-    schema = object_schema({"names": list_schema({"type": "string"})})
-    answer = await model.ask(ModelQuestion(ModelRole.PROPOSER, _NAMES_TEXT, data, schema, 1_024))
+    answer = await model.ask(ModelQuestion(ModelRole.PROPOSER, _NAMES_TEXT, data, _NAMES_SCHEMA, 1_024))
     names = [" ".join(str(name).split()) for name in answer.value["names"]]
     kept = [name for name in dict.fromkeys(names) if _NAME.fullmatch(name) and name.casefold() != OTHER][:most]
     if len(kept) < 2:
@@ -97,9 +96,8 @@ async def _ask_labels(
     batch: Sequence[Task], names: Sequence[str], model: ProposerModel
 ) -> tuple[dict[str, str], ModelUsage]:
     shown = [{"id": task.id, "prompt": task.prompt[:_MAX_SHOWN]} for task in batch]
-    schema = object_schema({"labels": list_schema(object_schema(text_properties("id", "label")))})
     data = {"names": list(names), "tasks": shown}
-    answer = await model.ask(ModelQuestion(ModelRole.PROPOSER, _LABELS_TEXT, data, schema, 4_096))
+    answer = await model.ask(ModelQuestion(ModelRole.PROPOSER, _LABELS_TEXT, data, _LABELS_SCHEMA, 4_096))
     folded = {name.casefold(): name for name in names}
     said = {str(one["id"]): folded.get(str(one["label"]).strip().casefold(), OTHER) for one in answer.value["labels"]}
     return {task.id: said.get(task.id, OTHER) for task in batch}, answer.usage
