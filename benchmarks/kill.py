@@ -22,7 +22,7 @@ from pathlib import Path
 from support import SERVE, Row, Server, arguments, at_least, conclude, median, ms, none_of, progress, skill_text
 
 from evolvable_store import fsck
-from evolvable_store.errors import NoSuchFile
+from evolvable_store.errors import NoSuchFile, VersionConflict
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
@@ -93,10 +93,14 @@ def staged(home: Path, worker: str) -> None:
             token, ref = f"{worker}.{number}", Ref.parse(rng.choice(WRITTEN))
             made = files(ref.name, token)
             texts = {path: made[path].data if path in made else None for path in PATHS}
-            with contextlib.suppress(NoSuchFile):  # another process deleted one of the paths meanwhile
-                present = library.store.manifest(library.store.head(ref))
+            # Which paths are deleted depends on the head; with another one the version would be a mix of both.
+            with contextlib.suppress(NoSuchFile, VersionConflict):
+                head = library.store.head(ref)
+                present = library.store.manifest(head)
                 change = {path: data for path, data in texts.items() if data is not None or path in present}
-                edit.update_resource(library, Caller(Actor.AGENT), ref, token, files=change)
+                edit.update_resource(
+                    library, Caller(Actor.AGENT), ref, token, files=change, expected_version=head.version
+                )
                 print(token, flush=True)
 
 
