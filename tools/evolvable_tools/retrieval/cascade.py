@@ -188,6 +188,8 @@ def search_cascade(
         results["keyword"] = match_exact(words, phrases, query.limit)
     if mode in ("auto", "text"):
         depth = 0 if pending is None else DEPTH
+        if means.thinker is not None or means.caller_thinks:
+            depth = LIST_ALL + 1  # for the list to choose from
         ranking = index.search(task, kind=query.kind, scopes=scopes, limit=query.limit, depth=depth)
         fused = order_by_words(ranking, query.limit)
         if pending is not None and not is_clear(fused):
@@ -202,7 +204,9 @@ def search_cascade(
     shortlist = merged[:SHORTLIST]
     if not fits:
         near = fused.similar.nearest if fused.similar else ()
-        shortlist = _all_or_likely(index, query, merged, near, means) if ranking.asked else []
+        wide = [*near[:LISTED], *(means.proven(LISTED) if means.proven is not None else ()), *ranking.weighed]
+        large = len(ranking.weighed) > LIST_ALL
+        shortlist = _all_or_likely(index, query, merged, wide, large=large) if ranking.asked else []
     elif shortlist[0].sure or not judge_stage.is_unsure([match.confidence for match in shortlist], means.fits):
         return found
     return _judged(found, task, shortlist, means, index.answers) if shortlist else found
@@ -259,21 +263,21 @@ def _joined(one: SearchMatch, other: SearchMatch) -> SearchMatch:
 
 
 def _all_or_likely(
-    index: Index, query: SearchQuery, merged: Sequence[SearchMatch], near: Sequence[int], means: SearchDependencies
+    index: Index, query: SearchQuery, merged: Sequence[SearchMatch], wide: Sequence[int], *, large: bool
 ) -> list[SearchMatch]:
     """Return what to choose from when nothing fits, the likely ones first: all of a small library.
 
-    Of a larger one the matches and the nearest, the most proven, and as many with a word of the task as make the list
-    full.
+    Of a larger one the matches and the first of those in `wide`, as many as make the list full. large: whether it is
+    known to be one.
     """
-    some = index.entries(kind=query.kind, scopes=query.scopes, limit=LIST_ALL + 1)
+    some: Sequence[IndexEntry] = ()
+    if not large:
+        some = index.entries(kind=query.kind, scopes=query.scopes, limit=LIST_ALL + 1)
     likely, most = {match.entry.id: match for match in merged[:LISTED]}, LIST_ALL
-    if len(some) > LIST_ALL:
+    if not 0 < len(some) <= LIST_ALL:
         most = 3 * LISTED
-        proven = means.proven(LISTED) if means.proven is not None else ()
-        there = index.visible_entries([*near[:LISTED], *proven], kind=query.kind, scopes=query.scopes)
-        wide = index.search(query.task, kind=query.kind, scopes=query.scopes, limit=most)
-        some = [*there.values(), *(hit.entry for hit in wide.scored)]
+        there = list(dict.fromkeys([*likely, *wide]))[: most + LISTED]  # a few may be hidden
+        some = list(index.visible_entries(there, kind=query.kind, scopes=query.scopes).values())
     for entry in some:
         likely.setdefault(entry.id, SearchMatch(entry, 0.0, ""))
     return list(likely.values())[:most]
