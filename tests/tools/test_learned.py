@@ -294,6 +294,19 @@ def test_old_tasks_fade(skills: Library) -> None:
     assert first(skills) == "skill:letters"
 
 
+def test_tasks_fade_in_an_index_that_is_kept(skills: Library) -> None:
+    held(skills, "pdf", "s1")
+    before = skills.index.search(ASKED).scored[0].score
+    real = skills.store.clock
+    skills.store.clock = lambda: real() + timedelta(days=200)
+    edit.update_resource(skills, PERSON, Ref.parse("sheets"), "more", files={"more.md": "more"})
+
+    skills.index.catch_up()
+
+    after = {hit.entry.name: hit.score for hit in skills.index.search(ASKED).scored}
+    assert 0 < after["pdf"] < before
+
+
 def test_a_rebuilt_index_knows_what_was_learned(skills: Library) -> None:
     held(skills, "pdf", "s1")
     before = find_skill(skills, client("asks"), ASKED).matches

@@ -127,17 +127,17 @@ class Index:
         """
         known = self._file.identity
         try:
-            return self._step_up(progress, more)
+            return self._step_up(progress, more, aging=True)
         except DamagedFile:
             self._start_anew(known)
-            return self._step_up(progress, more)
+            return self._step_up(progress, more, aging=True)
 
     def _start_anew(self, known: tuple[int, int] | None) -> None:
         self._file.replace(known)
         self._applied = _NOTHING
         self._known.forget()
 
-    def _step_up(self, progress: Progress | None = None, more: bool = False) -> int:
+    def _step_up(self, progress: Progress | None = None, more: bool = False, aging: bool = False) -> int:
         target, learned = self._store.backend.sequences()
         self._any_learned = learned > 0
         if (target, learned) == self._applied:
@@ -162,16 +162,16 @@ class Index:
             if progress:
                 progress(applied - first, target - first)
         if learned or first_time:
-            self._take_in_learned(learned)
+            self._take_in_learned(learned, aging)
         self._applied = applied, learned
         return taken
 
-    def _take_in_learned(self, target: int) -> None:
-        """Index the resources whose learned tasks changed, each with its tasks as they are now."""
+    def _take_in_learned(self, target: int, aging: bool) -> None:
+        """Index the resources whose learned tasks changed; aging: once a month all that have any."""
         with self._file.reading() as db:
             applied, month = int(read_state(db, "learned") or 0), read_state(db, "learned_month")
-        this_month = self._store.now()[:7]
-        ids = changed_resources(self._store, applied, aged=month != this_month) if applied or target else []
+        month, old = self._store.now()[:7] if aging or not month else month, month
+        ids = changed_resources(self._store, applied, aged=month != old) if applied or target else []
         for start in range(0, len(ids), BATCH):
             heads = self._store.backend.heads_by_id(ids[start : start + BATCH]).values()
             with self._file.writing() as db:
@@ -180,7 +180,7 @@ class Index:
             self.settle()
         if ids or applied != target:
             with self._file.writing() as db:
-                db.executemany(_NOTE_STATE, (("learned", str(target)), ("learned_month", this_month)))
+                db.executemany(_NOTE_STATE, (("learned", str(target)), ("learned_month", month)))
 
     def settle(self, times: int = 1) -> None:
         """Settles what waits, piece by piece, while it is `times` as much as may wait; others get in between."""
