@@ -229,7 +229,7 @@ class _Measured:
 
     @property
     def cost(self) -> Any:
-        arms = ({}, {}) if not self.trials else ({}, {})
+        arms: tuple[dict[str, float], dict[str, float]] = ({}, {})
         for arm, program in zip(arms, (self.run.base.digest, self.finalist.digest), strict=True):
             found: dict[str, list[float]] = {}
             for trial in self.trials:
