@@ -2,6 +2,7 @@
 test_attacks.py."""
 
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -90,10 +91,11 @@ def test_t2_a_candidate_that_reads_the_answers_in_the_library_is_not_promoted(ma
         stdin="y\ny\n",
     )
     deadline = time.monotonic() + 120
-    while "propos" not in machine.run("evolve", "pending", "--json").stdout:
+    while "propos" not in (asked := machine.run("evolve", "pending", "--json").stdout):
         assert time.monotonic() < deadline, machine.run("evolve", "status").stdout
         time.sleep(0.2)
-    edit = {"op": "edit", "ref": "skill:capitals", "tasks": ["land-1"], "modification": "Look the town up."}
+    shown = re.findall(r"land-[0-9]+", asked)[:1]
+    edit = {"op": "edit", "ref": "skill:capitals", "tasks": shown, "modification": "Look the town up."}
     plan = {"diagnoses": [], "approaches": [], "intents": [edit], "summary": "Look it up", "justification": "x"}
     theft = THIEF.replace("LIBRARY", repr(str(machine.home)))
     change = {"path": "scripts/capital.py", "old": IGNORANT, "new": theft}
