@@ -247,7 +247,8 @@ def commit_best(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
 def evidence_tasks(run: RunContext, number: int) -> list[Task]:
     """Return training tasks to show to the proposer: of those measured already, failures first, all in turn.
 
-    Nothing is run for them. Where all that were measured pass, tasks that were not measured come.
+    Failures of the iteration's batch, which goes through the categories, come before others. Nothing is run for them.
+    Where all that were measured pass, tasks that were not measured come.
     """
     estimates, bar = run.state.estimates, run.settings.fail_below
     chosen = {task.id for task in selection_tasks(run)}
@@ -257,9 +258,11 @@ def evidence_tasks(run: RunContext, number: int) -> list[Task]:
     passing = [task for task in measured if estimates[task.id][0] >= bar]
     others = [task for task in train if task.id not in chosen]
     most = run.settings.batch[0] * run.settings.batch[1]
-    few = most // 3
-    shown = _turn(failing, number, most - few)
-    return [*shown, *_turn(passing if shown else others or passing, number, most - len(shown) if not shown else few)]
+    few = min(most // 3, len(passing))
+    first = [task for task in optimizers.training_batch(run, number) if task in failing]
+    rest = [task for task in failing if task not in first]
+    shown = [*first, *_turn(rest, number, most - few)][: most - few]
+    return [*shown, *_turn(passing if shown else others or passing, number, few if shown else most)]
 
 
 def _turn(tasks: Sequence[Task], number: int, wanted: int) -> list[Task]:
