@@ -148,3 +148,14 @@ def test_only_the_last_files_of_names_stay_and_another_uri_names_none(tmp_path):
     for uri in (uris[0], "history://x/names.json", f"history://{'a' * 64}/../names.json"):
         with pytest.raises(NoSuchResource):
             files.read(uri)
+
+
+def test_a_file_of_names_has_a_size_that_no_caller_can_exceed(tmp_path):
+    files = AssetFiles(tmp_path / "histories")
+    for urls in (
+        [f"https://example.org/{n}/{'x' * 5_000}" for n in range(400)],
+        ["https://example.org/" + "x" * 10**6],
+    ):
+        named = _assets([" ".join(urls)])
+        assert len(files.read(files.put(named))) <= AssetFiles.BYTES
+    assert files.get(files.put(_assets(["https://example.org/1 https://example.org/2"]))).urls[-1].endswith("/2")

@@ -56,15 +56,17 @@ class AssetFiles:
     MOST: Final = 200
     """Files that stay."""
 
-    NAMES: Final = 50_000
-    """Names in a file, those that were named last."""
+    NAMES, BYTES = 50_000, 500_000
+    """What a file holds at most, of those that were named last: a caller who may only read can have it written."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def put(self, assets: Assets) -> str:
         """Write these names down and return their URI. Raises OSError."""
-        data = json.dumps(vars(_last(assets, self.NAMES)), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        most = self.NAMES
+        while len(data := _encoded(_last(assets, most))) > self.BYTES:
+            most //= 2
         name = hashlib.sha256(data).hexdigest()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._folder / f".{name}.{secrets.token_hex(3)}"
@@ -99,6 +101,10 @@ class AssetFiles:
         except NoSuchResource:
             return Assets()
         return Assets(**_lists(said, vars(Assets())))
+
+
+def _encoded(assets: Assets) -> bytes:
+    return json.dumps(vars(assets), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def _written(file: Path) -> float:
