@@ -41,7 +41,7 @@ def test_the_quick_start_is_two_lines_and_ends_in_the_main_job_and_the_tests():
         "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/evolvable quickstart"
     ]
     assert blocks[1].splitlines() == [
-        "python3 -m venv .venv && .venv/bin/pip install '.[dev]' && .venv/bin/python -m pytest -n 2"
+        "python3 -m venv .venv && .venv/bin/pip install '.[dev]' && .venv/bin/python -m pytest -n 3"
     ]
 
 
