@@ -6,7 +6,11 @@ through processes, and whoever thinks is a script that proposes what the place s
 """
 
 import asyncio
+import atexit
 import hashlib
+import itertools
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -84,11 +88,16 @@ class _Memory:
         return self.records[-1]
 
 
+_PLACE = Path(tempfile.mkdtemp(prefix="simulated-runs-"))
+_NUMBERS = itertools.count()
+atexit.register(shutil.rmtree, _PLACE, ignore_errors=True)
+
+
 class _Folder(RunDirectory):
-    """A run's folder in memory."""
+    """A run's folder in memory; what only a real run's sandbox reads is a file below a directory of this process."""
 
     def __init__(self) -> None:
-        super().__init__(Path("in-memory"))
+        super().__init__(_PLACE / str(next(_NUMBERS)))
         self._texts: dict[str, bytes] = {}
         self._programs: dict[str, Program] = {}
 

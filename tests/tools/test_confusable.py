@@ -8,7 +8,8 @@ import pytest
 from evolvable_store.resource import Ref
 from evolvable_store.search.index import IndexEntry
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval.near_duplicates import ALIKE, MOST_AT_ONCE, NearDuplicateReport, find_near_duplicates
+from evolvable_tools.retrieval import near_duplicates
+from evolvable_tools.retrieval.near_duplicates import ALIKE, EACH, NearDuplicateReport, find_near_duplicates
 
 Skill = Callable[..., Ref]
 
@@ -128,15 +129,53 @@ def test_only_what_is_seen_together_is_compared(library: Library, skill: Skill):
     assert frozenset(("skill:zoo/sql-queries", "skill:sql-review")) in found
 
 
-@pytest.mark.usefixtures("office")
-def test_of_many_newcomers_the_first_are_looked_at_and_that_is_said(library: Library):
-    newcomers = entries(library, "pdf-forms") * (MOST_AT_ONCE + 10)
+FIELDS = ("harbour", "orchard", "glacier", "violin", "ceramic", "tunnel", "beehive", "compass", "lantern", "quarry")
+TASKS = ("survey", "polish", "catalogue", "inspect", "measure", "restore")
 
-    assert find_near_duplicates(library.index, newcomers).said == "none found; looked at the first 50 of 60"
-    assert (
-        find_near_duplicates(library.index, newcomers[:50], further=1_000).said
-        == "none found; looked at the first 50 of 1,050"
-    )
+
+@pytest.fixture
+def sixty(skill: Skill) -> None:
+    for field in FIELDS:
+        for task in TASKS:
+            skill(f"{task}-{field}", description=f"{task} each {field} that a {field} keeper {task}s by hand")
+
+
+@pytest.mark.usefixtures("office", "sixty")
+def test_all_of_a_large_library_are_compared_with_each_other(library: Library, skill: Skill):
+    skill("pdf-forms-2", description="Fill, merge and split PDF forms.")
+    skill("sql-query-review", description="Reviews queries in SQL and the indexes they use.")
+    skill("clean", description="Wipe the board.", metadata=triggers("start over"))
+    skill("zero", description="Empty every shelf.", metadata=triggers("Start over!"))
+
+    every = pairs(find_near_duplicates(library.index, entries(library), limit=500))
+
+    assert len(entries(library)) > EACH
+    assert frozenset(("skill:pdf-forms", "skill:pdf-forms-2")) in every
+    assert frozenset(("skill:sql-review", "skill:sql-query-review")) in every
+    assert frozenset(("skill:clean", "skill:zero")) in every
+    assert not any({"skill:photo-resize", "skill:unit-tests"} & pair for pair in every)
+
+
+@pytest.mark.usefixtures("office", "sixty")
+def test_many_newcomers_are_compared_with_what_is_there(library: Library, skill: Skill):
+    skill("pdf-forms-2", description="Fill, merge and split PDF forms.")
+    newcomers = [entry for entry in entries(library) if entry.name != "pdf-forms"]
+
+    alone = find_near_duplicates(library.index, newcomers)
+    beside = find_near_duplicates(library.index, newcomers, others=entries(library))
+
+    pair = frozenset(("skill:pdf-forms", "skill:pdf-forms-2"))
+    assert pair not in pairs(alone)
+    assert pair in pairs(beside)
+
+
+@pytest.mark.usefixtures("office")
+def test_of_too_many_that_are_alike_the_rest_is_counted(library: Library, monkeypatch):
+    monkeypatch.setattr(near_duplicates, "MOST_SEARCHED", 40)
+
+    report = find_near_duplicates(library.index, entries(library, "pdf-forms") * 45)
+
+    assert report.said == "none found; 5 more share most of their words with another and were not compared"
 
 
 @pytest.mark.usefixtures("office")

@@ -214,7 +214,8 @@ def check_library(home: Path) -> Health:
             health.folders = folder_statuses(library)
             health.refused = list(_refused(library))
             health.warnings = [*_warnings(library.store), *_linked(library), *_left_out(library)]
-            health.doubles = near_duplicate_lines(library, [head.ref for head in library.store.heads()])
+            refs = [head.ref for head in library.store.heads()]
+            health.doubles = near_duplicate_lines(library, refs, len(refs))
             health.embedder = _embedder(home)
             lower = find_downgraded(library)
             health.notes += format_downgraded(lower) if lower else []

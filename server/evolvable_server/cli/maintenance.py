@@ -19,19 +19,21 @@ from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS,
 from evolvable_store.workingcopy.staging_dir import open_root
 from evolvable_tools import secret_leaks
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.retrieval.near_duplicates import MOST_AT_ONCE
 from evolvable_tools.secret_leaks import LeakedSecret
 from evolvable_tools.verbs import purge_content, search
 from evolvable_tools.verbs.purge_content import Purged, PurgePlan
 
+COMPARED_ON_ARRIVAL = 1_000
+"""Resources that come in at once and are compared; of more `evolvable doctor` names the pairs, in about 2 ms each."""
 
-def near_duplicate_lines(library: Library, refs: Sequence[Ref]) -> list[str]:
-    """Return a line for each pair; a last one where not all were looked at; nothing where all can be distinguished."""
-    if not refs:
+
+def near_duplicate_lines(library: Library, refs: Sequence[Ref], most: int = COMPARED_ON_ARRIVAL) -> list[str]:
+    """Return a line for each pair and a last one with their number; nothing where there is no pair or too many refs."""
+    if not 0 < len(refs) <= most:
         return []
     found = search.near_duplicates_of(library, refs)
     lines = [pair.said for pair in found.pairs]
-    return [*lines, found.said] if lines or len(refs) > MOST_AT_ONCE else []
+    return [*lines, found.said] if lines else []
 
 
 def show_near_duplicates(lines: Sequence[str]) -> None:

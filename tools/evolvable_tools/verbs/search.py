@@ -244,12 +244,19 @@ def record_impressions(library: Library, caller: Caller, search: str, versions: 
 
 def near_duplicates_of(library: Library, resources: Sequence[Ref | Head], *, limit: int = 10) -> "NearDuplicateReport":
     """Return which of these resources can easily be taken for another one, the most alike first."""
-    from evolvable_tools.retrieval.near_duplicates import MOST_AT_ONCE, find_near_duplicates  # late: 35 ms
+    from evolvable_tools.retrieval.near_duplicates import EACH, find_near_duplicates  # late: 35 ms
 
-    few = resources[:MOST_AT_ONCE]
-    heads = (one if isinstance(one, Head) else library.store.head_or_none(one) for one in few)
-    newcomers = [entry for head in heads if head is not None and (entry := library.index.entry(head)) is not None]
-    return find_near_duplicates(library.index, newcomers, limit=limit, further=len(resources) - len(few))
+    heads = [head for one in resources if (head := one if isinstance(one, Head) else library.store.head_or_none(one))]
+    if len(heads) <= EACH:
+        return find_near_duplicates(library.index, _indexed(library, heads), limit=limit)
+    others = _indexed(library, library.store.heads())
+    asked = {head.id for head in heads}
+    newcomers = [entry for entry in others if entry.id in asked]
+    return find_near_duplicates(library.index, newcomers, limit=limit, others=others)
+
+
+def _indexed(library: Library, heads: Iterable[Head]) -> "list[IndexEntry]":
+    return list(library.index.visible_entries(head.id for head in heads).values())
 
 
 def near_duplicates_of_change(
