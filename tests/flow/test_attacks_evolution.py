@@ -78,7 +78,7 @@ def test_t2_a_candidate_that_reads_the_answers_in_the_library_is_not_promoted(ma
     machine.run("init", machine.user / ".claude/skills")
     tasks = [
         {"id": f"land-{n}", "prompt": f"The chief town of land {n}?", "expected": f"Town-{n * 7919 % 1009}"}
-        for n in range(200)
+        for n in range(80)
     ]
     add_task_set(machine, "lands", tasks)
     program = machine.save(machine.root / "run.py", EXECUTOR)

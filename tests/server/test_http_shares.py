@@ -105,6 +105,7 @@ def is_well(server: HttpServer, secret: str) -> bool:
     return "skill:pdf" in found.body.decode() and time.monotonic() - began < 10
 
 
+@pytest.mark.nightly
 def test_1100_sessions_of_one_bearer_leave_the_others_theirs(usual):
     server, secrets = usual
     first = session_of(opened(server, secrets["greedy"]))
