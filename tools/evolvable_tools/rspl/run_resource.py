@@ -19,12 +19,12 @@ from evolvable_tools.evolve.task import Rollout, Split
 from evolvable_tools.evolve.tasks.locate import load_taskset, refuse_untrusted, registered_scorers
 from evolvable_tools.evolve.tasks.reader import scorer_files
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.llm import NamedCommands, printable_line, schema_problem
+from evolvable_tools.llm import NamedCommands, schema_problem
 from evolvable_tools.llm.command_model import ProcessResult
 from evolvable_tools.rspl.operator_table import check_operator
 from evolvable_tools.sandbox.mechanisms import Confinement, ResourceLimits, Sandbox, environment_inside
 from evolvable_tools.sandbox.probe import SandboxChoice, sandbox_of
-from evolvable_tools.untrusted_text import enclose
+from evolvable_tools.untrusted_text import bound_text, enclose
 from evolvable_tools.verbs import load
 from evolvable_tools.verbs.search import fill_prompt
 from evolvable_tools.verbs.tool_commands import (
@@ -38,8 +38,8 @@ from evolvable_tools.verbs.tool_commands import (
 MAX_INPUT, MAX_OUTPUT = 256 * 1024, 200_000
 """Bytes of a tool's input as JSON, and of its output."""
 
-MAX_ERROR = 2_000
-"""Characters at the end of what a tool that failed wrote to stderr."""
+MAX_ERROR = 600
+"""Characters at the end of what a tool that failed wrote to stderr, which its caller is told."""
 
 _MEGABYTE = 2**20
 
@@ -238,7 +238,7 @@ def _prepared(
 
 def _output(found: ToolVersion, ran: ProcessResult) -> str:
     name = f"{found.ref}@{found.version}"
-    said = printable_line(ran.err.decode("utf-8", "replace")[-MAX_ERROR:]) or "it said nothing"
+    said = bound_text(" ".join(ran.err.decode("utf-8", "replace")[-MAX_ERROR:].split())).strip() or "it said nothing"
     if ran.too_long:
         raise ToolFailed(f"{name} wrote more than {MAX_OUTPUT:,} bytes and was stopped.")
     if ran.code is None:
