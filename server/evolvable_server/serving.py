@@ -127,7 +127,13 @@ class Serving:
         connection = shared_connection() if shared else client_connection()
         client = replace(make_caller(config, self.library, Identity(Principal.AGENT, "mcp")), connection=connection)
         extensions = [SkillsExtension(self.library, client)]
-        self.server = LibraryServer(subscriptions=self._notifier.bus, lifespan=self._lifespan, extensions=extensions)
+        self._notifier.lists_tools = "tools" in config.toolsets
+        self.server = LibraryServer(
+            tools_change=self._notifier.lists_tools,
+            subscriptions=self._notifier.bus,
+            lifespan=self._lifespan,
+            extensions=extensions,
+        )
         sessions = CallSessions(None if shared else config.session, shared=shared)
         add_lazy_tools(self.server, self.library, client, sessions, lazy_review_settings(config, self._open))
         add_hook_event(self.server, config, self.library, client, sessions)
@@ -139,6 +145,13 @@ class Serving:
             from evolvable_server.mcp.evolve_tools import add_evolving  # takes a while, and most never need it
 
             add_evolving(self.server, self.library, client, sessions, config)
+        if "rspl" in config.toolsets or "tools" in config.toolsets:
+            from evolvable_server.mcp.rspl_tools import add_approved_tools, add_rspl  # as above
+
+            if "rspl" in config.toolsets:
+                add_rspl(self.server, self.library, client, sessions, config)
+            if "tools" in config.toolsets:
+                add_approved_tools(self.server, self.library, client, sessions, config)
         add_logs(self.server, self.client_log)
         add_client_log(self.server, config.home)
 
@@ -147,6 +160,8 @@ class Serving:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._notifier.run)
             tasks.start_soon(self.client_log.run)
+            if self.server.approved_tools is not None:
+                tasks.start_soon(self.server.approved_tools.watch, self._notifier)
             yield
             tasks.cancel_scope.cancel()
 

@@ -78,15 +78,38 @@ def parse_document(data: bytes) -> Document:
     first_line = data.count(b"\n", 0, opening.end()) + 1
     if first_line > 2:
         defects.append(Defect(Severity.WARNING, "it has blank lines before its frontmatter"))
+    place = find_frontmatter(data)
+    assert place is not None
+    if not place.closed:
+        defects.append(UNTERMINATED)
+    fields, further = _fields(data[place.start : place.end], first_line, not place.closed)
+    return Document(fields, _text(data[place.body :]), (*defects, *further))
+
+
+@dataclass(frozen=True, slots=True)
+class FrontmatterPlace:
+    """Where the frontmatter of a main file is: the bytes between its fences, and where the body begins."""
+
+    start: int
+    end: int
+    body: int
+    closed: bool = True
+
+
+def find_frontmatter(data: bytes) -> FrontmatterPlace | None:
+    """Returns where the frontmatter is, None where there is none.
+
+    One without an end is taken to end before a blank line or a heading.
+    """
+    opening = _OPEN.match(data)
+    if opening is None:
+        return None
     closing = _CLOSE.search(data, opening.end() - 1)
     if closing is not None:
-        end, body = closing.start() + 1, closing.end() + 1
-    else:  # an unterminated one may be taken to end before a blank line or a heading
-        defects.append(UNTERMINATED)
-        loose_end = _LOOSE_END.search(data, opening.end())
-        end = body = loose_end.start() + 1 if loose_end else len(data)
-    fields, further = _fields(data[opening.end() : end], first_line, closing is None)
-    return Document(fields, _text(data[body:]), (*defects, *further))
+        return FrontmatterPlace(opening.end(), closing.start() + 1, min(closing.end() + 1, len(data)))
+    loose_end = _LOOSE_END.search(data, opening.end())
+    end = loose_end.start() + 1 if loose_end else len(data)
+    return FrontmatterPlace(opening.end(), end, end, closed=False)
 
 
 def _text(data: bytes) -> str:

@@ -42,6 +42,9 @@ _NO_SECRET = (".example", ".sample", ".template")
 _PROGRAMS = (b"\x7fELF", b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe")
 
 
+_MAPPINGS = ("run",)
+"""Metadata that are mappings: how a tool is run."""
+
 MEMORY_CAPS = {"USER": (2_000, 40), "MEMORY": (4_000, 80)}
 """Characters and lines of a memory, which a model reads whole at the beginning of a session."""
 
@@ -243,7 +246,8 @@ def _metadata_rule(name: str, document: Document) -> Iterator[Defect]:
     if not isinstance(metadata, dict):
         yield Defect(Severity.WARNING, "its metadata is not a mapping")
         return
-    others = [ascii(key[:40])[1:-1] for key, value in metadata.items() if not isinstance(value, str)]
+    texts = ((key, value) for key, value in metadata.items() if key not in _MAPPINGS)
+    others = [ascii(key[:40])[1:-1] for key, value in texts if not isinstance(value, str)]
     if others:
         yield Defect(Severity.WARNING, f"its metadata has values that are not texts: {', '.join(others[:10])}")
     evolvable = str(metadata.get("evolvable", "true")).strip()

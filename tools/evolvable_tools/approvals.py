@@ -119,6 +119,17 @@ def change_waits(library: "Library", caller: "Caller", head: Head | None) -> boo
     return library.level is ApprovalLevel.ALL or (head is not None and head.version is not None and head.frozen)
 
 
+def frozen_section_waits(library: "Library", caller: "Caller", before: Files, after: Files) -> bool:
+    """Return whether the caller's change waits because it touches a section that is marked as frozen."""
+    if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
+        return False
+    if not any(b"frozen" in file.data for path, file in before.items() if path.endswith(".md")):
+        return False
+    from evolvable_tools.markdown_sections import changed_frozen_sections  # late: 20 ms, and few files have the word
+
+    return bool(changed_frozen_sections(before, after))
+
+
 def removal_waits(library: "Library", caller: "Caller", head: Head) -> bool:
     """Return whether the caller's removal of this resource waits."""
     if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:

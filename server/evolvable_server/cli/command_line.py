@@ -55,6 +55,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "command_line": ("serve", "evolve", "taskset"),
     "doctor": ("doctor", "scan"),
     "lifecycle_commands": ("recover", "uninstall"),
+    "rspl_commands": ("rspl", "tool"),
     "maintenance": ("fsck", "gc", "purge", "trash"),
 }
 """Module of this package -> the commands that it holds."""

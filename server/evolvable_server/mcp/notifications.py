@@ -19,7 +19,13 @@ import anyio
 import mcp_types as types
 from mcp.server import NotificationOptions
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.server.subscriptions import InMemorySubscriptionBus, PromptsListChanged, ResourcesListChanged, ResourceUpdated
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ToolsListChanged,
+)
 
 from evolvable_server.mcp.resources import uri_of
 from evolvable_server.mcp.server import LibraryServer
@@ -73,6 +79,8 @@ class Notifier:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.bus = InMemorySubscriptionBus()
+        self.lists_tools = False
+        """Whether the library's tools are in the list of tools."""
         self._posted = ThreadQueue[Change](MAX_POSTED)
         # Connections with a handshake, each with the URIs it subscribed to.
         self._connections: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
@@ -100,6 +108,12 @@ class Notifier:
                 await self._updated(uri)
         if any(change.kind is Kind.PROMPT for change in changes):
             await self._list_changed(PromptsListChanged(), "send_prompt_list_changed")
+        if self.lists_tools and any(change.kind is Kind.TOOL for change in changes):
+            await self.tools_changed()
+
+    async def tools_changed(self) -> None:
+        """Notify all clients that the list of tools changed."""
+        await self._list_changed(ToolsListChanged(), "send_tool_list_changed")
 
     def _uris(self, changes: Sequence[Change]) -> list[str]:
         uris: dict[str, None] = {}
@@ -117,7 +131,9 @@ class Notifier:
         after: Mapping[str, TreeEntry] = (backend.manifest(resource, change.after) if change.after else None) or {}
         return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
-    async def _list_changed(self, event: ResourcesListChanged | PromptsListChanged, method: str) -> None:
+    async def _list_changed(
+        self, event: ResourcesListChanged | PromptsListChanged | ToolsListChanged, method: str
+    ) -> None:
         await self.bus.publish(event)
         for connection in self.initialized():
             await self._tell(getattr(connection, method)())
@@ -163,7 +179,7 @@ def add_notifications(server: LibraryServer, notifier: Notifier) -> None:
     low.add_request_handler("resources/subscribe", types.SubscribeRequestParams, notifier.subscribe)
     low.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, notifier.unsubscribe)
     # Without these options MCPServer tells clients with a handshake that nothing ever changes.
-    options = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=False)
+    options = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=notifier.lists_tools)
     low.create_initialization_options = functools.partial(  # type: ignore[method-assign]
         low.create_initialization_options, options
     )

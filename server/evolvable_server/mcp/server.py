@@ -35,6 +35,7 @@ from evolvable_tools.library import Caller, Library
 if TYPE_CHECKING:
     from evolvable_server.mcp.prompts_and_skills import LibraryPrompts
     from evolvable_server.mcp.review_tools import SettingsFactory
+    from evolvable_server.mcp.rspl_tools import ApprovedTools
     from evolvable_server.mcp.tools import ToolSpec
 
 # Start time: tools and hooks are imported at their first call.
@@ -234,16 +235,21 @@ class LibraryServer(MCPServer[Any]):
 
     late_tools: "LazyTools | None" = None
     live_prompts: "LibraryPrompts | None" = None
+    approved_tools: "ApprovedTools | None" = None
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, tools_change: bool = False, **options: Any) -> None:
+        """tools_change: the list of tools changes while the server runs, as the library's own are in it."""
         super().__init__(
             "evolvable",
             title="Evolvable",
             version=__version__,
             instructions=INSTRUCTIONS,
             log_level="WARNING",
-            # The tools never change while a server runs; what lists resources may change at any moment.
-            cache_hints={"tools/list": CacheHint(ttl_ms=3_600_000), "resources/list": CacheHint(ttl_ms=0)},
+            # Without the library's own, the tools never change while a server runs; resources may at any moment.
+            cache_hints={
+                "tools/list": CacheHint(ttl_ms=0 if tools_change else 3_600_000),
+                "resources/list": CacheHint(ttl_ms=0),
+            },
             **options,
         )
         self.gates: list[ToolGate] = []
@@ -257,7 +263,8 @@ class LibraryServer(MCPServer[Any]):
         names = {tool.name for tool in late}
         # No known client reads an output schema, and together they would double the list. docs/mcp.md has the fields.
         made = (tool.model_copy(update={"output_schema": None}) for tool in await super().list_tools())
-        return [*late, *(tool for tool in made if tool.name not in names)]
+        approved = await self.approved_tools.listed() if self.approved_tools else []
+        return [*late, *(tool for tool in made if tool.name not in names), *approved]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
@@ -265,6 +272,8 @@ class LibraryServer(MCPServer[Any]):
         """Call a tool; a mistake of the caller comes back as an error text, never as a protocol error."""
         if name in self.unlisted:
             return await self.unlisted[name](arguments, context.request_context.request if context else None)
+        if self.approved_tools is not None and name.startswith("tool_"):
+            return await self.approved_tools.call(name, arguments, context)
         tools = {tool.name: tool for tool in await self.list_tools()}
         if name not in tools:
             return error_result(f"There is no tool {ascii(name[:80])}. The tools are {', '.join(sorted(tools))}.")

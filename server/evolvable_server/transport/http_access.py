@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from evolvable_server.mcp.server import Permission, name_of, permissions_of
 from evolvable_server.transport.http_auth import HttpSettings, OAuth, check_url, is_loopback
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_tools.verbs.registry import TOOLS
+from evolvable_tools.verbs.registry import TOOLS, VERBS
 
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _ORIGIN = re.compile(rf"https?://{_HOST.pattern}")
@@ -274,6 +274,8 @@ def required_permissions(tool: str, arguments: Mapping[str, Any]) -> frozenset[P
     """
     if tool == "hook_event" and arguments.get("hook_event_name") == "UserPromptSubmit":
         return frozenset({Permission.READ})
+    if tool.startswith("tool_"):  # an approved tool of the library
+        return frozenset({Permission(VERBS["rspl run"].authority)})
     return (
         frozenset({Permission(TOOLS[tool].needs(arguments.get("action")))}) if tool in TOOLS else frozenset(Permission)
     )

@@ -121,8 +121,11 @@ def update_resource(
                 apply_edit(after, edit, target)
             warnings = validate_change(target, before, after)
             draft = _Draft(target, head, base, before, after, changed_files(before, after), warnings, manifest, places)
+            if copy_of:
+                draft = replace(draft, parent=_version_of(library, caller, copy_of))
             found = approvals.check_change(target, before, after, caller.actor)
             asked = asked or approvals.change_waits(library, caller, head)
+            asked = asked or approvals.frozen_section_waits(library, caller, before, after)
             if propose or asked or requires_approval(caller, found):
                 return _propose(library, caller, draft, reason, found, meant=propose)
             return _publish(library, caller, draft, reason, found)
@@ -135,7 +138,8 @@ def update_resource(
 @dataclass(frozen=True, slots=True)
 class _Draft:
     """A checked change that is not made yet. head: None for a new resource. base: the version it is made from, 0 for
-    none. files: none at all to remove the resource. manifest, places: of what is there before.
+    none. files: none at all to remove the resource. manifest, places: of what is there before. parent: the version that
+    it is a copy of.
     """
 
     ref: Ref
@@ -147,6 +151,17 @@ class _Draft:
     warnings: list[str] = field(default_factory=list)
     manifest: Manifest | None = None
     places: Sequence[Place] | None = None
+    parent: Ref | None = None
+
+
+def _version_of(library: Library, caller: Caller, source: Ref) -> Ref:
+    """Return the version that a copy of this ref is made from."""
+    head = library.store.head(source.at(None), caller.scopes)
+    return head.ref.at(source.version or head.version)
+
+
+COPY_OF = "copy of "
+"""What the evidence of an operation begins with that made a copy; the ref of the version follows."""
 
 
 def requires_approval(caller: Caller, found: Scan) -> bool:
@@ -156,7 +171,7 @@ def requires_approval(caller: Caller, found: Scan) -> bool:
 
 def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
     with library.staged(draft.head, draft.manifest, draft.files, draft.places) as staged:
-        with _transaction(library, caller, draft.ref, reason) as tx:
+        with _transaction(library, caller, draft.ref, reason, draft.parent) as tx:
             tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None, base=draft.manifest)
             staged.bind(tx)
         remarks = staged.exchange()
@@ -172,12 +187,15 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
     return replace(updated, warnings=[*updated.warnings, *(pair.said for pair in alike)])
 
 
-def _transaction(library: Library, caller: Caller, ref: Ref, reason: str) -> Transaction:
-    """Return the transaction of one change; that of SOUL is signed where the person locked approvals."""
+def _transaction(library: Library, caller: Caller, ref: Ref, reason: str, parent: Ref | None = None) -> Transaction:
+    """Return the transaction of one change; that of SOUL is signed where the person locked approvals.
+
+    parent: the version that the change copies, which the operation's evidence names.
+    """
     is_soul = library.lock is not None and (ref.kind, ref.name) == (Kind.MEMORY, approvals.SOUL)
     if is_soul:
         library.authorise(caller, f"Writing {ref}")
-    return library.transaction(caller, reason, sign=is_soul)
+    return library.transaction(caller, reason, sign=is_soul, evidence=(f"{COPY_OF}{parent}",) if parent else ())
 
 
 def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan, *, meant: bool) -> Updated:
@@ -249,7 +267,9 @@ def restore_resource(
     then, now = store.files(head, version), store.files(head) if head.version else {}
     changed = changed_files(now, then)
     found = approvals.check_change(head.ref, now, then, caller.actor)
-    if propose or asked or approvals.change_waits(library, caller, head) or requires_approval(caller, found):
+    asked = asked or approvals.change_waits(library, caller, head)
+    asked = asked or approvals.frozen_section_waits(library, caller, now, then)
+    if propose or asked or requires_approval(caller, found):
         draft = _Draft(head.ref, head, _expected(head.ref, head, expected_version), now, then, changed)
         return _propose(library, caller, draft, reason, found, meant=propose)
     with _transaction(library, caller, head.ref, reason) as tx:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import DamagedFile, EvolvableError, InvalidArgument
-from evolvable_store.frontmatter import parse_document
+from evolvable_store.frontmatter import Document, parse_document
 from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref
@@ -420,14 +420,15 @@ def _prompt(library: Library, caller: Caller, entry: "IndexEntry") -> Prompt | N
 
 def _parsed(loaded: load.Loaded, description: str) -> Prompt:
     document = parse_document((loaded.text or "").encode("utf-8"))
-    metadata = document.fields.get("metadata")
-    intent = metadata.get("arguments") if isinstance(metadata, dict) else None
     said = loaded.trust if loaded.marked else ""
-    return Prompt(Ref.parse(loaded.ref).at(None), description, _arguments(intent), document.body.strip(), said)
+    arguments = prompt_arguments(document)
+    return Prompt(Ref.parse(loaded.ref).at(None), description, arguments, document.body.strip(), said)
 
 
-def _arguments(said: object) -> tuple[Argument, ...]:
-    """Return the arguments that a text names; what is no argument is passed over."""
+def prompt_arguments(document: Document) -> tuple[Argument, ...]:
+    """Return the arguments that a prompt's metadata names; what is no argument is passed over."""
+    metadata = document.fields.get("metadata")
+    said = metadata.get("arguments") if isinstance(metadata, dict) else None
     found: dict[str, Argument] = {}
     for part in said.split(",") if isinstance(said, str) else ():
         match = _ARGUMENT.fullmatch(part.strip())

@@ -1,0 +1,108 @@
+"""The sections of Markdown files: their stable ids, their places, and which of them are frozen.
+
+A section is what stands below a heading of the second level, up to the next heading of that level or of the first. A
+first-level heading after a section begins one too. A parser of CommonMark finds the headings, so that lines of code
+that look like headings are none.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from evolvable_store.frontmatter import find_frontmatter
+from evolvable_store.objects import Files
+
+MAX_PARSED = 256 * 1024
+"""Bytes of a file that is parsed; a longer one is one section."""
+
+_FROZEN = re.compile(r"<!--\s*frozen\s*-->")
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_SLUG = re.compile(r"[\W_]+")
+_PARSER = MarkdownIt("commonmark")
+
+
+@dataclass(frozen=True, slots=True)
+class MarkdownSection:
+    """One section. id: of its heading, '' for what stands before the first. start, end: its text in the file.
+
+    frozen: a comment `<!-- frozen -->` stands in it, as a block of its own.
+    """
+
+    id: str
+    start: int
+    end: int
+    frozen: bool = False
+
+
+def read_sections(data: bytes) -> list[MarkdownSection]:
+    """Return the sections of a Markdown file, the text before the first one included. A file that is not UTF-8: none.
+
+    Ids are the words of the headings, lower case, with hyphens; of two that are equal the later one ends in a number.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return []
+    if len(data) > MAX_PARSED:
+        return [MarkdownSection("", 0, len(text), _FROZEN.search(text) is not None)]
+    place = find_frontmatter(data)
+    offset = len(data[: place.body].decode("utf-8")) if place else 0
+    body = text[offset:]
+    lines = [offset, *(offset + match.end() for match in _LINE_END.finditer(body))]
+    tokens = _PARSER.parse(body)
+    frozen = [token.map[0] for token in tokens if _is_frozen_mark(token) and token.map]
+    found, used = list[MarkdownSection](), set[str]()
+    for name, first, last in _spans(tokens, len(lines)):
+        start, end = (lines[line] if line < len(lines) else len(text) for line in (first, last))
+        marked = any(first <= line < last for line in frozen)
+        found.append(MarkdownSection(_unique(name, used), start, end, marked))
+    return found
+
+
+def _is_frozen_mark(token: Token) -> bool:
+    return token.type == "html_block" and _FROZEN.search(token.content) is not None
+
+
+def _spans(tokens: list[Token], lines: int) -> Iterator[tuple[str | None, int, int]]:
+    """Yield the heading of each section, None for the text before the first, with its first line and the line after."""
+    name: str | None = None
+    first = 0
+    for at, token in enumerate(tokens):
+        if token.type != "heading_open" or token.level or token.tag not in ("h1", "h2") or token.map is None:
+            continue
+        if token.tag == "h1" and name is None:
+            continue  # a title belongs to what stands before the first section
+        yield name, first, token.map[0]
+        name, first = tokens[at + 1].content, token.map[1]
+    yield name, first, lines
+
+
+def _unique(heading: str | None, used: set[str]) -> str:
+    if heading is None:
+        return ""
+    slug = _SLUG.sub("-", heading.lower()).strip("-")[:80].strip("-") or "section"
+    name, number = slug, 1
+    while name in used:
+        number += 1
+        name = f"{slug}-{number}"
+    used.add(name)
+    return name
+
+
+def frozen_sections(files: Files) -> dict[str, str]:
+    """Return the texts of all frozen sections, by path and id."""
+    found = dict[str, str]()
+    for path, file in files.items():
+        if path.endswith(".md") and b"frozen" in file.data:
+            text = file.data.decode("utf-8", "replace")
+            found |= {f"{path}#{one.id}": text[one.start : one.end] for one in read_sections(file.data) if one.frozen}
+    return found
+
+
+def changed_frozen_sections(before: Files, after: Files) -> list[str]:
+    """Return the frozen sections that a change edits, renames, unfreezes or removes, by path and id."""
+    kept: Mapping[str, str] = frozen_sections(after)
+    return [name for name, text in frozen_sections(before).items() if kept.get(name) != text]

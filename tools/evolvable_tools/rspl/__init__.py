@@ -1,0 +1,1 @@
+"""The resource protocol of Autogenesis (RSPL): its operators over the six kinds, and running a resource."""

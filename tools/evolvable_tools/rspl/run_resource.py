@@ -1,0 +1,250 @@
+"""Build and run a resource: a tool's command in the sandbox of trials, and what stands for it of the other kinds."""
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools.evolve.executors.base import LIMIT_REACHED, CommandHost, remove_tree, run_confined
+from evolvable_tools.evolve.scorers.registry import TaskSetScorer
+from evolvable_tools.evolve.task import Rollout, Split
+from evolvable_tools.evolve.tasks.locate import load_taskset, refuse_untrusted, registered_scorers
+from evolvable_tools.evolve.tasks.reader import scorer_files
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.llm import NamedCommands, schema_problem
+from evolvable_tools.llm.command_model import ProcessResult
+from evolvable_tools.rspl.operator_table import check_operator
+from evolvable_tools.sandbox.mechanisms import Confinement, ResourceLimits, Sandbox, environment_inside
+from evolvable_tools.sandbox.probe import SandboxChoice, sandbox_of
+from evolvable_tools.untrusted_text import bound_text, enclose
+from evolvable_tools.verbs import load
+from evolvable_tools.verbs.search import fill_prompt
+from evolvable_tools.verbs.tool_commands import (
+    FOLDER,
+    PYTHON,
+    ToolVersion,
+    build_version,
+    runnable_tool,
+)
+
+MAX_INPUT, MAX_OUTPUT = 256 * 1024, 200_000
+"""Bytes of a tool's input as JSON, and of its output."""
+
+MAX_ERROR = 600
+"""Characters at the end of what a tool that failed wrote to stderr, which its caller is told."""
+
+_MEGABYTE = 2**20
+
+
+class ToolFailed(EvolvableError):
+    """A tool ran and did not end well, or took more than it may."""
+
+
+@dataclass(frozen=True)
+class RunHost:
+    """What resources run with. environment: of this process. scorers: the commands that a person registered."""
+
+    environment: Mapping[str, str]
+    choice: SandboxChoice = field(default_factory=SandboxChoice)
+    scorers: NamedCommands | None = None
+
+    def sandbox(self, what: str) -> Sandbox:
+        """Return the sandbox of this machine. Raise Refused where none works: nothing is run without."""
+        found = sandbox_of(self.choice)
+        if found.sandbox is None:
+            hint = f"`evolvable doctor` says why: {found.why}" if found.why else "Install bubblewrap."
+            raise Refused(f"{what} runs in a sandbox only, and none works on this machine.", hint)
+        return found.sandbox
+
+
+@dataclass(frozen=True)
+class ResourceRun:
+    """What a run gave. text: the output, or the document. value: the output as JSON, where it is JSON.
+
+    score: of an environment. use_id: to report the outcome with, '' where nothing was counted as a use.
+    """
+
+    ref: str
+    version: int
+    kind: str
+    text: str
+    value: Any = None
+    score: float | None = None
+    use_id: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class BuiltResource:
+    """A version as a folder. path: the folder, which is named by the hash of the files."""
+
+    ref: str
+    version: int
+    path: str
+    files: int
+
+
+def build_resource(library: Library, caller: Caller, ref: Ref) -> BuiltResource:
+    """Write a version's files into a folder of its own in the library's home, and return the folder.
+
+    Raise Refused for an environment, NoSuchResource, NoSuchVersion.
+    """
+    check_operator("build", ref)
+    head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
+    number = ref.version or head.latest
+    folder = build_version(library, head, number)
+    return BuiltResource(str(head.ref), number, str(folder), len(library.store.manifest(head, number)))
+
+
+async def run_resource(
+    library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any], host: RunHost
+) -> ResourceRun:
+    """Run a resource with this input, and return what it gave.
+
+    A tool's command runs in the sandbox; a prompt is filled in; an environment scores an output; the document of a
+    skill, an agent or a memory is returned. Raise Refused, InvalidArgument, NoSuchResource, ToolFailed, ScorerError.
+    """
+    if ref.kind is Kind.TOOL:
+        return await run_tool(library, caller, ref, given, host)
+    if ref.kind is Kind.ENVIRONMENT:
+        return await _score(library, caller, ref, given, host)
+    if given and ref.kind is not Kind.PROMPT:
+        raise InvalidArgument(f"{ref} takes no input.", "It is a document to read.")
+    read = _filled if ref.kind is Kind.PROMPT else _read
+    return await asyncio.to_thread(read, library, caller, ref, given)
+
+
+def _filled(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any]) -> ResourceRun:
+    if ref.version or ref.scope:
+        raise InvalidArgument(f"{ref} names a version or a scope.", "The newest version of a prompt is filled in.")
+    if wrong := [str(name) for name, value in given.items() if not isinstance(value, str)]:
+        raise InvalidArgument(f"The argument {ascii(wrong[0][:60])} is not a text.", "Arguments of a prompt are texts.")
+    head = library.store.head(ref, caller.scopes)
+    text = fill_prompt(library, caller, ref.name, given)
+    return ResourceRun(str(head.ref), head.version or 0, head.kind, text)
+
+
+def _read(library: Library, caller: Caller, ref: Ref, _: Mapping[str, Any]) -> ResourceRun:
+    reader: Callable[..., load.Loaded] = load.get_resource if ref.kind is Kind.MEMORY else load.load_skill
+    loaded = reader(library, caller, ref)
+    text = loaded.text or ""
+    if loaded.marked and caller.actor is not Actor.HUMAN:
+        text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
+    return ResourceRun(loaded.ref, loaded.version, ref.kind, text, use_id=loaded.use_id or "")
+
+
+async def _score(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any], host: RunHost) -> ResourceRun:
+    """Return how good an output of a train task is. Others are not scored: it would tell of the sealed test."""
+    identity, output = given.get("task"), given.get("output")
+    if set(given) != {"task", "output"} or not isinstance(identity, str) or not isinstance(output, str):
+        raise InvalidArgument(
+            f"{ref} takes the id of a task, and an output.", 'Such as {"task": "t1", "output": "42"}.'
+        )
+    taskset, version = await asyncio.to_thread(load_taskset, library, caller, ref)
+    await asyncio.to_thread(refuse_untrusted, library, caller, ref, taskset)
+    task = next((one for one in taskset.tasks if one.id == identity), None)
+    if task is None:
+        raise InvalidArgument(f"{ref} has no task {ascii(identity[:80])}.", "`evolvable taskset list` shows its tasks.")
+    if task.split is not Split.TRAIN:
+        raise Refused(
+            f"Task {task.id} is not in train; only train tasks are scored here.", "A run measures the others."
+        )
+    sandbox = await asyncio.to_thread(host.sandbox, f"The scorer of {ref}") if task.scorer.type == "command" else None
+    scorer = TaskSetScorer(
+        scorer_files(taskset),
+        CommandHost(host.environment, sandbox, (library.store.home,)),
+        registered=registered_scorers([task], host.scorers),
+    )
+    began = time.monotonic()
+    score = await scorer(task, Rollout(output))
+    return ResourceRun(
+        str(ref.at(None)), version, ref.kind, score.feedback, score=score.value, seconds=time.monotonic() - began
+    )
+
+
+async def run_tool(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any], host: RunHost) -> ResourceRun:
+    """Run the command of a tool with this input, and return its output. Raise as `run_resource`.
+
+    The input is JSON on stdin, checked against the tool's schema. The command runs without a shell in a workspace of
+    its own, without the network, the library and the home, and only where a person approved the version.
+    """
+    found, command, folder = await asyncio.to_thread(_prepared, library, caller, ref, given)
+    sandbox = await asyncio.to_thread(host.sandbox, f"{found.ref}@{found.version}")
+    began = time.monotonic()
+    trial = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="evolvable-tool-")).resolve()
+    try:
+        work = trial / "work"
+        work.mkdir()
+        what = Confinement(
+            command,
+            work,
+            environment_inside(host.environment),
+            found.spec.timeout_s,
+            readable=(folder,),
+            hidden=(library.store.home,),
+            limits=_limits(found.spec.timeout_s),
+            returns=False,
+        )
+        ran = await run_confined(what, sandbox, json.dumps(given).encode(), most=MAX_OUTPUT)
+    except OSError as error:
+        raise ToolFailed(f"{found.ref}@{found.version} could not be started: {error.strerror or error}.") from None
+    finally:
+        await asyncio.to_thread(remove_tree, trial)
+    text = _output(found, ran)
+    value = None
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+    use = await asyncio.to_thread(load.load_skill, library, caller, Ref.parse(found.ref).at(found.version))
+    seconds = round(time.monotonic() - began, 3)
+    return ResourceRun(found.ref, found.version, Kind.TOOL, text, value, use_id=use.use_id or "", seconds=seconds)
+
+
+def _limits(seconds: float) -> ResourceLimits:
+    """Return what one run of a tool may use: 64 MiB of files, 2 GiB of memory, and its own time of the processor."""
+    return ResourceLimits(64 * _MEGABYTE, 64 * _MEGABYTE, 2048 * _MEGABYTE, 128, 512, max(1, int(seconds) + 1))
+
+
+def _prepared(
+    library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any]
+) -> tuple[ToolVersion, tuple[str, ...], Path]:
+    """Return what runs: the approved version, its command, and the folder of its files."""
+    found = runnable_tool(library, caller, ref)
+    try:
+        size = len(json.dumps(given, allow_nan=False).encode())
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidArgument(f"The input of {found.ref} is no JSON.", "It is one JSON object.") from None
+    if size > MAX_INPUT:
+        raise InvalidArgument(f"The input of {found.ref} has {size:,} bytes.", f"The limit is {MAX_INPUT:,}.")
+    if fault := schema_problem(dict(given), found.spec.schema):
+        raise InvalidArgument(f"The input does not fit the schema of {found.ref}@{found.version}: {fault}.")
+    word = found.spec.argv[0]
+    if not word.startswith((PYTHON, FOLDER)) and not found.program:
+        raise InvalidArgument(f"{found.ref} runs {ascii(word[:80])}, which is not on this machine.", "Install it.")
+    # A resource that was removed a moment ago is built all the same: its versions stay.
+    named = Ref.parse(found.ref)
+    head = library.store.head_or_none(named, caller.scopes) or library.store.head(named, caller.scopes)
+    folder = build_version(library, head, found.version)
+    words = [found.program or word, *found.spec.argv[1:]]
+    return found, tuple(part.replace(FOLDER, str(folder)) for part in words), folder
+
+
+def _output(found: ToolVersion, ran: ProcessResult) -> str:
+    name = f"{found.ref}@{found.version}"
+    said = bound_text(" ".join(ran.err.decode("utf-8", "replace")[-MAX_ERROR:].split())).strip() or "it said nothing"
+    if ran.too_long:
+        raise ToolFailed(f"{name} wrote more than {MAX_OUTPUT:,} bytes and was stopped.")
+    if ran.code is None:
+        raise ToolFailed(f"{name} took longer than {found.spec.timeout_s:g} s and was stopped.")
+    if ran.code == LIMIT_REACHED:
+        raise ToolFailed(f"{name} used up what a run may use: {said}.")
+    if ran.code:
+        raise ToolFailed(f"{name} ended with exit code {ran.code}: {said}.", "Check the input, or repair the tool.")
+    return ran.out.decode("utf-8", "replace")

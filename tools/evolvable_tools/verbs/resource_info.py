@@ -1,0 +1,205 @@
+"""What a resource is and how it stands: the operators get_info and get_state."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from evolvable_store.errors import EvolvableError
+from evolvable_store.frontmatter import Document, parse_document, summarize
+from evolvable_store.operation import Actor, Head
+from evolvable_store.resource import Kind, Ref, main_file
+from evolvable_store.storage.proposals import OPEN
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.trust import UNMARKED_SAID, trust_statuses, version_notice
+from evolvable_tools.untrusted_text import AnswerMarks, bound_text
+from evolvable_tools.verbs import tool_commands
+from evolvable_tools.verbs.edit import COPY_OF
+from evolvable_tools.verbs.search import prompt_arguments
+
+MAX_PARAMETERS = 40
+"""Entries of a resource's metadata that are shown."""
+
+MAX_PARAMETER = 200
+"""Characters of one."""
+
+
+@dataclass(frozen=True)
+class ResourceInfo:
+    """What a resource is. label: `1.0.N` for version N. main: its main file; tree: the hash of all of its files.
+
+    evolvable: whether others than a person may change it. parameters: its metadata. arguments: the JSON schema of what
+    `run` takes. copied_from: the version that its first version copies, '' for none. run: what `run` does with it.
+    notice: what the marks around its texts mean, '' where there are none.
+    """
+
+    ref: str
+    kind: str
+    name: str
+    version: int
+    label: str
+    description: str
+    evolvable: bool
+    main: str
+    tree: str
+    files: int
+    trust: str
+    run: str
+    parameters: dict[str, str]
+    arguments: dict[str, Any]
+    copied_from: str = ""
+    notice: str = ""
+
+
+@dataclass(frozen=True)
+class ResourceState:
+    """How a resource stands. head: its version, None where it was removed. stable: the version that hosts see.
+
+    approved: of a tool the newest version that a person approved to run. directories: where it lies in watched folders,
+    with the version there. uses: how often it was loaded; rated: how many uses have an outcome that counts.
+    proposals: those that wait for a person.
+    """
+
+    ref: str
+    head: int | None
+    latest: int
+    label: str
+    stable: int | None
+    approved: int | None
+    directories: dict[str, int | None] = field(default_factory=dict)
+    uses: int = 0
+    rated: int = 0
+    proposals: list[int] = field(default_factory=list)
+
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+RUNS: Mapping[Kind, str] = {
+    Kind.SKILL: "load its document, to work by it",
+    Kind.PROMPT: "fill in its arguments",
+    Kind.AGENT: "return its instructions, for a caller that works as it",
+    Kind.TOOL: "run its command in the sandbox, once a person approved it",
+    Kind.ENVIRONMENT: "score an output of one of its train tasks",
+    Kind.MEMORY: "read it",
+}
+"""Kind -> what the operator `run` does."""
+
+
+def version_label(number: int) -> str:
+    """Return the label of a version, as Autogenesis writes versions: 1.0.N."""
+    return f"1.0.{number}"
+
+
+def get_info(library: Library, caller: Caller, ref: Ref) -> ResourceInfo:
+    """Return what a resource is, in its newest version or the one that is named.
+
+    Raise NoSuchResource, NoSuchVersion.
+    """
+    head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
+    number = ref.version or head.latest
+    manifest = library.store.manifest(head, number)
+    document, said = main_document(library, head, number), version_notice(library, head, number)
+    schema, summary = argument_schema(library, head, number, document), summarize(document)
+    marks = AnswerMarks(caller.actor is not Actor.HUMAN and said not in UNMARKED_SAID)
+    return ResourceInfo(
+        ref=str(head.ref),
+        kind=head.kind,
+        name=head.name,
+        version=number,
+        label=version_label(number),
+        description=marks.description(summary.description) if marks.on else bound_text(summary.description),
+        evolvable=not summary.frozen,
+        main=main_file(head.kind, head.name),
+        tree=manifest.tree,
+        files=len(manifest),
+        trust=str(trust_statuses(library, [head.id])[head.id].trust),
+        run=RUNS[head.kind],
+        parameters={name: marks.line(text) for name, text in _parameters(document).items()},
+        arguments=plain_arguments(schema) if marks.on else schema,
+        copied_from=_copied_from(library, head),
+        notice=marks.notice,
+    )
+
+
+def main_document(library: Library, head: Head, number: int) -> Document:
+    """Return the main file of a version, an empty one where it has none."""
+    manifest = library.store.manifest(head, number)
+    path = main_file(head.kind, head.name)
+    return parse_document(library.store.blob(manifest[path].sha256) if path in manifest else b"")
+
+
+def _parameters(document: Document) -> dict[str, str]:
+    metadata = document.fields.get("metadata")
+    texts = metadata.items() if isinstance(metadata, dict) else ()
+    return {
+        bound_text(str(name), trusted=False, limit=80): bound_text(str(value), trusted=False, limit=MAX_PARAMETER)
+        for name, value in list(texts)[:MAX_PARAMETERS]
+        if name not in ("run", "mcp")
+    }
+
+
+def argument_schema(library: Library, head: Head, number: int, document: Document) -> dict[str, Any]:
+    """Return the JSON schema of what `run` takes of a version; of a tool that cannot be run an empty object."""
+    if head.kind is Kind.PROMPT:
+        arguments = prompt_arguments(document)
+        properties = {
+            one.name: {"type": "string"} | ({"examples": list(one.values)} if one.values else {}) for one in arguments
+        }
+        return _object(properties, [one.name for one in arguments if one.required])
+    if head.kind is Kind.ENVIRONMENT:
+        return _object({"task": {"type": "string"}, "output": {"type": "string"}}, ["task", "output"])
+    if head.kind is Kind.TOOL:
+        try:
+            found = tool_commands.tool_version(library, head, number)
+        except EvolvableError:
+            found = None
+        return dict(found.spec.schema) if found else _object({}, [])
+    return _object({}, [])
+
+
+def plain_arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names and types of a schema's arguments, without any text of its author."""
+    said = schema.get("properties")
+    named = {name: one for name, one in said.items() if _NAME.fullmatch(name)} if isinstance(said, Mapping) else {}
+    types = {name: one.get("type") for name, one in named.items() if isinstance(one, Mapping)}
+    properties = {name: {"type": kind} if kind else {} for name, kind in types.items()}
+    return _object(properties, [name for name in schema.get("required", ()) if name in properties])
+
+
+def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _copied_from(library: Library, head: Head) -> str:
+    """Return the version that the first version of a resource was made as a copy of, '' for none."""
+    first = library.store.operation(library.store.version(head, 1).operation)
+    if any(text.startswith("proposal ") for text in first.intent.evidence):
+        return ""  # the evidence of an approved proposal has texts of its author
+    found = (text.removeprefix(COPY_OF) for text in first.intent.evidence if text.startswith(COPY_OF))
+    try:
+        return next((str(Ref.parse(text)) for text in found), "")
+    except EvolvableError:
+        return ""
+
+
+def get_state(library: Library, caller: Caller, ref: Ref) -> ResourceState:
+    """Return how a resource stands. Raise NoSuchResource."""
+    store = library.store
+    head = store.head_or_none(ref.at(None), caller.scopes) or store.head(ref.at(None), caller.scopes)
+    channel = store.backend.channel.of(head.id) if head.kind is Kind.SKILL else None
+    approved = tool_commands.approved_version(library, head)
+    folders = {folder.id: folder.path for folder in library.folders()}
+    bound = store.backend.bindings.of_resources([head.id])
+    tally = library.evidence.tally(head.id)
+    return ResourceState(
+        ref=str(head.ref),
+        head=head.version,
+        latest=head.latest,
+        label=version_label(head.latest),
+        stable=channel.seen if channel else None,
+        approved=approved.version if approved else None,
+        directories={str(folders[one.folder] / one.directory): one.version for one in bound if one.folder in folders},
+        uses=tally.loaded,
+        rated=tally.succeeded + tally.failed + tally.partial,
+        proposals=[one.id for one in store.backend.proposals.about(head.ref) if one.state == OPEN],
+    )

@@ -1,0 +1,265 @@
+"""Variables: the parts of a resource under stable ids, each of which can be read and set alone.
+
+The ids of `skill:pdf` are `skill:pdf/SKILL.md#frontmatter.description`, `skill:pdf/SKILL.md#steps` for the section with
+the heading `## Steps`, and `skill:pdf/scripts/fill.py` for a file. Setting some makes one new version, and leaves every
+variable that was not named as it was, or is refused.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import yaml
+
+from evolvable_store.errors import Frozen, InvalidArgument, Refused, VersionConflict
+from evolvable_store.frontmatter import find_frontmatter, parse_document
+from evolvable_store.objects import File, Files
+from evolvable_store.operation import Actor, Head
+from evolvable_store.resource import Kind, Ref, main_file
+from evolvable_tools.file_edits import encode_text
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.markdown_sections import changed_frozen_sections, read_sections
+from evolvable_tools.secret_leaks import is_env_file
+from evolvable_tools.trust import UNMARKED_SAID, version_notice
+from evolvable_tools.untrusted_text import AnswerMarks
+from evolvable_tools.verbs import edit
+from evolvable_tools.verbs.load import as_text
+
+MAX_VALUES = 150_000
+"""Characters of all values in one answer; variables behind are listed without theirs."""
+
+MAX_NAMED = 8
+"""Ids that a message names."""
+
+DESCRIPTION = "frontmatter.description"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceVariable:
+    """One variable. role: description, section or file. value: None where `note` says why it is not shown.
+
+    evolvable: whether `set_variables` may set it.
+    """
+
+    id: str
+    role: str
+    evolvable: bool
+    size: int
+    value: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Variables:
+    """The variables of one version. notice: what the marks around values mean, '' where there are none."""
+
+    ref: str
+    version: int
+    evolvable: bool
+    variables: list[ResourceVariable] = field(default_factory=list)
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a variable's text is: in which file, and which characters of it; None for the whole file."""
+
+    path: str
+    role: str
+    span: tuple[int, int] | None
+    frozen: bool = False
+
+
+def get_variables(library: Library, caller: Caller, ref: Ref, ids: Sequence[str] = ()) -> Variables:
+    """Return the variables of a resource's newest version, or of the one that is named.
+
+    ids: only these. Values of what nobody whom the user trusts wrote reach an agent between marks. Of an environment
+    only its main file has values, as a task set holds the answers of its sealed test. Raise NoSuchResource,
+    NoSuchVersion, InvalidArgument for an id that the version does not have.
+    """
+    head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
+    number = ref.version or head.latest
+    files = library.store.files(head, number)
+    places = _places(head, files)
+    if unknown := [one for one in ids if one not in places]:
+        raise _unknown(head, unknown, places)
+    said, locked = version_notice(library, head, number), _is_frozen(head, files)
+    marks = AnswerMarks(caller.actor is not Actor.HUMAN and said not in UNMARKED_SAID)
+    found, left = list[ResourceVariable](), MAX_VALUES
+    for one in ids or places:
+        place = places[one]
+        text, note = _value(head, files, place)
+        if text is not None and len(text) > left:
+            note, shown = "the answer would be too long; name it in ids", None
+        else:
+            shown = text
+            left -= len(text or "")
+        if shown is not None and marks.on:
+            shown = marks.block(shown, f"{one} of version {number}", said)
+        free = not (locked or place.frozen or text is None)
+        found.append(ResourceVariable(one, place.role, free, len(text or ""), shown, note))
+    return Variables(str(head.ref), number, not locked, found, marks.notice)
+
+
+def _places(head: Head, files: Files) -> dict[str, _Place]:
+    """Return the variables of these files by id, the main file's first."""
+    main, found = main_file(head.kind, head.name), dict[str, _Place]()
+    for path in sorted(files, key=lambda path: (path != main, path)):
+        name, data = f"{head.ref}/{path}", files[path].data
+        if path == main and (span := _description_span(data)):
+            found[f"{name}#{DESCRIPTION}"] = _Place(path, "description", span)
+        if path.endswith(".md"):
+            for one in read_sections(data):
+                if one.id:
+                    found[f"{name}#{one.id}"] = _Place(path, "section", (one.start, one.end), one.frozen)
+        found[name] = _Place(path, "file", None)
+    return found
+
+
+def _description_span(data: bytes) -> tuple[int, int] | None:
+    """Return the characters of the description's value in the frontmatter, None where it is not a plain text there."""
+    place = find_frontmatter(data)
+    document = parse_document(data)
+    if place is None or not place.closed or not isinstance(document.fields.get("description"), str):
+        return None
+    offset = len(data[: place.start].decode("utf-8"))
+    try:
+        root = yaml.compose(data[place.start : place.end].decode("utf-8"), yaml.SafeLoader)
+    except yaml.YAMLError:
+        return None
+    for key, value in root.value if isinstance(root, yaml.MappingNode) else ():
+        if key.value == "description" and isinstance(value, yaml.ScalarNode):
+            return offset + value.start_mark.index, offset + value.end_mark.index
+    return None
+
+
+def _value(head: Head, files: Files, place: _Place) -> tuple[str | None, str]:
+    """Return a variable's text, or None and why it is not shown."""
+    main = main_file(head.kind, head.name)
+    if head.kind is Kind.ENVIRONMENT and place.path != main:
+        return None, "files of an environment are read by get_resource, without the sealed test"
+    if is_env_file(place.path):
+        return None, "settings that are not for others"
+    text = as_text(files[place.path])
+    if text is None:
+        return None, f"it is not text ({len(files[place.path].data):,} bytes)"
+    if place.role == "description":
+        return str(parse_document(files[place.path].data).fields["description"]), ""
+    return (text[slice(*place.span)] if place.span else text), ""
+
+
+def _is_frozen(head: Head, files: Files) -> bool:
+    main = files.get(main_file(head.kind, head.name))
+    metadata = parse_document(main.data).fields.get("metadata") if main else None
+    said = metadata.get("evolvable") if isinstance(metadata, dict) else None
+    return head.frozen or str(said).strip().lower() == "false"
+
+
+def _unknown(head: Head, ids: Sequence[str], places: Mapping[str, _Place]) -> InvalidArgument:
+    known = ", ".join(list(places)[:MAX_NAMED]) + (", ..." if len(places) > MAX_NAMED else "")
+    return InvalidArgument(f"{head.ref} has no variable {', '.join(ascii(one[:120]) for one in ids[:3])}.", known)
+
+
+def set_variables(
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    values: Mapping[str, str],
+    expected_version: int,
+    reason: str,
+    *,
+    propose: bool = False,
+) -> edit.Updated:
+    """Make one new version in which these variables have these values, and every other one is as it was.
+
+    The change passes the scan and the policy as any other. Raise VersionConflict where the head is not the expected
+    version, Frozen for a resource or a section that is frozen, InvalidArgument for unknown ids and for a value that
+    would change another variable.
+    """
+    head, _ = library.latest(library.store.head(ref.at(None), caller.scopes))
+    if (head.version or 0) != expected_version:
+        raise VersionConflict(str(head.ref), expected_version, head.version or 0)
+    files = library.store.files(head)
+    if _is_frozen(head, files):
+        raise Frozen(str(head.ref), f"set_variables of {caller.actor}")
+    if not values:
+        raise InvalidArgument("No variable was given.", "Pass values {id: text}; get_variables has the ids.")
+    after = apply_variables(head, files, values)
+    changed = {path: file.data for path, file in after.items() if file.data != files[path].data}
+    if not changed:
+        return edit.Updated(str(head.ref), head.version, head.version, None)
+    return edit.update_resource(
+        library, caller, head.ref, reason, files=changed, expected_version=expected_version, propose=propose
+    )
+
+
+def apply_variables(head: Head, files: Files, values: Mapping[str, str]) -> dict[str, File]:
+    """Return the files with these variables set. Raise Refused, InvalidArgument; see `set_variables`."""
+    places = _places(head, files)
+    if unknown := [one for one in values if one not in places]:
+        raise _unknown(head, unknown, places)
+    for one in values:
+        if places[one].frozen:
+            raise _frozen_section(one)
+        if _value(head, files, places[one])[0] is None:
+            raise InvalidArgument(f"{one} has no text that could be set.", "update_resource writes whole files.")
+    after = dict(files)
+    for path in {places[one].path for one in values}:
+        named = {one: values[one] for one in values if places[one].path == path}
+        if len(named) > 1 and any(places[one].role == "file" for one in named):
+            raise InvalidArgument(f"{path} is to be set as a whole and in part.", "Set the file, or parts of it.")
+        after[path] = replace(files[path], data=_set(files[path], named, places))
+    if frozen := changed_frozen_sections(files, after):
+        raise _frozen_section(f"{head.ref}/{frozen[0]}")
+    _check_others(head, files, after, values)
+    return after
+
+
+def _frozen_section(name: str) -> Refused:
+    return Refused(f"{name} is frozen (<!-- frozen -->).", "A person edits the file. Set the other variables only.")
+
+
+def _set(file: File, named: Mapping[str, str], places: Mapping[str, _Place]) -> bytes:
+    text = file.data.decode("utf-8")
+    for one in sorted(named, key=lambda one: places[one].span or (0, 0), reverse=True):
+        place, value = places[one], named[one]
+        if place.span is None:
+            return encode_text(place.path, value)
+        start, end = place.span
+        if place.role == "description":
+            value = _quoted(value) + ("\n" if text[start:end].endswith("\n") else "")
+        elif text[end:] and not value.endswith("\n\n"):
+            # A heading that is underlined would take the line before it as its own.
+            value += "\n\n" if not value.endswith("\n") else "" if text[end] == "#" else "\n"
+        text = text[:start] + value + text[end:]
+    return encode_text(places[next(iter(named))].path, text)
+
+
+def _quoted(value: str) -> str:
+    """Return a text as a YAML scalar in double quotes, on one line."""
+    quoted = json.dumps(value, ensure_ascii=False)
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in quoted)
+
+
+def _check_others(head: Head, files: Files, after: Files, values: Mapping[str, str]) -> None:
+    """Raise InvalidArgument where the values change variables that they do not name."""
+    whole = {one for one in values if "#" not in one}
+    before, now = _places(head, files), _places(head, after)
+    for one, place in before.items():
+        inside_named_file = any(one.startswith(f"{name}#") for name in whole)
+        if inside_named_file or one in values:
+            continue
+        holds_named = place.role == "file" and any(name.startswith(f"{one}#") for name in values)
+        if not holds_named and (one not in now or _value(head, files, place) != _value(head, after, now[one])):
+            raise InvalidArgument(f"The values would change {one} too.", "A value ends its own code blocks and tags.")
+    if new := [one for one in now if one not in before and not any(one.startswith(f"{name}#") for name in whole)]:
+        hint = "A value has no headings of the first two levels; set the whole file."
+        raise InvalidArgument(f"The values would make the new variable {new[0]}.", hint)
+    for one, value in values.items():
+        path = before[one].path
+        if before[one].role == "description" and _fields(after[path]) != {**_fields(files[path]), "description": value}:
+            raise InvalidArgument(f"{one} cannot have this value.", "It is one text without control characters.")
+
+
+def _fields(file: File) -> dict[str, object]:
+    return dict(parse_document(file.data).fields)
