@@ -1,7 +1,6 @@
 """The local page: the person decides there as at a terminal, and nobody else gets in."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from page_place import PagePlace, open_page

@@ -59,7 +59,7 @@ class PagePlace:
         answer = self.request("GET", f"{parts.path}?{parts.query}", cookie="")
         assert answer.status == 303, answer.text
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
-        self._csrf = self.get("/inbox").field("csrf")
+        self._csrf = self.get("/operations").field("csrf")
 
     def request(
         self, method: str, path: str, body: str | None = None, *, cookie: str | None = None, **headers: str
@@ -86,7 +86,9 @@ class PagePlace:
     def get(self, path: str) -> PageAnswer:
         return self.request("GET", path)
 
-    def post(self, path: str, *, csrf: str | None = None, headers: Mapping[str, str] | None = None, **fields: Any) -> PageAnswer:
+    def post(
+        self, path: str, *, csrf: str | None = None, headers: Mapping[str, str] | None = None, **fields: Any
+    ) -> PageAnswer:
         given = {"csrf": self._csrf if csrf is None else csrf, **fields}
         return self.request("POST", path, urlencode(given, doseq=True), **dict(headers or {}))
 

@@ -76,18 +76,12 @@ def _undo_form(asked: PageRequest, made: Operation) -> Node:
 
 
 def _note(site: Site, asked: PageRequest) -> Node:
-    """Return what the last undo did: its operation, and the resources that it left alone."""
-    undone, left = asked.number("undone"), asked.get("left")
-    said: list[Node] = []
+    """Return what the last undo did."""
+    undone = asked.number("undone")
     if undone is not None:
-        made = site.library.store.operation(undone)
-        took = ", ".join(map(str, made.intent.undoes))
-        said.append(h.p[f"Operation {undone} took back operation {took}."])
-    elif asked.get("nothing"):
-        said.append(h.p["Nothing had to be changed."])
-    if left:
-        said.append(h.p(".warning")[f"Left alone, because somebody changed it since: {one_line(left)}"])
-    return h.div(".done", role="status", id="done")[said] if said else None
+        took = ", ".join(map(str, site.library.store.operation(undone).intent.undoes))
+        return h.div(".done", role="status", id="done")[h.p[f"Operation {undone} took back operation {took}."]]
+    return h.p(role="status")["Nothing had to be changed."] if asked.get("nothing") else None
 
 
 BACK = {"/inbox": "/inbox", "/operations": "/operations"}

@@ -47,6 +47,7 @@ class PageServer:
 
     def __init__(self, services: PageServices, port: int = 0) -> None:
         """port: 0 for any that is free. Raise InvalidArgument for one that is not."""
+        self.services = services
         self._sockets = _listen(port)
         self.access = PageAccess(self._sockets[0].getsockname()[1])
         self._feed = ChangeFeed(services.library.store.backend, services.library.store.home)

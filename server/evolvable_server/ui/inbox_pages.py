@@ -33,19 +33,28 @@ MAX_EDITED = 40
 """Files of a proposal that are edited in one form."""
 
 
-def _inbox(site: Site, asked: PageRequest) -> PageBody:
-    """Show the first proposal that waits, or that none does."""
+def _inbox(site: Site, asked: PageRequest) -> PageBody | str:
+    """Lead to the first proposal that waits, or say that none does.
+
+    Each proposal has an address of its own, so that a live part of its page never shows another one.
+    """
+    waiting = proposal_inbox.list_waiting(site.library, 1)
+    if waiting:
+        said = "&".join(f"{name}={quoted(asked.get(name))}" for name in ("done", "undone") if asked.get(name))
+        return f"/inbox/{waiting[0].proposal_id}" + (f"?{said}" if said else "")
+    empty = h.p["Nothing waits for a decision. What agents and reviews propose appears here by itself."]
+    return PageBody(
+        "Inbox", [h.h1["Inbox"], _done_note(site, asked), h.div(id="inbox", data_live=True)[empty]], "inbox"
+    )
+
+
+def _proposal(site: Site, asked: PageRequest) -> PageBody:
+    """Show one proposal."""
     waiting = proposal_inbox.list_waiting(site.library, MOST_WAITING)
-    number = asked.number("number")
-    if number is None and waiting:
-        number = waiting[0].proposal_id
-    done = _done_note(site, asked)
-    if number is None:
-        empty = h.p["Nothing waits for a decision. What agents and reviews propose appears here by itself."]
-        return PageBody("Inbox", h.div(id="inbox", data_live=True)[h.h1["Inbox"], done, empty], "inbox")
-    shown = proposal_inbox.show_proposal(site.library, number)
+    done, shown = _done_note(site, asked), proposal_inbox.show_proposal(site.library, asked.needed("number"))
     parts = h.div(".inbox")[_left(shown), _right(site, asked, shown, waiting), _queue(waiting, shown.proposal_id)]
-    return PageBody(f"{shown.ref} · Inbox", [done, parts, h.p(".keys")[KEYS]], "inbox")
+    main = [done, parts, h.p(".keys")[KEYS]]
+    return PageBody(f"{shown.ref} · Inbox", main, "inbox", of=f"proposal {shown.proposal_id}")
 
 
 def _left(shown: WaitingProposal) -> Node:
@@ -221,7 +230,11 @@ def _queue(waiting: Sequence[WaitingProposal], current: int) -> Node:
 
 
 def _done_note(site: Site, asked: PageRequest) -> Node:
-    """Return what was decided last, with what takes it back. Only numbers come from the address."""
+    """Return what was decided or taken back last, with what takes that back. Only numbers come from the address."""
+    undone = asked.number("undone")
+    if undone is not None:
+        took = ", ".join(map(str, site.library.store.operation(undone).intent.undoes))
+        return h.div(".done", role="status", id="done")[h.p[f"Operation {undone} took back operation {took}."]]
     numbers = [int(text) for text in asked.get("done").split(",")[:MOST_WAITING] if text.isascii() and text.isdigit()]
     notes = [_done_line(site.library, number) for number in numbers[:5]]
     if not notes:
@@ -291,9 +304,10 @@ def _numbers(asked: PageRequest) -> list[int]:
 def _check_seen(library: Library, numbers: Sequence[int], asked: PageRequest) -> None:
     """Check that what an approval leads to is what the person saw: the resource is still at that version."""
     for number, seen in zip(numbers, asked.fields.get("seen", ()), strict=False):
-        head = library.store.head_or_none(library.store.backend.proposals.get(number).ref)
+        proposal = library.store.backend.proposals.get(number)
+        head = library.store.head_or_none(proposal.ref)
         now = head.version if head is not None else None
-        if seen != str(now or 0):
+        if proposal.state == OPEN and seen != str(now or 0):
             raise Conflict(
                 f"The resource of proposal {number} is at version {now or 0} now; you saw version {seen}.",
                 "Look at the proposal again: approving it would merge the two.",
@@ -382,7 +396,7 @@ def _session_form(site: Site, asked: PageRequest) -> PageBody:
 VIEWS = (
     PageView("/", _inbox),
     PageView("/inbox", _inbox),
-    PageView("/inbox/{number:int}", _inbox),
+    PageView("/inbox/{number:int}", _proposal),
     PageView("/inbox/{number:int}/edit", _edit_form),
     PageView("/inbox/session/{session:path}", _session_form),
 )

@@ -24,12 +24,16 @@ SECTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class PageBody:
-    """What a view answers with. section: of the navigation. status: of HTTP."""
+    """What a view answers with. section: of the navigation. status: of HTTP.
+
+    of: names what the page is about; its live parts are replaced only by those of a page about the same.
+    """
 
     title: str
     main: Node
     section: str = ""
     status: int = 200
+    of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ def draw_page(body: PageBody, frame: Frame) -> str:
             h.meta(charset="utf-8"),
             h.meta(name="viewport", content="width=device-width, initial-scale=1"),
             h.meta(
-                name="htmx-config", content='{"includeIndicatorCSS":false,"history":"reload","extensions":"evolvable"}'
+                name="htmx-config",
+                content='{"includeIndicatorCSS":false,"history":"reload","defaultSettleDelay":0,"extensions":"evolvable"}',
             ),
             h.title[f"{one_line(body.title, 80)} · Evolvable"],
             h.link(rel="icon", href="data:,"),
@@ -66,7 +71,7 @@ def draw_page(body: PageBody, frame: Frame) -> str:
         h.body[
             h.a(".skip", href="#main")["Skip to the content"],
             h.header[h.nav(aria_label="Sections")[h.strong(".brand")["Evolvable"], links]],
-            h.main(id="main", tabindex="-1")[body.main],
+            h.main(id="main", tabindex="-1", data_of=body.of or body.title)[body.main],
             h.footer[
                 h.p(id="live", role="status")["Live updates need JavaScript; reload to see what is new."],
                 form(frame.csrf, "/end", h.button(type="submit")["Sign this browser out"]),

@@ -114,7 +114,9 @@ class PageRequest:
         return found
 
 
-View = Callable[["Site", PageRequest], PageBody]
+View = Callable[["Site", PageRequest], "PageBody | str"]
+"""Returns a page, or the address of another one."""
+
 Action = Callable[["Site", PageRequest], str]
 
 
@@ -202,6 +204,8 @@ class Site:
         return [
             Route("/static/{name}", self._file, methods=["GET"]),
             Route("/end", self._posting(self._end), methods=["POST"]),
+            # Who reloads the page of a form that was refused.
+            Route("/do/{verb}", lambda _: RedirectResponse("/inbox", 303), methods=["GET"]),
             *(Route(one.path, self._viewing(one.view), methods=["GET"]) for one in views),
             *(Route(one.path, self._posting(self._acting(one.run)), methods=["POST"]) for one in actions),
         ]
@@ -225,7 +229,7 @@ class Site:
             body = view(self, asked)
         except EvolvableError as error:
             body = _failure(error)
-        return self.draw(body, asked.session)
+        return RedirectResponse(body, 303) if isinstance(body, str) else self.draw(body, asked.session)
 
     def _posting(self, answer: Callable[[PageRequest], Response]) -> Callable[[Request], Awaitable[Response]]:
         """Return the endpoint of a form: it compares the form's token before anything else is read of it."""
@@ -248,7 +252,9 @@ class Site:
             try:
                 address = run(self, asked)
             except EvolvableError as error:
-                return self.draw(_failure(error), asked.session)
+                answer = self.draw(_failure(error), asked.session)
+                answer.headers["hx-push-url"] = "false"  # the address of a form shows nothing
+                return answer
             self.services.changed()
             return RedirectResponse(address, 303)
 

@@ -18,8 +18,10 @@
   const SEEN_MS = 250;
   let shownAt = performance.now();
   let sent = false;
-  addEventListener("htmx:after:swap", () => { shownAt = performance.now(); sent = false; });
-  addEventListener("pageshow", () => { shownAt = performance.now(); sent = false; });
+  let shown = 0;
+  const seen = () => { shownAt = performance.now(); sent = false; shown += 1; };
+  addEventListener("htmx:after:swap", seen);
+  addEventListener("pageshow", seen);
 
   const decide = (id) => {
     const button = find(id);
@@ -62,10 +64,17 @@
   const refresh = async () => {
     if (reading) { again = true; return; }
     reading = true;
+    const before = shown;
     try {
-      const answer = await fetch(location.href, { headers: { accept: "text/html" }, redirect: "error" });
+      if (!document.querySelector("main [data-live]")) return;
+      const answer = await fetch(location.href, { headers: { accept: "text/html" } });
       if (!answer.ok) return;
-      const fresh = new DOMParser().parseFromString(trusted.createHTML(await answer.text()), "text/html");
+      const text = await answer.text();
+      // The person went on meanwhile: what was read is of another page.
+      if (sent || shown !== before) { again = true; return; }
+      if (answer.redirected) { location.href = answer.url; return; }
+      const fresh = new DOMParser().parseFromString(trusted.createHTML(text), "text/html");
+      if (fresh.querySelector("main").dataset.of !== document.querySelector("main").dataset.of) return;
       for (const old of document.querySelectorAll("[data-live]")) {
         const part = fresh.getElementById(old.id);
         if (!part || typing(document.activeElement) && old.contains(document.activeElement)) continue;
@@ -77,7 +86,7 @@
       document.documentElement.dataset.refreshed = String(Number(document.documentElement.dataset.refreshed || 0) + 1);
     } catch { /* the server is gone; the stream says when it is back */ } finally {
       reading = false;
-      if (again) { again = false; refresh(); }
+      if (again && !sent) { again = false; refresh(); }
     }
   };
   addEventListener("DOMContentLoaded", () => {
