@@ -13,13 +13,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from evolvable_server.transport.host_check import HostCheck
-from evolvable_server.ui import activity_pages, inbox_pages
+from evolvable_server.ui import activity_pages, inbox_pages, library_pages, resource_pages
 from evolvable_server.ui.access import PageAccess, PageGuard
 from evolvable_server.ui.live import ChangeFeed, stream_endpoint
 from evolvable_server.ui.site import PageServices, Site
 from evolvable_store.errors import InvalidArgument
 
-MODULES = (inbox_pages, activity_pages)
+MODULES = (inbox_pages, resource_pages, library_pages, activity_pages)
 
 CONNECTIONS = 100
 MAX_HEADER = 64 * 1024
@@ -30,7 +30,7 @@ TRIES = 20
 
 def page_application(services: PageServices, access: PageAccess, feed: ChangeFeed) -> ASGIApp:
     """Return the application: the check of Host and Origin, then of the session, then the pages."""
-    site = Site(services, access, feed.notify)
+    site = Site(services, access, feed.notify, lambda: feed.seen)
     views = [view for module in MODULES for view in module.VIEWS]
     actions = [action for module in MODULES for action in module.ACTIONS]
     routes = [Route("/live", stream_endpoint(feed, access), methods=["GET"]), *site.routes(views, actions)]

@@ -40,6 +40,9 @@ class ChangeFeed:
         self._streams: Streams = {}
         self._listening, self._stop = threading.Event(), threading.Event()
         self.number = 0
+        """How often pages were told of a change."""
+        self.seen = 0
+        """SQLite's change counter, as it was last seen."""
         self._thread = threading.Thread(target=self._follow, name="evolvable-page-feed", daemon=True)
         self._thread.start()
 
@@ -90,7 +93,7 @@ class ChangeFeed:
                     next_look, before, ledgers = time.monotonic() + RUN_SECONDS, ledgers, self._ledgers()
                     now = -now if ledgers != before else now
                 if now != seen:
-                    seen = abs(now)
+                    self.seen = seen = abs(now)
                     self.notify()
                 self._stop.wait(POLL_SECONDS)
 

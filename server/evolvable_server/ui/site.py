@@ -60,11 +60,14 @@ class BackgroundValue(Generic[Result]):
             return self._value
 
     def _run(self) -> None:
+        began = time.monotonic()
         try:
             self._value = self._compute()
         except EvolvableError as error:
             log.warning("%s", error)
         finally:
+            # However often it is asked for, it takes a twentieth of one processor.
+            self._least = max(self._least, 20 * (time.monotonic() - began))
             self._running = False
             self._done()
 
@@ -148,11 +151,16 @@ def action_path(verb: str) -> str:
 
 @dataclass
 class Site:
-    """The services, and what is kept between requests. values: computed in the background, by name."""
+    """The services, and what is kept between requests.
+
+    notify: tells open pages of a change. version: the number of the last change that was seen. values: computed in the
+    background, by name.
+    """
 
     services: PageServices
     access: PageAccess
     notify: Callable[[], None] = lambda: None
+    version: Callable[[], int] = lambda: 0
     values: dict[str, BackgroundValue[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -183,6 +191,14 @@ class Site:
         if self.locked and not request.get("passphrase"):
             raise Refused("Approvals are locked, and the passphrase is missing.", "Go back and type the passphrase.")
         return replace(self.caller, signer=self.services.signer(request.get("passphrase")))
+
+    def signing(self, request: PageRequest) -> Caller:
+        """Return the person with what signs, for what needs a signature in some cases only."""
+        return replace(self.caller, signer=self.services.signer(request.get("passphrase")))
+
+    def revision(self) -> Hashable:
+        """Return what differs after every change that an open page is told of, and after a minute."""
+        return self.library.store.sequence(), self.version(), time.monotonic() // 60
 
     def value(self, name: str, compute: Callable[[], Result], key: Hashable) -> Result | None:
         """Return the last value of a computation in the background; see `BackgroundValue`."""
