@@ -24,7 +24,8 @@ from evolvable_tools.library import Caller, Library
 PAGE = Identity(Principal.PERSON, "page")
 """On whose behalf the page acts: the person who opened it with a link from their terminal."""
 
-DOCTOR_SECONDS = 120.0
+SECONDS = 120.0
+"""How long a check of the health page may take."""
 
 
 @command("ui")
@@ -50,7 +51,7 @@ def services_of(config: Config, library: Library, caller: Caller) -> PageService
         library,
         replace(caller, principal=PAGE.principal, via=PAGE.via),
         lambda passphrase: _signer(library, passphrase),
-        lambda: _run_doctor(config.home),
+        lambda: _diagnose(config.home),
         lambda: _refresh(library),
     )
 
@@ -79,8 +80,18 @@ def _refresh(library: Library) -> None:
     refresh_memory_files(library.store.home, library)
 
 
-def _run_doctor(home: Path) -> Any:
-    """Return what `evolvable doctor` finds. It starts the servers of clients, so it runs in a process of its own."""
-    command = [sys.executable, "-P", "-m", "evolvable_server", "doctor", "--json", "--home", str(home)]
-    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DOCTOR_SECONDS, check=False)
-    return json.loads(ran.stdout)
+def _diagnose(home: Path) -> dict[str, Any]:
+    """Return what `evolvable doctor` and `evolvable token list` say.
+
+    Doctor starts the servers of clients, and both need modules that the page does not, so each is a process.
+    """
+    return {"doctor": _run_command(home, "doctor"), "tokens": _run_command(home, "token", "list")}
+
+
+def _run_command(home: Path, *words: str) -> Any:
+    command = [sys.executable, "-P", "-m", "evolvable_server", *words, "--json", "--home", str(home)]
+    try:
+        ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False)
+        return json.loads(ran.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None

@@ -13,13 +13,29 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from evolvable_server.transport.host_check import HostCheck
-from evolvable_server.ui import activity_pages, inbox_pages, library_pages, resource_pages
+from evolvable_server.ui import (
+    activity_pages,
+    evolution_pages,
+    health_pages,
+    inbox_pages,
+    library_pages,
+    resource_pages,
+    session_pages,
+)
 from evolvable_server.ui.access import PageAccess, PageGuard
 from evolvable_server.ui.live import ChangeFeed, stream_endpoint
 from evolvable_server.ui.site import PageServices, Site
 from evolvable_store.errors import InvalidArgument
 
-MODULES = (inbox_pages, resource_pages, library_pages, activity_pages)
+MODULES = (
+    inbox_pages,
+    resource_pages,
+    library_pages,
+    evolution_pages,
+    session_pages,
+    activity_pages,
+    health_pages,
+)
 
 CONNECTIONS = 100
 MAX_HEADER = 64 * 1024

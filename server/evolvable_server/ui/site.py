@@ -35,6 +35,12 @@ MOST_WAITING = 100
 
 _FILES = {"style.css": "text/css", "page.js": "text/javascript", "htmx.min.js": "text/javascript"}
 
+FIRST_SECONDS = 0.06
+"""How long a page waits for the first value of a computation."""
+
+MAX_VALUES = 64
+"""Computations whose last value is kept."""
+
 Result = TypeVar("Result")
 
 
@@ -49,15 +55,23 @@ class BackgroundValue(Generic[Result]):
         self._key: Hashable = None
         self._began = -least_seconds
         self._running = False
+        self._first = threading.Event()
 
     def get(self, key: Hashable) -> Result | None:
-        """Return the last value, None before there is one. key: when it differs, the value is computed again."""
+        """Return the last value, None before there is one. key: when it differs, the value is computed again.
+
+        The first value is waited for, but not for long: without JavaScript a page is not drawn again by itself.
+        """
+        self._begin(key)
+        self._first.wait(FIRST_SECONDS)
+        return self._value
+
+    def _begin(self, key: Hashable) -> None:
         with self._lock:
             stale = self._key != key and time.monotonic() - self._began >= self._least
             if stale and not self._running:
                 self._running, self._key, self._began = True, key, time.monotonic()
                 threading.Thread(target=self._run, name="evolvable-page-value", daemon=True).start()
-            return self._value
 
     def _run(self) -> None:
         began = time.monotonic()
@@ -69,6 +83,7 @@ class BackgroundValue(Generic[Result]):
             # However often it is asked for, it takes a twentieth of one processor.
             self._least = max(self._least, 20 * (time.monotonic() - began))
             self._running = False
+            self._first.set()
             self._done()
 
 
@@ -77,14 +92,14 @@ class PageServices:
     """What the command hands to the page.
 
     caller: the person, known by `page`. signer: returns what signs decisions, for a passphrase; None where approvals
-    are not locked. diagnose: returns what `evolvable doctor` finds. changed: called after an action.
+    are not locked. diagnose: returns what doctor and the list of tokens say. changed: called after an action.
     """
 
     config: Config
     library: Library
     caller: Caller
     signer: Callable[[str], Signer | None]
-    diagnose: Callable[[], Any]
+    diagnose: Callable[[], Mapping[str, Any]]
     changed: Callable[[], None] = lambda: None
 
 
@@ -202,6 +217,8 @@ class Site:
 
     def value(self, name: str, compute: Callable[[], Result], key: Hashable) -> Result | None:
         """Return the last value of a computation in the background; see `BackgroundValue`."""
+        while len(self.values) >= MAX_VALUES and name not in self.values:
+            self.values.pop(next(iter(self.values)), None)
         found = self.values.get(name) or self.values.setdefault(name, BackgroundValue(compute, self.notify))
         return found.get(key)
 
