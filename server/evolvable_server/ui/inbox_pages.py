@@ -283,8 +283,10 @@ def _edit(site: Site, asked: PageRequest) -> str:
 
 
 def _reject(site: Site, asked: PageRequest) -> str:
-    library = site.library
-    return _after(library, [proposal_inbox.reject(library, number, asked.get("reason")) for number in _numbers(asked)])
+    """Reject what still waits of the proposals that the form names."""
+    proposals, numbers = site.library.store.backend.proposals, _numbers(asked)
+    left = [number for number in numbers if proposals.get(number).state == OPEN] or numbers[:1]
+    return _after(site.library, [proposal_inbox.reject(site.library, number, asked.get("reason")) for number in left])
 
 
 def _reopen(site: Site, asked: PageRequest) -> str:

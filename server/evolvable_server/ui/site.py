@@ -327,7 +327,7 @@ def _failure(error: EvolvableError) -> PageBody:
             h.p(".warning", role="alert")[make_visible(str(error))],
             h.ul[[h.li[make_visible(problem)] for problem in problems]] if problems else None,
             h.p[make_visible(error.hint)] if error.hint else None,
-            h.p["Nothing was changed. ", h.a(href="/inbox", data_key="j")["To the inbox"]],
+            h.p[h.a(href="/inbox", id="next")["To the inbox"]],
         ],
         status=status,
     )
