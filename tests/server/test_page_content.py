@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from evolve_runs import program, running, scripted, task
+from hostile_strings import OWN
 from page_place import AGENT, PagePlace, open_page
 from samples import ATTACKS
 from transcripts import Says, User, session_id, write_claude_code
@@ -22,23 +23,6 @@ from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.run_context import RunStopped
 from evolvable_tools.evolve.task import Split
-
-OWN = [
-    "<script>window.hacked=1</script>",
-    "</pre><img src=x onerror=window.hacked=1>",
-    '"><svg/onload=window.hacked=1>',
-    "' autofocus onfocus='window.hacked=1",
-    "[x](javascript:window.hacked=1) [y](JaVaScRiPt:1) [z](data:text/html,<script>1</script>) [v](vbscript:1)",
-    '[x](http://evil.example/?q="onmouseover=1) ![i](http://evil.example/pixel.png) <http://evil.example>',
-    "<iframe src=http://evil.example></iframe><form action=http://evil.example><button>Approve</button></form>",
-    "<meta http-equiv=refresh content='0;url=http://evil.example'><base href=http://evil.example>",
-    "<hx-partial></hx-partial><div hx-get=/do/undo hx-trigger=load hx-on:load=1 data-hx-boost=true>",
-    "<style>*{display:none}</style><link rel=stylesheet href=http://evil.example/x.css>",
-    "safe\u202e\u2066txt.exe\u2069 zero\u200bwidth tag\U000e0041 del\x7f nul\x01 line\u2028end",
-    "&lt;script&gt; &#x3c;script&#x3e; \ud7ff",
-    '```"onload=1\n</code></pre><script>1</script>\n```',
-    "| a | b |\n|:-|-:|\n| <b onclick=1> | x |",
-]
 
 HIDDEN = "\u202e\u2066\u2069\u200b\U000e0041\x7f\x01\u2028"
 

@@ -14,8 +14,10 @@ from urllib.parse import urlencode, urlsplit
 from evolvable_server.cli.ui_command import services_of
 from evolvable_server.config import Config
 from evolvable_server.ui.app import PageServer
+from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
+from evolvable_store.storage.proposals import Draft
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit, proposal_inbox
 
@@ -105,15 +107,10 @@ class PagePlace:
         base = (head.version if head else None) or 0
         files = proposal_inbox.files_at(self.library, ref, base)
         changed = dict(files)
-        changed["SKILL.md"] = replace_text(files, name, body)
-        caller = replace(AGENT, session=session)
-        return proposal_inbox.propose(self.library, caller, replace(ref, scope="user"), base, changed, reason)
-
-
-def replace_text(files: Mapping[str, Any], name: str, body: str) -> Any:
-    from evolvable_store.objects import File
-
-    return File(skill_text(name, body).encode(), 0o644)
+        changed["SKILL.md"] = File(skill_text(name, body).encode(), 0o644)
+        # Stored as it is: what the scan refuses is shown as well as everything else.
+        draft = Draft(replace(ref, scope="user"), base, changed, reason)
+        return self.library.store.backend.proposals.add(self.library.store.now(), AGENT.actor, session, draft)
 
 
 @contextlib.contextmanager

@@ -70,7 +70,7 @@ def _moved(library: Library, operations: list[int]) -> dict[int, Node]:
 
 
 def _undo_form(asked: PageRequest, made: Operation) -> Node:
-    button = h.button(type="submit", aria_label=f"Take operation {made.id} back")["Take back"]
+    button = h.button(type="submit", aria_label=f"Take back operation {made.id}")["Take back"]
     fields = {"operation": made.id, "back": "/operations"}
     return form(asked.session.csrf, action_path("undo"), button, fields=fields, **swapping())
 

@@ -93,7 +93,9 @@ def _folders(site: Site) -> Node:
             make_visible(str(one.path)),
             one.kind.value,
             one.scope,
-            h.a(href=f"/trust?folder={quoted(str(one.path))}", aria_label=f"What {one.path} brings")["what it brings"],
+            h.a(href=f"/trust?folder={quoted(str(one.path))}", aria_label=f"what it brings: {one.path}")[
+                "what it brings"
+            ],
         ]
         for one in site.library.folders()
     ]

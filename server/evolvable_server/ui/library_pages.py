@@ -186,7 +186,7 @@ def _found(site: Site, asked: PageRequest, task: str, found: FoundSkills) -> Nod
 def _match_row(asked: PageRequest, task: str, one: FoundMatch, found: FoundSkills, threshold: float) -> list[Node]:
     best = found.matches[0].ref if not found.none_fits else ""
     fields = {"task": task, "right": one.ref, "wrong": best if best != one.ref else ""}
-    button = h.button(type="submit", aria_label=f"{one.ref} is right for this task")["This is right"]
+    button = h.button(type="submit", aria_label=f"This is right: {one.ref}")["This is right"]
     fits = one.confidence >= threshold and not found.none_fits
     return [
         [resource_link(one.ref, f"{one.ref}@{one.version}"), h.br, h.span(".none")[one_line(one.description, 160)]],

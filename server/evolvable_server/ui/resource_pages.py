@@ -188,9 +188,9 @@ def _versions(site: Site, asked: PageRequest, head: Head, past: History) -> Node
 
 
 def _version_links(site: Site, asked: PageRequest, head: Head, one: PastVersion) -> Node:
-    changed = h.a(href=resource_address(head.ref, to=one.version), aria_label=f"What version {one.version} changed")[
-        "what it changed"
-    ]
+    changed = h.a(
+        href=resource_address(head.ref, to=one.version), aria_label=f"what it changed: version {one.version}"
+    )["what it changed"]
     if one.version == head.version:
         return changed
     fields = {"ref": str(head.ref), "version": one.version, "expected": head.version or 0}
