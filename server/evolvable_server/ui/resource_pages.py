@@ -140,13 +140,20 @@ def draw_lane(ref: Ref, versions: Sequence[PastVersion], proposals: Sequence[Pro
         below[one.base] = below.get(one.base, 0) + 1
         if below[one.base] <= 3:
             parts.append(_refused(one, places.get(one.base, LEFT) + STEP // 2, MIDDLE + 6 + 20 * below[one.base]))
-    deep = max(min(max(below.values(), default=0), 3), 0)
-    height = MIDDLE + 34 + 20 * deep
+    deep = min(max(below.values(), default=0), 3)
+    width, height = max(width, 320), MIDDLE + 18 + 20 * deep
     label = f"{len(ordered)} versions, oldest first; {len(refused)} refused proposals"
     used = {author_of(one) for one in ordered}
     key = [[tag(f"{LETTERS.get(name, '?')} {name}"), " "] for name in LETTERS if name in used]
     return h.figure[
-        svg(viewBox=f"0 0 {max(width, 320)} {height}", role="group", aria_label=label, class_="lane")[parts],
+        svg(
+            viewBox=f"0 0 {width} {height}",
+            width=str(width),
+            height=str(height),
+            role="group",
+            aria_label=label,
+            class_="lane",
+        )[parts],
         h.figcaption(".none")[key, " dashed: proposed and refused"],
     ]
 
