@@ -48,6 +48,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "session_commands": ("stats", "learned", "sessions", "review", "memory", "compress"),
     "inbox_commands": ("inbox", "publish", "channel"),
     "person_commands": ("approvals", "trust"),
+    "ui_command": ("ui",),
     "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer", "quickstart", "token"),
     "folder_commands": ("init", "folders", "sync"),
     "archive_commands": ("checkout", "backup", "export", "import"),

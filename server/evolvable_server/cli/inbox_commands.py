@@ -90,7 +90,7 @@ def _read(path: Path) -> Any:
 
 
 @command("inbox")
-@click.argument("action", type=click.Choice(["list", "show", "approve", "edit", "reject"]), default="list")
+@click.argument("action", type=click.Choice(["list", "show", "approve", "edit", "reject", "reopen"]), default="list")
 @click.argument("proposals", type=click.IntRange(min=1), nargs=-1, metavar="[PROPOSAL]...")
 @click.option("-m", "--reason", default="", help="Why; kept in the history.")
 @click.option("--all", "every", is_flag=True, help="All that wait.")
@@ -109,7 +109,7 @@ def inbox_command(
 
     Lists those that wait; shows, approves, edits or rejects those with the numbers PROPOSAL. Several that are approved
     together are one operation, all of them or none. `edit` opens the proposed text in an editor and approves what you
-    save.
+    save. `reopen` takes a rejection back.
     """
     with state.library() as (library, caller):
         ids = list(proposals) or _chosen(library, every, session)
@@ -128,6 +128,8 @@ def inbox_command(
             return Output(result, lambda _: _show_proposals(shown, decides=caller.decides))
         if action == "reject":
             return _decisions([proposal_inbox.reject(library, identity, reason) for identity in ids])
+        if action == "reopen":
+            return _decisions([proposal_inbox.reopen(library, caller, identity) for identity in ids])
         edited = _edited(library, ids) if action == "edit" else _given(files)
         return _decisions(proposal_inbox.approve_together(library, caller, ids, reason, edited=edited))
 

@@ -1,4 +1,4 @@
-"""Decide what a request over HTTP may do: its Host and Origin, its bearer's permissions, the files that it names.
+"""Decide what a request over HTTP may do: the Hosts and Origins, its bearer's permissions, the files that it names.
 
 Tokens of an external authorization server are checked here too: JWTs by its published keys, others by asking it. Which
 server to ask, and the audience and lifetime of a token are ours; PyJWT checks signatures.
@@ -22,9 +22,6 @@ import jwt
 from mcp.server.auth.provider import AccessToken
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from evolvable_server.mcp.server import Permission, name_of, permissions_of
 from evolvable_server.transport.http_auth import HttpSettings, OAuth, check_url, is_loopback
@@ -52,38 +49,6 @@ def accepted_origins(settings: HttpSettings, port: int) -> frozenset[str]:
     """Return the values of Origin that are answered: pages of this server itself, and those that are set."""
     own = {f"http://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
     return frozenset(own | set(_checked(settings.origins, _ORIGIN, "origin", "https://skills.example.org")))
-
-
-class HostCheck:
-    """Middleware: 400 without a Host or with two bearers, 421 for another's Host, 403 for another's Origin.
-
-    The outermost check: a web page in a browser on this machine must not reach the library, neither under a name that
-    its owner points here (Host) nor from another site (Origin).
-    """
-
-    # Starlette's TrustedHostMiddleware is weaker: it ignores the port, a second Host and Origin, and answers 400 where
-    # HTTP has 421. The SDK compares a host with an open port by its beginning, and only after it asked for a token.
-
-    def __init__(self, app: ASGIApp, hosts: frozenset[str], origins: frozenset[str]) -> None:
-        self._app, self._hosts, self._origins = app, hosts, origins
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if refusal := self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None:
-            await refusal(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
-
-    def _refusal(self, headers: Headers) -> PlainTextResponse | None:
-        hosts, origins = headers.getlist("host"), headers.getlist("origin")
-        if len(hosts) != 1 or not hosts[0]:
-            return PlainTextResponse("A request has one Host.\n", 400)
-        if hosts[0].lower() not in self._hosts:
-            return PlainTextResponse("This Host is not served here. `evolvable serve --allowed-host` adds one.\n", 421)
-        if any(origin.lower() not in self._origins for origin in origins):
-            return PlainTextResponse("This Origin is not let in. `evolvable serve --allowed-origin` adds one.\n", 403)
-        if len(headers.getlist("authorization")) > 1:  # a proxy may have checked the other one
-            return PlainTextResponse("A request has one Authorization at most.\n", 400)
-        return None
 
 
 def _checked(values: Iterable[str], form: re.Pattern[str], what: str, example: str) -> Iterable[str]:

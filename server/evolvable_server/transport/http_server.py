@@ -26,10 +26,14 @@ from evolvable_server.config import Config, read_machine
 from evolvable_server.mcp.server import LibraryServer, Permission
 from evolvable_server.serving import Serving
 from evolvable_server.transport import connection_limits, http_access, request_limits
+from evolvable_server.transport.host_check import HostCheck
 from evolvable_server.transport.http_auth import Access, HttpSettings, Tokens, Verifier, check_reach
 from evolvable_store.errors import InvalidArgument
 
 PATH = "/mcp"
+
+ALLOW_HOST = "`evolvable serve --allowed-host` adds one."
+ALLOW_ORIGIN = "`evolvable serve --allowed-origin` adds one."
 
 
 def application(
@@ -86,7 +90,7 @@ def application(
     # A redirect would be made from the Host and scheme that the client sends.
     site.router.redirect_slashes = False
     hosts, origins = http_access.accepted_hosts(settings, port), http_access.accepted_origins(settings, port)
-    return request_limits.Drain(http_access.HostCheck(site, hosts, origins), ending)
+    return request_limits.Drain(HostCheck(site, hosts, origins, ALLOW_HOST, ALLOW_ORIGIN), ending)
 
 
 END_SECONDS = 2.0

@@ -135,6 +135,11 @@ class Proposals(SqliteRepository):
         with self._backend.write() as writer:
             return writer.close_proposal(identity, REJECTED, decision, None)
 
+    def reopen(self, identity: int) -> bool:
+        """Let a rejected proposal wait again; returns False when it is not rejected."""
+        query = "UPDATE proposal SET state = ?, decision = NULL WHERE id = ? AND state = ?"
+        return self._do(query, OPEN, identity, REJECTED) > 0
+
 
 class ProposalBatch:
     """Proposals made together, ready to be written: their contents are packed while nobody waits."""

@@ -389,6 +389,16 @@ def reject(library: Library, proposal_id: int, reason: str) -> Decided:
     return Decided(proposal.id, str(proposal.ref), REJECTED)
 
 
+def reopen(library: Library, caller: Caller, proposal_id: int) -> Decided:
+    """Let a rejected proposal wait again, as it was. Raises NotFound, Refused, InvalidArgument."""
+    if not caller.decides:
+        raise Refused("Reopening a proposal is a person's decision; this call is not a person's.", "Propose it again.")
+    proposal = library.store.backend.proposals.get(proposal_id)
+    if not library.store.backend.proposals.reopen(proposal_id):
+        raise InvalidArgument(f"Proposal {proposal_id} is {proposal.state}.", "Only a rejected proposal is reopened.")
+    return Decided(proposal.id, str(proposal.ref), OPEN)
+
+
 def expire(library: Library) -> int:
     """Close the proposals whose time is over; returns how many. They count as turned down."""
     return 0 if library.store.read_only else library.store.backend.proposals.expire(library.store.now())

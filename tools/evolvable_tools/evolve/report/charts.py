@@ -191,7 +191,7 @@ def draw_lineage(facts: RunFacts) -> Node:
     places = _node_places(facts.tried)
     width = _LEFT * 2 + _STEP * max((one.iteration for one in facts.tried), default=0) + 60
     height = _TOP + max(y for _, y in places.values())
-    return svg(viewBox=f"0 0 {width} {height}", style=f"max-width:{width}px", role="img", aria_label="lineage")[
+    return svg(viewBox=f"0 0 {width} {height}", width=width, class_="natural", role="img", aria_label="lineage")[
         [_draw_edges(one, places) for one in facts.tried],
         [_draw_node(one, places) for one in facts.tried],
     ]

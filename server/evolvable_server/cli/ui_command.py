@@ -1,0 +1,97 @@
+"""The command ui: the local page for the person at this machine."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, command
+from evolvable_server.cli.inbox_commands import PassphraseSigner
+from evolvable_server.cli.terminal import remark, say
+from evolvable_server.clients.memory_files import refresh_memory_files
+from evolvable_server.config import Config
+from evolvable_server.ui.app import PageServer
+from evolvable_server.ui.site import PageServices
+from evolvable_store.operation import Identity, Principal, Signer
+from evolvable_tools.library import Caller, Library
+
+PAGE = Identity(Principal.PERSON, "page")
+"""On whose behalf the page acts: the person who opened it with a link from their terminal."""
+
+SECONDS = 120.0
+"""How long a check of the health page may take."""
+
+
+@command("ui")
+@click.option("--port", type=click.IntRange(0, 65_535), default=0, help="Of 127.0.0.1 and ::1 [default: any free one].")
+def ui_command(state: CommandContext, port: int) -> None:
+    """Open the local page: inbox, library, search, evolution, sessions, operations, health.
+
+    Prints a link that opens the page once, in a browser of this machine. Enter prints a new one, Ctrl-C ends the page.
+    What you do there is yours, as at this terminal.
+    """
+    state.require_person("The local page")
+    with state.library(create=True) as (library, caller):
+        server = PageServer(services_of(state.config(), library, caller), port)
+        threading.Thread(target=_print_links, args=(state, server), name="evolvable-links", daemon=True).start()
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve(lambda: _print_link(state, server))
+
+
+def services_of(config: Config, library: Library, caller: Caller) -> PageServices:
+    """Return what the page works with. caller: the person at this terminal."""
+    return PageServices(
+        config,
+        library,
+        replace(caller, principal=PAGE.principal, via=PAGE.via),
+        lambda passphrase: _signer(library, passphrase),
+        lambda: _diagnose(config.home),
+        lambda: _refresh(library),
+    )
+
+
+def _print_link(state: CommandContext, server: PageServer) -> None:
+    link = server.access.new_link()
+    if state.json:
+        state.show_json({"link": link})
+        return
+    say("Open this link in a browser of this machine. It opens the page once, within ten minutes:", f"\n  {link}\n")
+    remark("Enter prints a new link, Ctrl-C ends the page.")
+
+
+def _print_links(state: CommandContext, server: PageServer) -> None:
+    """Print a new link for every line that the person enters."""
+    for _ in sys.stdin:
+        _print_link(state, server)
+
+
+def _signer(library: Library, passphrase: str) -> Signer | None:
+    """Return what signs one decision with the passphrase that its form carried."""
+    return PassphraseSigner(library.lock.key, lambda: passphrase) if library.lock is not None else None
+
+
+def _refresh(library: Library) -> None:
+    refresh_memory_files(library.store.home, library)
+
+
+def _diagnose(home: Path) -> dict[str, Any]:
+    """Return what `evolvable doctor` and `evolvable token list` say.
+
+    Doctor starts the servers of clients, and both need modules that the page does not, so each is a process.
+    """
+    return {"doctor": _run_command(home, "doctor"), "tokens": _run_command(home, "token", "list")}
+
+
+def _run_command(home: Path, *words: str) -> Any:
+    command = [sys.executable, "-P", "-m", "evolvable_server", *words, "--json", "--home", str(home)]
+    try:
+        ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False)
+        return json.loads(ran.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None

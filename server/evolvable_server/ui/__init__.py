@@ -1,0 +1,1 @@
+"""The local page: what `evolvable ui` serves to the browser of the person at this machine."""

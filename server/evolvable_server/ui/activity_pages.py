@@ -1,0 +1,103 @@
+"""Operations as they happen, with what takes each one back."""
+
+import htpy as h
+from htpy import Node
+
+from evolvable_server.ui.layout import PageBody, form, resource_link, swapping, table, tag, when
+from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, action_path
+from evolvable_server.ui.text import make_visible, one_line, quoted
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Operation
+from evolvable_tools.library import Library
+from evolvable_tools.verbs import proposal_inbox
+
+PAGE = 50
+"""Operations on a page."""
+
+MAX_SHOWN = 6
+"""Resources that a row names of one operation."""
+
+
+def _operations(site: Site, asked: PageRequest) -> PageBody:
+    """Show what happened, the newest first."""
+    session = asked.get("session") or None
+    made = site.library.store.operations(PAGE, session)
+    moved = _moved(site.library, [one.id for one in made])
+    rows = [
+        [
+            h.span(id=f"operation-{one.id}")[str(one.id)],
+            when(one.at),
+            tag(str(one.principal or one.actor), "good" if str(one.principal) == "person" else ""),
+            _session(one),
+            make_visible(one.reason),
+            moved.get(one.id),
+            _undo_form(asked, one),
+        ]
+        for one in made
+    ]
+    heads = ("operation", "when", "who", "session", "why", "what", "")
+    return PageBody(
+        "Operations",
+        [
+            h.h1["Operations"],
+            _note(site, asked),
+            h.p[f"Of session {one_line(session, 60)}. ", h.a(href="/operations")["All"]] if session else None,
+            h.div(id="operations", data_live=True)[
+                table(heads, rows, "The newest operations") if rows else h.p["Nothing has happened yet."]
+            ],
+        ],
+        "operations",
+    )
+
+
+def _session(made: Operation) -> Node:
+    if not made.session:
+        return "-"
+    return h.a(href=f"/sessions/{quoted(made.session)}")[one_line(made.session, 16)]
+
+
+def _moved(library: Library, operations: list[int]) -> dict[int, Node]:
+    """Return what each operation changed, as links."""
+    found: dict[int, list[Node]] = {}
+    for change in library.store.backend.changes_of(operations):
+        names = found.setdefault(change.operation, [])
+        if len(names) < MAX_SHOWN:
+            to = f"{change.ref}@{change.after}" if change.after else f"{change.ref} removed"
+            names.append([resource_link(change.ref, to), " "])
+        elif len(names) == MAX_SHOWN:
+            names.append("and more")
+    return {operation: list(names) for operation, names in found.items()}
+
+
+def _undo_form(asked: PageRequest, made: Operation) -> Node:
+    button = h.button(type="submit", aria_label=f"Take back operation {made.id}")["Take back"]
+    fields = {"operation": made.id, "back": "/operations"}
+    return form(asked.session.csrf, action_path("undo"), button, fields=fields, **swapping())
+
+
+def _note(site: Site, asked: PageRequest) -> Node:
+    """Return what the last undo did."""
+    undone = asked.number("undone")
+    if undone is not None:
+        took = ", ".join(map(str, site.library.store.operation(undone).intent.undoes))
+        return h.div(".done", role="status", id="done")[h.p[f"Operation {undone} took back operation {took}."]]
+    return h.p(role="status")["Nothing had to be changed."] if asked.get("nothing") else None
+
+
+BACK = {"/inbox": "/inbox", "/operations": "/operations"}
+"""Where an undo may lead to."""
+
+
+def _undo(site: Site, asked: PageRequest) -> str:
+    number = asked.needed("operation")
+    undone = proposal_inbox.revert_or_propose(site.library, site.caller, f"operation {number} undone", operation=number)
+    if undone.conflicts:
+        conflict = undone.conflicts[0]
+        raise InvalidArgument(f"{conflict.ref} was left alone: {conflict.reason}", "Operations shows what happened.")
+    said = f"undone={undone.operation}" if undone.operation is not None else "nothing=1"
+    return f"{BACK.get(asked.get('back'), '/operations')}?{said}"
+
+
+VIEWS = (PageView("/operations", _operations),)
+
+ACTIONS = (PageAction("undo", _undo),)

@@ -1,0 +1,155 @@
+"""Assemble the local page and serve it on a loopback port until the process is told to end."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from evolvable_server.transport.host_check import HostCheck
+from evolvable_server.ui import (
+    activity_pages,
+    evolution_pages,
+    health_pages,
+    inbox_pages,
+    library_pages,
+    resource_pages,
+    session_pages,
+)
+from evolvable_server.ui.access import PageAccess, PageGuard
+from evolvable_server.ui.live import ChangeFeed, stream_endpoint
+from evolvable_server.ui.site import PageServices, Site
+from evolvable_store.errors import InvalidArgument
+
+MODULES = (
+    inbox_pages,
+    resource_pages,
+    library_pages,
+    evolution_pages,
+    session_pages,
+    activity_pages,
+    health_pages,
+)
+
+CONNECTIONS = 100
+MAX_HEADER = 64 * 1024
+
+TRIES = 20
+"""Ports that are tried until one is free at both loopback addresses."""
+
+
+def page_application(services: PageServices, access: PageAccess, feed: ChangeFeed) -> ASGIApp:
+    """Return the application: the check of Host and Origin, then of the session, then the pages."""
+    site = Site(services, access, feed.notify, lambda: feed.seen)
+    views = [view for module in MODULES for view in module.VIEWS]
+    actions = [action for module in MODULES for action in module.ACTIONS]
+    routes = [Route("/live", stream_endpoint(feed, access), methods=["GET"]), *site.routes(views, actions)]
+    app = Starlette(routes=routes)
+    # A redirect would be made from the Host that the browser sends.
+    app.router.redirect_slashes = False
+    hint = "The page lives under the name that `evolvable ui` printed."
+    hosts, origins = frozenset({access.host}), frozenset({access.origin})
+    return HostCheck(PageGuard(app, access), hosts, origins, hint, hint)
+
+
+class PageServer:
+    """A page that is served: `access` makes its links, `stop` ends it from any thread."""
+
+    def __init__(self, services: PageServices, port: int = 0) -> None:
+        """port: 0 for any that is free. Raise InvalidArgument for one that is not."""
+        self.services = services
+        self._sockets = _listen(port)
+        self.access = PageAccess(self._sockets[0].getsockname()[1])
+        self._feed = ChangeFeed(services.library.store.backend, services.library.store.home)
+        config = uvicorn.Config(
+            page_application(services, self.access, self._feed),
+            http="h11",
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level=logging.ERROR,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=CONNECTIONS,
+            timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=MAX_HEADER,
+        )
+        self._server = _Server(config)
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        """Serve until `stop`, or an interrupt. ready: called when requests are answered."""
+        try:
+            asyncio.run(self._serve(ready))
+        finally:
+            self._feed.close()
+            for one in self._sockets:
+                one.close()
+
+    def stop(self) -> None:
+        """End the page; open streams end at once."""
+        self._server.should_exit = True
+        self._feed.close()
+
+    async def _serve(self, ready: Callable[[], None]) -> None:
+        running = asyncio.create_task(self._server.serve(sockets=self._sockets))
+        while not (self._server.started or running.done()):
+            await asyncio.sleep(0.005)
+        if self._server.started:
+            ready()
+        try:
+            await running
+        except asyncio.CancelledError:
+            self.stop()
+            await running
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without its signals: an interrupt ends the command as it ends every other one."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(port: int) -> list[socket.socket]:
+    """Return sockets at 127.0.0.1 and, where there is IPv6, at ::1 with the same port.
+
+    A browser may try either address for a name below localhost. Were only one ours, a program of another account could
+    listen at the other one, be sent the token of a link, and open the page with it.
+    """
+    for _ in range(TRIES):
+        first = _bound(socket.AF_INET, "127.0.0.1", port)
+        try:
+            return [first, *_beside(first.getsockname()[1])]
+        except OSError as error:
+            first.close()
+            if port:
+                raise InvalidArgument(
+                    f"Port {port} of ::1 is taken: {error.strerror}.", "Choose another one."
+                ) from None
+    raise InvalidArgument("No port is free at both 127.0.0.1 and ::1.", "Name one with --port.")
+
+
+def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise InvalidArgument(f"{host}:{port} cannot be served at: {error.strerror}.", "Choose another port.") from None
+
+
+def _beside(port: int) -> list[socket.socket]:
+    """Return the socket at ::1, none on a machine without IPv6. Raise OSError when another program has the port."""
+    try:
+        return [socket.create_server(("::1", port), family=socket.AF_INET6)]
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        return []

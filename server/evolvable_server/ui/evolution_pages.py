@@ -1,0 +1,226 @@
+"""Evolution: the runs of the library, and one run live from its ledger; stop it, or adopt what it promoted."""
+
+from collections.abc import Sequence
+
+import htpy as h
+from htpy import Node
+
+from evolvable_server.ui.diff_view import draw_diff
+from evolvable_server.ui.layout import PageBody, form, passphrase_field, table, tag, when
+from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, action_path
+from evolvable_server.ui.text import make_visible
+from evolvable_store.errors import InvalidArgument
+from evolvable_tools.evolve import deploy, run_control
+from evolvable_tools.evolve.ledger.run_directory import RunDirectory, find_run
+from evolvable_tools.evolve.ledger.run_state import fold_records, read_records
+from evolvable_tools.evolve.report import charts
+from evolvable_tools.evolve.report.run_facts import CandidateFacts, MeanInterval, RunFacts, collect_facts
+from evolvable_tools.evolve.run_control import RunStatus
+
+RUNS = 20
+"""Runs that are listed, the newest first."""
+
+EVENTS = 30
+"""Events that are shown of a run, the newest first."""
+
+_STATES = {"running": "good", "waiting": "doubtful", "interrupted": "bad"}
+_VERDICTS = {"PROMOTE": "good", "HARMFUL": "bad", "DISQUALIFIED": "bad"}
+
+
+def _evolution(site: Site, asked: PageRequest) -> PageBody:
+    """List the runs of the library."""
+    runs = run_control.list_statuses(site.library.store.home, RUNS)
+    rows = [
+        [
+            h.a(href=f"/evolution/{one.run}")[one.run],
+            tag(one.state, _STATES.get(one.state, "")),
+            tag(one.verdict, _VERDICTS.get(one.verdict, "")) if one.verdict else one.phase,
+            one.label,
+            f"{one.spent.get('trials', 0):,}",
+            f"{one.spent.get('tokens', 0):,}",
+            make_visible(one.why),
+        ]
+        for one in runs
+    ]
+    heads = ("run", "state", "verdict", "figures", "trials", "tokens", "why")
+    none = h.p["No run yet. `evolvable evolve start` starts one on a task set of yours."]
+    listed = table(heads, rows, "Runs, newest first") if rows else none
+    return PageBody("Evolution", [h.h1["Evolution"], h.div(id="runs", data_live=True)[listed]], "evolution")
+
+
+def _run(site: Site, asked: PageRequest) -> PageBody:
+    """Show one run: its state, its figures so far, its events."""
+    folder = find_run(site.library.store.home, str(asked.path["run"]))
+    seen = folder.ledger.stat()
+    found = site.value(f"run {folder.id}", lambda: _read(folder), (seen.st_size, seen.st_mtime_ns))
+    if found is None:
+        waits = h.div(id="run", data_live=True)[h.p["The ledger is being read; this page shows it by itself."]]
+        return PageBody(f"Run {folder.id}", [h.h1["Run ", h.code[folder.id]], waits], "evolution")
+    status, facts = found
+    live = h.div(id="run", data_live=True)[
+        h.p[
+            tag(status.state, _STATES.get(status.state, "")),
+            " ",
+            tag(status.verdict, _VERDICTS.get(status.verdict, "")) if status.verdict else status.phase,
+            " ",
+            make_visible(status.line),
+        ],
+        h.p(".warning")[make_visible(status.why)] if status.why else None,
+        [h.p(".warning")[make_visible(text)] for text in facts.warnings],
+        _sealed(facts),
+        h.h2["Fitness in validation"],
+        h.p(".none")["Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed test. Bars: 95 %."],
+        h.div(".chart")[charts.draw_curve(facts, "iterations")] if facts.tried else None,
+        _heat(facts),
+        h.h2["Lineage"],
+        h.div(".chart")[charts.draw_lineage(facts)] if facts.tried else None,
+        _candidates(facts.tried),
+        h.h2["What it took"],
+        _bill(facts),
+        _events(status),
+    ]
+    title = h.h1["Run ", h.code[status.run], " ", tag(status.label)]
+    main = [title, _controls(site, asked, status), live]
+    return PageBody(f"Run {status.run}", main, "evolution")
+
+
+def _read(folder: RunDirectory) -> tuple[RunStatus, RunFacts]:
+    records = read_records(folder)
+    return run_control.read_status(folder), collect_facts(folder, fold_records(records), records)
+
+
+def _sealed(facts: RunFacts) -> Node:
+    rows = [[name.replace("_", "-"), _mean(its)] for name, its in (facts.test or {}).items()]
+    if not rows:
+        return h.p["The test is sealed."]
+    return [h.h2["Sealed test"], table(("arm", "mean"), rows, f"Every figure is {facts.label}")]
+
+
+def _mean(its: MeanInterval | None) -> str:
+    return charts.format_mean(its) if its is not None else "not measured"
+
+
+def _heat(facts: RunFacts) -> Node:
+    """Return the mean of each candidate by category; the number is in each cell, the shade only helps."""
+    names = [one.name for one in facts.tried if any(one.name in row.means for row in facts.heat)]
+    if not names:
+        return None
+
+    def cell(mean: float | None) -> Node:
+        if mean is None:
+            return h.td["-"]
+        return h.td(class_=f"heat heat-{round(10 * mean)}")[f"{mean:.2f}"]
+
+    rows = [
+        h.tr[
+            h.th(scope="row")[f"{make_visible(row.category) or '(none)'} (n = {row.n})"],
+            [cell(row.means.get(name)) for name in names],
+        ]
+        for row in facts.heat
+    ]
+    heads = h.tr[h.th(scope="col")["category"], [h.th(scope="col")[name] for name in names]]
+    return [
+        h.h2["Categories"],
+        h.div(".wide", tabindex="0", role="region", aria_label="Scores by category")[
+            h.table[h.thead[heads], h.tbody[rows]]
+        ],
+    ]
+
+
+def _candidates(tried: Sequence[CandidateFacts]) -> Node:
+    return [
+        h.details[
+            h.summary[
+                h.strong[one.name],
+                " ",
+                tag(str(one.decision), "good" if one.decision == "admitted" else ""),
+                f" {_mean(one.validation)}",
+                "" if one.delta is None or not one.parents else f", {100 * one.delta:+.1f} points",
+            ],
+            h.p[make_visible(one.summary)] if one.summary else None,
+            h.p(".none")[make_visible(one.reason)] if one.reason else None,
+            [h.p(".warning")[make_visible(finding)] for finding in one.findings],
+            draw_diff(one.diff) if one.diff else None,
+        ]
+        for one in tried
+    ]
+
+
+def _bill(facts: RunFacts) -> Node:
+    heads = ("for", "trials", "cached", "calls", "tokens", "cost")
+    rows = [
+        [
+            name.replace("role:", ""),
+            *(f"{spent.get(key, 0):,}" for key in ("trials", "cached", "calls", "tokens")),
+            f"${spent['cost']:.4f}" if not spent.get("unpriced") else "no known price",
+        ]
+        for name, spent in [*facts.spent.items(), ("all", facts.bill)]
+    ]
+    return table(heads, rows, "Spending")
+
+
+def _events(status: RunStatus) -> Node:
+    rows = [[str(one.number), when(one.at), make_visible(one.what)] for one in reversed(status.events[-EVENTS:])]
+    return [h.h2["Events"], table(("record", "when", "what"), rows, "Newest first") if rows else None]
+
+
+def _controls(site: Site, asked: PageRequest, status: RunStatus) -> Node:
+    csrf, fields = asked.session.csrf, {"run": status.run}
+    if status.state in ("running", "waiting"):
+        stop = h.button(type="submit")["Stop this run"]
+        return form(csrf, action_path("evolve stop"), stop, fields=fields)
+    if status.verdict == "PROMOTE" and status.adopted is None:
+        return h.p[h.a(href=f"/evolution/{status.run}/adopt")["See what would be adopted"]]
+    return None
+
+
+def _adoption(site: Site, asked: PageRequest) -> PageBody:
+    """Show all of what an adoption makes live, before it is asked for."""
+    run = str(asked.path["run"])
+    shown = deploy.preview_adoption(site.library.store.home, run)
+    lists = (("It can do now", shown.capabilities), ("The scan found", shown.findings))
+    button = h.button(".good", type="submit")["Make this live"]
+    fields = {"run": shown.run, "candidate": shown.candidate}
+    return PageBody(
+        f"Adopt run {run}",
+        [
+            h.h1["Adopt run ", h.code[shown.run]],
+            h.p[tag(shown.verdict, _VERDICTS.get(shown.verdict, "")), f" [{shown.label}] ", make_visible(shown.why)],
+            [
+                [h.h2[what], h.ul[[h.li[make_visible(str(row))] for row in rows]] if rows else h.p["Nothing new."]]
+                for what, rows in lists
+            ],
+            h.h2["Difference"],
+            draw_diff(shown.diff),
+            form(
+                asked.session.csrf,
+                action_path("evolve adopt"),
+                h.label["Reason ", h.input(type="text", name="reason", maxlength="2000", autocomplete="off")],
+                passphrase_field(site.locked),
+                button,
+                fields=fields,
+            ),
+        ],
+        "evolution",
+    )
+
+
+def _adopt(site: Site, asked: PageRequest) -> str:
+    run = find_run(site.library.store.home, asked.get("run")).id
+    if deploy.preview_adoption(site.library.store.home, run).candidate != asked.get("candidate"):
+        raise InvalidArgument("The run has another finalist than you saw.", "Look at it again.")
+    deploy.adopt(site.library, site.decider(asked), run, asked.get("reason"))
+    return f"/evolution/{run}"
+
+
+def _stop(site: Site, asked: PageRequest) -> str:
+    return f"/evolution/{run_control.stop_run(site.library.store.home, asked.get('run')).run}"
+
+
+VIEWS = (
+    PageView("/evolution", _evolution),
+    PageView("/evolution/{run}", _run),
+    PageView("/evolution/{run}/adopt", _adoption),
+)
+
+ACTIONS = (PageAction("evolve adopt", _adopt), PageAction("evolve stop", _stop))

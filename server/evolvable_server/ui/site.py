@@ -1,0 +1,333 @@
+"""Answer requests of the local page: views that read, and actions that run one verb of the registry as the person."""
+
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from urllib.parse import parse_qs
+
+import htpy as h
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from evolvable_server.config import Config
+from evolvable_server.ui.access import BodyTooLong, PageAccess, PageSession
+from evolvable_server.ui.layout import Frame, PageBody, draw_page
+from evolvable_server.ui.text import make_visible
+from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument, InvalidResource, NotFound, Refused
+from evolvable_store.operation import Signer
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs.registry import VERBS
+
+log = logging.getLogger(__name__)
+
+MAX_FIELDS = 1_000
+"""Fields of a form."""
+
+MOST_WAITING = 100
+"""Proposals that the inbox lists, and counts, at once."""
+
+_FILES = {"style.css": "text/css", "page.js": "text/javascript", "htmx.min.js": "text/javascript"}
+
+FIRST_SECONDS = 0.06
+"""How long a page waits for the first value of a computation."""
+
+MAX_VALUES = 64
+"""Computations whose last value is kept."""
+
+Result = TypeVar("Result")
+
+
+class BackgroundValue(Generic[Result]):
+    """A value that takes long to compute: the last one is shown while a thread computes the next."""
+
+    def __init__(self, compute: Callable[[], Result], done: Callable[[], None], least_seconds: float = 5.0) -> None:
+        """done: called when a new value is there. least_seconds: between two computations."""
+        self._compute, self._done, self._least = compute, done, least_seconds
+        self._lock = threading.Lock()
+        self._value: Result | None = None
+        self._key: Hashable = None
+        self._began = -least_seconds
+        self._running = False
+        self._first = threading.Event()
+
+    def get(self, key: Hashable) -> Result | None:
+        """Return the last value, None before there is one. key: when it differs, the value is computed again.
+
+        The first value is waited for, but not for long: without JavaScript a page is not drawn again by itself.
+        """
+        self._begin(key)
+        self._first.wait(FIRST_SECONDS)
+        return self._value
+
+    def _begin(self, key: Hashable) -> None:
+        with self._lock:
+            stale = self._key != key and time.monotonic() - self._began >= self._least
+            if stale and not self._running:
+                self._running, self._key, self._began = True, key, time.monotonic()
+                threading.Thread(target=self._run, name="evolvable-page-value", daemon=True).start()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            self._value = self._compute()
+        except EvolvableError as error:
+            log.warning("%s", error)
+        finally:
+            # However often it is asked for, it takes a twentieth of one processor.
+            self._least = max(self._least, 20 * (time.monotonic() - began))
+            self._running = False
+            self._first.set()
+            self._done()
+
+
+@dataclass(frozen=True)
+class PageServices:
+    """What the command hands to the page.
+
+    caller: the person, known by `page`. signer: returns what signs decisions, for a passphrase; None where approvals
+    are not locked. diagnose: returns what doctor and the list of tokens say. changed: called after an action.
+    """
+
+    config: Config
+    library: Library
+    caller: Caller
+    signer: Callable[[str], Signer | None]
+    diagnose: Callable[[], Mapping[str, Any]]
+    changed: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A request as a view reads it. path: the parts of the address; fields: of the query, or of the form."""
+
+    path: Mapping[str, str]
+    fields: Mapping[str, Sequence[str]]
+    session: PageSession
+
+    def get(self, name: str) -> str:
+        """Return a field, '' without it."""
+        return next(iter(self.fields.get(name, ())), "")
+
+    def number(self, name: str) -> int | None:
+        """Return a field that is a number, None without it. Raise InvalidArgument."""
+        text = str(self.path.get(name, "")) or self.get(name)
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) < 16):
+            raise InvalidArgument(f"{name} is no number.", "Follow a link of the page.")
+        return int(text)
+
+    def needed(self, name: str) -> int:
+        """Return a field that is a number. Raise InvalidArgument."""
+        found = self.number(name)
+        if found is None:
+            raise InvalidArgument(f"{name} is missing.", "Follow a link of the page.")
+        return found
+
+
+View = Callable[["Site", PageRequest], "PageBody | str"]
+"""Returns a page, or the address of another one."""
+
+Action = Callable[["Site", PageRequest], str]
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """A page that is read."""
+
+    path: str
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class PageAction:
+    """What a form does: one verb of the registry. run returns the address of the page that shows the result."""
+
+    verb: str
+    run: Action
+
+    @property
+    def path(self) -> str:
+        """The address that the form is sent to."""
+        return action_path(self.verb)
+
+
+def action_path(verb: str) -> str:
+    """Return the address of the action that runs a verb."""
+    return f"/do/{VERBS[verb].name.replace(' ', '-')}"
+
+
+@dataclass
+class Site:
+    """The services, and what is kept between requests.
+
+    notify: tells open pages of a change. version: the number of the last change that was seen. values: computed in the
+    background, by name.
+    """
+
+    services: PageServices
+    access: PageAccess
+    notify: Callable[[], None] = lambda: None
+    version: Callable[[], int] = lambda: 0
+    values: dict[str, BackgroundValue[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        folder = Path(__file__).with_name("static")
+        self._content = {name: (folder / name).read_bytes() for name in _FILES}
+        # The hash in the address lets a browser keep a file until it changes.
+        self.files = {name: f"/static/{name}?v={sha256(data).hexdigest()[:12]}" for name, data in self._content.items()}
+
+    @property
+    def library(self) -> Library:
+        """The library that the page shows."""
+        return self.services.library
+
+    @property
+    def caller(self) -> Caller:
+        """The person, who sees every scope that a watched folder has."""
+        own = self.services.caller
+        scopes = dict.fromkeys((*own.scopes, *(folder.scope for folder in self.library.folders())))
+        return replace(own, scopes=tuple(scopes))
+
+    @property
+    def locked(self) -> bool:
+        """Whether decisions need the passphrase."""
+        return self.library.lock is not None
+
+    def decider(self, request: PageRequest) -> Caller:
+        """Return the person with what signs a decision. Raise Refused without the passphrase that a lock needs."""
+        if self.locked and not request.get("passphrase"):
+            raise Refused("Approvals are locked, and the passphrase is missing.", "Go back and type the passphrase.")
+        return replace(self.caller, signer=self.services.signer(request.get("passphrase")))
+
+    def signing(self, request: PageRequest) -> Caller:
+        """Return the person with what signs, for what needs a signature in some cases only."""
+        return replace(self.caller, signer=self.services.signer(request.get("passphrase")))
+
+    def revision(self) -> Hashable:
+        """Return what differs after every change that an open page is told of, and after a minute."""
+        return self.library.store.sequence(), self.version(), time.monotonic() // 60
+
+    def value(self, name: str, compute: Callable[[], Result], key: Hashable) -> Result | None:
+        """Return the last value of a computation in the background; see `BackgroundValue`."""
+        while len(self.values) >= MAX_VALUES and name not in self.values:
+            self.values.pop(next(iter(self.values)), None)
+        found = self.values.get(name) or self.values.setdefault(name, BackgroundValue(compute, self.notify))
+        return found.get(key)
+
+    def waiting(self) -> str:
+        """Return how many proposals wait, '' for none."""
+        found = len(self.library.store.backend.proposals.waiting(MOST_WAITING))
+        return "" if not found else f"{found}" if found < MOST_WAITING else f"{MOST_WAITING}+"
+
+    def draw(self, body: PageBody, session: PageSession) -> Response:
+        """Return a page in its frame."""
+        frame = Frame(self.files, self.waiting(), session.csrf, self.locked)
+        return HTMLResponse(draw_page(body, frame), body.status)
+
+    def routes(self, views: Sequence[PageView], actions: Sequence[PageAction]) -> list[Route]:
+        """Return the routes of these views and actions, of the files of the page, and of the end of a session."""
+        return [
+            Route("/static/{name}", self._file, methods=["GET"]),
+            Route("/end", self._posting(self._end), methods=["POST"]),
+            # Who reloads the page of a form that was refused.
+            Route("/do/{verb}", lambda _: RedirectResponse("/inbox", 303), methods=["GET"]),
+            *(Route(one.path, self._viewing(one.view), methods=["GET"]) for one in views),
+            *(Route(one.path, self._posting(self._acting(one.run)), methods=["POST"]) for one in actions),
+        ]
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._content:
+            return PlainTextResponse("There is no such file.\n", 404)
+        kept = {"cache-control": "private, max-age=31536000, immutable"}
+        return Response(self._content[name], media_type=_FILES[name], headers=kept)
+
+    def _viewing(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            asked = PageRequest(request.path_params, _fields(request.url.query), request.scope["page_session"])
+            return await to_thread.run_sync(self._shown, view, asked)
+
+        return answer
+
+    def _shown(self, view: View, asked: PageRequest) -> Response:
+        try:
+            body = view(self, asked)
+        except EvolvableError as error:
+            body = _failure(error)
+        return RedirectResponse(body, 303) if isinstance(body, str) else self.draw(body, asked.session)
+
+    def _posting(self, answer: Callable[[PageRequest], Response]) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint of a form: it compares the form's token before anything else is read of it."""
+
+        async def posted(request: Request) -> Response:
+            session: PageSession = request.scope["page_session"]
+            try:
+                fields = _fields((await request.body()).decode("utf-8", "replace"))
+            except BodyTooLong:
+                return PlainTextResponse("This form is too long.\n", 413)
+            asked = PageRequest(request.path_params, fields, session)
+            if not _same(asked.get("csrf"), session.csrf):
+                return PlainTextResponse("This form is not of this session. Reload the page.\n", 403)
+            return await to_thread.run_sync(answer, asked)
+
+        return posted
+
+    def _acting(self, run: Action) -> Callable[[PageRequest], Response]:
+        def acted(asked: PageRequest) -> Response:
+            try:
+                address = run(self, asked)
+            except EvolvableError as error:
+                answer = self.draw(_failure(error), asked.session)
+                answer.headers["hx-push-url"] = "false"  # the address of a form shows nothing
+                return answer
+            self.services.changed()
+            return RedirectResponse(address, 303)
+
+        return acted
+
+    def _end(self, asked: PageRequest) -> Response:
+        self.access.end(asked.session)
+        return PlainTextResponse("This browser is signed out. Press Enter where `evolvable ui` runs for a new link.\n")
+
+
+def _fields(text: str) -> dict[str, list[str]]:
+    try:
+        return parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="replace")
+    except ValueError:
+        return {}
+
+
+def _same(one: str, other: str) -> bool:
+    return sha256(one.encode("utf-8", "replace")).digest() == sha256(other.encode("utf-8")).digest()
+
+
+_STATUS: Sequence[tuple[type[EvolvableError], int]] = (
+    (NotFound, 404),
+    (Conflict, 409),
+    (Refused, 403),
+)
+
+
+def _failure(error: EvolvableError) -> PageBody:
+    """Return the page that says what went wrong and what to do."""
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
+    problems = error.problems if isinstance(error, InvalidResource) else ()
+    return PageBody(
+        "Not done",
+        [
+            h.h1["Not done"],
+            h.p(".warning", role="alert")[make_visible(str(error))],
+            h.ul[[h.li[make_visible(problem)] for problem in problems]] if problems else None,
+            h.p[make_visible(error.hint)] if error.hint else None,
+            h.p[h.a(href="/inbox", id="next")["To the inbox"]],
+        ],
+        status=status,
+    )

@@ -1,0 +1,127 @@
+"""Show untrusted text in a browser: characters that hide or turn text are written out, Markdown is rendered inert."""
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from markdown_it import MarkdownIt
+from markdown_it.common.utils import escapeHtml
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markupsafe import Markup
+
+_HARMLESS = frozenset("\n\t\u200c\u200d\ufe0f")
+"""Line ends, tabs, and what scripts and emoji need."""
+
+_STEERS = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+
+_SELECTORS = (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x115F, 0x1161), 0x3164, 0xFFA0)
+"""Characters without a shape that Unicode counts as letters or marks."""
+
+_SHAPELESS = frozenset(map(chr, _SELECTORS)) - _HARMLESS
+
+MAX_MARKDOWN = 400_000
+"""Characters of a document that are rendered; a longer one is shown as plain text."""
+
+SCHEMES = ("http", "https", "mailto")
+"""Where a link of a document may lead; any other one is shown as text."""
+
+
+def make_visible(text: str) -> str:
+    """Return a text whose characters without a shape, or that turn the direction of writing, are written as ⟦U+202E⟧.
+
+    CR LF becomes LF.
+    """
+    text = text.replace("\r\n", "\n")
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(f"⟦U+{ord(char):04X}⟧" if _is_hidden(char) else char for char in text)
+
+
+def _is_hidden(char: str) -> bool:
+    return char not in _HARMLESS and (char in _SHAPELESS or unicodedata.category(char) in _STEERS)
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """Return a text as one visible line of at most `limit` characters."""
+    line = make_visible(" ".join(text.split()))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+Place = Callable[[str], str | None]
+"""Returns the address of a file of the resource that a relative link names, None when there is none."""
+
+
+def render_markdown(text: str, place: Place) -> Markup | None:
+    """Return a document as HTML without any of its own HTML; None for one that is too long to render.
+
+    A link shows the host that it leads to. An image is not loaded: its text and its host are shown.
+    """
+    if len(text) > MAX_MARKDOWN:
+        return None
+    return Markup(_parser().render(make_visible(text), {"place": place}))
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": 40}).enable("table")
+    # Every address is parsed, so that none stays as source text; what may be followed is decided when it is shown.
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]
+    rules: Any = parser.renderer.rules  # type: ignore[attr-defined]
+    rules |= {"link_open": _open_link, "link_close": _close_link, "image": _image}
+    # A `style` attribute would be refused by the policy of the page.
+    rules |= dict.fromkeys(("th_open", "td_open"), lambda tokens, at, *_: f"<{tokens[at].tag}>")
+    return parser
+
+
+def _open_link(tokens: Sequence[Token], at: int, _: Any, env: Any) -> str:
+    address = _followable(str(tokens[at].attrs.get("href", "")), env["place"])
+    env.setdefault("links", []).append((address, str(tokens[at].attrs.get("href", ""))))
+    if address is None:
+        return "<span>"
+    return f'<a href="{escapeHtml(address)}" rel="noopener noreferrer nofollow">'
+
+
+def _close_link(tokens: Sequence[Token], at: int, _: Any, env: Any) -> str:
+    address, written = env["links"].pop()
+    if address is None:
+        return f'</span> <span class="host">({escapeHtml(written[:200])})</span>'
+    host = host_of(address)
+    return "</a>" + (f' <span class="host">({escapeHtml(host)})</span>' if host else "")
+
+
+def _image(tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:
+    token = tokens[at]
+    alt = RendererHTML().renderInlineAsText(token.children or [], options, env)
+    source = str(token.attrs.get("src", ""))
+    return f'<span class="host">[image: {escapeHtml(alt)} ({escapeHtml(host_of(source) or source[:200])})]</span>'
+
+
+def _followable(written: str, place: Place) -> str | None:
+    """Return the address that a link of a document leads to, None for one that is not to be followed."""
+    try:
+        parts = urlsplit(written)
+    except ValueError:
+        return None
+    if parts.scheme in SCHEMES and (parts.netloc or parts.scheme == "mailto"):
+        return written
+    if parts.scheme or parts.netloc or written.startswith(("/", "\\", "#")):
+        return None
+    return place(parts.path)
+
+
+def host_of(address: str) -> str:
+    """Return the host that an address leads to, in ASCII as browsers resolve it; '' for none."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+        return host.encode("idna").decode("ascii") if host else parts.path if parts.scheme == "mailto" else ""
+    except (ValueError, UnicodeError):
+        return "unreadable host"
+
+
+def quoted(text: str) -> str:
+    """Return a text as one part of an address."""
+    return quote(text, safe="")

@@ -1,0 +1,235 @@
+"""What the pages show: everything that strangers wrote is text, and nothing of it acts."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from evolve_runs import program, running, scripted, task
+from hostile_strings import OWN
+from page_place import AGENT, PagePlace, open_page
+from samples import ATTACKS
+from transcripts import Says, User, session_id, write_claude_code
+
+from evolvable_server.ui.diff_view import parse_diff
+from evolvable_server.ui.text import make_visible, render_markdown
+from evolvable_store.objects import File
+from evolvable_store.resource import Ref
+from evolvable_store.storage.proposals import Draft
+from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.run_config import RunSettings
+from evolvable_tools.evolve.run_context import RunStopped
+from evolvable_tools.evolve.task import Split
+
+HIDDEN = "\u202e\u2066\u2069\u200b\U000e0041\x7f\x01\u2028"
+
+OURS = """html head meta title link script body a header nav strong main footer p form input button h1 h2 h3 div section
+    article aside span code pre ins del blockquote q ul ol li dl dt dd label textarea select option table caption thead
+    tbody tr th td details summary time figure figcaption svg line circle rect path g text br em hr"""
+ATTRIBUTES = """class id href rel name content value type method action src lang charset tabindex role for open selected
+    required maxlength placeholder autocomplete spellcheck rows scope start width height x y x1 y1 x2 y2 cx cy r d
+    viewbox transform text-anchor datetime data-live data-of formaction formnovalidate defer hx-boost hx-target
+    hx-select hx-swap aria-label aria-current aria-hidden aria-keyshortcuts"""
+ALLOWED, NAMES = frozenset(OURS.split()), frozenset(ATTRIBUTES.split())
+"""The elements and attributes that our own pages are made of."""
+
+
+class Inspected(HTMLParser):
+    """Collects what of a page is not ours, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.wrong: list[str] = []
+        self.said = ""
+        self.scripts = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        found = dict(attrs)
+        self.wrong += [f"<{tag}>"] * (tag not in ALLOWED)
+        self.wrong += [f"{tag} {name}" for name in found if name not in NAMES]
+        for name in ("href", "src", "action", "formaction"):
+            place = found.get(name)
+            if place and not place.startswith(("/", "#", "data:,")):
+                ours = tag == "a" and place.startswith(("http://", "https://", "mailto:"))
+                self.wrong += [] if ours and found.get("rel") == "noopener noreferrer nofollow" else [f"{tag} {place}"]
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+
+def hostile() -> list[str]:
+    """Every string that a resource, a reason or a session can hold."""
+    cases = json.loads(ATTACKS.read_text("utf-8"))["cases"]
+    known = [case["input"] for case in cases if isinstance(case.get("input"), str)]
+    return [*OWN, *(text for text in known if 0 < len(text) < 4_000)]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagePlace]:
+    root = tmp_path_factory.mktemp("page")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLAUDE_CONFIG_DIR", str(root / ".claude"))
+        with open_page(root / "library") as place:
+            write_claude_code(root, [User("fill the form " + OWN[0]), Says("\n".join(OWN))], session="told")
+            a_run(place.library.store.home / "evolve/20260101-000000-abcd")
+            yield place
+
+
+def a_run(folder: Path) -> None:
+    splits = {Split.TRAIN: [task(Split.TRAIN, n, "needs:iso") for n in range(6)]}
+    splits |= {split: [task(split, n, "needs:iso") for n in range(12)] for split in (Split.VAL, Split.TEST)}
+    model = scripted([(OWN[0], ["rule: iso"])])
+    settings = RunSettings("environment:made-up", iterations=1, test_repeats=1)
+    with running(folder, program(OWN[1]), model, splits, settings) as run, contextlib.suppress(RunStopped):
+        asyncio.run(run_phases(run))
+
+
+def test_every_string_of_the_attack_collection_is_shown_and_does_nothing(page: PagePlace) -> None:
+    texts = [text.encode("utf-8", "replace").decode() for text in hostile()]
+    assert len(texts) > 100
+    body = "\n\n".join(texts)
+    page.create("hostile", "before")
+    number = page.propose("hostile", body, "\n".join(OWN).encode("utf-8", "replace").decode(), "told <b>")
+    grounds = {
+        "what": OWN[0],
+        "evidence": [{"session": session_id("told"), "turn": 1, "origin": OWN[1], "quote": body[:20_000]}],
+        "near": [OWN[2]],
+        "cost": {OWN[3]: OWN[4]},
+        "risk": OWN[5],
+    }
+    files = {
+        "SKILL.md": File(b"---\nname: other\ndescription: x\n---\n" + body.encode(), 0o644),
+        "s'&-b.sh": File(b"x", 0o755),
+    }
+    draft = Draft(Ref.parse("skill:user/other"), 0, files, OWN[1], grounds=json.dumps(grounds))
+    other = page.library.store.backend.proposals.add(page.library.store.now(), AGENT.actor, OWN[2], draft)
+    page.post("/do/inbox-approve", number=number, seen="1", reason=OWN[0])
+    for path in (
+        f"/inbox/{other}",
+        f"/inbox/{other}/edit",
+        f"/inbox/{number}",
+        "/inbox/session/" + "%22%3E%3Csvg%2Fonload%3Dwindow.hacked%3D1%3E",
+        "/resource/skill:hostile",
+        "/resource/skill:hostile?from=1&to=2",
+        "/library?q=%3Cscript%3E",
+        "/search?task=" + "%3Cscript%3E+hostile+other",
+        "/operations",
+        "/operations?session=%22%3E%3Cscript%3E",
+        f"/sessions/{session_id('told')}",
+        "/evolution/20260101-000000-abcd",
+        "/resource/%3Cscript%3E",
+    ):
+        answer = page.get(path)
+        seen = Inspected(answer.text)
+        assert not seen.wrong, (path, seen.wrong[:5])
+        assert seen.scripts == 2 and answer.status != 500
+        if "edit" not in path:  # a field holds the exact text
+            assert not [hex(ord(char)) for char in HIDDEN if char in answer.text], path
+    shown = Inspected(page.get(f"/inbox/{other}").text).said
+    assert "window.hacked" in shown and "⟦U+202E⟧" in shown
+
+
+def test_a_diff_is_split_by_the_counts_of_its_hunks_and_not_by_lines_that_look_like_heads() -> None:
+    forged = (
+        "--- SKILL.md@1\n+++ SKILL.md@2\n@@ -1,2 +1,3 @@\n--- innocent.md@1\n+++ innocent.md@2\n+@@ -1 +1 @@\n same\n"
+    )
+    (one,) = parse_diff(forged)
+    assert (one.path, len(one.lines)) == ("SKILL.md", 5)
+    assert [line.sign for line in one.lines] == ["@", "-", "+", "+", " "]
+
+
+def test_a_link_shows_the_host_that_it_leads_to_and_no_image_is_loaded() -> None:
+    shown = str(
+        render_markdown("[bank.example](https://bank.example@evil.example/) ![x](//evil.example/p)", lambda _: None)
+    )
+    assert "(evil.example)" in shown and "<img" not in shown
+    assert "(xn--e1aybc.example)" in str(render_markdown("[a](https://тест.example)", lambda _: None))
+    assert "href" not in str(
+        render_markdown("[a](/do/undo) [b](../x) [c](//evil.example) [d](file:///etc/passwd)", lambda _: None)
+    )
+    assert make_visible("a\u00adb\r\nc") == "a⟦U+00AD⟧b\nc"
+
+
+def test_a_version_is_restored_and_every_author_has_a_letter_in_the_lane(page: PagePlace) -> None:
+    page.create("laned", "first")
+    for text in ("second", "third"):
+        page.post("/do/inbox-approve", number=page.propose("laned", text))
+    refused = page.propose("laned", "fourth", "never mind")
+    page.post("/do/inbox-reject", number=refused)
+    shown = page.get("/resource/skill:laned").text
+    assert "3 versions, oldest first; 1 refused proposals" in shown and f'href="/inbox/{refused}"' in shown
+    assert page.post("/do/restore", ref="skill:laned", version=1, expected=2).status == 409
+    assert page.post("/do/restore", ref="skill:laned", version=1, expected=3).status == 303
+    head = page.library.store.head(Ref.parse("skill:laned"))
+    assert b"first" in page.library.store.file(head, "SKILL.md").data and head.version == 4
+    page.post("/do/remove", ref="skill:laned", expected=4)
+    assert "It was removed" in page.get("/resource/skill:laned").text
+
+
+def test_a_correction_in_the_search_is_a_learned_task_of_the_person(page: PagePlace) -> None:
+    for name in ("invoices", "receipts"):
+        page.create(name, f"How to read {name}.")
+    task = "read the totals of scanned supplier paperwork"
+    assert "Stages" in page.get("/search?task=" + task.replace(" ", "+")).text
+    page.post("/do/learned", task=task, right="skill:receipts", wrong="skill:invoices")
+    learned = page.library.store.backend.learned
+    heads = {head.id: head.name for head in page.library.store.heads()}
+    found = {
+        (heads[one], said.against, str(said.source)) for one, its in learned.tasks_of(heads).items() for said in its
+    }
+    assert found == {("receipts", False, "person"), ("invoices", True, "person")}
+
+
+def test_what_changed_since_the_person_looked_is_not_approved_unseen(page: PagePlace) -> None:
+    page.create("moving", "one\n\ntwo")
+    number = page.propose("moving", "one\n\n2")
+    seen = page.get(f"/inbox/{number}").field("seen")
+    page.post("/do/inbox-approve", number=page.propose("moving", "1\n\ntwo"), seen=seen)
+    refused = page.post("/do/inbox-approve", number=number, seen=seen)
+    assert refused.status == 409 and "at version 2 now; you saw version 1" in refused.text
+    assert page.post("/do/inbox-approve", number=number, seen="2").status == 303
+    again = page.post("/do/inbox-approve", number=number, seen="2")
+    assert again.status == 400 and "is approved already" in again.text
+
+
+def test_all_of_a_session_is_decided_together_and_only_what_was_shown(page: PagePlace) -> None:
+    page.create("bulk-a")
+    page.create("bulk-b")
+    shown = [page.propose(name, "2", session="bulk") for name in ("bulk-a", "bulk-b")]
+    assert page.get("/inbox/session/bulk").text.count("Approve these 2") == 1
+    later = page.propose("bulk-a", "3", session="bulk")
+    page.post("/do/inbox-approve", number=shown, seen=["1", "1"], reason="together")
+    states = [page.library.store.backend.proposals.get(number).state for number in (*shown, later)]
+    assert states == ["approved", "approved", "open"]
+    assert len({page.library.store.backend.proposals.get(number).operation for number in shown}) == 1
+
+
+def test_an_edited_proposal_is_approved_as_the_person_saved_it(page: PagePlace) -> None:
+    page.create("edited")
+    number = page.propose("edited", "agent's words")
+    form = page.get(f"/inbox/{number}/edit")
+    assert "agent&#39;s words" in form.text
+    text = "---\r\nname: edited\r\ndescription: Mine.\r\n---\r\n\r\nmy words\r\n"
+    page.post("/do/inbox-edit", **{"number": number, "seen": "1", "text:SKILL.md": text})
+    data = page.library.store.file(page.library.store.head(Ref.parse("edited")), "SKILL.md").data
+    assert data.endswith(b"\n\nmy words\n") and b"\r" not in data
+
+
+def test_a_session_and_a_run_are_read_from_their_own_records(page: PagePlace) -> None:
+    listed = page.get("/sessions").text
+    assert session_id("told") in listed
+    said = page.get(f"/sessions/{session_id('told')}").text
+    assert 'id="turn-1"' in said and "fill the form" in said
+    run = page.get("/evolution/20260101-000000-abcd").text
+    assert "simulated" in run and "validation over iterations" in run and "<svg" in run
+    assert page.get("/sessions/..%2f..%2fetc%2fpasswd").status == 404
+
+
+def test_a_folder_is_trusted_only_as_it_was_shown(page: PagePlace, tmp_path: Path) -> None:
+    assert page.get(f"/trust?folder={tmp_path}").status == 400
+    assert page.post("/do/trust", folder=str(tmp_path), seen="").status == 400
