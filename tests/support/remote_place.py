@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from functools import cache
 from pathlib import Path
 
 from evolvable_store.objects import File
@@ -105,6 +106,11 @@ def _tree(hub: Path, entries: list[tuple[str, list[str], bytes]]) -> str:
         elif mode == "160000":
             found = content.decode()
         else:
-            found = git(hub, "hash-object", "-w", "--stdin", stdin=content)
+            found = _blob(hub, content)
         data += f"{mode} {name}".encode() + b"\0" + bytes.fromhex(found)
     return git(hub, "hash-object", "-t", "tree", "-w", "--stdin", "--literally", stdin=data)
+
+
+@cache
+def _blob(hub: Path, content: bytes) -> str:
+    return git(hub, "hash-object", "-w", "--stdin", stdin=content)

@@ -10,7 +10,7 @@ import click
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.maintenance import warn_of_secrets
 from evolvable_server.cli.person_commands import MAX_FINDINGS, MAX_LISTED
-from evolvable_server.cli.terminal import confirm, count, local_time, remark, say, show_table, some, warn
+from evolvable_server.cli.terminal import Row, confirm, count, local_time, remark, say, show_table, some, warn
 from evolvable_server.person_config import NamedRemote, set_remote
 from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NotFound, RemoteFailed
 from evolvable_store.operation import Principal
@@ -136,7 +136,7 @@ def _show_all(found: list[RemoteStatus]) -> None:
     if not found:
         say("The library has no remote. `evolvable remote add origin URL` names one.")
         return
-    rows = [
+    rows: list[Row] = [
         [(one.name, "bold"), one.url, one.branch, local_time(one.synchronised) if one.synchronised else "never"]
         for one in found
     ]

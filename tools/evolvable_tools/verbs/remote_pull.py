@@ -383,8 +383,8 @@ class _Application:
         with open_stream(repository, self._head if ahead else tip) as stream:
             stream.commit(signature_line(why), message, "" if ahead else self._head)
             if not ahead:
-                for path, (mode, identity) in self._changes.others.items():
-                    stream.entry(path, mode, identity)
+                for other, (mode, identity) in self._changes.others.items():
+                    stream.entry(other, mode, identity)
                 for ref in self._changes.refs - {one.ref for one in merged}:
                     stream.entry(folder_of(ref).encode(), 0o040000, self._reader.tree_id(self._head, folder_of(ref)))
             for one in merged:
