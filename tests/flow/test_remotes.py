@@ -86,12 +86,10 @@ def test_a_clone_has_every_version_and_the_folders_are_those_that_tools_read(ada
     ada.put("pdf", "two\n", "second\nEvolvable-Actor: human")
     ada.put("prompt:intro", b"Say hello.\n")
     ada.put("memory:USER", b"- likes tea\n")
-    assert ada.push().commits == 3
-    assert git(hub, "ls-tree", "-r", "--name-only", "main").splitlines() == [
-        "prompts/intro/PROMPT.md",
-        "skills/pdf/SKILL.md",
-    ]
-    assert git(hub, "log", "-1", "--format=%B", "main~1").splitlines()[0] == "second Evolvable-Actor: human"
+    assert ada.push().commits == 4, "one for each operation, and one for the approvals"
+    listed = git(hub, "ls-tree", "-r", "--name-only", "main").splitlines()
+    assert listed[1:] == ["prompts/intro/PROMPT.md", "skills/pdf/SKILL.md"] and listed[0].endswith("approvals.json")
+    assert git(hub, "log", "-1", "--format=%B", "main~2").splitlines()[0] == "second Evolvable-Actor: human"
     ben.pull()
     assert ben.texts() == {name: text for name, text in ada.texts().items() if name != "memory:USER"}
     assert [entry.operation.reason for entry in ben.store.history(ben.store.head(Ref.parse("pdf")))] == [
@@ -251,7 +249,7 @@ def test_without_a_person_everything_waits_as_one_import_and_is_told_once(ada, b
     assert not ben.pull(Consent.NONE).proposals
     proposal_inbox.approve_together(ben.library, PERSON, [one.id for one in waiting], "")
     assert ben.texts() == ada.texts()
-    assert ben.push().commits == 1
+    assert ben.push().commits == 2
 
 
 @pytest.mark.parametrize("way", ["amended", "emptied"])
@@ -286,7 +284,7 @@ def test_a_repository_on_this_machine_runs_no_program_of_its_own_when_it_is_fetc
     git(hub, "config", "gc.auto", "1")
     git(hub, "config", "receive.denyCurrentBranch", "updateInstead")
     ada.put("pdf", "two\n")
-    assert ada.push().commits == 1
+    assert ada.push().commits == 2
     ada.pull()
     assert not ran.exists()
 
@@ -438,7 +436,7 @@ def test_the_commands_clone_pull_push_and_list(ada, hub, tmp_path, monkeypatch):
     ada.push()
     run = CommandLine(tmp_path)
     monkeypatch.chdir(run.project)
-    assert "1 commit of origin merged" in run("clone", hub, "--yes").out
+    assert "2 commits of origin merged" in run("clone", hub, "--yes").out
     assert run("remote", "list", "--json").json[0]["url"] == str(hub)
     ada.put("csv", "two\n")
     ada.push()

@@ -7,7 +7,7 @@ and every path is checked by the rules for paths of resources.
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from typing import Self
 from evolvable_store.errors import EvolvableError, RemoteFailed, TooLarge
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import (
+    ABSENT,
     EXECUTABLE,
     MAX_FILE,
     MAX_FILES,
@@ -25,9 +26,11 @@ from evolvable_store.objects import (
     File,
     Files,
     Manifest,
+    Tombstone,
     blob_hash,
     make_manifest,
     pack,
+    pack_tombstone,
     unpack,
 )
 from evolvable_store.paths import MAX_DEPTH, is_ignored
@@ -92,6 +95,9 @@ class CommitReader:
         self._packed: dict[str, tuple[int, int, int, str]] = {}
         self._known: dict[str, tuple[str, int]] = {}
         self._contents: dict[tuple[Ref, str], TreeContent] = {}
+        self.stones: Mapping[str, tuple[Tombstone, int]] = {}
+        """What was purged elsewhere, by hash: its bytes are read and go no further."""
+
         self._sizes: subprocess.Popen[bytes] | None = None
         self._objects: subprocess.Popen[bytes] | None = None
 
@@ -204,7 +210,7 @@ class CommitReader:
 
     def _blob(self, identity: str) -> bytes:
         if identity in self._known:
-            return self.bytes_of(self._known[identity][0])
+            return self._bytes(self._known[identity][0])
         data = self.object(identity, "blob", MAX_FILE)
         name = blob_hash(data)
         self._known[identity] = name, len(data)
@@ -216,19 +222,25 @@ class CommitReader:
         return data
 
     def packed(self, sha256: str) -> Packed:
-        """Return a blob that was read, as a library stores it."""
+        """Return a blob that was read, as a library stores it: the tombstone of one that was purged elsewhere."""
+        if sha256 in self.stones:
+            stone, size = self.stones[sha256]
+            return sha256, size, pack_tombstone(stone), ABSENT
         place, length, size, codec = self._packed[sha256]
         self._spool.seek(place)
         return sha256, size, self._spool.read(length), codec
 
-    def bytes_of(self, sha256: str) -> bytes:
-        """Return the bytes of a blob that was read."""
-        _, _, data, codec = self.packed(sha256)
-        return unpack(data, codec)
+    def _bytes(self, sha256: str) -> bytes:
+        place, length, _, codec = self._packed[sha256]
+        self._spool.seek(place)
+        return unpack(self._spool.read(length), codec)
 
     def files(self, content: TreeContent) -> Files:
-        """Return the files of a content that was read."""
-        return {path: File(self.bytes_of(entry.sha256), entry.mode) for path, entry in content.manifest.items()}
+        """Return the files of a content that was read; the notice in place of what was purged elsewhere."""
+        return {path: File(self._shown(entry.sha256), entry.mode) for path, entry in content.manifest.items()}
+
+    def _shown(self, sha256: str) -> bytes:
+        return self.stones[sha256][0].content if sha256 in self.stones else self._bytes(sha256)
 
     def commits(self, known: str, head: str) -> list[IncomingCommit]:
         """Return the commits that lead to `head` and not to `known`, parents before children. Raises TooLarge."""
@@ -265,10 +277,17 @@ class CommitReader:
                     found.others[path] = (mode, identity if identity.strip("0") else NO_ID)
         return found
 
-    def beside(self, commit: str, name: str) -> bytes:
-        """Return a file of what lies beside the resources, b'' when there is none."""
-        found = self.find(f"{commit}:{BESIDE}/{name}") if commit else None
-        return self.object(found[0], "blob", MAX_TREE) if found is not None and found[1] == "blob" else b""
+    def beside(self, commit: str) -> list[str]:
+        """Return the paths of what lies beside the resources in a commit."""
+        with self._repository.process("ls-tree", "-r", "-z", "--name-only", commit, "--", f"{BESIDE}/") as process:
+            return [_text(path) for path in _tokens(process)]
+
+    def file(self, commit: str, path: str) -> bytes:
+        """Return a file of a commit; b'' when there is none, and for one that is too large."""
+        found = self.find(f"{commit}:{path}") if commit and "\n" not in path else None
+        if found is None or found[1] != "blob" or found[2] > MAX_TREE:
+            return b""
+        return self.object(found[0], "blob", MAX_TREE)
 
 
 def _text(name: bytes) -> str:

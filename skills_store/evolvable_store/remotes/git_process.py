@@ -49,6 +49,9 @@ _KEPT = ("fetch.unpackLimit=1", "fastimport.unpackLimit=1", "core.fsync=all", "p
 # What a repository on this machine may not have us run when we push into it.
 _THEIRS = ("receive.autogc=false", "receive.denyCurrentBranch=refuse", "gc.auto=0")
 
+MIRRORS = "remotes"
+"""The folder in a library's home that holds a bare repository for each remote."""
+
 FETCHED = "refs/evolvable/fetched"
 """Our name of the commit at which the remote's branch was fetched."""
 

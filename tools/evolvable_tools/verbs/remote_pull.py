@@ -13,8 +13,8 @@ from enum import StrEnum
 
 from evolvable_store.errors import VersionConflict
 from evolvable_store.merge import merge_files
-from evolvable_store.objects import EXECUTABLE, Files, Manifest, make_manifest, pack
-from evolvable_store.operation import Actor, Intent, Principal
+from evolvable_store.objects import EXECUTABLE, TOMBSTONES, Files, Manifest, make_manifest, pack
+from evolvable_store.operation import Actor, Identity, Intent, Principal
 from evolvable_store.remotes.commit_reader import CommitReader, IncomingCommit, TreeChanges, TreeContent
 from evolvable_store.remotes.commit_writer import TIP, WORK, open_stream
 from evolvable_store.remotes.layout import folder_of, signature_line, write_message
@@ -27,6 +27,8 @@ from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_tools.approvals import SOUL, check_change, dump_scan
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, Scan
+from evolvable_tools.verbs.purge_content import Purged, plan_blobs, purge
+from evolvable_tools.verbs.remote_records import IncomingRecords, import_records, read_records
 from evolvable_tools.verbs.remotes import Mirror, Remote, check_may_sync, open_mirror
 
 _TRIES = 5
@@ -95,6 +97,7 @@ class _Planned:
     why: str = ""
     found: Scan | None = None
     must_wait: str = ""
+    signed: bool = False
 
     @property
     def asks(self) -> bool:
@@ -109,7 +112,8 @@ class _Planned:
 class PullResult:
     """What a pull did. commits: new ones of the remote; operations: those that became operations here.
 
-    proposals: proposal_id -> ref, what waits for a person. refused: ref -> why.
+    proposals: proposal_id -> ref, what waits for a person. refused: ref -> why. purged: hashes of what was purged
+    elsewhere and still is here.
     """
 
     remote: str
@@ -118,6 +122,7 @@ class PullResult:
     resources: dict[str, str] = field(default_factory=dict)
     proposals: dict[int, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    purged: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -130,6 +135,11 @@ class Pull:
         self._planned: list[_Planned] = []
         self._changes = TreeChanges()
         self.commits: list[IncomingCommit] = []
+        self._records = IncomingRecords()
+        if head:
+            own = mirror.state.library
+            self._records = read_records(reader.beside(head), lambda path: reader.file(head, path), own)
+        reader.stones = self._records.stones
         self._plan()
 
     def coming(self) -> list[IncomingResource]:
@@ -225,7 +235,7 @@ class Pull:
             if self.head:
                 self._mirror.state = replace(self._mirror.state, seen=self.head)
                 self._mirror.save()
-            return PullResult(self._remote.name, 0)
+            return PullResult(self._remote.name, 0, purged=self._purged())
         if consent is Consent.NONE:
             self._planned = [one for one in self._planned if one.arrival is not Arrival.HISTORY]
         for one in self._planned:
@@ -233,11 +243,44 @@ class Pull:
                 one.why = self._wait_reason(one, consent, shown) or one.why
         apply = _Application(self._mirror, self._reader, self._planned, self._changes, self.commits, self.head)
         result = apply.run()
+        self._vouch()
+        import_records(self._library, self._records, self._remote.chooses)
         result.warnings.extend(self._checkout())
+        result.purged.extend(self._purged())
         return result
 
+    def _purged(self) -> list[str]:
+        """Return the hashes of what was purged elsewhere, and whose bytes are here."""
+        here = ((name, self._library.store.backend.maintenance.packed_blob(name)) for name in self._records.stones)
+        return sorted(name for name, blob in here if blob is not None and blob[1] not in TOMBSTONES)
+
+    def _is_signed(self, one: _Planned) -> bool:
+        """Return whether somebody whose key the person listed approved a content that was never here before.
+
+        An older version that was approved once would else come back without a question.
+        """
+        tree = one.theirs.manifest.tree
+        if one.arrival not in (Arrival.NEW, Arrival.CHANGED) or not one.theirs.manifest:
+            return False
+        if not self._records.is_approved(one.ref, tree, self._remote.keys):
+            return False
+        head = self._library.store.head_or_none(one.ref)
+        known = self._library.store.backend.versions(head.id, 100_000) if head is not None else []
+        return all(version.tree != tree for version in known)
+
+    def _vouch(self) -> None:
+        """Note that what a listed key signed is approved. Where approvals are locked here, only this lock's count."""
+        for one in self._planned:
+            head = self._library.store.head_or_none(one.ref) if one.signed else None
+            if head is not None and one.arrival in _ACCEPTED and head.tree == one.theirs.manifest.tree:
+                identity = Identity(Principal.PERSON, f"signed:{self._remote.name}")
+                content = [(head.id, head.tree)]
+                self._library.store.backend.attestations.vouch(content, self._library.store.now(), identity)
+
     def _wait_reason(self, one: _Planned, consent: Consent, shown: Mapping[Ref, str]) -> str:
-        why = one.must_wait
+        why, one.signed = one.must_wait, self._is_signed(one)
+        if one.signed and not why:
+            return ""
         if not why and (consent is Consent.NONE or shown.get(one.ref) != one.trees[1]):
             why = "no person was asked"
         if not why and consent is Consent.UNATTENDED and one.asks:
@@ -348,8 +391,8 @@ class _Application:
             yield replace(self._intent(self._commits[-1]), at=self._library.store.now(), reason=why), settled
 
     def _settled(self, one: _Planned, last: Mapping[Ref, Manifest]) -> ArrivedStep | None:
-        target = one.ours
-        if one.arrival not in _KEPT:
+        target = one.ours if one.arrival in _KEPT else one.theirs.manifest
+        if one.arrival is Arrival.MERGED:
             target = make_manifest(one.result)
             for path, entry in target.items():
                 self._made[entry.sha256] = entry.sha256, entry.size, *pack(one.result[path].data)
@@ -406,3 +449,8 @@ def open_pull(library: Library, caller: Caller, remote: Remote) -> Iterator[Pull
         head = mirror.fetch()
         with CommitReader(mirror.repository, library.store.home) as reader:
             yield Pull(mirror, reader, head)
+
+
+def purge_as_elsewhere(library: Library, caller: Caller, remote: Remote, hashes: Sequence[str]) -> Purged:
+    """Purge here what was purged in another library, after the person agreed. Raises as `purge`."""
+    return purge(library, caller, plan_blobs(library, hashes), f"it was purged by others in {remote.name}")

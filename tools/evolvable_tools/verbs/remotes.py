@@ -5,17 +5,18 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from evolvable_store.errors import Conflict, InvalidArgument, LibraryBusy, Refused, RemoteFailed
-from evolvable_store.operation import Head, Principal
-from evolvable_store.remotes.commit_writer import Exported, export_operations
-from evolvable_store.remotes.git_process import Repository
+from evolvable_store.errors import Conflict, InvalidArgument, LibraryBusy, Refused
+from evolvable_store.objects import PLAIN
+from evolvable_store.operation import Head, Intent, Principal
+from evolvable_store.remotes.commit_reader import CommitReader
+from evolvable_store.remotes.commit_writer import TIP, WORK, Exported, export_operations, open_stream
+from evolvable_store.remotes.git_process import MIRRORS, Repository
+from evolvable_store.remotes.layout import BESIDE, folder_of, signature_line, write_message
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.remotes import RemoteState, RemoteWaiting
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_may_leave
-
-FOLDER = "remotes"
-"""The folder in a library's home that holds a bare repository for each remote."""
+from evolvable_tools.verbs.remote_records import RECORDS, purged_hashes, write_records
 
 PARTS = ("memory", "quotes", "sessions", "learned")
 """What goes to a remote only where a person chose it by name."""
@@ -26,13 +27,17 @@ _LOCK_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A git repository that a person named. scopes: whose resources go there. parts: of PARTS, those chosen."""
+    """A git repository that a person named. scopes: whose resources go there. parts: of PARTS, those chosen.
+
+    keys: public keys of approvals that the person listed.
+    """
 
     name: str
     url: str
     branch: str = "main"
     scopes: tuple[str, ...] = (USER_SCOPE,)
     parts: tuple[str, ...] = ()
+    keys: frozenset[str] = frozenset()
 
     def chooses(self, ref: Ref) -> bool:
         """Return whether a resource goes to this remote, and may come from it."""
@@ -63,17 +68,15 @@ class Mirror:
         Raises RemoteFailed, and Refused where commits are gone that the remote had.
         """
         head = self.repository.fetch(self.remote.url, self.remote.branch)
-        if self.state.tip and not self.repository.id_of(self.state.tip):
-            raise RemoteFailed(
-                f"The commit {self.state.tip[:12]} of the last synchronisation is missing.",
-                f"`evolvable remote remove {self.remote.name}`, add it again and pull: equal contents are merged.",
-            )
         seen = self.state.seen
         if seen and (not head or not self.repository.is_ancestor(seen, head)):
             raise Refused(
                 f"The history of {self.remote.name} was rewritten: commit {seen[:12]}, which it had, is gone.",
                 f"Ask who did that. `evolvable remote remove {self.remote.name}` and add accept the new history.",
             )
+        if self.state.tip and not self.repository.id_of(self.state.tip):
+            # The mirror was deleted, by a purge or with a restored backup: equal contents are merged again.
+            self.state, self.waiting = RemoteState(self.state.name, self.state.url, self.state.library), ()
         return head
 
     def export(self) -> int:
@@ -95,7 +98,7 @@ def open_mirror(library: Library, remote: Remote) -> Iterator[Mirror]:
     """Yield the mirror of a remote; one process at a time has it. Raises LibraryBusy, RemoteFailed."""
     from filelock import FileLock, Timeout  # late: 10 ms
 
-    folder = library.store.home / FOLDER
+    folder = library.store.home / MIRRORS
     folder.mkdir(exist_ok=True, mode=0o700)
     try:
         with FileLock(folder / f"{remote.name}.lock", timeout=_LOCK_SECONDS, mode=0o600):
@@ -136,6 +139,7 @@ def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
     with open_mirror(library, remote) as mirror:
         there = mirror.fetch()
         mirror.export()
+        _write_records(mirror, caller)
         tip = mirror.state.tip
         if there and not (tip and mirror.repository.is_ancestor(there, tip)):
             hint = f"`evolvable pull {remote.name}` merges it; push again then."
@@ -149,6 +153,32 @@ def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
         mirror.state = replace(mirror.state, seen=tip)
         mirror.save()
     return PushResult(remote.name, count, tip)
+
+
+def _write_records(mirror: Mirror, caller: Caller) -> None:
+    """Write what lies beside the resources, and the notices in place of what was purged, as one commit if need be."""
+    library, remote, tip = mirror.library, mirror.remote, mirror.state.tip
+    if not tip:
+        return
+    folder = f"{BESIDE}/{mirror.state.library}"
+    with CommitReader(mirror.repository, library.store.home) as reader:
+        before = {name: reader.file(tip, f"{folder}/{name}") for name in RECORDS}
+    files = write_records(library, caller, remote.chooses, remote.parts, before)
+    changed = {name: data for name, data in files.items() if data != before[name]}
+    if not changed:
+        return
+    fresh = purged_hashes(files.get("tombstones.json", b"")) - purged_hashes(before["tombstones.json"])
+    why = Intent(library.store.now(), caller.actor, "Evidence, approvals and tombstones")
+    with open_stream(mirror.repository, tip) as stream:
+        stream.commit(signature_line(why), write_message("", why, ()))
+        for name, data in sorted(changed.items()):
+            stream.file(f"{folder}/{name}", PLAIN, data)
+        for head in library.store.heads() if fresh else ():
+            for path, entry in library.store.manifest(head, head.version).items() if remote.chooses(head.ref) else ():
+                if entry.sha256 in fresh:
+                    stream.file(f"{folder_of(head.ref)}/{path}", entry.mode, library.store.blob(entry.sha256))
+    mirror.repository.run("update-ref", TIP, made := mirror.repository.id_of(WORK))
+    mirror.state = replace(mirror.state, tip=made)
 
 
 def _all_heads(library: Library) -> Iterator[Head]:
