@@ -43,7 +43,7 @@ MAX_BYTES = 1_000_000
 PRIVATE = 0o600
 """The mode of files in the configuration's directory."""
 
-SIGNED = ("approve", "review_policy", "homes", "trusted", "models", "sandbox", "budgets", *ROLES)
+SIGNED = ("approve", "review_policy", "homes", "trusted", "remotes", "models", "sandbox", "budgets", *ROLES)
 """What the signature of the settings covers, where approvals are locked."""
 
 
@@ -65,6 +65,18 @@ class Trusted:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedRemote:
+    """A git repository that the person named for the library in `home`. scopes, parts: what goes there."""
+
+    name: str
+    url: str
+    home: str
+    branch: str = "main"
+    scopes: tuple[str, ...] = ("user",)
+    parts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PersonConfig:
     """The settings of the person whose account this is.
 
@@ -72,6 +84,7 @@ class PersonConfig:
     in a work tree or belong to another account. commands: by role (see ROLES) and name. trusted: folders
     whose resources the person trusts. models: addresses of models by provider. sandbox, budgets: tables
     as they stand in the file. review_policy: what becomes of proposals by kind, as EVOLVABLE_REVIEW_POLICY says it.
+    remotes: git repositories that libraries are pushed to and pulled from.
     said: the names that stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not
     locked. unsigned: whether the lock's signature does not cover the settings; then the strictest apply and nothing is
     named.
@@ -89,6 +102,7 @@ class PersonConfig:
     said: frozenset[str] = frozenset()
     lock_key: str = ""
     unsigned: bool = False
+    remotes: tuple[NamedRemote, ...] = ()
 
     def command(self, role: str, name: str) -> Command | None:
         """Return the command of this role and name, None when the person named none."""
@@ -200,6 +214,7 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
         _text(table["review_policy"], "review_policy", "the file") if "review_policy" in table else "",
         frozenset(table),
         key,
+        remotes=tuple(_remote(one) for one in _list(table, "remotes")),
     )
 
 
@@ -227,6 +242,15 @@ def _trusted(entry: Any) -> Trusted:
     if home is not None and "\0" in home:
         raise _Wrong("the home of an entry of trusted is no path")
     return Trusted(Path(_text(entry.get("folder"), "folder", "trusted")), Path(home) if home is not None else None)
+
+
+def _remote(entry: Any) -> NamedRemote:
+    fields = _typed(entry, dict, "an entry of remotes")
+    name, url, home, branch = (_text(fields.get(key), key, "remotes") for key in ("name", "url", "home", "branch"))
+    scopes, parts = (tuple(_list(fields, key)) for key in ("scopes", "with"))
+    if not all(isinstance(one, str) for one in (*scopes, *parts)):
+        raise _Wrong("scopes and with of a remote are lists of texts")
+    return NamedRemote(name, url, home, branch, scopes, parts)
 
 
 def _command(role: str, name: str, entry: Any) -> Command:
@@ -361,6 +385,22 @@ def set_trusted(folder: Path, home: Path, signer: Signer | None = None, *, wante
         kept = [one for one in known if one.get("folder") != str(folder) or one.get("home", str(home)) != str(home)]
         if tables := [*kept, *[entry] * wanted]:
             document["trusted"] = tables
+
+    edit_config(change, signer)
+
+
+def set_remote(name: str, home: Path, remote: NamedRemote | None, signer: Signer | None = None) -> None:
+    """Name a remote of a library, or take its name out of the configuration. Raise as `edit_config`."""
+
+    def change(document: Any) -> None:
+        known = document.pop("remotes", [])
+        kept = [one for one in known if (one.get("name"), one.get("home")) != (name, str(home))]
+        if remote is not None:
+            scopes, parts = list(remote.scopes), list(remote.parts)
+            entry = {"name": name, "url": remote.url, "home": str(home), "branch": remote.branch}
+            kept.append(entry | {"scopes": scopes, "with": parts})
+        if kept:
+            document["remotes"] = kept
 
     edit_config(change, signer)
 

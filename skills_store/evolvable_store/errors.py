@@ -6,6 +6,7 @@ EvolvableError
 ├── Refused          Frozen  Unsafe
 ├── Invalid          InvalidRef  InvalidPath  InvalidResource  InvalidArgument  InvalidArchive  TooLarge
 └── LibraryError     NoLibrary  LibraryBusy  LibraryCorrupt  LibraryTooNew  LibraryReadOnly  LibraryFull  UntrustedHome
+                     RemoteFailed
 """
 
 from collections.abc import Sequence
@@ -166,6 +167,10 @@ class LibraryFull(LibraryError):
 
 class UntrustedHome(LibraryError):
     """Another account, or a repository, decides what lies in the folder of the library."""
+
+
+class RemoteFailed(LibraryError):
+    """git or a remote did not do what was asked; the library is as it was."""
 
 
 class DamagedFile(Exception):

@@ -24,7 +24,7 @@ from evolvable_store.objects import Files, Manifest, chain_hash, make_manifest, 
 from evolvable_store.operation import Actor, Head, Intent, Operation, Signer, statement_of
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_scope
 from evolvable_store.storage.bindings import Binding, DirectoryMark, PendingCheckout
-from evolvable_store.storage.protocol import MoveNote, Packed, ReplayStep, Storage, Writer
+from evolvable_store.storage.protocol import ArrivedStep, MoveNote, Packed, ReplayStep, Storage, Writer
 from evolvable_store.validation import main_path
 
 
@@ -205,6 +205,39 @@ def replay(
     return done
 
 
+def arrive(
+    backend: Storage,
+    expected: int,
+    operations: Iterable[tuple[Intent, Iterable[ArrivedStep]]],
+    packed: Callable[[str], Packed],
+    finish: Callable[[Writer], None],
+) -> list[Operation]:
+    """Make what another library did happen here, on top of what is here, and return the operations.
+
+    Unlike `replay`, the resources may have changed here as well: each content becomes the next version, and one that
+    is the newest version already makes none. expected: the sequence that the library must still have. packed: returns a
+    blob that a step names. finish: called at the end, inside the transaction. All of it is stored or nothing.
+    Raises VersionConflict when the library has another sequence.
+    """
+    with backend.write() as writer:
+        if writer.sequence() != expected:
+            raise VersionConflict("The library", expected, writer.sequence())
+        done: list[Operation] = []
+        skills: dict[int, tuple[int | None, int | None]] = {}
+        for intent, steps in operations:
+            publication = _Publication(writer, intent, arrived=True)
+            for step in steps:
+                publication.arrive(step, packed)
+            if operation := publication.close():
+                done.append(operation)
+            for skill, (before, after) in publication.skills.items():
+                skills[skill] = (skills.get(skill, (before, None))[0], after)
+        if done:
+            writer.follow(_note(done[-1].id, done[-1].intent), skills)
+        finish(writer)
+    return done
+
+
 def _note(operation: int, intent: Intent) -> MoveNote:
     return MoveNote(intent.at, intent.actor, intent.reason, intent.session, operation)
 
@@ -277,6 +310,18 @@ class _Publication:
         head = self._existing(step.ref)
         if (head.version, head.latest, head.hash) != (step.after, step.latest, step.hash):
             raise InvalidArchive(f"{step.ref} does not become its version {step.latest}.", "Nothing was imported.")
+
+    def arrive(self, step: ArrivedStep, packed: Callable[[str], Packed]) -> None:
+        head = self._head(step.ref)
+        if not step.manifest:
+            if head is not None and head.version is not None:
+                self._check(step.ref, head, None)
+                self._point(head, None, head.frozen)
+            return
+        before = self._writer.manifest(head.id, head.latest) if head is not None and head.latest else None
+        known = {entry.sha256 for entry in before.values()} if before else set[str]()
+        blobs = tuple(packed(entry.sha256) for entry in step.manifest.values() if entry.sha256 not in known)
+        self.put(step.ref, _Content(step.manifest, step.frozen, blobs), None, False)
 
     def _head(self, ref: Ref) -> Head | None:
         return self._writer.head(ref.kind, ref.scope or USER_SCOPE, ref.name)

@@ -52,6 +52,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer", "quickstart", "token"),
     "folder_commands": ("init", "folders", "sync"),
     "archive_commands": ("checkout", "backup", "export", "import"),
+    "remote_commands": ("remote", "clone", "push", "pull"),
     "client_commands": ("connect", "disconnect"),
     "command_line": ("serve", "evolve", "taskset"),
     "doctor": ("doctor", "scan"),

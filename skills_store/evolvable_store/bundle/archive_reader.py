@@ -216,13 +216,20 @@ class ArchiveReader:
         self._staging.add_move([record[key] for key in _MOVE])
 
     def _add_evidence(self, record: dict[str, Any]) -> None:
-        fields = SHAPES.get(str(record.get("type")))
-        if fields is None:
-            return  # of a newer program
-        _check_shape("evidence", record, fields, least=0)
-        if not is_valid_record(record) or not _is_timestamp(record["at"]):
-            raise _invalid("evidence", f"{ascii(record)[:80]} cannot be read")
-        self._staging.add_evidence({"type": record["type"], **{key: record[key] for key in fields}})
+        checked = check_evidence(record)
+        if checked is not None:
+            self._staging.add_evidence(checked)
+
+
+def check_evidence(record: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the known fields of a record of evidence, None for one of a newer program. Raises InvalidArchive."""
+    fields = SHAPES.get(str(record.get("type")))
+    if fields is None:
+        return None
+    _check_shape("evidence", record, fields, least=0)
+    if not is_valid_record(record) or not _is_timestamp(record["at"]):
+        raise _invalid("evidence", f"{ascii(record)[:80]} cannot be read")
+    return {"type": record["type"], **{key: record[key] for key in fields}}
 
 
 def _check_header(header: dict[str, Any]) -> None:

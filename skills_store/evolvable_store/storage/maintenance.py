@@ -353,6 +353,11 @@ class Purges(SqliteRepository):
             db.execute("DELETE FROM purging WHERE id = ?", (job.id,))
         return self._backend.maintenance.empty_log()
 
+    def tombstones(self) -> list[tuple[str, int, Tombstone]]:
+        """Return hash, former size and record of every blob whose bytes were purged, here or elsewhere."""
+        rows = self._rows("SELECT sha256, size, data FROM blob WHERE codec IN ('purged', 'absent') ORDER BY sha256")
+        return [(name, int(size), unpack_tombstone(data)) for name, size, data in rows]
+
     def tombstone(self, sha256: str) -> tuple[Tombstone, int] | None:
         """Return the record of the purge of a blob and its former size; None for a blob that has its bytes."""
         row = self._one("SELECT data, codec, size FROM blob WHERE sha256 = ?", sha256)

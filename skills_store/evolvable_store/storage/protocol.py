@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from evolvable_store.storage.learned import LearnedTasks
     from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
     from evolvable_store.storage.observations import Observations
-    from evolvable_store.storage.proposals import Proposals, Reviews
+    from evolvable_store.storage.proposals import ProposalBatch, Proposals, Reviews
     from evolvable_store.storage.release_channel import Channel
+    from evolvable_store.storage.remotes import Remotes, RemoteState, RemoteWaiting
 
 
 class ReleasePolicy(StrEnum):
@@ -87,6 +88,15 @@ class ReplayStep:
     blobs: tuple[Packed, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ArrivedStep:
+    """One content that another library gave a resource. An empty manifest: the resource was removed there."""
+
+    ref: Ref
+    manifest: Manifest
+    frozen: bool = False
+
+
 class Storage(Protocol):
     """One library. Each read sees one committed state; every write is atomic."""
 
@@ -104,6 +114,7 @@ class Storage(Protocol):
     attestations: Attestations
     secrets: Secrets
     purges: Purges
+    remotes: Remotes
     maintenance: Maintenance
 
     @property
@@ -205,6 +216,12 @@ class Writer(Protocol):
 
     def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
         """Close an open proposal; returns False when it is not open."""
+
+    def propose(self, batch: ProposalBatch) -> list[int]:
+        """Store proposals, and return their ids."""
+
+    def save_remote(self, state: RemoteState, waiting: Iterable[RemoteWaiting]) -> None:
+        """Store how far the library and a remote are synchronised."""
 
     def add_move(self, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
         """Puts these skills of the channel there in one move, and returns its id; None when nothing was to be done."""

@@ -25,9 +25,10 @@ from evolvable_store.storage.evidence import EvidenceLog
 from evolvable_store.storage.learned import LearnedTasks
 from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
 from evolvable_store.storage.observations import Observations
-from evolvable_store.storage.proposals import Proposals, Reviews
+from evolvable_store.storage.proposals import ProposalBatch, Proposals, Reviews
 from evolvable_store.storage.protocol import ChannelState, MoveNote
 from evolvable_store.storage.release_channel import Channel, add_move, follow_policy
+from evolvable_store.storage.remotes import Remotes, RemoteState, RemoteWaiting, save_remote
 
 # The last change of a resource is its head: the index orders by `latest`, rows of one `latest` by sequence.
 _LAST = "SELECT sequence FROM change WHERE resource = {} ORDER BY latest DESC, sequence DESC LIMIT 1"
@@ -136,6 +137,7 @@ class SqliteStorage(_CommonReads, driver.SqliteRepository):
         self.attestations = Attestations(self)
         self.secrets = Secrets(self)
         self.purges = Purges(self)
+        self.remotes = Remotes(self)
         self.maintenance = Maintenance(self)
         if not self.path.exists():
             if not create:
@@ -334,6 +336,12 @@ class SqliteWriter(_CommonReads):
     def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
         query = "UPDATE proposal SET state = ?, decision = ?, operation = ? WHERE id = ? AND state = 'open'"
         return bool(self.db.execute(query, (state, decision, operation, proposal)).rowcount)
+
+    def propose(self, batch: ProposalBatch) -> list[int]:
+        return batch.into(self.db)
+
+    def save_remote(self, state: RemoteState, waiting: Iterable[RemoteWaiting]) -> None:
+        save_remote(self.db, state, waiting)
 
     def add_move(self, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
         return add_move(self.db, note, stands)

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import zipfile
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +18,12 @@ from evolvable_store.errors import InvalidArgument, NoSuchFile
 from evolvable_store.gc import blobs_with, purge_content
 from evolvable_store.operation import Head
 from evolvable_store.paths import LIBRARY_FILE
+from evolvable_store.remotes.git_process import MIRRORS
 from evolvable_store.resource import Ref, main_file
 from evolvable_store.search.index_file import FILE as INDEX
 from evolvable_store.search.vector_store import forget_vectors
 from evolvable_store.storage.maintenance import PurgeJob
+from evolvable_store.storage.remotes import RemoteState
 from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library, built_in_redactor
 from evolvable_tools.secret_leaks import LeakedSecret, as_leak, check_may_decide, found_secrets, leak_id, leaks, spans
@@ -104,6 +107,12 @@ def plan_file(library: Library, caller: Caller, ref: Ref, path: str) -> PurgePla
     return _plan(library, "file", tuple(sorted(values)), tuple(sorted(names)))
 
 
+def plan_blobs(library: Library, blobs: Collection[str]) -> PurgePlan:
+    """Return what the purge of files with these hashes would do; those that are not here are left out."""
+    there = (name for name in blobs if library.store.backend.maintenance.blob_size(name) is not None)
+    return _plan(library, "file", (), tuple(sorted(there)))
+
+
 def _values(data: bytes) -> Iterator[bytes]:
     """Yield the secrets of a file that are long enough to be looked for elsewhere."""
     try:
@@ -170,11 +179,22 @@ def run_purge(
         *(f"operation {one}: its reason; version hashes cover it" for one in purges.operations_with(job.texts)),
         *(f"{path}: {why}" for path, why in _files_with(store, job.texts, job.blobs)),
         *(f"{path}: it may hold it; delete it or make it again" for path in known_copies(store.home)),
+        *(f"{one.url}: the history of the remote {one.name} may hold it; {_REWRITE}" for one in _remotes(store)),
     ]
     if not purges.finish(job):
         hint = "another process reads it; close it and run `evolvable purge --resume`"
         done.remains.append(f"{store.backend.path}-wal: {hint}")
     return done
+
+
+_REWRITE = "push the tombstone, and have who owns the repository rewrite it"
+
+
+def _remotes(store: Store) -> list[RemoteState]:
+    """Return the remotes that the library was synchronised with, after their mirrors in the home are deleted."""
+    for mirror in (store.home / MIRRORS).glob("*.git"):
+        shutil.rmtree(mirror, ignore_errors=True)
+    return [one for one in store.backend.remotes.all() if one.seen]
 
 
 def _purged_whole(store: Store, job: PurgeJob) -> list[int]:

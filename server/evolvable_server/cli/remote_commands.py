@@ -1,0 +1,280 @@
+"""The commands remote, clone, push and pull: the library in a git repository."""
+
+import dataclasses
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
+from evolvable_server.cli.maintenance import warn_of_secrets
+from evolvable_server.cli.person_commands import MAX_FINDINGS, MAX_LISTED
+from evolvable_server.cli.terminal import Row, confirm, count, local_time, remark, say, show_table, some, warn
+from evolvable_server.person_config import NamedRemote, set_remote
+from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NotFound, RemoteFailed
+from evolvable_store.operation import Principal
+from evolvable_store.remotes.git_process import check_address, check_branch
+from evolvable_store.resource import USER_SCOPE, check_scope
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.scan import FindingSeverity
+from evolvable_tools.verbs import remotes
+from evolvable_tools.verbs.remote_pull import Arrival, Consent, IncomingResource, PullResult, open_pull
+from evolvable_tools.verbs.remotes import PARTS, PushResult, Remote, check_remote_name
+
+DEFAULT = "origin"
+"""The remote that a command means when it names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStatus:
+    """A remote, and how far the library is synchronised with it. operations: those that were not pushed."""
+
+    name: str
+    url: str
+    branch: str
+    scopes: list[str]
+    parts: list[str]
+    synchronised: str = ""
+    commit: str = ""
+    waiting: list[str] = field(default_factory=list)
+
+
+_branch_option = click.option("--branch", default="main", show_default=True, help="The branch of the repository.")
+_scope_option = click.option("--scope", "scopes", multiple=True, help="Whose resources go there; repeatable.")
+_with_option = click.option(
+    "--with", "parts", multiple=True, type=click.Choice(PARTS), help="What else goes there; repeatable."
+)
+
+
+@command("remote")
+@click.argument("action", type=click.Choice(["add", "list", "remove"]), default="list")
+@click.argument("name", required=False)
+@click.argument("url", required=False)
+@_branch_option
+@_scope_option
+@_with_option
+def remote_command(
+    state: CommandContext,
+    action: str,
+    name: str | None,
+    url: str | None,
+    branch: str,
+    scopes: tuple[str, ...],
+    parts: tuple[str, ...],
+) -> Output[Any]:
+    """Name the git repositories that the library goes to.
+
+    URL is a folder, host:path, https:// or ssh://. The user's resources go there, but for memories; --scope names
+    others. Quotes of evidence, sessions, learned tasks and memories go there only where --with names them. The names
+    are kept in your own configuration.
+    """
+    if action == "list":
+        if name is not None:
+            raise click.UsageError("`remote list` takes no name.")
+        return Output(_statuses(state), _show_all)
+    if name is None or (action == "add") != (url is not None):
+        raise click.UsageError("`remote add` takes a name and an address, `remote remove` a name.")
+    if action == "remove":
+        return _remove(state, name)
+    return _add(state, name, url or "", branch, scopes, parts)
+
+
+def _add(
+    state: CommandContext, name: str, url: str, branch: str, scopes: tuple[str, ...], parts: tuple[str, ...]
+) -> Output[Any]:
+    known = {one.name for one in _named(state)}
+    if check_remote_name(name) in known:
+        raise AlreadyExists(f"A remote is named {name} already.", "Remove it first, or choose another name.")
+    place = state.config().home.resolve()
+    wanted = tuple(dict.fromkeys(check_scope(one) for one in scopes)) or (USER_SCOPE,)
+    made = NamedRemote(name, check_address(url), str(place), check_branch(branch), wanted, tuple(dict.fromkeys(parts)))
+    set_remote(name, place, made, state.signer())
+    return Output(dataclasses.asdict(made), lambda _: say(f"{name} is {made.url}; `evolvable push` sends the library."))
+
+
+def _remove(state: CommandContext, name: str) -> Output[Any]:
+    _find(state, name)
+    set_remote(name, state.config().home.resolve(), None, state.signer())
+    with state.library() as (library, _):
+        library.store.backend.remotes.forget(name)
+    return Output(
+        {"removed": name}, lambda _: say(f"{name} is removed. The repository and the library are as they were.")
+    )
+
+
+def _named(state: CommandContext) -> list[NamedRemote]:
+    config = state.config()
+    place = str(config.home.resolve())
+    return [one for one in config.person.remotes if one.home == place]
+
+
+def _find(state: CommandContext, name: str) -> Remote:
+    for one in _named(state):
+        if one.name == name:
+            return Remote(one.name, check_address(one.url), check_branch(one.branch), one.scopes, one.parts)
+    known = ", ".join(one.name for one in _named(state)) or "none"
+    raise NotFound(
+        f"No remote is named {ascii(name[:80])}.", f"Those named: {known}. `evolvable remote add` names one."
+    )
+
+
+def _statuses(state: CommandContext) -> list[RemoteStatus]:
+    found = []
+    with state.library() as (library, _):
+        log = library.store.backend.remotes
+        for one in _named(state):
+            known = log.state(one.name, one.url)
+            waits = [str(row.ref) for row in log.waiting(known)]
+            found.append(
+                RemoteStatus(one.name, one.url, one.branch, [*one.scopes], [*one.parts], known.at, known.seen, waits)
+            )
+    return found
+
+
+def _show_all(found: list[RemoteStatus]) -> None:
+    if not found:
+        say("The library has no remote. `evolvable remote add origin URL` names one.")
+        return
+    rows: list[Row] = [
+        [(one.name, "bold"), one.url, one.branch, local_time(one.synchronised) if one.synchronised else "never"]
+        for one in found
+    ]
+    show_table(["name", "address", "branch", "synchronised"], rows, wide=("address",))
+    for one in found:
+        if one.waiting:
+            say(f"Waits for you, of {one.name}: {some(one.waiting, 10)}")
+
+
+@command("push")
+@click.argument("name", default=DEFAULT)
+def push_command(state: CommandContext, name: str) -> Output[PushResult]:
+    """Push the operations that a remote does not have: one commit for each.
+
+    Nothing of the remote is ever replaced: where it has something new, pull first. A secret in any version stops it.
+    """
+    remote = _find(state, name)
+    with state.library() as (library, caller):
+        result = remotes.push(library, caller, remote)
+    return Output(result, _show_push)
+
+
+def _show_push(result: PushResult) -> None:
+    warn(*result.warnings)
+    if not result.commits:
+        say(f"{result.remote} has everything.")
+        return
+    say(f"{count(result.commits, 'commit')} pushed to {result.remote}, which stands at {result.commit[:12]}.")
+
+
+@command("pull")
+@click.argument("name", default=DEFAULT)
+@click.option("--yes", is_flag=True, help="Do not ask: import all but what the scan finds of high severity.")
+@click.option("--watch", type=click.FloatRange(1), metavar="SECONDS", help="Pull again and again, until interrupted.")
+def pull_command(state: CommandContext, name: str, yes: bool, watch: float | None) -> Output[PullResult] | None:
+    """Merge what a remote has into the library.
+
+    At a terminal you see what comes and what the scan found, and are asked once; findings of high severity wait in the
+    inbox. A conflict keeps what is here and waits in the inbox. Without a person, and with --watch, everything waits;
+    with --watch and --yes, what the scan finds nothing in is imported. Exit code 1: something was refused.
+    """
+    remote = _find(state, name)
+    if watch is None:
+        with state.library() as (library, caller):
+            result = _pull(state, library, caller, remote, yes=yes, attended=True)
+        return Output(result, _show_pull, 1 if result.refused else 0)
+    while True:
+        _pull_once(state, remote, yes=yes)
+        time.sleep(watch)
+
+
+def _pull_once(state: CommandContext, remote: Remote, *, yes: bool) -> None:
+    """Pull for --watch: an error is shown, and the next pull tries again."""
+    try:
+        with state.library() as (library, caller):
+            result = _pull(state, library, caller, remote, yes=yes, attended=False)
+    except (RemoteFailed, EvolvableError) as error:
+        state.fail(error)
+        return
+    if result.commits:
+        state.show(result, _show_pull)
+
+
+def _pull(
+    state: CommandContext, library: Library, caller: Caller, remote: Remote, *, yes: bool, attended: bool
+) -> PullResult:
+    person = caller.identity.principal is Principal.PERSON
+    with open_pull(library, caller, remote) as pull:
+        consent = Consent.NONE
+        if person and yes:
+            consent = Consent.ASKED if attended else Consent.UNATTENDED
+        elif person and attended and (coming := pull.coming()):
+            (remark if state.json else say)(*_lines(remote, coming))
+            confirm(f"Import {count(len(coming), 'resource')}?", refused="Nothing was imported.")
+            consent = Consent.ASKED
+        result = pull.accept(consent)
+    warn_of_secrets(library)
+    return dataclasses.replace(result, warnings=[to_cli_words(text) for text in result.warnings])
+
+
+def _lines(remote: Remote, coming: list[IncomingResource]) -> list[str]:
+    lines = [f"{remote.name} brings {count(len(coming), 'resource')}:"]
+    for one in coming[:MAX_LISTED]:
+        lines.append(f"\n{one.ref}  {one.arrival}{f': {one.why}' if one.why else ''}")
+        lines += [f"  {finding.severity}: {finding}" for finding in one.findings[:MAX_FINDINGS]]
+        if len(one.findings) > MAX_FINDINGS:
+            lines.append(f"  and {len(one.findings) - MAX_FINDINGS} more findings")
+        if one.capabilities:
+            lines.append(f"  it has the means: {', '.join(one.capabilities)}")
+    rest = coming[MAX_LISTED:]
+    if rest:
+        found = sum(1 for one in rest if any(mark.severity is not FindingSeverity.LOW for mark in one.findings))
+        lines.append(f"\nand {len(rest):,} more, {found:,} of them with findings.")
+    return lines
+
+
+def _show_pull(result: PullResult) -> None:
+    warn(*result.warnings)
+    if not result.commits:
+        say(f"{result.remote} has nothing new.")
+        return
+    for arrival in (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED, Arrival.MERGED):
+        refs = [ref for ref, what in result.resources.items() if what == arrival]
+        if refs:
+            say(f"{arrival}: {some(refs, 20)}")
+    for number, text in result.proposals.items():
+        say(f"waits for you: {text} (evolvable inbox show {number})")
+    for ref, why in result.refused.items():
+        say(f"refused: {ref}: {why}")
+    say(f"{count(result.commits, 'commit')} of {result.remote} merged.")
+
+
+@command("clone")
+@click.argument("url")
+@click.option("--name", default=DEFAULT, show_default=True, help="What the remote is called from then on.")
+@_branch_option
+@_scope_option
+@_with_option
+@click.option("--yes", is_flag=True, help="Do not ask: import all but what the scan finds of high severity.")
+def clone_command(
+    state: CommandContext,
+    url: str,
+    name: str,
+    branch: str,
+    scopes: tuple[str, ...],
+    parts: tuple[str, ...],
+    yes: bool,
+) -> Output[PullResult]:
+    """Make a library of a git repository.
+
+    The library must be empty; `evolvable remote add` and `pull` merge a repository into one that is not.
+    """
+    with state.library(create=True) as (library, _):
+        if library.store.sequence():
+            hint = f"`evolvable remote add {name} URL` and `evolvable pull {name}` merge the two."
+            raise InvalidArgument("The library is not empty.", hint)
+    _add(state, name, url, branch, scopes, parts)
+    remote = _find(state, name)
+    with state.library() as (library, caller):
+        result = _pull(state, library, caller, remote, yes=yes, attended=True)
+    return Output(result, _show_pull, 1 if result.refused else 0)

@@ -1,0 +1,109 @@
+"""How a library lies in a git repository: folders that every tool reads, and commits with trailers.
+
+    skills/pdf/SKILL.md                 skill:pdf
+    projects/acme/prompts/intro/...     prompt:acme/intro
+    .evolvable/                         evidence, approvals and tombstones as JSON
+
+A message is the operation's reason with the trailers Evolvable-Operation, -Actor and -Version. Anybody can write such a
+message, so what a trailer says of an actor is history and grants nothing.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from evolvable_store.errors import InvalidRef
+from evolvable_store.operation import Actor, Intent
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_scope
+
+FOLDERS = {kind: f"{kind}s" for kind in Kind} | {Kind.MEMORY: "memories"}
+_KINDS = {folder: kind for kind, folder in FOLDERS.items()}
+
+BESIDE = ".evolvable"
+"""The folder of what no tool but this one reads."""
+
+MAX_REASON = 4_000
+MAX_VERSIONS = 1_000
+"""Trailers with a version in one message."""
+
+_SUBJECT = 200
+_TRAILER = re.compile(r"Evolvable-([A-Za-z]+): (.{0,200})")
+_AUTHOR = "Evolvable ({}) <{}@evolvable.invalid>"
+
+
+def folder_of(ref: Ref) -> str:
+    """Return the folder of a resource in the repository."""
+    folder = f"{FOLDERS[ref.kind]}/{ref.name}"
+    return folder if ref.scope in (None, USER_SCOPE) else f"projects/{ref.scope}/{folder}"
+
+
+def locate(path: str) -> Ref | None:
+    """Return the resource that a file of the repository belongs to, None for a file of none."""
+    parts = path.split("/", 5)
+    scope = USER_SCOPE
+    if parts[0] == "projects" and len(parts) > 4:
+        scope, parts = parts[1], parts[2:]
+        if scope == USER_SCOPE:
+            return None
+    if len(parts) < 3 or parts[0] not in _KINDS:
+        return None
+    try:
+        return Ref(_KINDS[parts[0]], check_name(_KINDS[parts[0]], parts[1]), check_scope(scope))
+    except InvalidRef:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMessage:
+    """What a commit says of itself. operation, actor: of its trailers, '' where it has none."""
+
+    reason: str
+    operation: str = ""
+    actor: str = ""
+
+
+def write_message(operation: str, intent: Intent, versions: Iterable[str]) -> bytes:
+    """Return the message of a commit.
+
+    operation: the library and the operation's number, '' for a merge. versions: refs with the numbers that it made.
+    """
+    # One line, so that no reason can hold a line that looks like a trailer.
+    reason = " ".join(intent.reason.split())
+    head = reason if len(reason) <= _SUBJECT else f"{reason[: _SUBJECT - 3]}...\n\n{reason}"
+    lines = [f"Evolvable-Operation: {operation}"] if operation else []
+    lines.append(f"Evolvable-Actor: {intent.actor}")
+    named = list(versions)
+    lines += [f"Evolvable-Version: {one}" for one in named[:MAX_VERSIONS]]
+    return "\n".join([head, "", *lines, ""]).encode("utf-8", "replace")
+
+
+def read_message(data: bytes) -> CommitMessage:
+    """Return what the message of a commit of anybody says."""
+    paragraphs = re.split(r"\n\s*\n", data[: 4 * MAX_REASON].decode("utf-8", "replace").strip())
+    found = dict[str, str]()
+    if len(paragraphs) > 1 and all(_TRAILER.fullmatch(line) for line in paragraphs[-1].splitlines()):
+        for line in paragraphs.pop().splitlines():
+            name, _, value = line.partition(": ")
+            found.setdefault(name, _printable(value))
+    text = paragraphs[1] if len(paragraphs) > 1 and paragraphs[0].endswith("...") else " ".join(paragraphs)
+    actor = found.get("Evolvable-Actor", "")
+    reason = _printable(" ".join(text.split()))[:MAX_REASON]
+    return CommitMessage(reason, found.get("Evolvable-Operation", ""), actor if actor in set(Actor) else "")
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
+def signature_line(intent: Intent) -> str:
+    """Return the author of a commit and its time, as git's fast-import takes them."""
+    return f"{_AUTHOR.format(intent.actor, intent.actor)} {seconds_of(intent.at)} +0000"
+
+
+def seconds_of(at: str) -> int:
+    """Return a stored time as seconds since 1970, 0 for what is no time."""
+    try:
+        return max(0, int(datetime.fromisoformat(at).timestamp()))
+    except (ValueError, OverflowError, OSError):
+        return 0

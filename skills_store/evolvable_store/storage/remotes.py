@@ -1,0 +1,89 @@
+"""The state of remotes: how far the library and a git repository have been synchronised."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.storage.connection import SqliteRepository
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteState:
+    """How far a library and a remote are synchronised.
+
+    library: the name of this library in the remote's commits. tip: the commit that equals the library at `sequence`,
+    but for what waits; '' for none yet. seen: the commit of the remote that was merged last, or pushed.
+    """
+
+    name: str
+    url: str
+    library: str
+    tip: str = ""
+    seen: str = ""
+    sequence: int = 0
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteWaiting:
+    """A resource whose content in the tip is not the library's.
+
+    base, theirs: the trees in git that the sides have in common, and that the tip has; '' for none. proposal: what
+    waits for a person, or waited; None where the content was refused. here: a change here came after it, so the tip has
+    the library's content again.
+    """
+
+    ref: Ref
+    base: str
+    theirs: str
+    proposal: int | None
+    here: bool = False
+
+
+class Remotes(SqliteRepository):
+    """The remotes that a library was synchronised with."""
+
+    def state(self, name: str, url: str) -> RemoteState:
+        """Return the state of a remote; that of a new one when the library was never synchronised with it."""
+        query = "SELECT name, url, library, tip, seen, sequence, at FROM remote WHERE name = ? AND url = ?"
+        for found in self._all(RemoteState, query, name, url):
+            return found
+        return RemoteState(name, url, os.urandom(8).hex())
+
+    def all(self) -> list[RemoteState]:
+        """Return the states of all remotes."""
+        return self._all(
+            RemoteState, "SELECT name, url, library, tip, seen, sequence, at FROM remote ORDER BY name, url"
+        )
+
+    def waiting(self, state: RemoteState) -> list[RemoteWaiting]:
+        """Return the resources of a remote whose content in the tip is not the library's."""
+        query = "SELECT ref, base, theirs, proposal, here FROM remote_waiting WHERE name = ? AND url = ? ORDER BY ref"
+        return self._all(_as_waiting, query, state.name, state.url)
+
+    def save(self, state: RemoteState, waiting: Iterable[RemoteWaiting]) -> None:
+        """Store a state with everything that waits."""
+        with self._backend.writing() as db:
+            save_remote(db, state, waiting)
+
+    def forget(self, name: str) -> None:
+        """Remove the states of a remote."""
+        with self._backend.writing() as db:
+            db.execute("DELETE FROM remote WHERE name = ?", (name,))
+            db.execute("DELETE FROM remote_waiting WHERE name = ?", (name,))
+
+
+def save_remote(db: Any, state: RemoteState, waiting: Iterable[RemoteWaiting]) -> None:
+    """Store a state with everything that waits, inside a transaction."""
+    row = (state.name, state.url, state.library, state.tip, state.seen, state.sequence, state.at)
+    db.execute("INSERT OR REPLACE INTO remote VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute("DELETE FROM remote_waiting WHERE name = ? AND url = ?", (state.name, state.url))
+    rows = [(state.name, state.url, str(one.ref), one.base, one.theirs, one.proposal, int(one.here)) for one in waiting]
+    db.executemany("INSERT INTO remote_waiting VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def _as_waiting(ref: str, base: str, theirs: str, proposal: int | None, here: int) -> RemoteWaiting:
+    found = Ref.parse(ref)
+    return RemoteWaiting(found if found.scope else found.within(USER_SCOPE), base, theirs, proposal, here == 1)
