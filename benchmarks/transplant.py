@@ -86,11 +86,7 @@ def routes(program: Program) -> Routes:
             chosen = _CHOOSE.search(part.texts["AGENT.md"])
             doer |= dict.fromkeys(_TYPE.findall(chosen[1]) if chosen else (), part.ref)
     rules = {
-        agent: {
-            rule: ref
-            for ref in sorted(skills)
-            for rule in _RULE.findall(program.by_ref[ref].texts["SKILL.md"])
-        }
+        agent: {rule: ref for ref in sorted(skills) for rule in _RULE.findall(program.by_ref[ref].texts["SKILL.md"])}
         for agent, skills in owned.items()
     }
     return doer, {agent: len(skills) for agent, skills in owned.items()}, rules
@@ -152,7 +148,6 @@ def repairer(repairs: Mapping[str, Sequence[Repair]]) -> ScriptedModel:
 
     It writes the cards of agents with the boundary that it is asked for.
     """
-    turns = Counter[str]()
 
     def propose(question: ModelQuestion) -> Mapping[str, Any]:
         failed = [one for one in question.data["evidence"] if one["result"] == "failed"]
@@ -162,9 +157,9 @@ def repairer(repairs: Mapping[str, Sequence[Repair]]) -> ScriptedModel:
         intents: list[dict[str, Any]] = []
         if found:
             known = [one for one in repairs[found] if one[0] == "edit" or f"skill:{one[1]}" not in there]
-            op, name, rules = known[turns[found] % len(known)] if known else repairs[found][0]
-            turns[found] += 1
-            said = f"{' '.join(rules)} try {turns[found]}"
+            turn = len(question.data["history"])
+            op, name, rules = known[turn % len(known)] if known else repairs[found][0]
+            said = f"{' '.join(rules)} try {turn}"
             tasks = [one["task"] for one in failed if one["category"] == found]
             intents = [{"op": op, "ref": f"skill:{name}", "tasks": tasks, "modification": said, "capability": name}]
         return {
@@ -247,8 +242,8 @@ def harmful_world() -> World:
     """Return a world in which one type is hard for everybody, and a specialist for it lacks a skill that all need."""
     shares = dict.fromkeys(("alpha", "beta", "gamma"), 0.25) | {"delta": 0.25}
     base = make_program([skill_part("basics", "basics"), skill_part("delta-forms", "delta-1"), skill_part("other")])
-    needs = {one: ((1.0, ("basics",)),) for one in shares} | {"delta": ((1.0, ("basics", "delta-1")),)}
-    chances = dict.fromkeys(shares, (0.85, 0.2)) | {"delta": (0.35, 0.2)}
+    needs = dict.fromkeys(shares, ((1.0, ("basics",)),)) | {"delta": ((1.0, ("basics", "delta-1")),)}
+    chances = dict.fromkeys(shares, (0.85, 0.0)) | {"delta": (0.35, 0.0)}
     return World("harmful", base, shares, needs, chances, {"delta": (("edit", "delta-forms", ("nothing",)),)})
 
 
@@ -256,7 +251,7 @@ def null_world(chance: float = 0.8) -> World:
     """Return a world in which all types pass equally often and no repair does anything."""
     shares = dict.fromkeys(("alpha", "beta", "gamma", "delta"), 0.25)
     base = make_program([skill_part("basics", "basics"), skill_part("forms"), skill_part("other")])
-    needs = {one: ((1.0, ("basics",)),) for one in shares}
+    needs = dict.fromkeys(shares, ((1.0, ("basics",)),))
     edits = {one: (("edit", "forms", (f"hint-{one}",)),) for one in shares}
     return World("nothing wrong", base, shares, needs, dict.fromkeys(shares, (chance, 0.0)), edits)
 
@@ -392,9 +387,7 @@ class Expansion:
     actions: tuple[str, ...]
 
 
-def expansion(
-    world: World, seed: int, iterations: int = 6, sizes: tuple[int, int, int] = (80, 80, 80)
-) -> Expansion:
+def expansion(world: World, seed: int, iterations: int = 6, sizes: tuple[int, int, int] = (80, 80, 80)) -> Expansion:
     """Return what becomes of changes of agents in one run."""
     state, run = searched(world, seed, iterations, sizes)
     edits = [record for record in state.structures if record["edit"] is not None]

@@ -233,7 +233,9 @@ def parse_executor_spec(text: str, named: NamedCommands | None = None, **more: A
     if text == "simulated":
         return {"kind": "simulated", **given}
     if named is not None:
-        return {"kind": "command", "name": text, "command": list(named.get(text).words), **given}
+        one = named.get(text)
+        agents = {"agents": True} if one.agents else {}
+        return {"kind": "command", "name": text, "command": list(one.words), **agents, **given}
     command = command_of(text)
     if not command:
         raise InvalidArgument("No executor is named.", f"It is one of {', '.join(EXECUTORS)}.")

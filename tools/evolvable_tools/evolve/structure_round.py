@@ -5,6 +5,7 @@ training tasks show of the agents. Where a rule holds, the iteration tries that 
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -29,7 +30,7 @@ from evolvable_tools.evolve.structure.structure_evidence import (
 from evolvable_tools.evolve.structure.structure_gate import Restructure, StructureThresholds
 from evolvable_tools.evolve.task import Task, Trial
 
-STRUCTURE_TASKS = 60
+STRUCTURE_TASKS = 120
 """Training tasks, at most, that a round measures under the parent."""
 
 
@@ -119,7 +120,7 @@ async def _decide(run: RunContext, program: Program, diagnoses: Sequence[Diagnos
     given = StructureInput(owned, traces, validated, _repairs(run, tasks), number, last_seen=seen)
     summary, thresholds = summarise_structure(given), StructureThresholds.from_settings(run.settings.structure)
     frozen = [part.ref for part in program.parts if part.kind is Kind.AGENT and part.is_frozen]
-    decision = structure_gate.decide_structure(summary, thresholds, _tried(run), frozen)
+    decision = structure_gate.decide_structure(summary, thresholds, _tried(run, program), frozen)
     return run.note(
         "structure",
         iteration=state.iteration,
@@ -194,12 +195,18 @@ def _repairs(run: RunContext, tasks: Sequence[Task]) -> list[LocalRepair]:
     return found
 
 
-def _tried(run: RunContext) -> set[str]:
-    """Return the keys of the changes of agents that were tried and not kept; those without a result may come again."""
+MAX_TRIES = 2
+"""How often a change of agents that was not kept is tried in a run, each time from another program."""
+
+
+def _tried(run: RunContext, program: Program) -> set[str]:
+    """Return the keys of the changes of agents that are not tried: not kept from this program, or too often."""
     ended = {record["iteration"]: record["decision"] for record in run.state.iterations}
-    open_ends = (CandidateDecision.ADMITTED, CandidateDecision.INDECISIVE)
-    return {
-        Restructure.from_json(record["edit"]).key
+    open_ends = (None, CandidateDecision.ADMITTED, CandidateDecision.INDECISIVE)
+    lost = [
+        (Restructure.from_json(record["edit"]).key, record["parent"])
         for record in run.state.structures
-        if record["edit"] is not None and ended.get(record["iteration"]) not in (None, *open_ends)
-    }
+        if record["edit"] is not None and ended.get(record["iteration"]) not in open_ends
+    ]
+    often = Counter(key for key, _ in lost)
+    return {key for key, parent in lost if parent == program.digest or often[key] >= MAX_TRIES}

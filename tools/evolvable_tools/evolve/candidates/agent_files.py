@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from evolvable_store.errors import EvolvableError
-from evolvable_store.frontmatter import Document, parse_document
+from evolvable_store.frontmatter import Document, Severity, parse_document
 from evolvable_store.resource import Kind
 
 AGENT_FILE = "AGENT.md"
@@ -148,7 +148,8 @@ def rewrite_agent(data: bytes, changes: Mapping[str, object], body: str) -> byte
 
 def _checked(data: bytes, wanted: Mapping[str, object]) -> bytes:
     found = parse_document(data)
-    if dict(found.fields) != dict(wanted):
+    wrong = any(defect.severity is not Severity.WARNING for defect in found.defects)
+    if wrong or dict(found.fields) != dict(wanted):
         raise InvalidAgent("The head of AGENT.md cannot be changed line by line.", "Write it without nested keys.")
     return data
 

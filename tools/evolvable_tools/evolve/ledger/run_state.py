@@ -333,6 +333,8 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             state.eliminated += [record["without"]] if record.get("without") else []
         case "structure":
             state.structures.append(record)
+            if record["edit"] is not None:
+                state.pass_gate("structure", {**record, "candidate": "", "passed": True})
         case "built":
             _add_candidate(state, record)
         case "checked":

@@ -57,6 +57,9 @@ class StructureThresholds:
     @classmethod
     def from_settings(cls, given: Mapping[str, Any]) -> "StructureThresholds":
         """Return the thresholds with those given in the place of the defaults. Raises InvalidArgument."""
+        if not isinstance(given, Mapping):
+            text = f"structure is {ascii(str(given)[:40])}."
+            raise InvalidArgument(text, "It maps names of thresholds to numbers, such as mass to 0.5.")
         known = {one.name: one for one in fields(cls)}
         for name, value in given.items():
             if name not in known:
