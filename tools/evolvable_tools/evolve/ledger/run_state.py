@@ -332,9 +332,7 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             state.step = {"selected": record}
             state.eliminated += [record["without"]] if record.get("without") else []
         case "structure":
-            state.structures.append(record)
-            if record["edit"] is not None:
-                state.pass_gate("structure", {**record, "candidate": "", "passed": True})
+            _decide_structure(state, record)
         case "built":
             _add_candidate(state, record)
         case "checked":
@@ -392,6 +390,12 @@ def _add_candidate(state: RunState, record: LedgerRecord) -> None:
         made |= {name: record[name] for name in ("name", "iteration", "summary", "size")}
         made["answers"] = tuple(record.get("answers", ()))
         state.candidates[digest] = RunCandidate(digest, **made)
+
+
+def _decide_structure(state: RunState, record: LedgerRecord) -> None:
+    state.structures.append(record)
+    if record["edit"] is not None:
+        state.pass_gate("structure", {**record, "candidate": "", "passed": True})
 
 
 REJECTED_WEIGHT = 0.5

@@ -191,9 +191,7 @@ def _mergers(summary: StructureSummary, least: StructureThresholds) -> Iterator[
     alike = [pair for pair in summary.pairs if MAIN not in (pair.one, pair.other) and _is_alike(pair, least)]
     for pair in sorted(alike, key=lambda pair: (-pair.overlap, pair.one, pair.other)):
         edit = Restructure(EditOperation.MERGE_AGENTS, (pair.one, pair.other))
-        why = (
-            f"{pair.one} and {pair.other} share {pair.overlap:.0%} of their skills, {pair.difference:+.2f} apart"
-        )
+        why = f"{pair.one} and {pair.other} share {pair.overlap:.0%} of their skills, {pair.difference:+.2f} apart"
         yield StructureAction.MERGE, edit, why, asdict(pair)
 
 
