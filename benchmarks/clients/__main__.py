@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import agents
 import by_hand
 import claude
 import codex
@@ -38,6 +39,7 @@ CLAUDE: dict[str, Session] = {
     "claude, consent": consenting.claude_in_a_terminal,
     "claude, consent with a hook that answers": consenting.claude_with_a_hook_that_answers,
     "claude -p, executor": partial(evolution.as_executor, make=evolution.claude_executor),
+    "claude -p, executor with agents": agents.claude_code,
     "claude -p, brain": partial(evolution.as_brain, kind="claude"),
     "claude -p, whole evolution": whole_run.claude_code,
     "claude -p, whole evolution by hand-off": by_hand.claude_code,

@@ -50,7 +50,7 @@ def commands_of_role(config: Config, role: str, *, person: bool = False) -> Name
     word = role.removesuffix("s")
     hint = f"Name it first: evolvable {word} add NAME -- COMMAND." if person else "A person registers it by a name."
     named = config.person.commands.get(role, {})
-    commands = {name: NamedCommand(name, one.argv, one.folder) for name, one in named.items()}
+    commands = {name: NamedCommand(name, one.argv, one.folder, one.agents) for name, one in named.items()}
     return NamedCommands(word, commands, hint)
 
 

@@ -49,11 +49,15 @@ SIGNED = ("approve", "review_policy", "homes", "trusted", "remotes", "models", "
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that a person named. argv: the argument list. folder: where it runs, '' for the caller's choice."""
+    """A command that a person named. argv: the argument list. folder: where it runs, '' for the caller's choice.
+
+    agents: of an executor, whether it can be given agents.
+    """
 
     name: str
     argv: tuple[str, ...]
     folder: str = ""
+    agents: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,12 +263,13 @@ def _command(role: str, name: str, entry: Any) -> Command:
     argv = fields.get("command")
     if not argv or not isinstance(argv, list) or not all(isinstance(part, str) for part in argv):
         raise _Wrong(f"{where}.command is not a list of texts")
-    return Command(name, tuple(argv), _typed(fields.get("folder", ""), str, f"{where}.folder"))
+    folder = _typed(fields.get("folder", ""), str, f"{where}.folder")
+    return Command(name, tuple(argv), folder, _typed(fields.get("agents", False), bool, f"{where}.agents"))
 
 
 _T = TypeVar("_T")
 
-_FORMS: dict[type, str] = {dict: "a table", list: "a list", str: "a text"}
+_FORMS: dict[type, str] = {dict: "a table", list: "a list", str: "a text", bool: "true or false"}
 
 
 def _typed(value: object, form: type[_T], name: str) -> _T:
@@ -348,17 +353,20 @@ def edit_config(change: "Callable[[TOMLDocument], None]", signer: Signer | None 
     return config
 
 
-def add_command(role: str, name: str, argv: Sequence[str], folder: str, signer: Signer | None = None) -> PersonConfig:
+def add_command(
+    role: str, name: str, argv: Sequence[str], folder: str, signer: Signer | None = None, *, agents: bool = False
+) -> PersonConfig:
     """Name a command, or name another one by this name; return the configuration as it is then.
 
-    Raise as `edit_config`; nothing changed then.
+    agents: of an executor, whether it can be given agents. Raise as `edit_config`; nothing changed then.
     """
 
     def change(document: Any) -> None:
         import tomlkit
 
         table = document.setdefault(role, tomlkit.table(is_super_table=True))
-        table[name] = {"command": list(argv)} | ({"folder": folder} if folder else {})
+        entry = {"command": list(argv)} | ({"folder": folder} if folder else {})
+        table[name] = entry | ({"agents": True} if agents else {})
 
     return edit_config(change, signer)
 

@@ -8,7 +8,7 @@ from evolving import a_program, a_skill, a_task, a_trial
 from jsonschema import Draft202012Validator
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import EditOperation, InvalidEdit, apply_edits
+from evolvable_tools.evolve.candidates.programs import AGENT_OPERATIONS, EditOperation, InvalidEdit, apply_edits
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
 from evolvable_tools.evolve.proposers import edit_plan, role_prompts
 from evolvable_tools.evolve.proposers.edit_plan import EditPlan, FailureCause, InvalidPlan, RepairTag
@@ -264,8 +264,11 @@ def test_every_schema_is_one_that_the_api_takes() -> None:
     assert diagnosis["cause"]["enum"] == list(edit_plan.FailureCause)
     assert diagnosis["repair"]["enum"] == list(edit_plan.RepairTag)
     for one in (plan["intents"], edits["edits"]):
-        assert one["items"]["properties"]["op"]["enum"] == list(edit_plan.EditOperation)
-    for schema in (edit_plan.PLAN_SCHEMA, edit_plan.BUILDER_SCHEMA, external_scorers.JUDGE_SCHEMA):
+        assert one["items"]["properties"]["op"]["enum"] == [
+            op for op in edit_plan.EditOperation if op not in AGENT_OPERATIONS
+        ]
+    cards = (edit_plan.structure_schema(), edit_plan.CARD_SCHEMA)
+    for schema in (edit_plan.PLAN_SCHEMA, edit_plan.BUILDER_SCHEMA, external_scorers.JUDGE_SCHEMA, *cards):
         Draft202012Validator.check_schema(schema)
         assert anthropic.transform_schema(json.loads(json.dumps(schema)))["type"] == "object"
 

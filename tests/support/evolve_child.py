@@ -1,7 +1,8 @@
 """Runs a small evolution again and again, and kills it (SIGKILL) after each of the records named, or in one of them.
 
-    python evolve_child.py FOLDER FIRST STEP
+    python evolve_child.py FOLDER FIRST STEP [structure]
 
+structure: of a run that restructures agents.
 Every run is a process of its own, forked from here. Prints a JSON line with what the whole run came to, and one for
 each run that was killed and continued, with the number of the record.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # the scripted model
 
 from evolve_runs import program, running, scripted, task
+from transplant import InterferenceExecutor, repairer, transplant_world
 
 from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
 from evolvable_tools.evolve.ledger.run_state import fold_records
@@ -31,8 +33,30 @@ BRAIN = [("Shout", ["rule: shout"]), ("Dates are ISO", ["rule: iso"])]
 SETTINGS = RunSettings("environment:made-up", iterations=2, batch=(1, 2))
 
 
+STRUCTURE = RunSettings(
+    "environment:made-up",
+    mode="structure",
+    iterations=2,
+    trials=100,
+    open_above=-1,
+    structure={"failures": 2, "enough": 2, "chance": 1.0},
+)
+
+
+def restructuring(folder: Path) -> None:
+    """Drives a run that changes agents as far as it comes."""
+    world = transplant_world()
+    splits = {split: world.tasks(split, size) for split, size in zip(Split, (16, 12, 10), strict=True)}
+    brain, executor = repairer(world.repairs), InterferenceExecutor(11)
+    with running(folder, world.base, brain, splits, STRUCTURE, executor=executor) as made:
+        asyncio.run(run_phases(made))
+
+
 def run(folder: Path) -> None:
     """Drives a run as far as it comes."""
+    if sys.argv[4:] == ["structure"]:
+        restructuring(folder)
+        return
     with running(folder, program(), scripted(BRAIN), SPLITS, SETTINGS) as made:
         asyncio.run(run_phases(made))
 
@@ -44,7 +68,8 @@ def came_to(folder: Path) -> dict[str, object]:
     return {
         "frontier": state.frontier,
         "verdict": state.verdict["verdict"],
-        "p": state.verdict["p"],
+        "p": state.verdict.get("p"),
+        "changes": [[record["action"], record["edit"], record["artifact"]] for record in state.structures],
         "decisions": [record["decision"] for record in state.iterations],
         "bill": [bill.trials, bill.calls, bill.input_tokens, bill.output_tokens, bill.cost],
         "spent": {purpose: spent.tokens for purpose, spent in sorted(state.spent.items())},

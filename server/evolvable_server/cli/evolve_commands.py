@@ -46,7 +46,8 @@ def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
     "--brain", default="handoff", show_default=True, help="handoff, anthropic[:MODEL], claude, codex or a name."
 )
 @click.option("--judge", default="", help="anthropic[:MODEL], claude, codex or a name [default: the proposer].")
-@click.option("--mode", default="skill_only", show_default=True, help="skill_only, prompt_only, ..., or any.")
+@click.option("--mode", default="skill_only", show_default=True, help="skill_only, ..., structure, or any.")
+@click.option("--structure", multiple=True, metavar="NAME=NUMBER", help="structure: a threshold of the gate.")
 @click.option("--optimizer", default="greedy", show_default=True, help="greedy, evoskill or reflection.")
 @click.option(
     "--iterations", type=click.IntRange(0, 1000), help="Proposals [default: 10, and more while trials are left]."
@@ -109,8 +110,9 @@ def start_command(
     means = evolve_context(config, person=state.identity.principal is Principal.PERSON)
     named = means.commands["executors"] if means.commands else None
     spec = parse_executor_spec(executor, named, price=parse_price(given.pop("price")), scripted=stand_in, free=free)
-    merge, limits = given.pop("merge"), _limit_of(given)
+    merge, limits, structure = given.pop("merge"), _limit_of(given), _thresholds(given.pop("structure"))
     options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()} | limits
+    options |= {"structure": structure} if structure else {}
     with state.library() as (library, caller):
         taskset, _ = load_taskset(library, caller, tasks)
         if is_person():
@@ -123,6 +125,18 @@ def start_command(
     if not state.json:
         _show_started(begun)
     return drive_here(state, begun.run)
+
+
+def _thresholds(given: tuple[str, ...]) -> dict[str, float]:
+    """Return the thresholds that options name. Raises UsageError for what is no number."""
+    found: dict[str, float] = {}
+    for one in given:
+        name, _, number = one.partition("=")
+        try:
+            found[name] = int(number) if number.isdecimal() else float(number)
+        except ValueError:
+            raise click.UsageError(f"--structure {one} is no NAME=NUMBER, such as mass=0.5.") from None
+    return found
 
 
 def _show_started(begun: Any) -> None:

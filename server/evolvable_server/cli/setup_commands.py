@@ -59,17 +59,25 @@ def _group(role: str, uses: str) -> click.Command:
         metavar="DIR",
         help="With add: where files that COMMAND names are looked for [default: this folder].",
     )
+    @click.option(
+        "--agents",
+        is_flag=True,
+        hidden=role != "executors",
+        help="With add: the command can be given agents, and hands tasks to them (`--mode structure`).",
+    )
     def run(
-        state: CommandContext, action: str, name: str | None, words: tuple[str, ...], folder: Path | None
+        state: CommandContext, action: str, name: str | None, words: tuple[str, ...], folder: Path | None, agents: bool
     ) -> Output[Any]:
         if (action == "list") != (name is None):
             raise click.UsageError(f"`{word} list` takes no name, every other action the name of a command.")
-        if action != "add" and (words or folder):
-            raise click.UsageError(f"A command and --folder go with `{word} add`.")
+        if action != "add" and (words or folder or agents):
+            raise click.UsageError(f"A command, --folder and --agents go with `{word} add`.")
+        if agents and role != "executors":
+            raise click.UsageError("--agents goes with `executor add`: only an executor is given agents.")
         if name is None:
             return Output(_all(role, read_person_config()), _show_all)
         if action == "add":
-            return _add(state, role, name, words, folder)
+            return _add(state, role, name, words, folder, agents=agents)
         return Output(_all(role, remove_command(role, name, state.signer())), lambda _: say(f"{name} is removed."))
 
     run.help = (
@@ -80,15 +88,18 @@ def _group(role: str, uses: str) -> click.Command:
     return run
 
 
-def _add(state: CommandContext, role: str, name: str, words: tuple[str, ...], folder: Path | None) -> Output[Any]:
+def _add(
+    state: CommandContext, role: str, name: str, words: tuple[str, ...], folder: Path | None, *, agents: bool
+) -> Output[Any]:
     if not words or not words[0]:
         raise click.UsageError("Name the command, behind `--`.")
     if not _NAME.fullmatch(name) or name in RESERVED:
         hint = "Use up to 64 small letters, digits, dashes and underscores, and no word that has a meaning of its own."
         raise InvalidArgument(f"{ascii(name[:80])} cannot be the name of a command.", hint)
-    made = add_command(role, name, words, str((folder or Path.cwd()).absolute()), state.signer())
+    made = add_command(role, name, words, str((folder or Path.cwd()).absolute()), state.signer(), agents=agents)
     named = _named(made.commands[role][name])
-    said = f"{name} is {shlex.join(named['command'])}; its files are looked for in {named['folder']}"
+    given = "; it can be given agents" if agents else ""
+    said = f"{name} is {shlex.join(named['command'])}; its files are looked for in {named['folder']}{given}"
     return Output(named, lambda _: say(said))
 
 
@@ -99,7 +110,8 @@ def _all(role: str, config: PersonConfig) -> dict[str, Any]:
 
 
 def _named(one: Command) -> dict[str, Any]:
-    return {"name": one.name, "command": list(one.argv), "folder": one.folder}
+    given = {"agents": True} if one.agents else {}
+    return {"name": one.name, "command": list(one.argv), "folder": one.folder, **given}
 
 
 def _show_all(found: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.candidates.static_gate import check_candidate, find_executable_change
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
-from evolvable_tools.evolve.operators import CommitResult, EvaluationResult, commit_if_better
+from evolvable_tools.evolve.operators import STRUCTURE_MODE, CommitResult, EvaluationResult, commit_if_better
 from evolvable_tools.evolve.optimizers import Frontier, training_batch
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, ProposerModel
 from evolvable_tools.evolve.run_config import Admission, RunSettings, default_test_repeats
@@ -61,7 +61,13 @@ def _pass_static_gate(run: RunContext, candidate: Program, against: Program) -> 
     record = state.step.get("checked")
     if record is None:
         known = {one.digest for one in state.candidates.values() if one.decision is not None}
-        report = check_candidate(against, candidate, corpus=run.corpus, known=known)
+        report = check_candidate(
+            against,
+            candidate,
+            corpus=run.corpus,
+            known=known,
+            moves_skills=run.settings.mode == STRUCTURE_MODE,
+        )
         record = run.note(
             "checked",
             iteration=state.iteration,

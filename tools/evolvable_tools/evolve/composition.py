@@ -18,9 +18,10 @@ from evolvable_store.objects import File
 from evolvable_tools.evolve import acceptance, optimizers
 from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision
-from evolvable_tools.evolve.operators import CommitResult, EvaluationResult
+from evolvable_tools.evolve.operators import STRUCTURE_MODE, CommitResult, EvaluationResult
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics import paired_tests
+from evolvable_tools.evolve.structure_round import structure_tasks
 from evolvable_tools.evolve.task import Task
 
 MIN_SELECTION = 20
@@ -340,7 +341,8 @@ async def build_without(run: RunContext, program: Program, changes: Sequence[str
 def plan_evaluations(run: RunContext) -> tuple[int, int, int]:
     """Return the least and the most evaluations that a run may take, and the fewest that can find anything."""
     tests, rounds, selection = run.sealed.size, run.settings.proposals, len(selection_tasks(run))
+    shown = len(structure_tasks(run)) if run.settings.mode == STRUCTURE_MODE else 0
     first = selection + NOISE_TASKS
     low = first + min(1, rounds) * selection // 2
-    high = first + rounds * (selection + 2 * int(NEAR)) + 4 * tests + 2 * len(run.val)
+    high = first + rounds * (selection + 2 * int(NEAR) + shown) + 4 * tests + 2 * len(run.val)
     return low, high, selection + selection // 2 + 2 * tests

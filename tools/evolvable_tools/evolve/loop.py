@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.evolve import acceptance, composition, optimizers
+from evolvable_tools.evolve import acceptance, composition, optimizers, structure_round
 from evolvable_tools.evolve.final_test import choose_finalist, record_no_test, run_single_test
 from evolvable_tools.evolve.ledger.run_directory import LedgerError
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
 from evolvable_tools.evolve.measured_gain import run_measurement
 from evolvable_tools.evolve.narrow_test import best_of_search, run_narrow_test
-from evolvable_tools.evolve.operators import Improve, OptimizerStep
+from evolvable_tools.evolve.operators import STRUCTURE_MODE, Improve, OptimizerStep
 from evolvable_tools.evolve.proposers.edit_plan import EditPlan
 from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer, NoAnswer
 from evolvable_tools.evolve.proposers.role_prompts import Evidence
@@ -58,10 +58,13 @@ def make_optimizer(run: RunContext) -> Optimizer:
     one_program = run.settings.optimizer == "reflection"
     if one_program:
         commit = acceptance.commit_single
+    reflect, select, build = optimizers.reflect, optimizers.select_intents, optimizers.build
+    if run.settings.mode == STRUCTURE_MODE:
+        reflect, select, build = structure_round.reflect, structure_round.select, structure_round.build
     step: EvidenceStep = OptimizerStep(
-        partial(optimizers.reflect, run),
-        partial(optimizers.select_intents, run),
-        Improve(partial(optimizers.build, run), run.mask),
+        partial(reflect, run),
+        partial(select, run),
+        Improve(partial(build, run), run.mask),
         partial(evaluate, run),
         partial(commit, run),
     )
@@ -161,7 +164,7 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
         else:
             tasks = _evidence_tasks(run, record)
             evidence = await optimizers.gather_evidence(run, parent, record, tasks)
-            if all(one.passed for one in evidence):
+            if all(one.passed for one in evidence) and run.settings.mode != STRUCTURE_MODE:
                 acceptance.record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
                 return
             committed = await optimizer.step(evidence, parent)

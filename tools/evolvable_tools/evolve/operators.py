@@ -21,9 +21,18 @@ MODES: dict[str, frozenset[Kind]] = {
     "prompt_only": frozenset({Kind.PROMPT}),
     "agent_only": frozenset({Kind.AGENT}),
     "memory_only": frozenset({Kind.MEMORY}),
+    "structure": frozenset({Kind.SKILL, Kind.AGENT}),
     "any": frozenset({Kind.SKILL, Kind.PROMPT, Kind.AGENT, Kind.TOOL, Kind.MEMORY}),
 }
 """What may change in each mode. The environment never does: it holds the tasks and what judges them."""
+
+STRUCTURE_MODE = "structure"
+"""The mode in which a model proposes edits of skills alone, and a gate decides on edits of agents."""
+
+
+def proposed_kinds(mode: str) -> frozenset[Kind]:
+    """Return the kinds of which a model may propose edits in a mode."""
+    return frozenset({Kind.SKILL}) if mode == STRUCTURE_MODE else MODES[mode]
 
 
 class MaskViolation(Refused):

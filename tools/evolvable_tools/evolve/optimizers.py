@@ -16,10 +16,13 @@ from typing import Any
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.frontmatter import parse_document
 from evolvable_tools.evolve.candidates import programs
+from evolvable_tools.evolve.candidates.agent_files import MAIN
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, apply_edits
 from evolvable_tools.evolve.ledger.run_state import RunCandidate
+from evolvable_tools.evolve.operators import STRUCTURE_MODE
 from evolvable_tools.evolve.proposers import edit_plan, role_prompts
 from evolvable_tools.evolve.proposers.edit_plan import EditIntent, EditPlan
+from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion
 from evolvable_tools.evolve.proposers.role_prompts import Evidence
 from evolvable_tools.evolve.run_config import Admission, ParentStrategy
 from evolvable_tools.evolve.run_context import RunContext
@@ -234,16 +237,27 @@ async def reflect(run: RunContext, traces: Sequence[Evidence], program: Program)
 
     Raises InvalidPlan, and as RunContext.ask.
     """
-    most, kinds = allowed_edits(run), run.mask.kinds
-    asked = role_prompts.proposer_question(
-        program, traces, redactor=run.redactor, history=list(iteration_history(run)), kinds=kinds, max_edits=most
-    )
+    most, kinds, asked = allowed_edits(run), run.proposed_kinds, proposer_question(run, traces, program)
     answer = await run.ask(asked)
     plan = edit_plan.parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=run.corpus)
     if "proposed" not in run.state.step:
         kept = run.folder.keep_json({"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)})
         run.note("proposed", iteration=run.state.iteration, artifact=kept, summary=plan.summary)
     return [plan]
+
+
+def proposer_question(run: RunContext, traces: Sequence[Evidence], program: Program) -> ModelQuestion:
+    """Return what the proposer of this iteration is asked; the same as long as the iteration runs."""
+    agents = list(programs.skill_owners(program)) if run.settings.mode == STRUCTURE_MODE else []
+    return role_prompts.proposer_question(
+        program,
+        traces,
+        redactor=run.redactor,
+        history=list(iteration_history(run)),
+        kinds=run.proposed_kinds,
+        max_edits=allowed_edits(run),
+        agents=agents,
+    )
 
 
 async def select_intents(run: RunContext, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
@@ -267,20 +281,46 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
     """
     if (done := run.state.step.get("built")) is not None:
         return run.program(done["candidate"])
-    after, operations = program, list[str]()
+    after, operations, kinds = program, list[str](), run.proposed_kinds
     for plan in changes:
-        kinds = run.mask.kinds
         answer = await run.ask(role_prompts.builder_question(after, plan, redactor=run.redactor, kinds=kinds))
         edits = edit_plan.parse_edits(answer, plan, allowed_edits(run))
         after = apply_edits(after, edits, kinds=kinds, max_edits=allowed_edits(run))
         operations += [describe_intent(intent) for intent in plan.intents]
+    intents = [intent for plan in changes for intent in plan.intents]
+    if run.settings.mode == STRUCTURE_MODE:
+        after = programs.settle_owners(program, after, _owners_of_new(run, intents))
     run.mask.check(program, after)  # before anything of it is kept; Improve looks again
-    record_candidate(run, program, after, operations, "; ".join(plan.summary for plan in changes))
+    answered = dict.fromkeys(task for intent in intents for task in intent.tasks)
+    record_candidate(run, program, after, operations, "; ".join(plan.summary for plan in changes), tuple(answered))
     return after
 
 
-def record_candidate(run: RunContext, parent: Program, after: Program, operations: Sequence[str], summary: str) -> None:
-    """Keep a candidate and write down where it comes from."""
+def _owners_of_new(run: RunContext, intents: Sequence[EditIntent]) -> dict[str, str]:
+    """Return for each skill that intents add who is to own it: the agent that did the tasks which it answers.
+
+    A skill that is split from another has the other's owners, whose ref stands for them.
+    """
+    did: Mapping[str, str] = run.state.step.get("structure", {}).get("agents", {})
+    found: dict[str, str] = {}
+    for intent in intents:
+        if intent.op is programs.EditOperation.SPLIT:
+            found[intent.other] = intent.ref
+        elif intent.op is programs.EditOperation.CREATE:
+            counts = Counter(did[task] for task in intent.tasks if task in did)
+            found[intent.ref] = counts.most_common(1)[0][0] if counts else MAIN
+    return found
+
+
+def record_candidate(
+    run: RunContext,
+    parent: Program,
+    after: Program,
+    operations: Sequence[str],
+    summary: str,
+    answers: tuple[str, ...] = (),
+) -> None:
+    """Keep a candidate and write down where it comes from. answers: the training tasks that it was made for."""
     run.folder.keep_program(after)
     number = run.state.iteration
     run.note(
@@ -291,6 +331,7 @@ def record_candidate(run: RunContext, parent: Program, after: Program, operation
         parents=[parent.digest],
         operations=list(operations),
         summary=summary,
+        answers=list(answers),
         changed=programs.changed_parts(parent, after),
         size=after.size,
         diff=run.folder.keep(programs.diff_programs(parent, after)),

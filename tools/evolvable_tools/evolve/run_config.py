@@ -9,6 +9,7 @@ from typing import Any
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve.candidates.programs import ProgramPin
 from evolvable_tools.evolve.operators import MODES
+from evolvable_tools.evolve.structure.structure_gate import StructureThresholds
 from evolvable_tools.evolve.task import Price, TaskSet
 from evolvable_tools.llm import NamedCommands
 from evolvable_tools.llm.command_model import command_of
@@ -78,7 +79,7 @@ class RunSettings:
     plans for, the test included; 0: eight for each test task, at least 500. final: how the sealed test is run.
     test_alpha: the alpha of a first look at it. least_gain: what graded scores have to gain on average. open_above: the
     gain in the search from which on the test is opened. stale_hours: hours after which a parent is measured again
-    beside its child.
+    beside its child. structure: thresholds of the gate of restructuring that differ from the defaults, by name.
     """
 
     task_set: str
@@ -119,8 +120,10 @@ class RunSettings:
     seed: int = 42
     limit: SpendLimit = SpendLimit()
     scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    structure: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        StructureThresholds.from_settings(self.structure)
         for one in fields(self):
             value, among = getattr(self, one.name), one.metadata.get("among")
             if among and value not in among:
@@ -230,7 +233,9 @@ def parse_executor_spec(text: str, named: NamedCommands | None = None, **more: A
     if text == "simulated":
         return {"kind": "simulated", **given}
     if named is not None:
-        return {"kind": "command", "name": text, "command": list(named.get(text).words), **given}
+        one = named.get(text)
+        agents = {"agents": True} if one.agents else {}
+        return {"kind": "command", "name": text, "command": list(one.words), **agents, **given}
     command = command_of(text)
     if not command:
         raise InvalidArgument("No executor is named.", f"It is one of {', '.join(EXECUTORS)}.")

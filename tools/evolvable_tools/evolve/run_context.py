@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
-from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
 from evolvable_tools.evolve.executors.base import Executor
 from evolvable_tools.evolve.executors.command_executor import check_named_executor
 from evolvable_tools.evolve.ledger.run_directory import LedgerRecord, RunDirectory, translate_damage
 from evolvable_tools.evolve.ledger.run_state import Journal, RunState, load_run_state
-from evolvable_tools.evolve.operators import Mask, make_mask
+from evolvable_tools.evolve.operators import Mask, make_mask, proposed_kinds
 from evolvable_tools.evolve.proposers import proposer_model
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
 from evolvable_tools.evolve.run_config import EXECUTORS, HostContext, RunSettings
@@ -102,6 +102,11 @@ class RunContext:
         """Return which parts may change."""
         return make_mask(self.settings.mode, self.base)
 
+    @property
+    def proposed_kinds(self) -> frozenset[Kind]:
+        """Return the kinds of which a model may propose edits."""
+        return proposed_kinds(self.settings.mode)
+
     def program(self, digest: str) -> Program:
         """Return a program of this run."""
         if digest not in self._programs:
@@ -183,18 +188,21 @@ class ExecutorKind:
     """A kind of executor.
 
     target: MODULE:CLASS below `executors`, which has `from_spec`. needs_canary: whether it has to show first that a
-    program reaches its model.
+    program reaches its model. agents: whether it can be given agents; None: as the executor's spec declares.
     """
 
     target: str
     runs_commands: bool = False
     uses_taskset_files: bool = False
     needs_canary: bool = False
+    agents: bool | None = False
 
 
 EXECUTOR_KINDS = {
-    "command": ExecutorKind("command_executor:CommandExecutor", runs_commands=True, uses_taskset_files=True),
-    "claude": ExecutorKind("coding_agents:ClaudeExecutor", runs_commands=True, needs_canary=True),
+    "command": ExecutorKind(
+        "command_executor:CommandExecutor", runs_commands=True, uses_taskset_files=True, agents=None
+    ),
+    "claude": ExecutorKind("coding_agents:ClaudeExecutor", runs_commands=True, needs_canary=True, agents=True),
     "codex": ExecutorKind("coding_agents:CodexExecutor", runs_commands=True, needs_canary=True),
     "anthropic": ExecutorKind("anthropic_api:AnthropicExecutor", needs_canary=True),
     "simulated": ExecutorKind("simulated:SimulatedExecutor"),
@@ -204,6 +212,12 @@ EXECUTOR_KINDS = {
 def executor_kind(spec: Mapping[str, Any]) -> ExecutorKind:
     """Return the kind of the executor that a run's settings name; one without a target is unknown."""
     return EXECUTOR_KINDS.get(str(spec.get("kind")), ExecutorKind(""))
+
+
+def takes_agents(spec: Mapping[str, Any]) -> bool:
+    """Return whether the executor of a run's settings can be given agents."""
+    agents = executor_kind(spec).agents
+    return spec.get("agents") is True if agents is None else agents
 
 
 def make_executor(spec: Mapping[str, Any], host: HostContext, taskset: TaskSet, directory: Path) -> Executor:

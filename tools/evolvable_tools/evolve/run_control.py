@@ -268,6 +268,8 @@ def _describe_record(state: RunState, record: LedgerRecord) -> str:
             return ""
         case "answered":
             more = {"did": "answered" if record["artifact"] else "gave no answer"}
+        case "structure" if record["edit"] is None:
+            return ""
         case "built":
             more = {"operations": "; ".join(record["operations"])}
         case "decided":

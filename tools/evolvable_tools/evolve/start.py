@@ -13,9 +13,9 @@ from evolvable_tools.evolve.candidates.programs import Program, load_program
 from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, create_run
 from evolvable_tools.evolve.ledger.run_state import iter_run_states, load_run
-from evolvable_tools.evolve.operators import MODES
+from evolvable_tools.evolve.operators import MODES, STRUCTURE_MODE
 from evolvable_tools.evolve.run_config import HostContext, RunSettings, SpendLimit, judge_name
-from evolvable_tools.evolve.run_context import EXECUTOR_DIR, check_available, make_executor
+from evolvable_tools.evolve.run_context import EXECUTOR_DIR, check_available, make_executor, takes_agents
 from evolvable_tools.evolve.scorers.external_scorers import family_warning
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.statistics.paired_tests import paired_interval
@@ -144,6 +144,7 @@ def start_run(
         judge=judge_name(given, taskset),
         scorers={name: one.to_json() for name, one in registered.items()},
     )
+    _check_agents(settings)
     check_available(settings, host, taskset.files)
     if measured is not None:
         finalists, warnings = [(measured.label, measured.program or base)], list(measured.warnings)
@@ -219,6 +220,16 @@ def _make_settings(options: Mapping[str, Any], *, internal: bool = False) -> Run
         return RunSettings("", limit=limit, **rest)
     except TypeError:
         raise InvalidArgument(f"One of {', '.join(rest)} is no setting of a run.", "See docs/evolve.md.") from None
+
+
+def _check_agents(settings: RunSettings) -> None:
+    """Raise InvalidArgument when a run that restructures agents has an executor that cannot be given any."""
+    if settings.mode == STRUCTURE_MODE and not takes_agents(settings.executor):
+        who = ascii(str(settings.executor.get("name") or settings.executor.get("kind"))[:80])
+        raise InvalidArgument(
+            f"Mode structure needs an executor that can be given agents, and {who} cannot.",
+            "Use claude:MODEL, or a command that a person named by `evolvable executor add NAME --agents -- COMMAND`.",
+        )
 
 
 def _check_program(settings: RunSettings, base: Program) -> None:

@@ -150,11 +150,15 @@ class RedactingModel:
 
 @dataclass(frozen=True, slots=True)
 class NamedCommand:
-    """A command by its name. argv: an argument list. folder: relative words that name a file there stand for it."""
+    """A command by its name. argv: an argument list. folder: relative words that name a file there stand for it.
+
+    agents: of an executor, whether it can be given agents and hands tasks to them.
+    """
 
     name: str
     argv: tuple[str, ...]
     folder: str = ""
+    agents: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:

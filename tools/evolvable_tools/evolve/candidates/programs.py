@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.frontmatter import is_frozen
+from evolvable_store.frontmatter import is_frozen, parse_document
 from evolvable_store.objects import File, make_manifest
 from evolvable_store.paths import check_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.validation import main_path
+from evolvable_tools.evolve.candidates import agent_files
+from evolvable_tools.evolve.candidates.agent_files import AGENT_FILE, MAIN, AgentCard
 from evolvable_tools.file_edits import TextEdit, edit_text
 from evolvable_tools.library import Caller, Library
 
@@ -51,6 +53,12 @@ class ProgramPart:
     def size(self) -> int:
         """The bytes of all files."""
         return sum(map(len, self.files.values()))
+
+    @property
+    def description(self) -> str:
+        """What the main file says it is for; '' where it says nothing."""
+        said = parse_document(self.main).fields.get("description") if self.main is not None else ""
+        return said if isinstance(said, str) else ""
 
     @property
     def is_frozen(self) -> bool:
@@ -200,13 +208,27 @@ class EditOperation(StrEnum):
     RESTRUCTURE = "restructure"
     """Write a resource again: all its files are given."""
 
+    ADD_AGENT = "add-agent"
+    """Splits an agent from `other`, which hands it `skills`. Made by code alone, as the two below."""
+
+    MERGE_AGENTS = "merge-agents"
+    """Takes the agent `other` into this one, or into main; the other goes."""
+
+    MOVE_OWNERSHIP = "move-ownership"
+    """Moves `skills` from the agent `other` to this one; either may be main."""
+
+
+AGENT_OPERATIONS = frozenset({EditOperation.ADD_AGENT, EditOperation.MERGE_AGENTS, EditOperation.MOVE_OWNERSHIP})
+"""Edits of the structure: of at most two agents each."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProgramEdit:
     """One edit. Which fields it needs depends on `op`.
 
     files: whole files of `ref`, by path. changes: passages of files of `ref`. removed: paths of `ref` that go. other,
-    other_files: the second resource of a split or a merge, and the files of the new one in a split.
+    other_files: the second resource of a split or a merge, and the files of the new one in a split. skills, cards: of
+    an edit of agents, the refs that change owner, and the cards of the agents that it touches, by ref.
     """
 
     op: EditOperation
@@ -216,6 +238,8 @@ class ProgramEdit:
     removed: tuple[str, ...] = ()
     other: str = ""
     other_files: Mapping[str, str] | None = None
+    skills: tuple[str, ...] = ()
+    cards: Mapping[str, AgentCard] | None = None
 
 
 class InvalidEdit(EvolvableError):
@@ -251,6 +275,9 @@ def parse_part_ref(text: str) -> tuple[Kind, str]:
 
 
 def _apply(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Kind]) -> None:
+    if edit.op in AGENT_OPERATIONS:
+        _apply_to_agents(parts, edit, kinds)
+        return
     kind, name = parse_part_ref(edit.ref)
     _check_editable(parts, kind, name, kinds)
     match edit.op:
@@ -328,3 +355,81 @@ def _put_part(parts: dict[str, ProgramPart], name: str, files: Mapping[str, byte
     parts[name] = make_part(Kind(kind), own, files)
     if parts[name].is_frozen:
         raise InvalidEdit("It would freeze the resource.", "Only a person freezes one: leave out evolvable.")
+
+
+def skill_owners(program: Program) -> dict[str, frozenset[str]]:
+    """Return which skills of a program each of its agents owns, by the agents' files alone; main owns the rest."""
+    agents = {part.ref: part.main for part in program.parts if part.kind is Kind.AGENT and part.main is not None}
+    return agent_files.ownership(agents, [part.ref for part in program.parts if part.kind is Kind.SKILL])
+
+
+def _apply_to_agents(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Kind]) -> None:
+    """Add an agent, merge two, or move skills between two."""
+    if edit.ref == edit.other:
+        raise InvalidEdit("Both agents are the same.", "Name two.")
+    agents = [ref for ref in (edit.ref, edit.other) if ref != MAIN]
+    for ref in agents:
+        kind, _ = parse_part_ref(ref)
+        _check_editable(parts, kind, ref, kinds)
+        if kind is not Kind.AGENT:
+            raise InvalidEdit(f"{ref} is no agent.", f"Name agents, or {MAIN}.")
+        if (edit.op is EditOperation.ADD_AGENT and ref == edit.ref) is (ref in parts):
+            what = "is there already" if ref in parts else "is not part of the program"
+            raise InvalidEdit(f"{ref} {what}.", "Agents are added once, and changed where they are.")
+    owned = skill_owners(make_program(parts.values()))
+    if foreign := sorted(set(edit.skills) - owned.get(edit.other, frozenset())):
+        raise InvalidEdit(f"{edit.other} does not own {', '.join(foreign)}.", "Only an owner gives a skill away.")
+    cards, kept = edit.cards or {}, _listed(parts, edit.other, without=edit.skills)
+    match edit.op:
+        case EditOperation.ADD_AGENT:
+            owner = parts[edit.other].main if edit.other != MAIN else None
+            data = agent_files.new_agent(edit.ref.partition(":")[2], owner, cards[edit.ref], edit.skills)
+            _put_part(parts, edit.ref, {AGENT_FILE: data})
+        case EditOperation.MERGE_AGENTS:
+            gone, kept = parts.pop(edit.other), None
+            if edit.ref != MAIN:
+                one, other = _main(parts[edit.ref]), _main(gone)
+                skills = [skill for data in (one, other) for skill in agent_files.owned_skills(parse_document(data))]
+                merged = agent_files.merged_agent(one, other, cards[edit.ref], list(dict.fromkeys(skills)))
+                _put_part(parts, edit.ref, {**parts[edit.ref].files, AGENT_FILE: merged})
+        case _ if edit.ref != MAIN:
+            _bound(parts, edit.ref, cards, [*(_listed(parts, edit.ref) or ()), *edit.skills])
+    if kept is not None:
+        _bound(parts, edit.other, cards, kept)
+
+
+def _listed(parts: Mapping[str, ProgramPart], ref: str, without: Sequence[str] = ()) -> list[str] | None:
+    """Return the skills that an agent's file names, also those that are no part of the program; None for main."""
+    if ref == MAIN:
+        return None
+    return [skill for skill in agent_files.owned_skills(parse_document(_main(parts[ref]))) if skill not in without]
+
+
+def _bound(parts: dict[str, ProgramPart], ref: str, cards: Mapping[str, AgentCard], skills: Sequence[str]) -> None:
+    data = agent_files.bounded_agent(_main(parts[ref]), cards.get(ref), list(dict.fromkeys(skills)))
+    _put_part(parts, ref, {**parts[ref].files, AGENT_FILE: data})
+
+
+def _main(part: ProgramPart) -> bytes:
+    if part.main is None:
+        raise InvalidEdit(f"{part.ref} has no {AGENT_FILE}.", "An agent has one.")
+    return part.main
+
+
+def settle_owners(before: Program, after: Program, doer: Mapping[str, str]) -> Program:
+    """Return the program with owners for the skills that edits of skills added, and without those that went.
+
+    doer: for each added skill the agent that did the tasks which it answers. It owns the skill where it can be changed;
+    a skill that was split from another has that one's owners. Nothing else changes owner.
+    """
+    parts, had = after.by_ref, {part.ref for part in before.parts}
+    there = {part.ref for part in after.parts if part.kind is Kind.SKILL}
+    for part in after.parts:
+        if part.kind is not Kind.AGENT or part.is_frozen or part.main is None:
+            continue
+        listed = agent_files.owned_skills(parse_document(part.main))
+        new = [ref for ref in sorted(there - had) if doer.get(ref) in (part.ref, *listed)]
+        kept = [ref for ref in listed if ref in there or ref not in had]
+        if list(listed) != [*kept, *(ref for ref in new if ref not in kept)]:
+            _bound(parts, part.ref, {}, [*kept, *new])
+    return make_program(parts.values())

@@ -10,8 +10,10 @@ from pathlib import PurePosixPath
 
 from evolvable_store.frontmatter import MAX_DESCRIPTION, parse_document
 from evolvable_store.objects import File
+from evolvable_store.resource import Kind
 from evolvable_store.validation import Problem, blocking_problems, find_problems
 from evolvable_tools.evolve.candidates import programs
+from evolvable_tools.evolve.candidates.agent_files import bounded_agent, owned_skills
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.task import Split, Task
 from evolvable_tools.scan import FindingSeverity
@@ -220,11 +222,13 @@ def check_candidate(
     corpus: LeakCorpus,
     known: Container[str] = (),
     limits: SizeLimits = SizeLimits(),
+    moves_skills: bool = False,
 ) -> GateReport:
     """Return what is found in a candidate. Pure: runs no code, calls no model, deterministic.
 
     parent: what it was made of; what stood there already is not found again. corpus: of the tasks of train and val.
-    known: digests of all programs of the run.
+    known: digests of all programs of the run. moves_skills: agents may own other skills of the program than before; a
+    person sees that at adoption.
     """
     if candidate.digest == parent.digest or candidate.digest in known:
         what = "it is what it was made of" if candidate.digest == parent.digest else "the run has had this program"
@@ -235,16 +239,33 @@ def check_candidate(
     # What moved from one part to another was there before too.
     texts = "\n".join(text for part in parent.parts for text in part.texts.values())
     for part, old in _changed_parts(parent, candidate):
-        found += _check_part(part, old, texts, corpus, limits)
+        was = _with_skills_of(part, old, candidate) if moves_skills and old is not None else old
+        found += _check_part(part, old, was, texts, corpus, limits)
     return GateReport(tuple(sorted(found, key=lambda finding: not finding.blocks)))
 
 
+def _with_skills_of(part: ProgramPart, old: ProgramPart, candidate: Program) -> ProgramPart:
+    """Return an agent as it was with the skills that it owns now, where all that came are parts of the program."""
+    if part.kind is not Kind.AGENT or part.main is None or old.main is None:
+        return old
+    now, before = (owned_skills(parse_document(data)) for data in (part.main, old.main))
+    if now == before or not set(now) - set(before) <= candidate.by_ref.keys():
+        return old
+    files = {**old.files, old.main_path: bounded_agent(old.main, None, now)}
+    return programs.make_part(old.kind, old.name, files)
+
+
 def _check_part(
-    part: ProgramPart, old: ProgramPart | None, texts: str, corpus: LeakCorpus, limits: SizeLimits
+    part: ProgramPart,
+    old: ProgramPart | None,
+    was: ProgramPart | None,
+    texts: str,
+    corpus: LeakCorpus,
+    limits: SizeLimits,
 ) -> Iterator[GateFinding]:
     yield from _check_schema(part, old)
     yield from _check_size(part, old, limits)
-    for finding in scan(old.files if old else None, part.files, part.kind).findings:
+    for finding in scan(was.files if was else None, part.files, part.kind).findings:
         if finding.severity is not FindingSeverity.LOW:
             blocks = finding.severity is FindingSeverity.HIGH or finding.rule not in _FOR_A_PERSON
             yield GateFinding("scan", part.ref, finding.path, f"{finding.why} [{finding.rule}]", blocks)

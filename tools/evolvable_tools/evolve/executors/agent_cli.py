@@ -164,6 +164,7 @@ class ClientExecutor(ABC):
         self._client = CLIENTS[self.name]
         self._settings = settings if settings.tools else replace(settings, tools=tuple(self._client["tools"]))
         fixed = [word for part in ("flags", "variables", "overrides") for word in self._client.get(part, ())]
+        fixed += [self._client["agent_tool"]] if "agent_tool" in self._client else []
         self.fingerprint = self._settings.fingerprint(self._client["kind"], fixed)
         self.label = self._settings.label
 

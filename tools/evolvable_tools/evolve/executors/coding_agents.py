@@ -36,7 +36,8 @@ class ClaudeExecutor(ClientExecutor):
         """Write the settings and the system prompt, and return the command."""
         plugins = {f"cc-plugin-{name}@builtin": False for name in self._client["plugins"]}
         (place.config / "settings.json").write_text(json.dumps({"enabledPlugins": plugins}), encoding="utf-8")
-        tools = ",".join(self._settings.tools)
+        agents = any(ref.startswith(f"{Kind.AGENT}:") for ref in installed.places)
+        tools = ",".join((*self._settings.tools, *([self._client["agent_tool"]] if agents else [])))
         command = [self._settings.binary, *self._client["flags"], "--model", self._settings.model, "--tools", tools]
         command += ["--allowedTools", tools, *self._settings.arguments]
         if installed.prompt:

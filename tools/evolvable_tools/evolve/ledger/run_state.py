@@ -15,7 +15,7 @@ from evolvable_tools.evolve.task import ModelUsage, TrialOutcome
 JUDGE_PURPOSE = "role:judge"
 """What a judge spends is on this part of the bill, in calibration as in trials."""
 
-ITERATION_RECORDS = ("selected", "rolled", "proposed", "built", "checked", "screened", "measured")
+ITERATION_RECORDS = ("selected", "rolled", "structure", "proposed", "built", "checked", "screened", "measured")
 """The records of one iteration, in order; `decided` ends it."""
 
 
@@ -90,7 +90,8 @@ def mean(values: Iterable[float]) -> float | None:
 class RunCandidate:
     """One program that the search made, or the base (iteration 0), with what is known of it.
 
-    name: `base`, `c1`, `c2`, ... for people. operations: its edits in words. changed: refs of the parts that differ
+    name: `base`, `c1`, `c2`, ... for people. operations: its edits in words. answers: training tasks it was made for.
+    changed: refs of the parts that differ
     from the first parent's. scores, parent_scores: validation, task -> mean over repeats, measured in one batch with
     the first parent's. missing: tasks without a counted outcome. fixed, broken: tasks that got better or worse than
     the parent's. size: bytes of all parts. evaluations, cost: spent in the whole run until this was decided.
@@ -114,6 +115,7 @@ class RunCandidate:
     size: int = 0
     evaluations: int = 0
     cost: float = 0.0
+    answers: tuple[str, ...] = ()
 
     @property
     def mean(self) -> float | None:
@@ -171,6 +173,7 @@ class RunState:
     held: candidates that a person has to see before they run, by digest; allowed: what was decided about them.
     estimates: of the best program by task: its mean score and the weight of it in trials; only the greedy optimizer
     keeps them. measured_at: when these were measured. eliminated: candidates whose edits were tried to be left out.
+    structures: what the gate of restructuring decided, by iteration.
     """
 
     run: str = ""
@@ -211,6 +214,7 @@ class RunState:
     estimates: dict[str, tuple[float, float]] = field(default_factory=dict)
     measured_at: Any = 0.0
     eliminated: list[str] = field(default_factory=list)
+    structures: list[LedgerRecord] = field(default_factory=list)
 
     @property
     def held_candidates(self) -> list[LedgerRecord]:
@@ -327,6 +331,8 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
         case "selected":
             state.step = {"selected": record}
             state.eliminated += [record["without"]] if record.get("without") else []
+        case "structure":
+            _decide_structure(state, record)
         case "built":
             _add_candidate(state, record)
         case "checked":
@@ -382,7 +388,14 @@ def _add_candidate(state: RunState, record: LedgerRecord) -> None:
     if digest and digest not in state.candidates:
         made: dict[str, Any] = {name: tuple(record[name]) for name in ("parents", "operations", "changed")}
         made |= {name: record[name] for name in ("name", "iteration", "summary", "size")}
+        made["answers"] = tuple(record.get("answers", ()))
         state.candidates[digest] = RunCandidate(digest, **made)
+
+
+def _decide_structure(state: RunState, record: LedgerRecord) -> None:
+    state.structures.append(record)
+    if record["edit"] is not None:
+        state.pass_gate("structure", {**record, "candidate": "", "passed": True})
 
 
 REJECTED_WEIGHT = 0.5

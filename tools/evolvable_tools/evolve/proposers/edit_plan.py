@@ -10,9 +10,11 @@ from typing import Any
 from evolvable_store.errors import EvolvableError, InvalidRef
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates import programs
+from evolvable_tools.evolve.candidates.agent_files import MAIN, AgentCard
 from evolvable_tools.evolve.candidates.programs import EditOperation, InvalidEdit, Program, ProgramEdit
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion
+from evolvable_tools.evolve.structure.structure_gate import Restructure
 from evolvable_tools.file_edits import TextEdit
 
 
@@ -51,13 +53,17 @@ REPAIRS: Mapping[FailureCause, tuple[RepairTag, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why one trial failed. unique: one cause alone is supported by words of the evidence."""
+    """Why one trial failed. unique: one cause alone is supported by words of the evidence.
+
+    better: the agent that should have done the task, where the cause is its assignment.
+    """
 
     task: str
     cause: FailureCause
     unique: bool
     tag: RepairTag
     quotes: tuple[str, ...]
+    better: str = ""
 
     @property
     def local(self) -> bool:
@@ -65,14 +71,14 @@ class Diagnosis:
         return self.unique and self.tag is not RepairTag.HANDOFF
 
 
-def _parse_diagnoses(given: Sequence[Mapping[str, Any]], texts: Mapping[str, str]) -> tuple[Diagnosis, ...]:
-    """Return what was diagnosed, one for each trial at most. texts: what was shown of each task, in one text.
+def parse_diagnoses(answer: Mapping[str, Any], asked: ModelQuestion) -> tuple[Diagnosis, ...]:
+    """Return what an answer diagnosed, one for each trial at most. asked: the question that was answered.
 
     Who quotes nothing that was shown has not found the one cause; neither has who names two for one trial. A repair
     that does not fit its cause gives way to the natural one. What is said of other tasks is passed over.
     """
-    found: dict[str, Diagnosis] = {}
-    for one in given:
+    texts, found = _shown_texts(asked), dict[str, Diagnosis]()
+    for one in answer["diagnoses"]:
         task, cause = str(one["task"]), FailureCause(one["cause"])
         if task in found:
             if found[task].cause is not cause:
@@ -81,8 +87,18 @@ def _parse_diagnoses(given: Sequence[Mapping[str, Any]], texts: Mapping[str, str
             shown = one_line(texts[task])
             quotes = tuple(quote for quote in map(one_line, one.get("quotes", ())) if quote and quote in shown)
             tag = next((fit for fit in REPAIRS[cause] if fit == one.get("repair")), REPAIRS[cause][0])
-            found[task] = Diagnosis(task, cause, bool(one["only_cause"]) and bool(quotes), tag, quotes)
+            better = str(one.get("better_agent", "")) if cause is FailureCause.BAD_ASSIGNMENT else ""
+            found[task] = Diagnosis(task, cause, bool(one["only_cause"]) and bool(quotes), tag, quotes, better)
     return tuple(found.values())
+
+
+def _shown_texts(asked: ModelQuestion) -> dict[str, str]:
+    """Return what was shown of each task, in one text; a task that was run twice stands there twice."""
+    texts: dict[str, str] = {}
+    for one in asked.data["evidence"]:
+        shown = (str(one.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
+        texts[one["task"]] = "\n".join([texts.get(one["task"], ""), *shown])
+    return texts
 
 
 def one_line(text: object) -> str:
@@ -122,7 +138,7 @@ class EditPlan:
     """What a proposer wants. Without intents there is nothing worth trying, and `why` says so.
 
     why: the justification, for the history and for people; no builder sees it. dropped: intents that were not taken,
-    each with its reason.
+    each with its reason. restructure: in the place of intents, a change of agents that the evidence carries.
     """
 
     intents: tuple[EditIntent, ...]
@@ -130,6 +146,7 @@ class EditPlan:
     summary: str
     why: str
     dropped: tuple[str, ...] = ()
+    restructure: Restructure | None = None
 
 
 class InvalidPlan(EvolvableError):
@@ -138,6 +155,13 @@ class InvalidPlan(EvolvableError):
 
 PLAN_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("proposer.schema.json").read_text("utf-8"))
 """JSON schema of a proposer's answer."""
+
+
+def structure_schema() -> dict[str, Any]:
+    """Return the same where tasks are done by agents: a diagnosis may name the one that should have done it."""
+    schema: dict[str, Any] = json.loads(json.dumps(PLAN_SCHEMA))
+    schema["properties"]["diagnoses"]["items"]["properties"]["better_agent"] = {"type": "string"}
+    return schema
 
 
 def parse_plan(
@@ -158,16 +182,12 @@ def parse_plan(
     asked: the question that was answered. corpus: of the open tasks. A plan without intents is one when the answer had
     none; InvalidPlan is raised when it had some and none may be built.
     """
-    spoken: dict[str, str] = {}
-    for one in asked.data["evidence"]:  # a task that was run twice stands there twice
-        shown = (str(one.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
-        spoken[one["task"]] = "\n".join([spoken.get(one["task"], ""), *shown])
-    found = _parse_diagnoses(answer["diagnoses"], spoken)
+    found, known = parse_diagnoses(answer, asked), {one["task"] for one in asked.data["evidence"]}
     unclear = {diagnosis.task for diagnosis in found if not diagnosis.local}
     taken, dropped = dict[str, EditIntent](), list[str]()
     for one in answer["intents"]:
         try:
-            intent = _parse_intent(one, program, spoken.keys(), unclear, kinds)
+            intent = _parse_intent(one, program, known, unclear, kinds)
         except (InvalidEdit, InvalidRef) as error:
             dropped.append(f"{one['op']} {ascii(str(one['ref'])[:80])}: {error.text}")
             continue
@@ -255,3 +275,49 @@ def _parse_files(given: Sequence[Mapping[str, str]]) -> dict[str, str]:
             raise InvalidEdit(f"The file {ascii(one['path'][:80])} is given twice.", "Give it once.")
         files[one["path"]] = one["text"]
     return files
+
+
+CARD_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("card.schema.json").read_text("utf-8"))
+"""JSON schema of a builder's answer to a change of agents."""
+
+MAX_LINE, MAX_LINES = 300, 6
+"""Characters of one line of a card, and lines of one list."""
+
+
+def cards_wanted(edit: Restructure) -> tuple[str, ...]:
+    """Return the agents whose cards a change of agents writes: those with a file that it leaves there."""
+    first, second = edit.agents
+    stays = (first,) if edit.op is EditOperation.MERGE_AGENTS else (first, second)
+    return tuple(ref for ref in stays if ref != MAIN)
+
+
+def parse_cards(answer: Mapping[str, Any], program: Program, edit: Restructure) -> ProgramEdit:
+    """Return the edit of a change of agents with the cards that a builder wrote. Raises InvalidEdit."""
+    wanted, cards = cards_wanted(edit), dict[str, AgentCard]()
+    for one in answer["cards"]:
+        ref = one["ref"]
+        if ref not in wanted or ref in cards:
+            raise InvalidEdit(f"Nobody asked for a card of {ascii(ref[:80])}.", f"One for each of {', '.join(wanted)}.")
+        said, rejected = {key: _card_line(one[key]) for key in ("description", "responsibility")}, {}
+        if not all(said.values()):
+            raise InvalidEdit(f"The card of {ref} does not say what it is for.", "Give description and responsibility.")
+        for neighbour in one.get("rejected_neighbours", ())[:MAX_LINES]:
+            if neighbour["ref"] == MAIN or neighbour["ref"] in program.by_ref:
+                rejected[neighbour["ref"]] = _card_line(neighbour["why"])
+        lists = (_card_lines(one["choose_when"]), _card_lines(one["not_when"]))
+        cards[ref] = AgentCard(*said.values(), *lists, rejected, _card_line(one.get("coordination", "")))
+    if missing := [ref for ref in wanted if ref not in cards]:
+        raise InvalidEdit(f"There is no card of {', '.join(missing)}.", "Write one for each agent that is named.")
+    first, second = edit.agents
+    # An edit names first what it makes or leaves there.
+    ref, other = (first, second) if edit.op is EditOperation.MERGE_AGENTS else (second, first)
+    return ProgramEdit(edit.op, ref, other=other, skills=edit.skills_moved, cards=cards)
+
+
+def _card_line(text: object) -> str:
+    """Return a text of a card on one line that cannot begin a heading or another part of the file."""
+    return one_line(text).lstrip("#-`~>|* ")[:MAX_LINE]
+
+
+def _card_lines(given: Sequence[object]) -> tuple[str, ...]:
+    return tuple(line for line in map(_card_line, given[:MAX_LINES]) if line)

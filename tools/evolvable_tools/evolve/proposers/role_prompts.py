@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import ALL_KINDS, MAX_EDITS, Program, ProgramPart
+from evolvable_tools.evolve.candidates.agent_files import MAIN
+from evolvable_tools.evolve.candidates.programs import ALL_KINDS, MAX_EDITS, Program, ProgramPart, skill_owners
 from evolvable_tools.evolve.candidates.static_gate import iter_leaves
-from evolvable_tools.evolve.proposers.edit_plan import BUILDER_SCHEMA, PLAN_SCHEMA, EditPlan
+from evolvable_tools.evolve.proposers.edit_plan import (
+    BUILDER_SCHEMA,
+    CARD_SCHEMA,
+    PLAN_SCHEMA,
+    EditPlan,
+    cards_wanted,
+    structure_schema,
+)
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
+from evolvable_tools.evolve.structure.structure_gate import Restructure
 from evolvable_tools.evolve.task import Split, Task, Trial
 from evolvable_tools.redaction.redactor import Redactor
 
@@ -147,6 +156,12 @@ def _file_data(path: str, data: bytes, most: int) -> dict[str, Any]:
 PROPOSER_INSTRUCTIONS = Path(__file__).with_name("proposer.txt").read_text("utf-8").rstrip("\n")
 """What every proposer is told. The same for every question, so that it is cached."""
 
+ASSIGNMENT_INSTRUCTIONS = (
+    "agents names who does tasks; resources_read of a trial has the agent that did it, else it was main. Where a"
+    " failure has the one cause `bad executor assignment`, say in better_agent which of them should have done the task."
+)
+"""What a proposer is told besides where the agents may be restructured."""
+
 
 @dataclass(frozen=True, slots=True)
 class PastIteration:
@@ -169,8 +184,9 @@ def proposer_question(
     history: Sequence[PastIteration] = (),
     kinds: frozenset[Kind] = ALL_KINDS,
     max_edits: int = MAX_EDITS,
+    agents: Sequence[str] = (),
 ) -> ModelQuestion:
-    """Return what a proposer is asked.
+    """Return what a proposer is asked. agents: those that tasks are handed to, where their assignment is diagnosed.
 
     Only training tasks may stand in the evidence: ValueError for any other. What was expected stands nowhere in it. The
     evidence is cut, as little as it must be, to a size that a model can hold.
@@ -180,7 +196,11 @@ def proposer_question(
         if len(json.dumps(data, ensure_ascii=False)) <= MAX_QUESTION:
             break
     data |= {"may_change": sorted(kinds - {Kind.ENVIRONMENT}), "most_intents": max_edits}
-    return ModelQuestion(ModelRole.PROPOSER, PROPOSER_INSTRUCTIONS, redactor.redact_value(data)[0], PLAN_SCHEMA)
+    instructions, schema = PROPOSER_INSTRUCTIONS, PLAN_SCHEMA
+    if agents:
+        data["agents"] = list(agents)
+        instructions, schema = f"{instructions}\n\n{ASSIGNMENT_INSTRUCTIONS}", structure_schema()
+    return ModelQuestion(ModelRole.PROPOSER, instructions, redactor.redact_value(data)[0], schema)
 
 
 def _question_data(
@@ -219,3 +239,29 @@ def builder_question(
         "may_change": sorted(kinds - {Kind.ENVIRONMENT}),
     }
     return ModelQuestion(ModelRole.BUILDER, BUILDER_INSTRUCTIONS, redactor.redact_value(data)[0], BUILDER_SCHEMA)
+
+
+CARD_INSTRUCTIONS = Path(__file__).with_name("card_builder.txt").read_text("utf-8").rstrip("\n")
+"""What a builder is told that writes the cards of agents."""
+
+
+def card_question(program: Program, edit: Restructure, *, redactor: Redactor) -> ModelQuestion:
+    """Return what a builder is asked about a change of agents: the change, the agents it touches, their skills.
+
+    Nothing of the evidence, of tasks, of answers or of the numbers is in it.
+    """
+    owned, parts = skill_owners(program), program.by_ref
+    neighbours = {ref: parts[ref].description for ref in owned if ref not in edit.agents and ref != MAIN}
+    skills = sorted({skill for ref in edit.agents for skill in owned.get(ref, ())})
+    data = {
+        "change": str(edit.op),
+        "task_types": list(edit.boundary),
+        "write": list(cards_wanted(edit)),
+        "agents_of_the_change": list(edit.agents),
+        "skills_moved": list(edit.skills_moved),
+        "owned": {ref: sorted(owned.get(ref, ())) for ref in edit.agents},
+        "agents": resource_data([part for part in program.parts if part.ref in edit.agents]),
+        "skills": {ref: parts[ref].description for ref in skills},
+        "neighbours": neighbours | ({} if MAIN in edit.agents else {MAIN: "It does all that no agent does."}),
+    }
+    return ModelQuestion(ModelRole.BUILDER, CARD_INSTRUCTIONS, redactor.redact_value(data)[0], CARD_SCHEMA)

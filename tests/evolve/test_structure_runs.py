@@ -1,0 +1,128 @@
+"""Runs that change agents: the transplant, harmful expansions, who may be given agents. All figures are simulated."""
+
+from dataclasses import replace
+
+import pytest
+from driving_place import COMMAND, LETTERS, PERSON, DrivingPlace, driving
+from transplant import ARMS, expansion, harmful_world, null_world, searched, transplant, transplant_world
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.resource import Kind
+from evolvable_tools.evolve.candidates.agent_files import MAIN
+from evolvable_tools.evolve.candidates.programs import skill_owners
+from evolvable_tools.evolve.proposers.edit_plan import structure_schema
+from evolvable_tools.evolve.proposers.proposer_model import ModelRole
+from evolvable_tools.evolve.report.run_facts import collect_facts
+from evolvable_tools.evolve.run_control import _describe_record
+from evolvable_tools.evolve.start import start_run
+from evolvable_tools.llm import NamedCommand, NamedCommands, schema_problem
+
+SMALL = (90, 110, 60)
+
+
+@pytest.fixture(scope="module")
+def run():
+    """A run that splits an agent off and goes on to give it skills."""
+    return searched(transplant_world(), 1, 5, SMALL)
+
+
+@pytest.mark.process
+def test_skills_and_agents_that_evolved_together_need_each_other():
+    found = transplant(1, 10, SMALL)
+
+    assert [found[one] for one in ARMS] == sorted(found.values(), reverse=True), found
+    assert found["full"] - found["seed"] > 0.15
+
+
+@pytest.mark.process
+def test_a_change_of_agents_stands_in_the_ledger_with_the_numbers_and_thresholds_that_decided(run):
+    state, context = run
+    record = next(one for one in state.structures if one["edit"] is not None)
+    added = next(one for one in state.candidates.values() if one.operations[:1] == (str_of(record),))
+
+    assert added.decision == "admitted" and added.changed == ("agent:delta",)
+    assert record["action"] == "add" and record["thresholds"]["mass"] == 0.4 and record["numbers"]["share"] >= 0.4
+    assert record["numbers"]["repairs"] and record["numbers"]["gap"] >= 0.15
+    kept = context.folder.kept_json(record["artifact"])
+    assert {row["task_type"] for row in kept["rows"]} == {"alpha", "beta", "gamma", "delta"}
+    assert sum(row["failures"] for row in kept["rows"]) == kept["failures"] > 0
+    assert "changes the agents: delta has" in _describe_record(state, record)
+    facts = collect_facts(context.folder, state, context.journal._ledger.records)
+    assert ("structure", True) in {(gate["gate"], gate["passed"]) for gate in facts.gates}
+
+
+def str_of(record) -> str:
+    """The change of a record, as the operations of its candidate say it."""
+    moved = ", ".join(record["edit"]["skills_moved"])
+    return f"add-agent agent:delta from main for delta: {moved}"
+
+
+@pytest.mark.process
+def test_a_new_skill_belongs_to_the_agent_that_does_the_tasks_it_answers(run):
+    state, context = run
+    owned = skill_owners(context.program(state.best))
+
+    later = [one for one in state.candidates.values() if one.decision == "admitted" and "agent:delta" in one.changed]
+    assert len(later) >= 2, "one change of agents, and skills that it was given"
+    assert len(owned["agent:delta"]) >= 2 and not any(ref.startswith("skill:delta-rule") for ref in owned[MAIN])
+
+
+@pytest.mark.process
+def test_the_proposer_may_edit_skills_alone_and_is_told_of_the_agents(run):
+    _, context = run
+    asked = [one for one in context.brain.asked if one.role is ModelRole.PROPOSER]
+
+    assert all(one.data["may_change"] == [Kind.SKILL] and one.data["agents"][0] == MAIN for one in asked)
+    assert any("agent:delta" in one.data["agents"] for one in asked)
+    assert asked[0].schema == structure_schema()
+    intent = {"op": "add-agent", "ref": "agent:mine", "tasks": ["t"]}
+    answer = {"diagnoses": [], "approaches": [], "intents": [intent], "summary": "", "justification": ""}
+    assert "add-agent" in (schema_problem(answer, asked[0].schema) or "")
+
+
+@pytest.mark.process
+def test_a_specialist_that_harms_is_proposed_and_not_promoted():
+    found = [expansion(harmful_world(), seed, 3, (90, 90, 40)) for seed in range(4)]
+
+    assert sum(one.proposed > 0 for one in found) >= 2
+    assert not any(one.promoted for one in found)
+
+
+@pytest.mark.process
+def test_where_nothing_is_wrong_the_agents_stay_as_they_are():
+    assert [expansion(null_world(), seed, 3, (60, 60, 40)).actions for seed in range(4)] == [()] * 4
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    with driving(tmp_path_factory.mktemp("place")) as found:
+        found.save([{"id": f"{split}-{n}", "prompt": f"Letter {split} {n}.", "split": split, "expected": f"{split} {n}"}
+                    for split in ("train", "val", "test") for n in range(4)])  # fmt: skip
+        yield found
+
+
+@pytest.mark.process
+def test_an_executor_that_cannot_be_given_agents_is_refused_with_those_that_can(place: DrivingPlace):
+    refs = [one.ref for one in place.library.store.heads(Kind.SKILL)]
+    options = {"mode": "structure", "iterations": 1}
+    for executor in ({"kind": "simulated"}, {"kind": "codex", "model": "m"}, {"kind": "anthropic", "model": "m"}):
+        with pytest.raises(InvalidArgument, match=executor["kind"]) as refused:
+            start_run(place.library, PERSON, place.means, LETTERS, refs, executor, options)
+        assert "claude:MODEL" in refused.value.hint and "executor add NAME --agents" in refused.value.hint
+    assert list((place.library.store.home / "evolve").glob("2*")) == []
+
+
+@pytest.mark.process
+def test_a_command_is_given_agents_where_a_person_declared_it(place: DrivingPlace):
+    words = tuple(COMMAND.split())
+    with pytest.raises(InvalidArgument, match="cannot"):
+        place.begin(mode="structure")
+    roles = ("executors", "proposers", "judges", "scorers")
+    own = {"own": NamedCommand("own", words, agents=True)}
+    named = {role: NamedCommands(role, own if role == "executors" else {}) for role in roles}
+    place.means = replace(place.means, commands=named)
+
+    begun = place.begin("own", mode="structure", structure={"mass": 0.5})
+
+    settings = place.state.settings
+    assert begun.run and settings["executor"]["agents"] is True and settings["structure"] == {"mass": 0.5}

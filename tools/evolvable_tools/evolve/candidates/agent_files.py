@@ -1,0 +1,260 @@
+"""AGENT.md as evolution writes it: the skills an agent owns, its card, and the capabilities of what is new or merged.
+
+A model gives the words of a card. Everything else is written here: names, owned skills, and the settings that say what
+an agent may do. A new agent has the settings of the agent that it is split from, a merged one what both had.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from evolvable_store.errors import EvolvableError
+from evolvable_store.frontmatter import Document, Severity, parse_document
+from evolvable_store.resource import Kind
+
+AGENT_FILE = "AGENT.md"
+
+MAIN = "main"
+"""The executor of all that no agent does. It has no file, and owns the skills that no agent owns."""
+
+_SKILL = re.compile(r"(?:skill:)?([a-z0-9][a-z0-9-]{0,63})")
+_KEY = re.compile(r"^([A-Za-z_][\w-]*)[ \t]*:")
+_HEADING = re.compile(r"^##[ \t]+(.*?)[ \t]*#*$")
+_TITLE = re.compile(r"\A# [^\n]*\n?")
+_FENCE = re.compile(r"^[ ]{0,3}(`{3,}|~{3,})")
+_HEAD = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+
+PERMISSION_ORDER = ("plan", "default", "acceptEdits", "bypassPermissions")
+"""Permission modes of which each allows what the one before it does. Without one an agent has `default`."""
+
+_OWN = frozenset(("name", "description", "skills", "color", "metadata"))
+"""Fields of an agent that say nothing of what it may do."""
+
+_SPECIAL = _OWN | {"tools", "disallowedTools", "permissionMode"}
+
+
+class InvalidAgent(EvolvableError):
+    """An agent cannot be written as it is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCard:
+    """What an agent is for, in the words of a model. description: what decides whether it is chosen.
+
+    rejected: of neighbours, by ref, why they do not do this.
+    """
+
+    description: str
+    responsibility: str
+    choose_when: tuple[str, ...] = ()
+    not_when: tuple[str, ...] = ()
+    rejected: Mapping[str, str] | None = None
+    coordination: str = ""
+
+
+CARD_SECTIONS = ("Responsibility", "Choose when", "Not when", "Owned skills", "Rejected neighbours", "Coordination")
+"""The headings of a card, in their order."""
+
+
+def owned_skills(document: Document) -> tuple[str, ...]:
+    """Return the refs of the skills that an agent's main file names as its own: `skills`, a list or a text with commas.
+
+    What is no name of a skill is left out.
+    """
+    said = document.fields.get("skills")
+    names = said.split(",") if isinstance(said, str) else said if isinstance(said, list) else []
+    found = (_SKILL.fullmatch(name.strip()) for name in names if isinstance(name, str))
+    return tuple(dict.fromkeys(f"{Kind.SKILL}:{match[1]}" for match in found if match))
+
+
+def ownership(agents: Mapping[str, bytes], skills: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return which of these skills each agent owns, and `main` the rest.
+
+    agents: main files by ref. A skill may have several owners.
+    """
+    known = frozenset(skills)
+    owned = {ref: known.intersection(owned_skills(parse_document(data))) for ref, data in agents.items()}
+    return {MAIN: known.difference(*owned.values()), **owned}
+
+
+def new_agent(name: str, owner: bytes | None, card: AgentCard, skills: Sequence[str]) -> bytes:
+    """Return the file of an agent that is split from `owner`; None: from main.
+
+    Every setting that says what an agent may do is the owner's. Without an owner there is none, so that the client
+    applies what holds for main.
+    """
+    fields = dict(parse_document(owner).fields) if owner is not None else {}
+    kept = {key: value for key, value in fields.items() if key not in _OWN}
+    head = {"name": name, "description": card.description, **kept, "skills": _names(skills)}
+    lines = "".join(f"{key}: {_yaml(value)}\n" for key, value in head.items())
+    text = _with_sections(f"# {name}\n", card, skills)
+    return _checked(f"---\n{lines}---\n\n{text}".encode(), head)
+
+
+def merged_agent(one: bytes, other: bytes, card: AgentCard, skills: Sequence[str]) -> bytes:
+    """Return the first agent's file with both agents' skills and instructions, and only what both may do.
+
+    Raises InvalidAgent where that cannot be said: they share no tool, or differ in another setting.
+    """
+    first, second = (parse_document(data).fields for data in (one, other))
+    fields = _intersection(first, second)
+    fields |= {"description": card.description, "skills": _names(skills)}
+    for key in _SPECIAL - _OWN:
+        if key in first and key not in fields:
+            fields[key] = None
+    body, more = parse_document(one).body.strip(), _TITLE.sub("", _other_text(parse_document(other).body)).strip()
+    if more and more not in body:
+        body = f"{body}\n\n{more}"
+    return rewrite_agent(one, fields, _with_sections(body, card, skills))
+
+
+def bounded_agent(data: bytes, card: AgentCard | None, skills: Sequence[str]) -> bytes:
+    """Return an agent's file with other owned skills, and with this card where one is given. Nothing else changes."""
+    changes: dict[str, object] = {"skills": _names(skills)}
+    body = parse_document(data).body.strip()
+    if card is None:
+        return rewrite_agent(data, changes, _with_owned(body, skills))
+    body = _with_sections(body, card, skills)
+    return rewrite_agent(data, changes | {"description": card.description}, body)
+
+
+def rewrite_agent(data: bytes, changes: Mapping[str, object], body: str) -> bytes:
+    """Return a file with these fields of its head changed, None: left out, and with this body.
+
+    Lines of other fields stay as they are. Raises InvalidAgent where the head cannot be changed so.
+    """
+    text = data.decode("utf-8", "replace").replace("\r\n", "\n")
+    head = _HEAD.match(text)
+    if head is None:
+        raise InvalidAgent("AGENT.md has no frontmatter.", "Give it name and description between lines of ---.")
+    lines, rest = head[1].rstrip("\n").split("\n"), dict(changes)
+    kept = list[str]()
+    skipping = False
+    for line in lines:
+        if (key := _KEY.match(line)) is not None:
+            skipping = key[1] in changes
+            if skipping and (value := rest.pop(key[1], None)) is not None:
+                kept.append(f"{key[1]}: {_yaml(value)}")
+        elif line.strip() and not line.startswith((" ", "\t", "-", "#")):
+            skipping = False
+        if not skipping:
+            kept.append(line)
+    kept += [f"{key}: {_yaml(value)}" for key, value in rest.items() if value is not None]
+    fields = {**parse_document(data).fields, **changes}
+    wanted = {key: value for key, value in fields.items() if value is not None}
+    return _checked(("---\n" + "\n".join(kept) + f"\n---\n\n{body.strip()}\n").encode(), wanted)
+
+
+def _checked(data: bytes, wanted: Mapping[str, object]) -> bytes:
+    found = parse_document(data)
+    wrong = any(defect.severity is not Severity.WARNING for defect in found.defects)
+    if wrong or dict(found.fields) != dict(wanted):
+        raise InvalidAgent("The head of AGENT.md cannot be changed line by line.", "Write it without nested keys.")
+    return data
+
+
+def _intersection(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings that two agents have in common: at most what each of them may do."""
+    differing = [key for key in sorted({*first, *second} - _SPECIAL) if first.get(key) != second.get(key)]
+    differing += ["delegate"] if _delegate(first) != _delegate(second) else []
+    if differing:
+        text = f"The agents differ in {', '.join(differing)}."
+        raise InvalidAgent(text, "A person merges agents with different settings.")
+    fields = dict[str, object]()
+    allowed = [_tools(each["tools"]) for each in (first, second) if "tools" in each]
+    if allowed:
+        shared = _shared_tools(allowed[0], allowed[-1])
+        if not shared:
+            raise InvalidAgent("The agents have no tool in common.", "A person merges agents with different tools.")
+        fields["tools"] = ", ".join(shared)
+    denied = dict.fromkeys(tool for each in (first, second) for tool in _tools(each.get("disallowedTools")))
+    if denied:
+        fields["disallowedTools"] = ", ".join(denied)
+    modes = [each.get("permissionMode", "default") for each in (first, second)]
+    if modes[0] != modes[1] and not all(mode in PERMISSION_ORDER for mode in modes):
+        raise InvalidAgent("The agents differ in permissionMode.", "A person merges agents with different settings.")
+    mode = modes[0] if modes[0] == modes[1] else min(map(str, modes), key=PERMISSION_ORDER.index)
+    if mode != "default" or all(each.get("permissionMode") == "default" for each in (first, second)):
+        fields["permissionMode"] = mode
+    return fields
+
+
+def _delegate(fields: Mapping[str, object]) -> object:
+    metadata = fields.get("metadata")
+    return metadata.get("delegate") if isinstance(metadata, dict) else None
+
+
+def _tools(value: object) -> list[str]:
+    """Return the tools of a list, or of a text with commas outside of brackets."""
+    if isinstance(value, list):
+        return [str(one).strip() for one in value if str(one).strip()]
+    if not isinstance(value, str):
+        return []
+    return [one.strip() for one in re.split(r",(?![^(]*\))", value) if one.strip()]
+
+
+def _shared_tools(first: Sequence[str], second: Sequence[str]) -> list[str]:
+    """Return what both lists allow; `Bash` allows `Bash(git log:*)` as well."""
+
+    def allows(tools: Sequence[str], tool: str) -> bool:
+        return tool in tools or tool.partition("(")[0] in tools or "*" in tools
+
+    both = [tool for tool in first if allows(second, tool)] + [tool for tool in second if allows(first, tool)]
+    return list(dict.fromkeys(both))
+
+
+def _with_sections(body: str, card: AgentCard, skills: Sequence[str]) -> str:
+    """Return a body with the sections of the card in the place of those that it has, else behind it."""
+    rejected = [f"{ref}: {why}" for ref, why in (card.rejected or {}).items()]
+    texts = {
+        "Responsibility": card.responsibility,
+        "Choose when": _list(card.choose_when),
+        "Not when": _list(card.not_when),
+        "Owned skills": _list(sorted(skills)) or "None.",
+        "Rejected neighbours": _list(rejected),
+        "Coordination": card.coordination,
+    }
+    sections = [f"## {name}\n\n{texts[name]}" for name in CARD_SECTIONS if texts[name]]
+    return "\n\n".join([_other_text(body), *sections]).strip() + "\n"
+
+
+def _other_text(body: str) -> str:
+    """Return a body without the sections of a card."""
+    return "\n".join(text for name, text in _sections(body) if name not in CARD_SECTIONS).strip()
+
+
+def _with_owned(body: str, skills: Sequence[str]) -> str:
+    """Return a body whose section of owned skills, where it has one, says these."""
+    owned = f"## Owned skills\n\n{_list(sorted(skills)) or 'None.'}\n"
+    return "\n".join(owned if name == "Owned skills" else text for name, text in _sections(body)).strip()
+
+
+def _sections(body: str) -> list[tuple[str, str]]:
+    """Return the parts of a body by the heading of the second level that begins each; '' for all other text."""
+    found: list[tuple[str, list[str]]] = [("", [])]
+    fence = ""
+    for line in body.split("\n"):
+        if mark := _FENCE.match(line):
+            if not fence:
+                fence = mark[1]
+            elif mark[1].startswith(fence) and line.strip() == mark[1]:
+                fence = ""
+        elif not fence and (line.startswith("# ") or _HEADING.match(line)):
+            heading = _HEADING.match(line)
+            found.append((heading[1] if heading else "", []))
+        found[-1][1].append(line)
+    return [(name, "\n".join(lines)) for name, lines in found if lines]
+
+
+def _list(items: Iterable[str]) -> str:
+    return "\n".join(f"- {item}" for item in items)
+
+
+def _names(skills: Iterable[str]) -> list[str]:
+    return sorted(ref.partition(":")[2] for ref in skills)
+
+
+def _yaml(value: object) -> str:
+    """Return a value on one line; JSON is YAML too."""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,245 @@
+"""What traces say of the structure of agents, as numbers: failures by task type, utilities, overlap, assignments.
+
+Pure: the same input gives the same summary, on real sessions and on the trials of a run. Source: SkillMAS, the summary
+F of a round.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from typing import Any
+
+from evolvable_tools.metrics import Utility, wilson_interval
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTrace:
+    """What one agent did in one verified episode.
+
+    agent: `main` or an agent's ref. passed: the verified outcome. skills: refs that were used. round: when, counted
+    from 1. better: the agent that should have done it, where a unique diagnosis says so.
+    """
+
+    task: str
+    task_type: str
+    agent: str
+    passed: bool
+    skills: tuple[str, ...] = ()
+    round: int = 1
+    better: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRepair:
+    """A change of skills that was measured. candidate: its id. task_types: of the tasks that it answered."""
+
+    candidate: str
+    task_types: tuple[str, ...]
+    admitted: bool
+
+
+@dataclass(frozen=True)
+class StructureInput:
+    """All that a summary is made from.
+
+    owned: which skills each agent owns, `main` included. traces: the newest of each episode, failures as they were
+    retained. utilities: Q by agent and task type; by default those of the traces. validated: skills that may change
+    owner. last_seen: the round of each agent's last trace; by default as the traces say. round: the present one.
+    """
+
+    owned: Mapping[str, frozenset[str]]
+    traces: Sequence[AgentTrace]
+    validated: frozenset[str] = frozenset()
+    repairs: Sequence[LocalRepair] = ()
+    round: int = 1
+    utilities: Mapping[tuple[str, str], Utility] | None = None
+    last_seen: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRow:
+    """One agent at one task type.
+
+    failures, share: retained failures, and their share of all. q, n, low, high: the utility with its 95 % interval.
+    others, others_n, others_low, others_high: the same of the agent's other types together. repairs: candidates.
+    """
+
+    agent: str
+    task_type: str
+    failures: int
+    share: float
+    q: float
+    n: int
+    low: float
+    high: float
+    others: float
+    others_n: int
+    others_low: float
+    others_high: float
+    repairs: tuple[str, ...] = ()
+
+    @property
+    def gap(self) -> float | None:
+        """How far the agent is behind its other types here; None where it has no other."""
+        return self.others - self.q if self.others_n and self.n else None
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """Two agents. overlap: Jaccard of owned skills, 0 where neither owns one.
+
+    difference: of their utilities at the task types that both did, None without one; n: the fewer of their traces.
+    """
+
+    one: str
+    other: str
+    overlap: float
+    difference: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Misassignment:
+    """Traces of `agent` that `better` should have done. skills: used in them. task_types: theirs."""
+
+    agent: str
+    better: str
+    traces: int
+    task_types: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StructureSummary:
+    """The summary of a round. failures: all that were retained. idle: rounds without a trace, by agent.
+
+    uses: in how many traces each skill was used, by task type. movable: skills that may change owner.
+    """
+
+    round: int
+    failures: int
+    rows: tuple[TypeRow, ...] = ()
+    pairs: tuple[PairRow, ...] = ()
+    assignments: tuple[Misassignment, ...] = ()
+    idle: Mapping[str, int] = field(default_factory=dict)
+    owned: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    uses: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    movable: frozenset[str] = frozenset()
+
+    def skills_for(self, agent: str, task_types: Iterable[str]) -> tuple[str, ...]:
+        """Return the movable skills of an agent that are used more for these task types than for all others."""
+        wanted = set(task_types)
+        found = []
+        for skill in sorted(self.owned.get(agent, frozenset()) & self.movable):
+            uses = self.uses.get(skill, {})
+            here = sum(count for task_type, count in uses.items() if task_type in wanted)
+            if 2 * here > sum(uses.values()):
+                found.append(skill)
+        return tuple(found)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as it is kept: lists in their order, sets sorted."""
+        plain = asdict(self)
+        plain["rows"] = [asdict(row) | {"gap": row.gap} for row in self.rows]
+        plain["owned"] = {agent: sorted(skills) for agent, skills in sorted(self.owned.items())}
+        return plain | {"movable": sorted(self.movable)}
+
+
+def agent_utilities(traces: Iterable[AgentTrace]) -> dict[tuple[str, str], Utility]:
+    """Return Q by agent and task type after these traces: one update for each episode of an agent."""
+    learned: dict[tuple[str, str], Utility] = {}
+    for trace in traces:
+        key = (trace.agent, trace.task_type)
+        learned[key] = learned.get(key, Utility()).updated(float(trace.passed))
+    return learned
+
+
+def summarise_structure(given: StructureInput) -> StructureSummary:
+    """Return the summary of a round. Pure: runs no code, calls no model, deterministic."""
+    failed = [trace for trace in given.traces if not trace.passed]
+    learned = agent_utilities(given.traces) if given.utilities is None else given.utilities
+    known = {agent: utilities for agent, utilities in _by_agent(learned).items() if agent in given.owned}
+    at = Counter((trace.agent, trace.task_type) for trace in failed)
+    rows = [
+        _type_row(agent, task_type, known[agent], at[agent, task_type], len(failed), given.repairs)
+        for agent in sorted(known)
+        for task_type in sorted(known[agent])
+    ]
+    agents = sorted(agent for agent in given.owned)
+    uses: dict[str, Counter[str]] = {}
+    for trace in given.traces:
+        for skill in dict.fromkeys(trace.skills):
+            uses.setdefault(skill, Counter())[trace.task_type] += 1
+    return StructureSummary(
+        given.round,
+        len(failed),
+        tuple(rows),
+        tuple(_pair_row(one, other, given.owned, known) for one, other in combinations(agents, 2)),
+        tuple(_misassignments(failed, given.owned)),
+        _idle_rounds(given),
+        dict(given.owned),
+        {skill: dict(sorted(counts.items())) for skill, counts in sorted(uses.items())},
+        frozenset(given.validated),
+    )
+
+
+def _by_agent(learned: Mapping[tuple[str, str], Utility]) -> dict[str, dict[str, Utility]]:
+    found: dict[str, dict[str, Utility]] = {}
+    for (agent, task_type), utility in learned.items():
+        if utility.n:
+            found.setdefault(agent, {})[task_type] = utility
+    return found
+
+
+def _pooled(utilities: Iterable[Utility]) -> tuple[float, int, float, float]:
+    """Return the mean, the number and the interval of these utilities together."""
+    each = list(utilities)
+    n, successes = sum(one.n for one in each), sum(one.value * one.n for one in each)
+    low, high = wilson_interval(round(successes), n)
+    return (successes / n if n else 0.0), n, low, high
+
+
+def _type_row(
+    agent: str,
+    task_type: str,
+    known: Mapping[str, Utility],
+    failures: int,
+    of: int,
+    repairs: Sequence[LocalRepair],
+) -> TypeRow:
+    here = _pooled([known[task_type]])
+    others = _pooled(utility for name, utility in known.items() if name != task_type)
+    tried = tuple(one.candidate for one in repairs if task_type in one.task_types)
+    return TypeRow(agent, task_type, failures, failures / of if of else 0.0, *here, *others, tried)
+
+
+def _pair_row(
+    one: str, other: str, owned: Mapping[str, frozenset[str]], known: Mapping[str, Mapping[str, Utility]]
+) -> PairRow:
+    first, second = known.get(one, {}), known.get(other, {})
+    shared = sorted(first.keys() & second.keys())
+    pooled = [_pooled(each[task_type] for task_type in shared) for each in (first, second)]
+    difference = pooled[0][0] - pooled[1][0] if shared else None
+    return PairRow(one, other, overlap(owned[one], owned[other]), difference, min(pooled[0][1], pooled[1][1]))
+
+
+def overlap(one: frozenset[str], other: frozenset[str]) -> float:
+    """Return the Jaccard index of two sets; 0 where both are empty, as nothing is shared then."""
+    return len(one & other) / len(one | other) if one | other else 0.0
+
+
+def _misassignments(failed: Iterable[AgentTrace], owned: Mapping[str, frozenset[str]]) -> Iterable[Misassignment]:
+    found: dict[tuple[str, str], list[AgentTrace]] = {}
+    for trace in failed:
+        if trace.better in owned and trace.better != trace.agent:
+            found.setdefault((trace.agent, trace.better), []).append(trace)
+    for (agent, better), traces in sorted(found.items()):
+        yield Misassignment(agent, better, len(traces), tuple(sorted({trace.task_type for trace in traces})))
+
+
+def _idle_rounds(given: StructureInput) -> dict[str, int]:
+    """Return for each agent how many rounds in a row, this one included, it had no trace. main is never idle."""
+    last = dict(given.last_seen or {})
+    for trace in given.traces:
+        last[trace.agent] = max(last.get(trace.agent, 0), trace.round)
+    return {agent: max(0, given.round - last.get(agent, 0)) for agent in sorted(given.owned) if agent != "main"}
