@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from evolvable_store.storage.observations import Observations
     from evolvable_store.storage.proposals import Proposals, Reviews
     from evolvable_store.storage.release_channel import Channel
+    from evolvable_store.storage.trial_pool import TrialPool
 
 
 class ReleasePolicy(StrEnum):
@@ -96,6 +97,7 @@ class Storage(Protocol):
     evidence: EvidenceLog
     observations: Observations
     learned: LearnedTasks
+    pool: TrialPool
     proposals: Proposals
     reviews: Reviews
     channel: Channel

@@ -22,6 +22,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.evidence import SuccessCounts, Tally
 from evolvable_store.storage.observations import Impression
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.metrics import verified_utilities
 from evolvable_tools.retrieval import Alternative, ChooseBetween, SearchDependencies, SearchMatch, StageReport
 from evolvable_tools.trust import Trust, TrustStatus, trust_statuses
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text, enclose
@@ -119,11 +120,13 @@ def find_skill(
     mode: str = "auto",
     means: SearchDependencies | None = None,
     shown: bool = True,
+    task_type: str | None = None,
 ) -> FoundSkills:
     """Return the resources that fit a task, best first.
 
     means: instead of the library's own. shown: an agent will see the matches, so those that fit are noted as shown to
-    it. Raises InvalidArgument.
+    it. task_type: near ties are ordered by what is verified of each match for it, where that is enough. Raises
+    InvalidArgument.
     """
     # Late: 60 ms. Only its types are needed before the first search, and a server shall start fast.
     from evolvable_tools.llm import RedactingModel
@@ -140,7 +143,8 @@ def find_skill(
     stand = trust_statuses(library, [match.entry.id for match in found.matches])
     trust = {resource: one.trust for resource, one in stand.items()}
     capped = {resource for resource, level in trust.items() if level is Trust.AGENT}
-    order = _untrusted_last(break_ties(found.matches, known, scopes, means.fits, capped), trust, means.fits)
+    ranked = known if task_type is None else {**known, **_known_for(library, known, task_type)}
+    order = _untrusted_last(break_ties(found.matches, ranked, scopes, means.fits, capped), trust, means.fits)
     marks = _marks(caller)
     matches = [_match(m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
     search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
@@ -152,6 +156,22 @@ def find_skill(
         asked = None
     choose = _choices(library, asked, marks)
     return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice)
+
+
+MIN_TYPED = 3
+"""Verified ends of one task type from which they, and not those of all types together, order near ties."""
+
+
+def _known_for(library: Library, resources: Iterable[int], task_type: str) -> dict[int, SuccessCounts]:
+    """Return the verified ends for one task type of those of these resources that have enough."""
+    attempts = library.evidence.list_attempts(list(resources))
+    wanted = task_type.strip().lower()
+    found = {}
+    for (resource, kind), q in verified_utilities(attempts).items():
+        if kind == wanted and q.n >= MIN_TYPED:
+            good = round(q.value * q.n)
+            found[resource] = SuccessCounts(q.n, good, q.n, good)
+    return found
 
 
 def _listed_before(library: Library, caller: Caller, task: str) -> bool:
