@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from earned import client, verified
 from hypothesis import given
 from hypothesis import strategies as st
-from earned import client, verified
 from talks import Talk
 
 from evolvable_store.resource import Kind, Ref

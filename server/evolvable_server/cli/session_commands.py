@@ -428,8 +428,11 @@ def _show_parts(line: verbs.ResourceStats) -> None:
     if line.task_types:
         say("")
         show_table(
-            ["task type", "Q", "verified"],
-            [[one.task_type or "not told", f"{one.q:.2f}", _share(one.share)] for one in line.task_types],
+            ["task type", "Q", "helped", "verified"],
+            [
+                [one.task_type or "not told", f"{one.q:.2f}", _share(one.share), _share(one.verified)]
+                for one in line.task_types
+            ],
         )
     if line.not_counted:
         say(f"\n{count(line.not_counted, 'outcome')} kept as history, not counted.")

@@ -28,9 +28,9 @@ class PoolState(StrEnum):
 class PooledVersion:
     """One version on trial, or that was. version: what its arm is served; incumbent: what the control arm is.
 
-    since_round: the round that put it on trial, 0 for a person. number: of the trial among those of the resource, from
-    1. described: the descriptions differ, so a search shows which it is. approved: a person put it on trial. looks: what
-    each look said. ended, why, operation: of its promotion or retirement. salt: the secret of the assignment.
+    since_round: the round that put it on trial, 0 for a person. number: of the trial among those of the resource,
+    from 1. described: the descriptions differ, so a search shows which it is. approved: a person put it on trial.
+    looks: what each look said. ended, why, operation: of its end. salt: the secret of the assignment.
     """
 
     id: int

@@ -38,10 +38,9 @@ MAX_LABEL, MAX_GROUPS, MAX_MEMBERS = 30, 60, 200
 
 _WORD = re.compile(r"[^\W\d_]+")
 _SENTENCE = re.compile(r"[.!?:;]\s+|\n+")
-_BEFORE = frozenset(
-    "please can could would will you i i'd we let lets us me need want have like help now then also just and so next "
-    "first ok okay to the should must kindly try go".split()
-)
+_LEADING = """please can could would will you i i'd we let lets us me need want have like help now then also just and so
+next first ok okay to the should must kindly try go"""
+_BEFORE = frozenset(_LEADING.split())
 """Words that may stand before the verb of an English sentence that asks for something."""
 _OWN_TOOLS = ("load_skill", "find_skill", "get_resource", "update_resource", "resource_history")
 _PATHS = ("file_path", "path", "notebook_path")

@@ -20,6 +20,7 @@ from evolvable_tools.metrics import (
     agent_episodes,
     agent_utilities,
     earned_maturity,
+    utilities,
     verified_utilities,
     wilson_interval,
 )
@@ -61,11 +62,15 @@ class VersionShare:
 
 @dataclass(frozen=True, slots=True)
 class TaskUtility:
-    """Q for one task type, '' without one, of verified ends; its share of successes is the same with its interval."""
+    """Q for one task type, '' without one; its share of successes is the same number with its interval.
+
+    q and share are of all rated uses; verified: of the verified ones alone, by which a search and a round go.
+    """
 
     task_type: str
     q: float
     share: Share
+    verified: Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +278,12 @@ def _parts(versions: list[Attempt]) -> list[VersionShare]:
 
 
 def _task_types(mine: list[Attempt]) -> list[TaskUtility]:
-    learned = sorted(verified_utilities(mine).items())
-    return [TaskUtility(kind, utility.value, share_of_utility(utility)) for (_, kind), utility in learned]
+    by_type = _grouped_by(mine, lambda attempt: attempt.task_type or "")
+    verified = {kind: utility for (_, kind), utility in verified_utilities(mine).items()}
+    return [
+        TaskUtility(kind, q.value, share_of(_proof(by_type[kind])), share_of_utility(verified.get(kind, Utility())))
+        for (_, kind), q in sorted(utilities(mine).items())
+    ]
 
 
 def _opportunities(line: ResourceStats, head: Head) -> list[Opportunity]:
