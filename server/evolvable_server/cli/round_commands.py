@@ -9,8 +9,54 @@ from evolvable_server.cli.terminal import count, local_time, say, show_diff, sho
 
 if TYPE_CHECKING:
     from evolvable_tools.rounds.pool import PoolArm, PoolEnded, PoolEntry, PoolPage
+    from evolvable_tools.rounds.service import RoundReport
 
 # Start time: the rounds are imported when a command needs them.
+
+
+@command("round")
+@click.option("--brain", metavar="MODEL", help="anthropic[:MODEL], claude, codex or a named proposer.")
+@click.option("--from", "run", metavar="RUN", help="Over the training trials of this run, not over sessions.")
+def round_command(state: CommandContext, brain: str | None, run: str | None) -> "Output[RoundReport]":
+    """Learn from the sessions since the last round.
+
+    Retains what failed again, nearly succeeded, or can be used again; has the model name the causes, within the day's
+    budget of reviews; puts small changes of skills on trial; and proposes the rest, as it does skills that are to go.
+    By default the reviewer model is asked (EVOLVABLE_REVIEW); without one the round counts, prunes and looks at trials.
+    """
+    from evolvable_server.model_setup import proposer_settings
+    from evolvable_tools.rounds.service import run_round
+
+    with state.library() as (library, caller), proposer_settings(state.config(), brain) as settings:
+        source = None
+        if run is not None:
+            from evolvable_tools.rounds.run_source import TrialSource
+
+            source = TrialSource.of(library, caller, run)
+        return Output(run_round(library, caller, settings, source), show_round)
+
+
+def show_round(report: "RoundReport") -> None:
+    """Write what a round did."""
+    over = "sessions" if report.source == "sessions" else report.source
+    say(f"Round {report.number} over {count(report.episodes, 'episode')} ({over}): {report.successes} went well.")
+    kept = ", ".join(f"{name} {number}" for name, number in sorted(report.retained.items()))
+    say(f"Retained: {kept or 'nothing'}.")
+    for change in report.changes:
+        where = f" (proposal {change.proposal_id})" if change.proposal_id else ""
+        where = f" (trial {change.trial})" if change.trial else where
+        say(f"{change.action}: {change.ref or change.cluster}{where}: {change.why}")
+    for one in report.pruned:
+        where = f" (proposal {one['proposal']})" if one["proposal"] else ""
+        say(f"prune: {one['ref']}{where}: {one['why']}")
+    for trial in report.trials:
+        say(f"Trial {trial['trial']}: {trial['state']}, looked at {trial['looks']} times.")
+    if report.unasked:
+        say(f"{count(report.unasked, 'trace')} wait for a model: {report.why_unasked or 'the next round'}.")
+    if report.suspects:
+        say(f"Suspect, because the sessions went worse: {', '.join(report.suspects)}")
+    if any(change.proposal_id for change in report.changes) or report.pruned:
+        say("\nDecide: evolvable inbox. On trial: evolvable pool.")
 
 
 @command("pool")
