@@ -223,7 +223,7 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
 
 @contextlib.contextmanager
 def proposer_settings(config: Config, brain: str | None) -> Iterator["ReviewSettings"]:
-    """Yield the settings of reviews with another model: the one that `brain` names, a named proposer among others.
+    """Yield the settings of reviews with another model: the proposer model that is named.
 
     Raise InvalidArgument, Refused for a command that the person did not name.
     """

@@ -1,5 +1,7 @@
 """Rounds over real sessions: learn, retain, diagnose, change at most one thing of a cluster; killed at any record."""
 
+import asyncio
+import contextlib
 import json
 import shutil
 from collections import Counter
@@ -11,14 +13,20 @@ from model_api import asking
 from round_sessions import RoundModel, Sessions, failing, guard, passing
 
 from evolvable_store.operation import Actor
-from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerDamaged, read_ledger
+from evolvable_store.resource import Ref
+from evolvable_tools.evolve.driver import drive_run
+from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerDamaged, NoSuchRun, find_run, read_ledger
+from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer
+from evolvable_tools.evolve.run_config import HostContext
+from evolvable_tools.evolve.start import start_run
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.rounds.diagnosis import ProposalSign, TraceDiagnosis, diagnose, proposal_sign
 from evolvable_tools.rounds.pool import list_pool
 from evolvable_tools.rounds.round_state import LEDGER, fold_rounds
+from evolvable_tools.rounds.run_source import TrialSource
 from evolvable_tools.rounds.service import round_state, run_round
 from evolvable_tools.rounds.traces import PER_CLUSTER, RetainReason, RoundTrace, retain
-from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs import edit, proposal_inbox
 
 PERSON = Caller(Actor.HUMAN)
 WHY = "that is wrong: check the encoding of the table before you write it"
@@ -228,3 +236,44 @@ def test_a_ledger_that_is_not_ours_is_refused(library, sessions):
         run_round(library, PERSON, sessions.settings())
     with pytest.raises(LedgerDamaged):
         fold_rounds([{"type": "nothing", "at": ""}])
+
+
+@pytest.mark.process
+def test_a_round_over_a_run_reads_its_training_trials_alone_and_lets_no_task_leak(library, sessions, skill):
+    skill("helps", "Say hello.", "Answer with the code.", description="Answers forms.")
+    tasks = [
+        {
+            "id": f"t{n}",
+            "prompt": f"Form {n}: which code has drawer {n * 7919 % 10007} of the {word} cabinet in the north hall?",
+            "expected": f"code-{n * 104729 % 99991}",
+            "split": ("train", "val", "test", "test")[n % 4],
+            "tags": ["needs:iso"],
+        }
+        for n, word in enumerate(["oak", "ash", "elm", "fir", "yew", "box", "bay", "fig"] * 5)
+    ]
+    about = "---\nname: forms\ndescription: Tasks.\n---\n"
+    files = {"ENVIRONMENT.md": about, "tasks.jsonl": "\n".join(map(json.dumps, tasks))}
+    edit.update_resource(library, PERSON, Ref.parse("environment:forms"), "mine", files=files, create=True)
+    host = HostContext({})
+    refs = (Ref.parse("environment:forms"), [Ref.parse("skill:helps")])
+    run = start_run(library, PERSON, host, *refs, {"kind": "simulated"}, {}).run
+    with contextlib.suppress(NeedsAnswer):
+        asyncio.run(drive_run(library, PERSON, find_run(library.store.home, run), host))
+
+    def answers(document):
+        typed = next(piece for piece in document["evidence"] if piece["origin"] == "user")
+        found = guard(document, typed["text"][:60], "Say hello.", typed["text"], "A task is repeated.")
+        return {**found, "candidates": [{**found["candidates"][0], "target": "skill:helps"}]}
+
+    with RoundModel(answers) as api, asking(api) as model:
+        report = run_round(library, PERSON, sessions.settings(thinker=model), TrialSource.of(library, PERSON, run))
+    assert report.source == f"run:{run}" and report.episodes > 0 == report.successes
+    shown = json.dumps(api.shown)
+    assert {one["id"] for one in tasks if one["prompt"] in shown} <= {
+        one["id"] for one in tasks if one["split"] == "train"
+    }
+    assert not any(one["expected"] in shown for one in tasks)
+    assert [one.action for one in report.changes] == ["no-op"] * len(report.changes) and report.changes
+    assert list_pool(library).trials == [] and proposal_inbox.list_waiting(library) == []
+    with pytest.raises(NoSuchRun):
+        TrialSource.of(library, PERSON, "20200101")

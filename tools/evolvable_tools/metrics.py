@@ -89,7 +89,7 @@ class AgentEpisode:
 
 
 def agent_episodes(ends: Iterable[VerifiedEnd]) -> list[AgentEpisode]:
-    """Return the episodes of verified sessions with a known end, of each connection the last one, cut by agent.
+    """Return the episodes of verified sessions, of each connection the last one, cut by agent.
 
     No observation names its executor yet, so each session is one episode of the main agent.
     """

@@ -1,42 +1,36 @@
 """The commands round, which learns from sessions, and pool, which shows and steers versions on trial."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import count, local_time, say, show_diff, show_table, warn
-
-if TYPE_CHECKING:
-    from evolvable_tools.rounds.pool import PoolArm, PoolEnded, PoolEntry, PoolPage
-    from evolvable_tools.rounds.service import RoundReport
-
-# Start time: the rounds are imported when a command needs them.
+from evolvable_server.model_setup import proposer_settings
+from evolvable_tools.rounds import pool
+from evolvable_tools.rounds.pool import PoolArm, PoolEnded, PoolEntry, PoolPage
+from evolvable_tools.rounds.run_source import TrialSource
+from evolvable_tools.rounds.service import RoundReport, run_round
 
 
 @command("round")
 @click.option("--brain", metavar="MODEL", help="anthropic[:MODEL], claude, codex or a named proposer.")
 @click.option("--from", "run", metavar="RUN", help="Over the training trials of this run, not over sessions.")
-def round_command(state: CommandContext, brain: str | None, run: str | None) -> "Output[RoundReport]":
+def round_command(state: CommandContext, brain: str | None, run: str | None) -> Output[RoundReport]:
     """Learn from the sessions since the last round.
 
     Retains what failed again, nearly succeeded, or can be used again; has the model name the causes, within the day's
     budget of reviews; puts small changes of skills on trial; and proposes the rest, as it does skills that are to go.
     By default the reviewer model is asked (EVOLVABLE_REVIEW); without one the round counts, prunes and looks at trials.
     """
-    from evolvable_server.model_setup import proposer_settings
-    from evolvable_tools.rounds.service import run_round
-
     with state.library() as (library, caller), proposer_settings(state.config(), brain) as settings:
         source = None
         if run is not None:
-            from evolvable_tools.rounds.run_source import TrialSource
-
             source = TrialSource.of(library, caller, run)
         return Output(run_round(library, caller, settings, source), show_round)
 
 
-def show_round(report: "RoundReport") -> None:
+def show_round(report: RoundReport) -> None:
     """Write what a round did."""
     over = "sessions" if report.source == "sessions" else report.source
     say(f"Round {report.number} over {count(report.episodes, 'episode')} ({over}): {report.successes} went well.")
@@ -74,8 +68,6 @@ def pool_command(
     that of a trial, with `start` that of a proposal in the inbox. `stop` ends a trial without a decision, `promote` and
     `retire` decide it.
     """
-    from evolvable_tools.rounds import pool
-
     if (number is None) != (action == "list"):
         raise click.UsageError("`pool list` takes no number, every other action one.")
     with state.library() as (library, caller):
@@ -88,7 +80,7 @@ def pool_command(
         return Output(pool.decide_trial(library, caller, number, action, reason), show_ended)
 
 
-def _show_pool(page: "PoolPage") -> None:
+def _show_pool(page: PoolPage) -> None:
     if not page.trials:
         say("No version is on trial.")
         return
@@ -112,11 +104,11 @@ def _show_pool(page: "PoolPage") -> None:
     )
 
 
-def _arm(arm: "PoolArm") -> str:
+def _arm(arm: PoolArm) -> str:
     return f"{arm.successes} of {arm.verified} ({arm.assigned} assigned)"
 
 
-def _show_trial(one: "PoolEntry") -> None:
+def _show_trial(one: PoolEntry) -> None:
     say(f"Trial {one.id}: {one.ref}@{one.version} against @{one.incumbent}, {one.state}, since {local_time(one.at)}.")
     say(f"{one.reason}. {'A person' if one.approved else f'Round {one.since_round}'} put it on trial.")
     say(f"Trial arm: {_arm(one.trial)}. Incumbent: {_arm(one.control)}. Served to {one.share:.0%} of the sessions.")
@@ -132,7 +124,7 @@ def _show_trial(one: "PoolEntry") -> None:
         show_diff(one.diff)
 
 
-def show_ended(one: "PoolEnded") -> None:
+def show_ended(one: PoolEnded) -> None:
     """Write what became of a trial."""
     say(f"Trial {one.id} of {one.ref} is {one.state}: {one.why}")
     if one.operation:

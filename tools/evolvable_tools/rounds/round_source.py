@@ -24,7 +24,9 @@ MAX_SESSIONS = 300
 class RoundSource(Protocol):
     """Where the traces of a round come from."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What it is, as the ledger names it."""
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
         """Return what is new since the rounds that saw these."""
@@ -34,6 +36,9 @@ class RoundSource(Protocol):
 
     def session(self, identity: str) -> Session | None:
         """Return what a model may be shown of it, None where it cannot be read any more."""
+
+    def leak(self, before: str, after: str) -> str:
+        """Return what a change repeats that it may not, '' when it repeats nothing."""
 
 
 @dataclass
@@ -98,6 +103,10 @@ class SessionSource:
         except (NoTranscript, OSError):
             return None
         return None if found.reviewing else found
+
+    def leak(self, before: str, after: str) -> str:
+        """Return '': sessions have no expected answers. What third parties wrote is refused by the rules of reviews."""
+        return ""
 
 
 def with_session(trace: RoundTrace, session: Session) -> RoundTrace:

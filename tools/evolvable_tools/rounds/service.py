@@ -53,6 +53,7 @@ from evolvable_tools.rounds.round_state import (
     counted_procedures,
     fold_rounds,
 )
+from evolvable_tools.rounds.skill_evolve import texts_of
 from evolvable_tools.rounds.traces import RetainedTrace, RetainReason, retain
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.search import find_skill
@@ -321,6 +322,8 @@ class _RoundWork:
                 why = refused
             elif str(admitted.draft.ref) in taken:
                 why = "another change of it is in this round"
+            elif leaked := self._source.leak(texts_of(admitted.drafted.before), texts_of(admitted.draft.files)):
+                why = f"it repeats a task of the run ({leaked})"
             else:
                 return evolve_cluster(self._library, self.caller, number, cluster, admitted, "", self.cards(packet))
         return RoundChange(cluster, "no-op", why)

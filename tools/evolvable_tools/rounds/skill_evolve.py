@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from evolvable_store.objects import Files
@@ -35,35 +34,13 @@ class EvolveAction(StrEnum):
     NO_OP = "no-op"
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterCandidate:
-    """An admitted candidate of one cluster. support: retained traces of the cluster; at: of its own trace."""
-
-    cluster: str
-    admitted: AdmittedCandidate
-    support: int
-    at: str
-
-
-def choose_one(candidates: Iterable[ClusterCandidate]) -> dict[str, ClusterCandidate]:
-    """Return of each cluster, and of each resource, one candidate: that with the most support, then the newest."""
-    chosen: dict[str, ClusterCandidate] = {}
-    taken: set[str] = set()
-    for one in sorted(candidates, key=lambda one: (-one.support, one.at, one.admitted.number), reverse=False):
-        ref = str(one.admitted.draft.ref)
-        if one.cluster not in chosen and ref not in taken:
-            chosen[one.cluster] = one
-            taken.add(ref)
-    return chosen
-
-
 def action_for(candidate: AdmittedCandidate | None, cards: Iterable[PolicyCard]) -> tuple[EvolveAction, str]:
     """Return what a round does with the candidate of a cluster, and why. cards: those that are nearest to it."""
     if candidate is None:
         return EvolveAction.NO_OP, "no change was admitted"
     draft = candidate.draft
     if not draft.base:
-        said = content_terms(_text(draft.files))
+        said = content_terms(texts_of(draft.files))
         for card in cards:
             about = content_terms(" ".join((card.when, card.reasoning, *card.steps, *card.donts, card.check)))
             if jaccard(said, about) >= ALIKE:
@@ -87,7 +64,8 @@ def _lines(files: Files) -> list[str]:
     return [f"{path}\0{line}" for path in sorted(files) for line in _decoded(files[path].data).splitlines()]
 
 
-def _text(files: Files) -> str:
+def texts_of(files: Files) -> str:
+    """Return the documents of a resource as one text."""
     return "\n".join(_decoded(files[path].data) for path in sorted(files) if path.endswith(".md"))
 
 
