@@ -30,14 +30,26 @@ class Sessions:
         self.paths: dict[str, Path] = {}
         self.served: dict[str, int | None] = {}
 
-    def run(self, name: str, skill: str, task: str, events: Sequence[Event], *, start: datetime | None = None) -> str:
-        """One session: it is served the skill, does the events, and its transcript is taken in. Returns its id."""
+    def run(
+        self,
+        name: str,
+        skill: str,
+        task: str,
+        events: Sequence[Event],
+        *,
+        start: datetime | None = None,
+        search: bool = True,
+    ) -> str:
+        """One session: it is served the skill, does the events, and its transcript is taken in. Returns its id.
+
+        search: it finds the skill first.
+        """
         identity, at = session_id(name), start or datetime.now(UTC)
         who = client(identity)
         before: list[Event] = [User(task)]
         if skill:
-            found = find_skill(self.library, who, task)
-            loaded = load_skill(self.library, who, Ref.parse(skill), search_id=found.search_id)
+            found = find_skill(self.library, who, task).search_id if search else None
+            loaded = load_skill(self.library, who, Ref.parse(skill), search_id=found)
             self.served[identity] = loaded.version
             said = f"...\nuse_id: {loaded.use_id} (report_outcome with it when the task is done)"
             before.append(Mcp("evolvable", "load_skill", {"ref": skill}, said))

@@ -158,7 +158,8 @@ class TrialPool(SqliteRepository):
         query = """SELECT unit, coalesce(session, (SELECT session FROM use WHERE id = search),
                 (SELECT session FROM shown s WHERE s.search = pool_unit.search LIMIT 1)), connection, search, trial, at
             FROM pool_unit WHERE pool = ? ORDER BY at, unit"""
-        return [PoolUnit(*row[:4], row[4] == 1, row[5]) for row in self._rows(query, identity)]
+        rows = self._rows(query, identity)
+        return [PoolUnit(*about, trial=arm == 1, at=at) for *about, arm, at in rows]
 
 
 def check_share(share: float) -> float:

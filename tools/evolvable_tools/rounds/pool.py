@@ -24,6 +24,9 @@ from evolvable_tools.verbs import proposal_inbox, versions
 SHARE = 0.5
 """Share of the sessions that are served a trial version: equal arms reach a look with the fewest sessions."""
 
+BY_PERSON = "retired by a person"
+"""How the reason of a trial begins that a person retired: the same change is not tried again."""
+
 MAX_TRIALS = 20
 """Trials at once in one library."""
 
@@ -285,12 +288,12 @@ def decide_trial(library: Library, caller: Caller, identity: int, action: str, r
     trial = library.store.backend.pool.get(identity)
     if trial.state is not PoolState.TRIAL:
         raise InvalidArgument(f"Trial {identity} ended already: it is {trial.state}.", "`evolvable pool list`")
-    why = library.redacted(reason) or f"a person said so ({action})"
+    why = library.redacted(reason) or "no reason given"
     if action == "promote":
         if is_stale(library, head_of(library, trial), trial):
             raise Refused(f"Trial {identity} is over: {_STALE}.", "Restore the version by hand.")
         return promote_trial(library, caller, trial, why)
-    return end_trial(library, trial, PoolState.RETIRED, why if action == "retire" else f"stopped: {why}")
+    return end_trial(library, trial, PoolState.RETIRED, f"{BY_PERSON if action == 'retire' else 'stopped'}: {why}")
 
 
 def list_pool(library: Library, *, ended: bool = False) -> PoolPage:

@@ -9,11 +9,11 @@ from typing import Any
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, Unsafe
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.storage.proposals import OPEN, Proposal
-from evolvable_store.storage.trial_pool import PooledVersion
+from evolvable_store.storage.proposals import OPEN, Draft, Proposal
+from evolvable_store.storage.trial_pool import PooledVersion, PoolState
 from evolvable_store.transaction import format_time
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.review.admission import AdmittedCandidate, admit
+from evolvable_tools.review.admission import ALIKE, AdmittedCandidate, admit, jaccard
 from evolvable_tools.review.candidates import parse_candidate
 from evolvable_tools.review.review_config import ReviewSettings
 from evolvable_tools.review.review_request import ReviewRequest
@@ -21,9 +21,10 @@ from evolvable_tools.review.rules import RuleContext
 from evolvable_tools.review.service import WAITS
 from evolvable_tools.rounds.diagnosis import ProposalSign, TraceDiagnosis, misfit
 from evolvable_tools.rounds.policy_cards import PolicyCard
-from evolvable_tools.rounds.pool import put_on_trial
+from evolvable_tools.rounds.pool import BY_PERSON, put_on_trial
 from evolvable_tools.rounds.skill_evolve import EvolveAction, action_for, changed_share, prunable
 from evolvable_tools.verbs import edit, proposal_inbox
+from evolvable_tools.verbs.memory_facts import content_terms
 
 MORE_EVIDENCE = 1.5
 """How many times the verified uses a skill must have again before its removal is proposed again."""
@@ -94,6 +95,8 @@ def evolve_cluster(
     if admitted is None or action is EvolveAction.NO_OP:
         return RoundChange(cluster, EvolveAction.NO_OP.value, why_none or why)
     draft, ref = admitted.draft, str(admitted.draft.ref)
+    if (lost := _retired_alike(library, draft)) is not None:
+        return RoundChange(cluster, EvolveAction.NO_OP.value, f"trial {lost.id} of the same change was retired", ref)
     if action is EvolveAction.REFINE:
         try:
             trial = put_on_trial(library, caller, draft.ref, draft.files, draft.reason, since_round=number)
@@ -108,6 +111,19 @@ def evolve_cluster(
     proposals, marked = library.store.backend.proposals, replace(draft, grounds=grounds)
     identity = proposals.add(library.store.now(), Actor.REVIEW, caller.session, marked)
     return RoundChange(cluster, action.value, why, ref, proposal_id=identity)
+
+
+def _retired_alike(library: Library, draft: Draft) -> PooledVersion | None:
+    """Return a trial of the same change of this skill that was retired, None without one."""
+    head = library.store.head_or_none(draft.ref)
+    said = content_terms(draft.reason)
+    for one in library.store.backend.pool.all() if head else []:
+        decided = one.state is PoolState.RETIRED and any(look["decision"] == "retire" for look in one.looks)
+        by_person = one.state is PoolState.RETIRED and (one.why or "").startswith(BY_PERSON)
+        alike = head is not None and one.resource == head.id and jaccard(content_terms(one.reason), said) >= ALIKE
+        if alike and (decided or by_person):
+            return one
+    return None
 
 
 def change_made(library: Library, number: int, cluster: str) -> RoundChange | None:
