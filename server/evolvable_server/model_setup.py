@@ -221,6 +221,20 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
             thinker.close()
 
 
+@contextlib.contextmanager
+def proposer_settings(config: Config, brain: str | None) -> Iterator["ReviewSettings"]:
+    """Yield the settings of reviews with another model: the proposer model that is named.
+
+    Raise InvalidArgument, Refused for a command that the person did not name.
+    """
+    with review_settings(config) as settings:
+        if brain is None:
+            yield settings
+            return
+        with contextlib.closing(_make_model(config, brain, "proposers", "--brain", timeout=TIMEOUT)) as thinker:
+            yield replace(settings, thinker=thinker)
+
+
 def budget_limits(config: Config) -> "tuple[ReviewBudget, ReviewBudget, ReviewBudget]":
     """Return the budget of the person's configuration, what the environment asks for, and what holds: the lower.
 

@@ -10,7 +10,7 @@ from talks import Talk
 
 from evolvable_server.cli.command_line import cli
 from evolvable_store.errors import InvalidArgument, NoSuchResource
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller
@@ -121,11 +121,22 @@ def test_versions_models_and_task_types_are_kept_apart(library, person, skill, t
     assert [(part.version, part.model, part.share.successes, part.share.n) for part in pdf.versions] == [
         *((2, None, 0, 5), (1, "large", 6, 6), (1, "small", 0, 6)),
     ]
-    assert [(one.task_type, round(one.q, 9), one.share.n) for one in pdf.task_types] == [
-        ("", 0.5, 12),
-        ("forms", 0.0, 5),
+    assert [(one.task_type, round(one.q, 9), one.share.n, one.verified.n) for one in pdf.task_types] == [
+        ("forms", 0.0, 5, 0),
+        ("other", 0.5, 12, 0),
     ]
     assert pdf.maturity == "Growing"
+    for number, outcome in enumerate(("succeeded", "failed", "succeeded")):
+        verified(library, "pdf", f"v{number}", outcome)
+    said = Caller(Actor.HUMAN, principal=Principal.PERSON)
+    report = load.report_outcome(library, said, outcome="failed", ref=PDF, task_type="Forms")
+    assert report.counted
+    assert [(one.task_type, one.verified.successes, one.verified.n) for one in line(library, "pdf").task_types] == [
+        *(("forms", 0, 1), ("other", 2, 3)),
+    ]
+    # The sessions above were seen by the server too: 12 reported, of which each is an episode of the agent.
+    (agent,) = stats(library, person).agents
+    assert (agent.agent, agent.task_type, agent.share.n, agent.share.successes) == ("main", "other", 15, 8)
 
 
 def test_opportunities_say_where_a_review_may_look(library, person, skill, tmp_path):

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from evolvable_store.storage.evidence import Attempt, Outcome
+from evolvable_store.storage.evidence import Attempt, Outcome, one_of_each_connection
+from evolvable_store.storage.observations import VerifiedEnd
 
 Z = 1.959963984540054
 """Standard deviations on each side of a 95 % interval: the 0.975 quantile of the normal distribution."""
@@ -70,6 +71,52 @@ class Utility:
         Source: SkillMAS, utility learning. The first update has α = 1, so Q is the running mean of the rewards.
         """
         return Utility(self.value + (1 / (1 + self.n)) * (reward - self.value), self.n + 1)
+
+
+MAIN_AGENT = "main"
+"""The agent of what a session did itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEpisode:
+    """What one agent did of one session: the slice of its trace that ended so."""
+
+    agent: str
+    task_type: str
+    outcome: Outcome
+    key: str
+    at: str
+
+
+def agent_episodes(ends: Iterable[VerifiedEnd]) -> list[AgentEpisode]:
+    """Return the episodes of verified sessions, of each connection the last one, cut by agent.
+
+    No observation names its executor yet, so each session is one episode of the main agent.
+    """
+    last = {end.link or end.session: end for end in ends if end.outcome in REWARDS}
+    return [
+        AgentEpisode(MAIN_AGENT, end.task_type or "", end.outcome, end.session, end.at)
+        for end in last.values()
+        if end.outcome is not None
+    ]
+
+
+def agent_utilities(episodes: Iterable[AgentEpisode]) -> dict[tuple[str, str], Utility]:
+    """Return Q by agent and task type: one update for each episode, replayed by time and session."""
+    learned: dict[tuple[str, str], Utility] = {}
+    for episode in sorted(episodes, key=lambda one: (one.at, one.key, one.agent)):
+        key = (episode.agent, episode.task_type)
+        learned[key] = learned.get(key, Utility()).updated(REWARDS[episode.outcome])
+    return learned
+
+
+def verified_utilities(attempts: Iterable[Attempt]) -> dict[tuple[int, str], Utility]:
+    """Return Q by resource and task type of the verified attempts alone, of each connection and resource one."""
+    by_resource: dict[int, list[Attempt]] = {}
+    for attempt in attempts:
+        if attempt.used and attempt.outcome in REWARDS:
+            by_resource.setdefault(attempt.resource, []).append(attempt)
+    return utilities(one for some in by_resource.values() for one in one_of_each_connection(some))
 
 
 def utilities(attempts: Iterable[Attempt]) -> dict[tuple[int, str], Utility]:

@@ -47,6 +47,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "version_commands": ("log", "update", "restore", "remove", "undo"),
     "session_commands": ("stats", "learned", "sessions", "review", "memory", "compress"),
     "inbox_commands": ("inbox", "publish", "channel"),
+    "round_commands": ("round", "pool"),
     "person_commands": ("approvals", "trust"),
     "ui_command": ("ui",),
     "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer", "quickstart", "token"),

@@ -42,6 +42,7 @@ MAX_SHOWN = 200
 @click.option("--kind", type=KIND, default="skill", show_default=True)
 @click.option("--scope", help="Search only this scope: 'user' or a project's name.")
 @click.option("--mode", type=click.Choice(["auto", "keyword", "text", "paper"]), default="auto", show_default=True)
+@click.option("--task-type", metavar="WORDS", help="Order near ties by what is verified for this task type.")
 def find_command(
     state: CommandContext, task: tuple[str, ...], kind: str, scope: str | None, **given: Any
 ) -> Output[search.FoundSkills]:

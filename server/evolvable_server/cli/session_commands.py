@@ -403,6 +403,12 @@ def _show_stats(found: verbs.Stats, *, whole: bool) -> None:
     )
     if whole:
         _show_parts(found.resources[0])
+    if found.agents:
+        say("")
+        show_table(
+            ["agent", "task type", "Q", "verified"],
+            [[one.agent, one.task_type or "not told", f"{one.q:.2f}", _share(one.share)] for one in found.agents],
+        )
     if found.base is not None:
         say(f"\nCompared with {found.base.of}: {_share(found.base.share)}.")
     if found.opportunities:
@@ -422,8 +428,11 @@ def _show_parts(line: verbs.ResourceStats) -> None:
     if line.task_types:
         say("")
         show_table(
-            ["task type", "Q", "helped"],
-            [[one.task_type or "not told", f"{one.q:.2f}", _share(one.share)] for one in line.task_types],
+            ["task type", "Q", "helped", "verified"],
+            [
+                [one.task_type or "not told", f"{one.q:.2f}", _share(one.share), _share(one.verified)]
+                for one in line.task_types
+            ],
         )
     if line.not_counted:
         say(f"\n{count(line.not_counted, 'outcome')} kept as history, not counted.")

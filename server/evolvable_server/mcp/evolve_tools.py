@@ -14,7 +14,7 @@ from evolvable_server.config import Config
 from evolvable_server.mcp.elicitation import ConfirmationGate, cut_line
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of, decider_of, name_of
 from evolvable_server.mcp.tools import Number, add_tool, declare_tools, one_of
-from evolvable_server.model_setup import named_commands
+from evolvable_server.model_setup import named_commands, proposer_settings
 from evolvable_server.run_launcher import evolve_context, start_driver
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import Ref
@@ -31,6 +31,8 @@ from evolvable_tools.evolve.statistics.staged_test import alpha_of_look
 from evolvable_tools.evolve.tasks.holdout import look_at
 from evolvable_tools.evolve.tasks.locate import load_taskset
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.rounds.run_source import TrialSource
+from evolvable_tools.rounds.service import RoundReport, run_round
 
 MAX_QUESTION = 60_000
 """Characters of a question; a longer change is adopted by hand, where all of it is shown."""
@@ -277,6 +279,19 @@ class EvolveTools:
         """See which resources deserve work and why: they harm, fail, are never opened, or became worse. Changes
         nothing."""
         return find_opportunities(self._library, self._who(ctx), days=days)
+
+    def evolve_round(
+        self,
+        ctx: Context,
+        run: Annotated[str | None, Field(description="over the training trials of this run; default: sessions")] = None,
+    ) -> RoundReport:
+        """Run a round over the sessions with a verified end since the last one: retain what failed again, has the
+        configured reviewer model diagnose it within its budget, put small changes of skills on trial in a share of the
+        sessions, and promote or retire trials that are due. Everything else waits for a person in review_inbox."""
+        who = self._who(ctx)
+        source = TrialSource.of(self._library, who, run) if run is not None else None
+        with proposer_settings(self._config, None) as settings:
+            return run_round(self._library, who, settings, source)
 
     def _drive(self, run: str) -> None:
         start_driver(self._config.home, find_run(self._config.home, run))

@@ -296,10 +296,20 @@ class EvidenceLog(SqliteRepository):
         query = facts + QUERIES["attempts"].format(ends=QUERIES["ends"], **chosen)
         asked = None if resources is None else json.dumps(list(resources))
         models = dict(self._rows("SELECT session, model FROM taken WHERE model IS NOT NULL"))
+        types = dict(self._rows("SELECT session, task_type FROM taken WHERE task_type IS NOT NULL"))
         rows = self._rows(query, asked)
         return [
             Attempt(
-                *(resource, version, key, at, model or models.get(key), task_type, loaded == 1, used == 1),
+                *(
+                    resource,
+                    version,
+                    key,
+                    at,
+                    model or models.get(key),
+                    task_type or types.get(key),
+                    loaded == 1,
+                    used == 1,
+                ),
                 _outcome(least, known, anything),
                 _GRADES[grade] if least == known else Grade.HISTORY,
                 link,

@@ -44,7 +44,10 @@ class UsageObservation:
 
 @dataclass(frozen=True, slots=True)
 class IngestedSession:
-    """An ingested session. spans: how many it had; outcome and signals: of the whole session."""
+    """An ingested session. spans: how many it had; outcome and signals: of the whole session.
+
+    task_type: its label, None where it was read before sessions had one.
+    """
 
     session: str
     client: str
@@ -54,9 +57,24 @@ class IngestedSession:
     model: str | None
     outcome: Outcome | None = None
     signals: tuple[OutcomeSignal, ...] = ()
+    task_type: str | None = None
 
 
-_TAKEN = "session, client, digest, spans, at, model, outcome, signals"
+@dataclass(frozen=True, slots=True)
+class VerifiedEnd:
+    """A session that the server saw before its transcript was read, and how it ended as far as its signals say.
+
+    link: the connection over which the server saw it first.
+    """
+
+    session: str
+    at: str
+    outcome: Outcome | None
+    task_type: str | None
+    link: str | None
+
+
+_TAKEN = "session, client, digest, spans, at, model, outcome, signals, task_type"
 _SIGHTING = "resource, version, at, model, loaded, used, how, outcome, signals"
 _ADD_OBSERVATION = f"INSERT INTO sighting ({_SIGHTING}, session, grade, link) VALUES ({', '.join('?' * 12)})"
 
@@ -87,9 +105,18 @@ def _as_observation(
 
 
 def _as_session(
-    session: str, client: str, digest: str, spans: int, at: str, model: str | None, outcome: str | None, signals: str
+    session: str,
+    client: str,
+    digest: str,
+    spans: int,
+    at: str,
+    model: str | None,
+    outcome: str | None,
+    signals: str,
+    task_type: str | None,
 ) -> IngestedSession:
-    return IngestedSession(session, client, digest, spans, at, model, _outcome(outcome), parse_signals(signals))
+    found = (_outcome(outcome), parse_signals(signals))
+    return IngestedSession(session, client, digest, spans, at, model, *found, task_type)
 
 
 def _row(s: UsageObservation) -> tuple[object, ...]:
@@ -170,8 +197,9 @@ class Observations(SqliteRepository):
             link = _link(db, taken.session)
             # A session that was told of before the server saw it stays unseen, whatever is called by its name later.
             witnessed = link is not None and (known is None or known[2] == 1)
-            values = (*astuple(taken)[:-1], _signals(taken.signals), witnessed)
-            db.execute(f"INSERT OR REPLACE INTO taken ({_TAKEN}, witnessed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            values = (*astuple(taken)[:-2], _signals(taken.signals), taken.task_type, witnessed)
+            places = ", ".join("?" * len(values))
+            db.execute(f"INSERT OR REPLACE INTO taken ({_TAKEN}, witnessed) VALUES ({places})", values)
             db.execute("DELETE FROM sighting WHERE session = ?", (taken.session,))
             for one in observations:
                 grade = _grade(db, taken.session, one) if witnessed else Grade.HISTORY
@@ -194,6 +222,18 @@ class Observations(SqliteRepository):
         """Return what was ingested of a session, None when nothing was."""
         query = f"SELECT {_TAKEN} FROM taken WHERE session = ? AND origin IS NULL"
         return next(iter(self._all(_as_session, query, session)), None)
+
+    def verified_ends(self) -> list[VerifiedEnd]:
+        """Return the sessions that the server saw before their transcripts were read, in the order of their time."""
+        query = """SELECT t.session, t.at, t.outcome, t.task_type, (SELECT connection FROM client_session c
+                WHERE c.session = t.session ORDER BY connection LIKE 'http%', at LIMIT 1)
+            FROM taken t WHERE t.witnessed AND t.origin IS NULL ORDER BY t.at, t.session"""
+        rows = self._rows(query)
+        return [VerifiedEnd(session, at, _outcome(outcome), *rest) for session, at, outcome, *rest in rows]
+
+    def shown_in(self, session: str) -> set[int]:
+        """Return the resources that searches showed in a session."""
+        return {row[0] for row in self._rows("SELECT DISTINCT resource FROM shown WHERE session = ?", session)}
 
     def sightings(self, session: str) -> list[UsageObservation]:
         """Return what a session showed, by resource and version."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from evolvable_store.storage.proposals import ProposalBatch, Proposals, Reviews
     from evolvable_store.storage.release_channel import Channel
     from evolvable_store.storage.remotes import Remotes, RemoteState, RemoteWaiting
+    from evolvable_store.storage.trial_pool import TrialPool
 
 
 class ReleasePolicy(StrEnum):
@@ -106,6 +107,7 @@ class Storage(Protocol):
     evidence: EvidenceLog
     observations: Observations
     learned: LearnedTasks
+    pool: TrialPool
     proposals: Proposals
     reviews: Reviews
     channel: Channel

@@ -29,6 +29,7 @@ from evolvable_store.storage.proposals import ProposalBatch, Proposals, Reviews
 from evolvable_store.storage.protocol import ChannelState, MoveNote
 from evolvable_store.storage.release_channel import Channel, add_move, follow_policy
 from evolvable_store.storage.remotes import Remotes, RemoteState, RemoteWaiting, save_remote
+from evolvable_store.storage.trial_pool import TrialPool
 
 # The last change of a resource is its head: the index orders by `latest`, rows of one `latest` by sequence.
 _LAST = "SELECT sequence FROM change WHERE resource = {} ORDER BY latest DESC, sequence DESC LIMIT 1"
@@ -129,6 +130,7 @@ class SqliteStorage(_CommonReads, driver.SqliteRepository):
         self.evidence = EvidenceLog(self)
         self.observations = Observations(self)
         self.learned = LearnedTasks(self)
+        self.pool = TrialPool(self)
         self.proposals = Proposals(self)
         self.reviews = Reviews(self)
         self.channel = Channel(self)

@@ -19,6 +19,7 @@ from evolvable_tools.library import Library, SkillLocator
 from evolvable_tools.outcomes.detection import SessionEnds, ToolCall, calls_of, ends_of, outcome_of
 from evolvable_tools.outcomes.learning import LoadedSkill, learn_from_session
 from evolvable_tools.outcomes.shell_commands import SimpleCommand, read_files, run_files, simple_commands
+from evolvable_tools.outcomes.task_types import task_type_of
 
 if TYPE_CHECKING:
     from evolvable_tools.sessions import Session, Span
@@ -106,7 +107,7 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
     ends = reading.ends.between(-1)
     identity, started = session.session_id or f"digest-{session.digest[:32]}", reading.moment(session.started)
     about = (identity, session.client, session.digest, len(session.spans), started, session.model)
-    taken = IngestedSession(*about, outcome_of(ends), ends)
+    taken = IngestedSession(*about, outcome_of(ends), ends, reading.task_type)
     kept = False
     if not library.store.read_only and not session.reviewing:
         log = library.store.backend.observations
@@ -129,6 +130,7 @@ class _Reading:
         self.searches: dict[str, None] = {}
         calls = calls_of(session)
         self.ends: SessionEnds = ends_of(session, calls)
+        self.task_type = task_type_of(library, session, calls)
         by_span = {call.span.index: call for call in calls}
         for span in session.spans:
             call = by_span.get(span.index)

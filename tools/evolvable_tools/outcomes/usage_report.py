@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import permutations
 from operator import attrgetter
@@ -15,7 +15,15 @@ from evolvable_store.storage import evidence
 from evolvable_store.storage.evidence import Attempt, ImpressionCount, Outcome, SuccessCounts, Tally
 from evolvable_store.transaction import format_time
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.metrics import earned_maturity, utilities, wilson_interval
+from evolvable_tools.metrics import (
+    Utility,
+    agent_episodes,
+    agent_utilities,
+    earned_maturity,
+    utilities,
+    verified_utilities,
+    wilson_interval,
+)
 
 ENOUGH = 5
 """Ends below which nothing is said to help or to harm, and nothing is compared with."""
@@ -54,8 +62,22 @@ class VersionShare:
 
 @dataclass(frozen=True, slots=True)
 class TaskUtility:
-    """Q for one task type, '' without one; its share of successes is the same number with its interval."""
+    """Q for one task type, '' without one; its share of successes is the same number with its interval.
 
+    q and share are of all rated uses; verified: of the verified ones alone, by which a search and a round go.
+    """
+
+    task_type: str
+    q: float
+    share: Share
+    verified: Share
+
+
+@dataclass(frozen=True, slots=True)
+class AgentUtility:
+    """Q of an agent for one task type, '' without one: how the verified sessions ended in which it worked."""
+
+    agent: str
     task_type: str
     q: float
     share: Share
@@ -107,12 +129,16 @@ class Opportunity:
 
 @dataclass(frozen=True)
 class Stats:
-    """What the evidence says of the asked resources, the most used first. days: how far back `dead` looks."""
+    """What the evidence says of the asked resources, the most used first. days: how far back `dead` looks.
+
+    agents: Q of the agents, only where all resources are asked for.
+    """
 
     days: int
     resources: list[ResourceStats]
     opportunities: list[Opportunity]
     base: Base | None
+    agents: list[AgentUtility] = field(default_factory=list)
 
 
 def share_of(proof: SuccessCounts) -> Share:
@@ -150,7 +176,17 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
             found += _opportunities(line, head)
     base = _base(nobody, total, _proof(by_resource.get(heads[0].id, [])) if ref is not None else None)
     lines.sort(key=lambda line: (-line.used, -line.loaded, -line.shown, line.ref))
-    return Stats(days, lines, found, base)
+    return Stats(days, lines, found, base, _agents(library) if ref is None else [])
+
+
+def _agents(library: Library) -> list[AgentUtility]:
+    learned = agent_utilities(agent_episodes(library.store.backend.observations.verified_ends()))
+    return [AgentUtility(agent, kind, q.value, share_of_utility(q)) for (agent, kind), q in sorted(learned.items())]
+
+
+def share_of_utility(utility: Utility) -> Share:
+    """Return a utility as the share that it is, with its interval."""
+    return share_of(SuccessCounts(utility.n, round(utility.value * utility.n)))
 
 
 def _grouped_by(attempts: Iterable[Attempt], key: Callable[[Attempt], _Key]) -> dict[_Key, list[Attempt]]:
@@ -243,8 +279,11 @@ def _parts(versions: list[Attempt]) -> list[VersionShare]:
 
 def _task_types(mine: list[Attempt]) -> list[TaskUtility]:
     by_type = _grouped_by(mine, lambda attempt: attempt.task_type or "")
-    learned = sorted(utilities(mine).items())
-    return [TaskUtility(kind, utility.value, share_of(_proof(by_type[kind]))) for (_, kind), utility in learned]
+    verified = {kind: utility for (_, kind), utility in verified_utilities(mine).items()}
+    return [
+        TaskUtility(kind, q.value, share_of(_proof(by_type[kind])), share_of_utility(verified.get(kind, Utility())))
+        for (_, kind), q in sorted(utilities(mine).items())
+    ]
 
 
 def _opportunities(line: ResourceStats, head: Head) -> list[Opportunity]:

@@ -13,6 +13,7 @@ from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, Su
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import earned_maturity
 from evolvable_tools.secret_leaks import check_served, is_env_file
+from evolvable_tools.trial_arms import known_trial_version, trial_version
 from evolvable_tools.trust import UNMARKED_SAID, version_notice
 
 _Word = TypeVar("_Word", Outcome, Usage)
@@ -80,10 +81,10 @@ def load_skill(
     search_id: str | None = None,
 ) -> Loaded:
     """Return a document to work by and records the use. Raises NoSuchResource, NoSuchVersion, NoSuchFile."""
-    loaded, head = _read(library, caller, ref, version, path)
     identity = f"use-{os.urandom(6).hex()}"
     if search_id is not None and len(search_id) > 80:
         raise InvalidArgument("That is no search_id.", "Pass the one that find_skill returned, or none.")
+    loaded, head = _read(library, caller, ref, version, path, identity)
     if not library.store.read_only:
         library.evidence.add_use(_use(library, caller, identity, head.id, loaded.version, search_id))
     return replace(loaded, use_id=identity)
@@ -114,7 +115,10 @@ def get_resource(
     return _read(library, caller, ref, version, path)[0]
 
 
-def _read(library: Library, caller: Caller, ref: Ref, version: int | None, path: str | None) -> tuple[Loaded, Head]:
+def _read(
+    library: Library, caller: Caller, ref: Ref, version: int | None, path: str | None, use: str | None = None
+) -> tuple[Loaded, Head]:
+    """Return a document and the head of its resource. use: of a use, which may be served a version on trial."""
     store = library.store
     number = version if version is not None else ref.version
     if number is not None and number < 1:
@@ -122,6 +126,8 @@ def _read(library: Library, caller: Caller, ref: Ref, version: int | None, path:
     # Every version can be read permanently, also of a resource that was removed.
     head = store.head_or_none(ref, caller.scopes) if number else None
     head = head or store.head(ref, caller.scopes)
+    if number is None and use is not None:
+        number = trial_version(library, caller, head, use)
     manifest = store.manifest(head, number)
     path = path or _main(head, manifest.keys())
     file = store.file(head, path, number)
@@ -182,7 +188,7 @@ def report_outcome(
     else:
         assert ref is not None
         head = store.head(ref, caller.scopes)
-        version = ref.version or head.latest
+        version = ref.version or known_trial_version(library, caller, head) or head.latest
         store.version(head, version)
     grade, voter = _counted(library, caller, head.id, version, use)
     told = ReportedOutcome(

@@ -18,12 +18,15 @@ from evolvable_store.errors import DamagedFile, EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import Document, parse_document
 from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.evidence import SuccessCounts, Tally
 from evolvable_store.storage.observations import Impression
+from evolvable_store.storage.trial_pool import PooledVersion
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.metrics import verified_utilities
 from evolvable_tools.retrieval import Alternative, ChooseBetween, SearchDependencies, SearchMatch, StageReport
-from evolvable_tools.trust import Trust, TrustStatus, trust_statuses
+from evolvable_tools.trial_arms import described_trials
+from evolvable_tools.trust import UNMARKED_SAID, Trust, TrustStatus, trust_statuses, version_notice
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text, enclose
 from evolvable_tools.verbs import load
 from evolvable_tools.verbs.load import proven_maturity, summarise
@@ -119,11 +122,13 @@ def find_skill(
     mode: str = "auto",
     means: SearchDependencies | None = None,
     shown: bool = True,
+    task_type: str | None = None,
 ) -> FoundSkills:
     """Return the resources that fit a task, best first.
 
     means: instead of the library's own. shown: an agent will see the matches, so those that fit are noted as shown to
-    it. Raises InvalidArgument.
+    it. task_type: near ties are ordered by what is verified of each match for it, where that is enough. Raises
+    InvalidArgument.
     """
     # Late: 60 ms. Only its types are needed before the first search, and a server shall start fast.
     from evolvable_tools.llm import RedactingModel
@@ -140,10 +145,16 @@ def find_skill(
     stand = trust_statuses(library, [match.entry.id for match in found.matches])
     trust = {resource: one.trust for resource, one in stand.items()}
     capped = {resource for resource, level in trust.items() if level is Trust.AGENT}
-    order = _untrusted_last(break_ties(found.matches, known, scopes, means.fits, capped), trust, means.fits)
+    ranked = known if task_type is None else {**known, **_known_for(library, known, task_type)}
+    order = _untrusted_last(break_ties(found.matches, ranked, scopes, means.fits, capped), trust, means.fits)
     marks = _marks(caller)
-    matches = [_match(m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
     search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
+    fit = [] if found.none_fits else [match.entry.id for match in order if match.confidence >= means.fits]
+    tried = described_trials(library, caller, fit, search)
+    matches = [_match(m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
+    for place, one in enumerate(order if tried else ()):
+        if one.entry.id in tried:
+            matches[place] = _as_tried(library, matches[place], tried[one.entry.id], marks)
     if shown and not found.none_fits and caller.actor is not Actor.HUMAN:
         fitting = [*order[:1], *(match for match in order[1:] if match.confidence >= means.fits)]
         record_impressions(library, caller, search, ((match.entry.id, match.entry.version) for match in fitting))
@@ -152,6 +163,22 @@ def find_skill(
         asked = None
     choose = _choices(library, asked, marks)
     return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice)
+
+
+MIN_TYPED = 3
+"""Verified ends of one task type from which they, and not those of all types together, order near ties."""
+
+
+def _known_for(library: Library, resources: Iterable[int], task_type: str) -> dict[int, SuccessCounts]:
+    """Return the verified ends for one task type of those of these resources that have enough."""
+    attempts = library.evidence.list_attempts(list(resources))
+    wanted = task_type.strip().lower()
+    found = {}
+    for (resource, kind), q in verified_utilities(attempts).items():
+        if kind == wanted and q.n >= MIN_TYPED:
+            good = round(q.value * q.n)
+            found[resource] = SuccessCounts(q.n, good, q.n, good)
+    return found
 
 
 def _listed_before(library: Library, caller: Caller, task: str) -> bool:
@@ -206,6 +233,17 @@ def _untrusted_last(matches: Sequence[SearchMatch], trust: Mapping[int, Trust], 
     if not last:
         return list(matches)
     return sorted(matches, key=lambda match: 1 if match in last else 0 if match.confidence >= fits else 2)
+
+
+def _as_tried(library: Library, match: FoundMatch, trial: PooledVersion, marks: AnswerMarks) -> FoundMatch:
+    """Return a match as a session of the trial arm sees it: the version on trial, with its own description."""
+    head = library.store.backend.heads_by_id([trial.resource])[trial.resource]
+    notice = version_notice(library, head, trial.version)
+    loaded = parse_document(library.store.file(head, main_file(head.kind, head.name), trial.version).data)
+    text = str(loaded.fields.get("description", ""))
+    marked = notice not in UNMARKED_SAID
+    shown = marks.description(text) if marked and marks.on else bound_text(text, trusted=not marked)
+    return replace(match, version=trial.version, description=shown, notice=notice)
 
 
 def _described(

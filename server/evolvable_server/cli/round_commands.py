@@ -1,0 +1,134 @@
+"""The commands round, which learns from sessions, and pool, which shows and steers versions on trial."""
+
+from typing import Any
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.terminal import count, local_time, say, show_diff, show_table, warn
+from evolvable_server.model_setup import proposer_settings
+from evolvable_tools.rounds import pool
+from evolvable_tools.rounds.pool import PoolArm, PoolEnded, PoolEntry, PoolPage
+from evolvable_tools.rounds.run_source import TrialSource
+from evolvable_tools.rounds.service import RoundReport, run_round
+
+
+@command("round")
+@click.option("--brain", metavar="MODEL", help="anthropic[:MODEL], claude, codex or a named proposer.")
+@click.option("--from", "run", metavar="RUN", help="Over the training trials of this run, not over sessions.")
+def round_command(state: CommandContext, brain: str | None, run: str | None) -> Output[RoundReport]:
+    """Learn from the sessions since the last round.
+
+    Retains what failed again, nearly succeeded, or can be used again; has the model name the causes, within the day's
+    budget of reviews; puts small changes of skills on trial; and proposes the rest, as it does skills that are to go.
+    By default the reviewer model is asked (EVOLVABLE_REVIEW); without one the round counts, prunes and looks at trials.
+    """
+    with state.library() as (library, caller), proposer_settings(state.config(), brain) as settings:
+        source = None
+        if run is not None:
+            source = TrialSource.of(library, caller, run)
+        return Output(run_round(library, caller, settings, source), show_round)
+
+
+def show_round(report: RoundReport) -> None:
+    """Write what a round did."""
+    over = "sessions" if report.source == "sessions" else report.source
+    say(f"Round {report.number} over {count(report.episodes, 'episode')} ({over}): {report.successes} went well.")
+    kept = ", ".join(f"{name} {number}" for name, number in sorted(report.retained.items()))
+    say(f"Retained: {kept or 'nothing'}.")
+    for change in report.changes:
+        where = f" (proposal {change.proposal_id})" if change.proposal_id else ""
+        where = f" (trial {change.trial})" if change.trial else where
+        say(f"{change.action}: {change.ref or change.cluster}{where}: {change.why}")
+    for one in report.pruned:
+        where = f" (proposal {one['proposal']})" if one["proposal"] else ""
+        say(f"prune: {one['ref']}{where}: {one['why']}")
+    for trial in report.trials:
+        say(f"Trial {trial['trial']}: {trial['state']}, looked at {trial['looks']} times.")
+    if report.unasked:
+        say(f"{count(report.unasked, 'trace')} wait for a model: {report.why_unasked or 'the next round'}.")
+    if report.suspects:
+        say(f"Suspect, because the sessions went worse: {', '.join(report.suspects)}")
+    if any(change.proposal_id for change in report.changes) or report.pruned:
+        say("\nDecide: evolvable inbox. On trial: evolvable pool.")
+
+
+@command("pool")
+@click.argument("action", type=click.Choice(["list", "show", "start", "stop", "promote", "retire"]), default="list")
+@click.argument("number", type=click.IntRange(min=1), required=False)
+@click.option("-m", "--reason", default="", help="Why; kept.")
+@click.option("--all", "ended", is_flag=True, help="With list: those that ended too.")
+@click.option("--share", type=click.FloatRange(0.1, 0.5), help="With start: of the sessions, .1 to .5 (default .5).")
+def pool_command(
+    state: CommandContext, action: str, number: int | None, reason: str, ended: bool, share: float | None
+) -> Output[Any]:
+    """Show and steer the versions on trial.
+
+    A version on trial is served to a share of the sessions that load its skill; the others get the incumbent. NUMBER is
+    that of a trial, with `start` that of a proposal in the inbox. `stop` ends a trial without a decision, `promote` and
+    `retire` decide it.
+    """
+    if (number is None) != (action == "list"):
+        raise click.UsageError("`pool list` takes no number, every other action one.")
+    with state.library() as (library, caller):
+        if number is None:
+            return Output(pool.list_pool(library, ended=ended), _show_pool)
+        if action == "show":
+            return Output(pool.show_trial(library, number), _show_trial)
+        if action == "start":
+            return Output(pool.start_trial(library, caller, number, share=share or pool.SHARE), _show_trial)
+        return Output(pool.decide_trial(library, caller, number, action, reason), show_ended)
+
+
+def _show_pool(page: PoolPage) -> None:
+    if not page.trials:
+        say("No version is on trial.")
+        return
+    show_table(
+        ["trial", "skill", "version", "state", "since", "trial arm", "incumbent", "next look", "why"],
+        [
+            [
+                (str(one.id), "bold"),
+                one.ref,
+                f"@{one.version} against @{one.incumbent}",
+                one.state,
+                local_time(one.at),
+                _arm(one.trial),
+                _arm(one.control),
+                f"at {one.next_look} a side" if one.next_look else "",
+                one.why or one.reason,
+            ]
+            for one in page.trials
+        ],
+        wide=("why",),
+    )
+
+
+def _arm(arm: PoolArm) -> str:
+    return f"{arm.successes} of {arm.verified} ({arm.assigned} assigned)"
+
+
+def _show_trial(one: PoolEntry) -> None:
+    say(f"Trial {one.id}: {one.ref}@{one.version} against @{one.incumbent}, {one.state}, since {local_time(one.at)}.")
+    say(f"{one.reason}. {'A person' if one.approved else f'Round {one.since_round}'} put it on trial.")
+    say(f"Trial arm: {_arm(one.trial)}. Incumbent: {_arm(one.control)}. Served to {one.share:.0%} of the sessions.")
+    for look in one.looks:
+        numbers = {name: look[name] for name in ("look", "trial", "control", "p", "alpha", "decision", "why")}
+        say("Look {look}: {trial[0]} of {trial[1]} against {control[0]} of {control[1]},".format(**numbers))
+        say("  p = {p:.4f} at {alpha:.4f}: {decision}, {why}.".format(**numbers))
+    if one.ended:
+        say(f"Ended {local_time(one.ended)}: {one.why}" + (f" (operation {one.operation})" if one.operation else ""))
+    elif one.next_look:
+        say(f"The next look is at {one.next_look} verified sessions of each arm.")
+    if one.diff:
+        show_diff(one.diff)
+
+
+def show_ended(one: PoolEnded) -> None:
+    """Write what became of a trial."""
+    say(f"Trial {one.id} of {one.ref} is {one.state}: {one.why}")
+    if one.operation:
+        say(f"Version {one.version} is live. Take it back: evolvable undo {one.operation}")
+    if one.proposal_id:
+        say(f"{count(1, 'proposal')} to decide on: evolvable inbox show {one.proposal_id}")
+    warn(*one.warnings)

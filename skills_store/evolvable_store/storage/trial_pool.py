@@ -1,0 +1,169 @@
+"""The pool: versions on trial for a share of sessions, the arm of each session, and what the looks at a trial said."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from evolvable_store.errors import AlreadyExists, InvalidArgument, NotFound
+from evolvable_store.storage.connection import SqliteRepository
+
+
+class PoolState(StrEnum):
+    """The state of a version in the pool."""
+
+    TRIAL = "trial"
+    """A share of the sessions is served it."""
+
+    PROMOTED = "promoted"
+    """It became the head."""
+
+    RETIRED = "retired"
+    """No session is served it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PooledVersion:
+    """One version on trial, or that was. version: what its arm is served; incumbent: what the control arm is.
+
+    since_round: the round that put it on trial, 0 for a person. number: of the trial among those of the resource,
+    from 1. described: the descriptions differ, so a search shows which it is. approved: a person put it on trial.
+    looks: what each look said. ended, why, operation: of its end. salt: the secret of the assignment.
+    """
+
+    id: int
+    resource: int
+    version: int
+    incumbent: int
+    state: PoolState
+    since_round: int
+    at: str
+    share: float
+    number: int
+    described: bool
+    approved: bool
+    reason: str
+    looks: tuple[Mapping[str, Any], ...] = ()
+    ended: str | None = None
+    why: str | None = None
+    operation: int | None = None
+    salt: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUnit:
+    """A session that was assigned to an arm, when it could first see the version. trial: it is served the version.
+
+    unit: what it was assigned by: the session's name, or the connection of a call without one. connection: the server's
+    own name of it. search: the use or search of that moment, by which a transcript later names the session.
+    """
+
+    unit: str
+    session: str | None
+    connection: str | None
+    search: str | None
+    trial: bool
+    at: str
+
+
+_COLUMNS = """id, resource, version, incumbent, state, since_round, at, share, number, described, approved, reason,
+    looks, ended, why, operation, salt"""
+SALT = 32
+"""Bytes of the secret of one trial."""
+
+
+def _as_pooled(*row: Any) -> PooledVersion:
+    plain = list(row)
+    plain[4], plain[9], plain[10] = PoolState(row[4]), row[9] == 1, row[10] == 1
+    plain[12] = tuple(json.loads(row[12]))
+    return PooledVersion(*plain)
+
+
+class TrialPool(SqliteRepository):
+    """The pool of one library."""
+
+    def on_trial(self) -> list[PooledVersion]:
+        """Return the versions that are on trial now."""
+        return self._all(_as_pooled, f"SELECT {_COLUMNS} FROM pool WHERE state = 'trial' ORDER BY id")
+
+    def trial_of(self, resource: int) -> PooledVersion | None:
+        """Return the version of a resource that is on trial now, None without one."""
+        query = f"SELECT {_COLUMNS} FROM pool WHERE resource = ? AND state = 'trial'"
+        row = self._one(query, resource)
+        return _as_pooled(*row) if row else None
+
+    def all(self, limit: int = 1_000) -> list[PooledVersion]:
+        """Return every version that is or was on trial, newest first."""
+        return self._all(_as_pooled, f"SELECT {_COLUMNS} FROM pool ORDER BY id DESC LIMIT ?", limit)
+
+    def get(self, identity: int) -> PooledVersion:
+        """Return one. Raises NotFound."""
+        row = self._one(f"SELECT {_COLUMNS} FROM pool WHERE id = ?", identity)
+        if row is None:
+            raise NotFound(f"There is no trial {identity}.", "`evolvable pool list` shows them.")
+        return _as_pooled(*row)
+
+    def add(self, new: PooledVersion) -> PooledVersion:
+        """Put a version on trial, with a new secret; `id`, `number` and `salt` are given here.
+
+        Raises AlreadyExists where another version of the resource is on trial.
+        """
+        with self._backend.writing() as db:
+            taken = "SELECT count(*), coalesce(sum(state = 'trial'), 0) FROM pool WHERE resource = ?"
+            before, open_ones = db.execute(taken, (new.resource,)).fetchone()
+            if open_ones:
+                raise AlreadyExists("Another version of it is on trial.", "`evolvable pool stop` ends that trial.")
+            values = (
+                *(new.resource, new.version, new.incumbent, PoolState.TRIAL, new.since_round, new.at),
+                *(os.urandom(SALT), new.share, before + 1, int(new.described), int(new.approved), new.reason, "[]"),
+            )
+            names = "resource, version, incumbent, state, since_round, at, salt, share, number, described, approved"
+            places = ", ".join("?" * len(values))
+            done = db.execute(f"INSERT INTO pool ({names}, reason, looks) VALUES ({places})", values)
+            identity = done.lastrowid
+        return self.get(int(identity or 0))
+
+    def end(self, identity: int, state: PoolState, at: str, why: str, operation: int | None = None) -> bool:
+        """Promote or retire what is on trial; return False where somebody else ended it first."""
+        query = "UPDATE pool SET state = ?, ended = ?, why = ?, operation = ? WHERE id = ? AND state = 'trial'"
+        return self._do(query, state, at, why, operation, identity) == 1
+
+    def add_look(self, identity: int, look: Mapping[str, Any]) -> None:
+        """Keep what a look said; the look of one number is kept once."""
+        with self._backend.writing() as db:
+            row = db.execute("SELECT looks FROM pool WHERE id = ?", (identity,)).fetchone()
+            looks = json.loads(row[0]) if row else []
+            if not any(one["look"] == look["look"] for one in looks):
+                db.execute("UPDATE pool SET looks = ? WHERE id = ?", (json.dumps([*looks, dict(look)]), identity))
+
+    def arm(self, identity: int, unit: str) -> bool | None:
+        """Return the arm of a unit, None where it has none yet."""
+        row = self._one("SELECT trial FROM pool_unit WHERE pool = ? AND unit = ?", identity, unit)
+        return None if row is None else row[0] == 1
+
+    def assign(self, identity: int, unit: PoolUnit) -> bool:
+        """Keep the arm of a unit at the first time; return the arm that is kept."""
+        row = (identity, unit.unit, unit.session, unit.connection, unit.search, int(unit.trial), unit.at)
+        self._do("INSERT OR IGNORE INTO pool_unit VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
+        kept = self.arm(identity, unit.unit)
+        return unit.trial if kept is None else kept
+
+    def units(self, identity: int) -> list[PoolUnit]:
+        """Return the units of a trial in the order of their assignment, each with its session where it is known.
+
+        A call without a session got one when its transcript was read, which names the use or the search.
+        """
+        query = """SELECT unit, coalesce(session, (SELECT session FROM use WHERE id = search),
+                (SELECT session FROM shown s WHERE s.search = pool_unit.search LIMIT 1)), connection, search, trial, at
+            FROM pool_unit WHERE pool = ? ORDER BY at, unit"""
+        rows = self._rows(query, identity)
+        return [PoolUnit(*about, trial=arm == 1, at=at) for *about, arm, at in rows]
+
+
+def check_share(share: float) -> float:
+    """Return the share of sessions that are served a trial version. Raises InvalidArgument."""
+    if not 0.1 <= share <= 0.5:
+        raise InvalidArgument(f"A share of {share:g} is not possible.", "It may be .1 to .5.")
+    return share

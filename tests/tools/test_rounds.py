@@ -1,0 +1,279 @@
+"""Rounds over real sessions: learn, retain, diagnose, change at most one thing of a cluster; killed at any record."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_api import asking
+from round_sessions import RoundModel, Sessions, failing, guard, passing
+
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_tools.evolve.driver import drive_run
+from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerDamaged, NoSuchRun, find_run, read_ledger
+from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer
+from evolvable_tools.evolve.run_config import HostContext
+from evolvable_tools.evolve.start import start_run
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.rounds.diagnosis import ProposalSign, TraceDiagnosis, diagnose, proposal_sign
+from evolvable_tools.rounds.pool import list_pool
+from evolvable_tools.rounds.round_state import LEDGER, fold_rounds
+from evolvable_tools.rounds.run_source import TrialSource
+from evolvable_tools.rounds.service import round_state, run_round
+from evolvable_tools.rounds.traces import PER_CLUSTER, RetainReason, RoundTrace, retain
+from evolvable_tools.verbs import edit, proposal_inbox
+
+PERSON = Caller(Actor.HUMAN)
+WHY = "that is wrong: check the encoding of the table before you write it"
+CLAIM = "The encoding of the table is checked before it is written."
+GUARD = "Check the encoding of the table before you write it."
+
+
+@pytest.fixture
+def sessions(library, skill, tmp_path):
+    lines = [
+        f"Step {n}: do the {word} of the table." for n, word in enumerate(["reading", "sorting", "joining", "writing"])
+    ]
+    skill("tables", *lines, description="Works with tables of numbers.")
+    skill("letters", "Write the letter.", "Sign the letter.", "Send no letter.", description="Writes letters.")
+    return Sessions(library, tmp_path / "machine")
+
+
+def fill(sessions, start=0):
+    """Six sessions: three that fail in one way, one that nearly works, and two that work."""
+    for number in range(start, start + 3):
+        sessions.run(f"bad{number}", "tables", f"Fix the table {number} in a.csv", failing(why=WHY))
+    for number in range(start, start + 2):
+        sessions.run(f"good{number}", "letters", f"Write letter {number}", passing())
+
+
+def guards(document):
+    if document["reward"]:
+        return {"diagnoses": [], "candidates": []}
+    return guard(
+        document,
+        "check the encoding of the table before you write it",
+        "Step 0: do the reading of the table.",
+        GUARD,
+        CLAIM,
+    )
+
+
+def test_a_round_learns_diagnoses_and_puts_one_small_change_on_trial(library, sessions):
+    fill(sessions)
+    with RoundModel(guards) as api, asking(api) as model:
+        report = run_round(library, PERSON, sessions.settings(thinker=model))
+        again = run_round(library, PERSON, sessions.settings(thinker=model))
+
+    assert (report.number, report.episodes, report.successes) == (1, 5, 2)
+    assert report.retained == {"repeated-failure": 3}
+    assert {(one["sign"], one["cause"]) for one in report.diagnosed} == {("A-", "missing precondition")}
+    (change,) = report.changes
+    assert (change.action, change.ref, change.proposal_id) == ("refine", "skill:tables", None)
+    (trial,) = list_pool(library).trials
+    assert (trial.id, trial.since_round, trial.approved, trial.reason) == (change.trial, 1, False, CLAIM)
+    assert (again.number, again.episodes, again.changes, len(api.asked)) == (2, 0, [], 3)
+    shown = json.dumps(api.shown)
+    assert "policy_cards" in shown and "skill:tables" in shown
+
+
+def test_a_round_without_a_model_keeps_the_traces_for_the_next_one(library, sessions):
+    fill(sessions)
+    first = run_round(library, PERSON, sessions.settings())
+    assert (first.unasked, first.why_unasked, first.changes) == (3, "no model is named", [])
+    with RoundModel(guards) as api, asking(api) as model:
+        second = run_round(library, PERSON, sessions.settings(thinker=model))
+    assert second.retained == {"repeated-failure": 3} and len(api.asked) == 3
+    assert [one.action for one in second.changes] == ["refine"]
+    assert round_state(library).failures.most_common(1)[0][1] == 3, "a trace is counted once"
+
+
+def test_no_text_of_a_session_is_in_the_ledger(library, sessions):
+    fill(sessions)
+    with RoundModel(guards) as api, asking(api) as model:
+        run_round(library, PERSON, sessions.settings(thinker=model))
+    text = (library.store.home / LEDGER).read_text()
+    assert "encoding" not in text and "pytest" not in text and "a.csv" not in text
+    assert not (library.store.home / "rounds").exists()
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+def test_a_round_that_is_killed_at_any_record_goes_on_to_the_same_state(library, sessions, tmp_path, monkeypatch):
+    fill(sessions)
+    sessions.run("big", "letters", "Write letter 9", failing("make letter", "that is wrong: sign the letter twice"))
+    sessions.run("big2", "letters", "Write letter 8", failing("make letter", "that is wrong: sign the letter twice"))
+    home = library.store.home
+    library.close()
+
+    def answers(document):
+        if document["cluster"] == "skill:letters" and not document["reward"]:
+            found = guard(document, "sign the letter twice", "Sign the letter.", "Sign the letter twice.", "Twice.")
+            (candidate,) = found["candidates"]
+            candidate["edits"][0]["new"] = "\n".join(["Sign the letter twice.", *"abcdefgh"])
+            return found
+        return guards(document)
+
+    def play(copy, most):
+        """Run a round in a copy of the library that ends before its record `most`; return its whole ledger."""
+        append = Ledger.append
+
+        def dying(ledger, type, fields=None):
+            if len(ledger.records) >= most:
+                raise Killed
+            return append(ledger, type, fields)
+
+        with Library.open(copy) as opened:
+            opened.store.clock = lambda: sessions.moment
+            with monkeypatch.context() as patch:
+                patch.setattr(Ledger, "append", dying)
+                with pytest.raises(Killed):
+                    run_round(opened, PERSON, config)
+            run_round(opened, PERSON, config)
+            about = [(one.ref, one.reason) for one in proposal_inbox.list_waiting(opened)]
+            trials = [(one.ref, one.state, one.reason) for one in list_pool(opened, ended=True).trials]
+            return round_state(opened).plain(), about, trials
+
+    sessions.moment = library.store.clock()
+    with RoundModel(answers) as api, asking(api) as model:
+        config = sessions.settings(thinker=model)
+        whole = tmp_path / "whole"
+        shutil.copytree(home, whole)
+        with Library.open(whole) as opened:
+            opened.store.clock = lambda: sessions.moment
+            run_round(opened, PERSON, config)
+            expected = round_state(opened).plain()
+        records = len(read_ledger(whole / LEDGER))
+        assert {one["action"] for one in expected["evolved"].values()} == {"refine", "hold"} and records > 10
+        outcomes = []
+        for most in range(records):
+            shutil.copytree(home, tmp_path / f"killed{most}")
+            outcomes.append(play(tmp_path / f"killed{most}", most))
+    assert all(state == expected for state, _, _ in outcomes)
+    assert all(len(about) == 1 and len(trials) == 1 for _, about, trials in outcomes)
+
+
+NATURAL = {
+    "missing precondition": "add-guard",
+    "wrong action order": "reorder-step",
+    "misleading retrieval": "tighten-retrieval",
+    "skill conflict": "split-skill",
+    "bad executor assignment": "handoff-to-structure",
+    "missing capability": "add-skill",
+}
+CAUSES = tuple(NATURAL)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_only_one_supported_cause_with_one_of_four_repairs_allows_a_repair(cause):
+    evidence = {"s1": "the check was never made before the write"}
+    quotes = [{"span": "s1", "quote": "never made before"}]
+    told = {"cause": cause, "repair": NATURAL[cause], "quotes": quotes}
+    sign = (*[ProposalSign.REPAIR] * 4, ProposalSign.STRUCTURE, ProposalSign.NOTHING)[CAUSES.index(cause)]
+    found = diagnose([told], evidence)
+    assert (found.cause, found.unique, found.tag) == (cause, True, NATURAL[cause])
+    assert [proposal_sign(reward, found) for reward in (0, 1, None)] == [sign, "A+", ""]
+    # A cause without words of the evidence counts nothing; a second one that has them takes the uniqueness.
+    other = {"cause": next(c for c in CAUSES if c != cause), "repair": "add-guard"}
+    unsupported = {**other, "quotes": [{"span": "s1", "quote": "words not said"}, {"span": "s9", "quote": "never"}]}
+    assert diagnose([told, unsupported], evidence) == found
+    two = diagnose([told, {**other, "quotes": told["quotes"]}], evidence)
+    assert not two.unique and proposal_sign(0, two) is ProposalSign.NOTHING
+    assert diagnose([{**told, "quotes": []}], evidence) == TraceDiagnosis()
+    assert proposal_sign(0, TraceDiagnosis()) is ProposalSign.NOTHING
+
+
+SKILLS = st.frozensets(st.sampled_from(["skill:a", "skill:b", "skill:c"]), max_size=2)
+TRACES = st.builds(
+    RoundTrace,
+    id=st.integers(0, 10**6).map(str),
+    at=st.sampled_from(["1", "2", "3"]),
+    task_type=st.sampled_from(["fix", "add"]),
+    agent=st.just("main"),
+    reward=st.sampled_from([0, 1, None]),
+    score=st.sampled_from([0.0, 0.5, 1.0]),
+    selected=SKILLS,
+    used=SKILLS,
+    steps=st.integers(0, 5),
+    cause=st.sampled_from(["", "x", "y"]),
+    procedures=st.lists(st.sampled_from(["p", "q"]), max_size=2).map(tuple),
+    last_check=st.booleans(),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(TRACES, min_size=10, max_size=40, unique_by=lambda one: one.id), st.randoms())
+def test_of_random_traces_none_is_retained_twice_and_no_cluster_has_more_than_five(traces, order):
+    kept = retain(traces)
+    assert all(number <= PER_CLUSTER for number in Counter(one.trace.cluster for one in kept).values())
+    assert max(Counter(one.trace.id for one in kept).values(), default=1) == 1
+    assert all(one.trace.reward is not None for one in kept)
+    for one in kept:
+        if one.reason is RetainReason.REPEATED_FAILURE:
+            assert one.trace.reward == 0 and one.trace.cause
+        if one.reason is RetainReason.REUSABLE_SUCCESS:
+            assert one.trace.reward == 1 and one.trace.steps >= 3
+        if one.reason is RetainReason.MISMATCH:
+            assert one.trace.selected != one.trace.used
+    shuffled = list(traces)
+    order.shuffle(shuffled)
+    assert retain(shuffled) == kept
+    newest = [one.at for one in traces if one.reward is not None]
+    assert not kept or max(one.trace.at for one in kept) <= max(newest)
+
+
+def test_a_ledger_that_is_not_ours_is_refused(library, sessions):
+    with Ledger.open(library.store.home / LEDGER) as ledger:
+        ledger.append("round", {"number": "x", "source": 1})
+    with pytest.raises(LedgerDamaged):
+        run_round(library, PERSON, sessions.settings())
+    with pytest.raises(LedgerDamaged):
+        fold_rounds([{"type": "nothing", "at": ""}])
+
+
+@pytest.mark.process
+def test_a_round_over_a_run_reads_its_training_trials_alone_and_lets_no_task_leak(library, sessions, skill):
+    skill("helps", "Say hello.", "Answer with the code.", description="Answers forms.")
+    tasks = [
+        {
+            "id": f"t{n}",
+            "prompt": f"Form {n}: which code has drawer {n * 7919 % 10007} of the {word} cabinet in the north hall?",
+            "expected": f"code-{n * 104729 % 99991}",
+            "split": ("train", "val", "test", "test")[n % 4],
+            "tags": ["needs:iso"],
+        }
+        for n, word in enumerate(["oak", "ash", "elm", "fir", "yew", "box", "bay", "fig"] * 5)
+    ]
+    about = "---\nname: forms\ndescription: Tasks.\n---\n"
+    files = {"ENVIRONMENT.md": about, "tasks.jsonl": "\n".join(map(json.dumps, tasks))}
+    edit.update_resource(library, PERSON, Ref.parse("environment:forms"), "mine", files=files, create=True)
+    host = HostContext({})
+    refs = (Ref.parse("environment:forms"), [Ref.parse("skill:helps")])
+    run = start_run(library, PERSON, host, *refs, {"kind": "simulated"}, {}).run
+    with contextlib.suppress(NeedsAnswer):
+        asyncio.run(drive_run(library, PERSON, find_run(library.store.home, run), host))
+
+    def answers(document):
+        typed = next(piece for piece in document["evidence"] if piece["origin"] == "user")
+        found = guard(document, typed["text"][:60], "Say hello.", typed["text"], "A task is repeated.")
+        return {**found, "candidates": [{**found["candidates"][0], "target": "skill:helps"}]}
+
+    with RoundModel(answers) as api, asking(api) as model:
+        report = run_round(library, PERSON, sessions.settings(thinker=model), TrialSource.of(library, PERSON, run))
+    assert report.source == f"run:{run}" and report.episodes > 0 == report.successes
+    shown = json.dumps(api.shown)
+    assert {one["id"] for one in tasks if one["prompt"] in shown} <= {
+        one["id"] for one in tasks if one["split"] == "train"
+    }
+    assert not any(one["expected"] in shown for one in tasks)
+    assert [one.action for one in report.changes] == ["no-op"] * len(report.changes) and report.changes
+    assert list_pool(library).trials == [] and proposal_inbox.list_waiting(library) == []
+    with pytest.raises(NoSuchRun):
+        TrialSource.of(library, PERSON, "20200101")

@@ -1,0 +1,142 @@
+"""Task types: a label for every session, from the types of the files that it touched and the first verb of its task.
+
+The labels are a closed vocabulary. A library keeps its own in `environment:task-types`; without one the built-in words
+hold. A task in a language other than English gets its label from the files alone.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evolvable_store.errors import EvolvableError
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools.outcomes.detection import unquoted_text
+
+if TYPE_CHECKING:
+    from evolvable_tools.library import Library
+    from evolvable_tools.outcomes.detection import ToolCall
+    from evolvable_tools.sessions import Session
+
+TASK_TYPES = Ref(Kind.ENVIRONMENT, "task-types")
+"""The resource with a library's own vocabulary."""
+
+VOCABULARY_FILE = "task-types.json"
+
+OTHER = "other"
+"""The label of a task that no word and no file type of the vocabulary says anything of."""
+
+MAX_SENTENCES = 8
+"""Sentences of a task in which its verb is looked for."""
+
+MAX_LABEL, MAX_GROUPS, MAX_MEMBERS = 30, 60, 200
+"""Characters of a label's part, parts of each sort, and words or file types of one part: what a vocabulary may have."""
+
+_WORD = re.compile(r"[^\W\d_]+")
+_SENTENCE = re.compile(r"[.!?:;]\s+|\n+")
+_LEADING = """please can could would will you i i'd we let lets us me need want have like help now then also just and so
+next first ok okay to the should must kindly try go"""
+_BEFORE = frozenset(_LEADING.split())
+"""Words that may stand before the verb of an English sentence that asks for something."""
+_OWN_TOOLS = ("load_skill", "find_skill", "get_resource", "update_resource", "resource_history")
+_PATHS = ("file_path", "path", "notebook_path")
+_SUFFIX = re.compile(r"[\w)\]]\.([A-Za-z][A-Za-z0-9]{0,8})(?![\w.])")
+
+
+@dataclass(frozen=True)
+class TaskTypes:
+    """A vocabulary. files: file type (without its dot) -> part of a label; verbs: word -> part of a label."""
+
+    files: Mapping[str, str]
+    verbs: Mapping[str, str]
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """Every label that there can be."""
+        verbs, files = set(self.verbs.values()), set(self.files.values())
+        return frozenset({OTHER, *verbs, *files, *(f"{verb} {file}" for verb in verbs for file in files)})
+
+    def label(self, task: str, paths: Iterable[str]) -> str:
+        """Return the label of a task in these words that touched these files: `fix python`, `python`, `fix` or `other`.
+
+        The part of a file type is that of most files, of several equal ones the first by name. Files that the task
+        names count as touched.
+        """
+        said = unquoted_text(task)
+        asked = map(_first_verb, _SENTENCE.split(said.casefold())[:MAX_SENTENCES])
+        verb = next((self.verbs[word] for word in asked if word in self.verbs), "")
+        suffixes = [path.rpartition(".")[2].casefold() for path in paths if "." in path.rpartition("/")[2].lstrip(".")]
+        named = [found.casefold() for found in _SUFFIX.findall(said)]
+        counts = Counter(self.files[suffix] for suffix in (suffixes or named) if suffix in self.files)
+        file = min(counts, key=lambda name: (-counts[name], name)) if counts else ""
+        return " ".join(part for part in (verb, file) if part) or OTHER
+
+
+def _first_verb(sentence: str) -> str:
+    """Return the first word of a sentence that does not only lead to its verb."""
+    return next((word for word in _WORD.findall(sentence) if word not in _BEFORE and len(word) > 1), "")
+
+
+def parse_task_types(text: str) -> TaskTypes:
+    """Return the vocabulary of a JSON document. Raises ValueError for what is none."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("it is no object")
+    return TaskTypes(_members(found.get("files")), _members(found.get("verbs")))
+
+
+def _members(groups: Any) -> dict[str, str]:
+    if not isinstance(groups, dict) or len(groups) > MAX_GROUPS:
+        raise ValueError(f"it needs files and verbs, objects of at most {MAX_GROUPS} lists")
+    members: dict[str, str] = {}
+    for name, words in groups.items():
+        if not re.fullmatch(rf"[a-z0-9-]{{1,{MAX_LABEL}}}", name):
+            raise ValueError(f"{ascii(name[:40])} is no part of a label")
+        if not isinstance(words, list) or len(words) > MAX_MEMBERS or not all(isinstance(one, str) for one in words):
+            raise ValueError(f"{name} is no list of at most {MAX_MEMBERS} words")
+        for word in words:
+            members.setdefault(word.casefold().lstrip("."), name)
+    return members
+
+
+@lru_cache(8)
+def _parsed(text: str) -> TaskTypes | None:
+    try:
+        return parse_task_types(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+BUILT_IN_TEXT = Path(__file__).with_name("task_types.json").read_text(encoding="utf-8")
+
+
+def task_types_of(library: "Library") -> TaskTypes:
+    """Return a library's vocabulary: its own where `environment:task-types` holds a valid one, else the built-in."""
+    built_in = _parsed(BUILT_IN_TEXT)
+    assert built_in is not None
+    head = library.store.head_or_none(TASK_TYPES)
+    if head is None or head.version is None:
+        return built_in
+    try:
+        text = library.store.file(head, VOCABULARY_FILE).data.decode("utf-8", "replace")
+    except EvolvableError:
+        return built_in
+    return _parsed(text) or built_in
+
+
+def task_type_of(library: "Library", session: "Session", calls: Iterable["ToolCall"]) -> str:
+    """Return the label of a session: of its first typed message, and of the files that its calls named."""
+    typed = next((s.text for s in session.spans if s.origin == "user" and s.role == "user" and s.text.strip()), "")
+    paths: list[str] = []
+    for call in calls:
+        given = call.span.input or {}
+        if (call.span.tool or "").endswith(_OWN_TOOLS):
+            continue
+        paths += [path for name in _PATHS if isinstance(path := given.get(name), str)]
+        paths += [word for simple in call.commands for word in simple.words[1:] if "." in word and len(word) < 300]
+    touched = [path for path in paths if not path.casefold().endswith("skill.md")]  # a skill is no file of the task
+    return task_types_of(library).label(typed, touched)

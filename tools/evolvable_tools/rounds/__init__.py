@@ -1,0 +1,1 @@
+"""Rounds over real sessions, and the pool of versions on trial."""

@@ -1,0 +1,106 @@
+"""Policy cards: a skill in a few lines, as a model is shown it for comparison. Deterministic and bounded."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from evolvable_store.errors import EvolvableError
+from evolvable_store.frontmatter import parse_document
+from evolvable_store.operation import Head
+from evolvable_store.resource import Kind, main_file
+from evolvable_store.storage.evidence import SuccessCounts
+from evolvable_tools.library import Library
+from evolvable_tools.metrics import wilson_lower_bound
+
+MAX_LINE, MAX_STEPS, MAX_DONTS = 160, 3, 3
+"""Characters of one line of a card, steps and don'ts of one card."""
+
+SHOWN = 3
+"""Cards that a model is shown with one trace."""
+
+_ITEM = re.compile(r"^\s{0,3}(?:[-*+]|\d{1,2}[.)])\s+(.+)$")
+_FENCE = re.compile(r"^\s{0,3}(```|~~~)")
+_DONT = re.compile(r"\b(?:never|do not|don't|avoid|must not|without asking)\b", re.IGNORECASE)
+_CHECK = re.compile(r"\b(?:check|verify|test|confirm|compare|make sure)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCard:
+    """A skill in short. when: its description; reasoning: the first line of its text; kept_because: its evidence."""
+
+    ref: str
+    when: str
+    reasoning: str
+    steps: tuple[str, ...]
+    donts: tuple[str, ...]
+    check: str
+    kept_because: str
+
+
+def make_card(ref: str, document: bytes, proof: SuccessCounts, origin: str = "") -> PolicyCard:
+    """Return the card of a skill's document. origin: why it is there, where it has no verified use yet."""
+    parsed = parse_document(document)
+    plain = _prose(parsed.body.splitlines())
+    items = [match[1].strip() for line in plain if (match := _ITEM.match(line))]
+    sentences = [line.strip() for line in plain if line.strip() and not line.lstrip().startswith("#")]
+    prose = next((line for line in sentences if not _ITEM.match(line)), "")
+    donts = [line for line in (*items, *sentences) if _DONT.search(line)]
+    checks = [line for line in (*items, *sentences) if _CHECK.search(line) and not _DONT.search(line)]
+    steps = [item for item in items if item not in donts]
+    kept = f"{proof.verified_successes} of {proof.verified} verified uses went well" if proof.verified else origin
+    return PolicyCard(
+        ref,
+        _short(str(parsed.fields.get("description", ""))),
+        _short(prose),
+        tuple(dict.fromkeys(map(_short, steps[:MAX_STEPS]))),
+        tuple(dict.fromkeys(_short(_ITEM.sub(r"\1", line)) for line in donts))[:MAX_DONTS],
+        _short(_ITEM.sub(r"\1", checks[0])) if checks else "",
+        kept or "not used yet",
+    )
+
+
+def _prose(lines: Iterable[str]) -> list[str]:
+    """Return the lines outside of code blocks."""
+    plain, inside = [], False
+    for line in lines:
+        if _FENCE.match(line):
+            inside = not inside
+        elif not inside:
+            plain.append(line)
+    return plain
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…"
+
+
+def card_index(library: Library, promoted: Iterable[int], seeds: Iterable[str]) -> list[Head]:
+    """Return the skills that have a card: promoted ones, seeds, and those whose verified uses go well.
+
+    promoted: resources whose trial was won; seeds: names of the skills that come with the product.
+    """
+    heads = [head for head in library.store.heads(Kind.SKILL) if head.version is not None]
+    untrusted = library.store.backend.attestations.untrusted_resources([head.id for head in heads])
+    proofs = library.evidence.count_successes([head.id for head in heads])
+    won, own = set(promoted), set(seeds)
+    good = {
+        resource for resource, one in proofs.items() if wilson_lower_bound(one.verified_successes, one.verified) >= 0.5
+    }
+    return [head for head in heads if head.id not in untrusted and (head.id in won | good or head.name in own)]
+
+
+def nearest_cards(
+    library: Library, heads: Iterable[Head], order: Mapping[str, float], origins: Mapping[int, str]
+) -> list[PolicyCard]:
+    """Return the cards of the skills that a search ranked best. order: ref -> how well it fits."""
+    chosen = sorted((head for head in heads if str(head.ref) in order), key=lambda head: -order[str(head.ref)])[:SHOWN]
+    proofs = library.evidence.count_successes([head.id for head in chosen])
+    cards = []
+    for head in chosen:
+        try:
+            document = library.store.file(head, main_file(head.kind, head.name)).data
+        except EvolvableError:
+            continue
+        cards.append(make_card(str(head.ref), document, proofs.get(head.id, SuccessCounts()), origins.get(head.id, "")))
+    return cards

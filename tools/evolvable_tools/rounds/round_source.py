@@ -1,0 +1,142 @@
+"""What a round is over: the real sessions with a verified end since the last one, or the training trials of a run."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from evolvable_store.storage.evidence import Attempt, Outcome
+from evolvable_store.storage.observations import VerifiedEnd
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.metrics import MAIN_AGENT, REWARDS
+from evolvable_tools.review import review_request
+from evolvable_tools.review.review_config import ReviewSettings
+from evolvable_tools.review.review_request import ReviewRequest
+from evolvable_tools.review.service import pause_gc
+from evolvable_tools.review.session_signals import session_steps, signals
+from evolvable_tools.rounds.traces import RoundTrace, cause_of, failed_last_check_only, procedures_of
+from evolvable_tools.sessions import NoTranscript, Session
+from evolvable_tools.sessions.parser import read_session
+
+MAX_SESSIONS = 300
+"""Sessions of one round, the oldest first; the others come in the next."""
+
+
+class RoundSource(Protocol):
+    """Where the traces of a round come from."""
+
+    @property
+    def name(self) -> str:
+        """What it is, as the ledger names it."""
+
+    def fresh(self, seen: Iterable[str]) -> list[str]:
+        """Return what is new since the rounds that saw these."""
+
+    def trace(self, identity: str) -> RoundTrace | None:
+        """Return one trace, None where nothing of it is left."""
+
+    def session(self, identity: str) -> Session | None:
+        """Return what a model may be shown of it, None where it cannot be read any more."""
+
+    def leak(self, before: str, after: str) -> str:
+        """Return what a change repeats that it may not, '' when it repeats nothing."""
+
+
+@dataclass
+class SessionSource:
+    """The sessions that the server saw and that have a verified end."""
+
+    library: Library
+    settings: ReviewSettings
+    name: str = "sessions"
+
+    def __post_init__(self) -> None:
+        self._ends: dict[str, VerifiedEnd] = {}
+        self._attempts: dict[str, list[Attempt]] = {}
+        heads = {head.id: str(head.ref) for head in self.library.store.heads()}
+        self._refs = heads
+        for attempt in self.library.evidence.list_attempts():
+            self._attempts.setdefault(attempt.key, []).append(attempt)
+        for end in self.library.store.backend.observations.verified_ends():
+            self._ends[end.session] = end
+
+    def fresh(self, seen: Iterable[str]) -> list[str]:
+        """Return the sessions with a verified end that no round was over, the oldest first."""
+        known = set(seen)
+        ended = (name for name in self._ends if name not in known and self._reward(name) is not None)
+        return [name for name, _ in zip(ended, range(MAX_SESSIONS), strict=False)]
+
+    def _reward(self, session: str) -> int | None:
+        """Return how a session ended: as its transcript shows it, else as the verified ends of its uses agree."""
+        outcomes = {self._ends[session].outcome} & REWARDS.keys()
+        if not outcomes:
+            outcomes = {one.outcome for one in self._attempts.get(session, ()) if one.verified} & REWARDS.keys()
+        rewards = {int(REWARDS[outcome]) for outcome in outcomes if outcome is not None}
+        return rewards.pop() if len(rewards) == 1 else None
+
+    def trace(self, identity: str) -> RoundTrace | None:
+        """Return the trace of a session, as far as its observations and its transcript say."""
+        end = self._ends.get(identity)
+        if end is None:
+            return None
+        mine = self._attempts.get(identity, [])
+        shown = self.library.store.backend.observations.shown_in(identity)
+        loaded = {one.resource for one in mine if one.loaded}
+        used = frozenset(self._refs[one.resource] for one in mine if one.used and one.resource in self._refs)
+        selected = frozenset(self._refs[one] for one in shown | loaded if one in self._refs)
+        kind = next((one.task_type for one in mine if one.task_type), None) or end.task_type or "other"
+        reward = self._reward(identity)
+        partial = end.outcome is Outcome.PARTIAL or any(one.outcome is Outcome.PARTIAL for one in mine)
+        score = 0.5 if partial and not reward else float(reward or 0)
+        about = (identity, end.at, kind, MAIN_AGENT, reward, score)
+        bare = RoundTrace(*about, selected, used)
+        session = self.session(identity)
+        return bare if session is None else with_session(bare, session)
+
+    def session(self, identity: str) -> Session | None:
+        """Return a session as its transcript has it."""
+        path = self.settings.transcript(identity)
+        if path is None:
+            return None
+        try:
+            with pause_gc():
+                found = read_session(path, redactor=self.settings.redactor)
+        except (NoTranscript, OSError):
+            return None
+        return None if found.reviewing else found
+
+    def leak(self, before: str, after: str) -> str:
+        """Return '': sessions have no expected answers. What third parties wrote is refused by the rules of reviews."""
+        return ""
+
+
+def with_session(trace: RoundTrace, session: Session) -> RoundTrace:
+    """Return a trace with what its session shows: steps, cause and procedures."""
+    found = signals(session)
+    return replace(
+        trace,
+        steps=len(session_steps(session.spans)),
+        cause=cause_of(found) if trace.reward == 0 else "",
+        procedures=procedures_of(found),
+        last_check=trace.reward == 0 and failed_last_check_only(session),
+    )
+
+
+def packet_of(library: Library, caller: Caller, session: Session) -> ReviewRequest:
+    """Return what a model is given of a session whose end is verified.
+
+    Its evidence is settled, because its end is known, and a check that failed in it is verified as one that passed is.
+    """
+    packet, _ = review_request.build_request(library, caller, session, library.store.clock())
+    failed = {f"s{i}" for one in packet.signals if one.code in ("check_failing", "fail_then_pass") for i in one.spans}
+    own = [replace(piece, settled=True) for piece in packet.evidence if piece.session == packet.session]
+    others = [piece for piece in packet.evidence if piece.session != packet.session]
+    verified = sorted({*packet.verified, *(failed & {piece.id for piece in own})})
+    return replace(packet, evidence=[*own, *others], verified=verified)
+
+
+def traces_of(source: RoundSource, ids: Iterable[str]) -> Iterator[RoundTrace]:
+    """Yield the traces of these sessions or trials that are left."""
+    for identity in ids:
+        trace = source.trace(identity)
+        if trace is not None:
+            yield trace

@@ -1,0 +1,146 @@
+"""Traces: what a round knows of each session or trial, and which of them it retains, each with a reason.
+
+Cutting and retaining are pure: the same traces give the same result in any order.
+"""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from evolvable_tools.review.session_signals import SessionSignal, session_steps
+from evolvable_tools.sessions import Session
+
+PER_CLUSTER = 5
+"""Traces that are retained of one cluster, the newest."""
+
+REPEATED = 2
+"""Failures of one task type with one cause, and sessions with one procedure, from which they are a pattern."""
+
+MIN_STEPS = 3
+"""Steps of a session from which its procedure may be worth keeping."""
+
+NEAR = 0.5
+"""Score from which a failure is a near miss."""
+
+MAX_PROCEDURES = 8
+"""Procedures by which a session is compared with others."""
+
+
+class RetainReason(StrEnum):
+    """Why a trace is retained."""
+
+    REPEATED_FAILURE = "repeated-failure"
+    NEAR_MISS = "near-miss"
+    REUSABLE_SUCCESS = "reusable-success"
+    MISMATCH = "mismatch"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrace:
+    """One session or trial, cut for its agent. reward: 1 or 0, None where its end is not verified.
+
+    selected: the skills that were shown or loaded; used: those that were followed, by their refs. steps: of tools.
+    cause: by which a like failure is known again; procedures: by which a like procedure is. Both are hashes: no text of
+    a session is kept. last_check: its last check alone failed.
+    """
+
+    id: str
+    at: str
+    task_type: str
+    agent: str
+    reward: int | None
+    score: float
+    selected: frozenset[str] = frozenset()
+    used: frozenset[str] = frozenset()
+    steps: int = 0
+    cause: str = ""
+    procedures: tuple[str, ...] = ()
+    last_check: bool = False
+
+    @property
+    def cluster(self) -> str:
+        """What a change that follows from it is of: the skill that it used, else its task type and procedure."""
+        skill = min(self.used, default="") or min(self.selected, default="")
+        return skill or f"{self.task_type}|{min(self.procedures, default='')}"
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedTrace:
+    """A trace that is kept for this round, and why."""
+
+    trace: RoundTrace
+    reason: RetainReason
+
+
+def retain(
+    traces: Iterable[RoundTrace],
+    failures: Mapping[str, int] | None = None,
+    procedures: Mapping[str, Sequence[str]] | None = None,
+) -> list[RetainedTrace]:
+    """Return the traces that are retained, at most PER_CLUSTER of a cluster, the newest, by cluster and time.
+
+    failures: how many failures of each `failure_key` earlier rounds had; procedures: by procedure the sessions that
+    earlier rounds saw it in. A trace without a verified end is never retained.
+    """
+    known = [one for one in traces if one.reward is not None]
+    counts = Counter(failures or {})
+    counts.update(key for one in known if (key := failure_key(one)))
+    seen: dict[str, set[str]] = defaultdict(set)
+    for procedure, sessions in (procedures or {}).items():
+        seen[procedure].update(sessions)
+    for one in known:
+        for procedure in one.procedures if one.reward else ():
+            seen[procedure].add(one.id)
+    kept: dict[str, list[RetainedTrace]] = defaultdict(list)
+    for one in sorted(known, key=lambda one: (one.at, one.id), reverse=True):
+        reason = _reason(one, counts, seen)
+        if reason is not None and len(kept[one.cluster]) < PER_CLUSTER:
+            kept[one.cluster].append(RetainedTrace(one, reason))
+    return [one for cluster in sorted(kept) for one in kept[cluster]]
+
+
+def failure_key(trace: RoundTrace) -> str:
+    """Return by what a failure is counted: its task type and its cause; '' for what is none, or has no cause."""
+    return f"{trace.task_type}|{trace.cause}" if trace.reward == 0 and trace.cause else ""
+
+
+def _reason(one: RoundTrace, failures: Mapping[str, int], seen: Mapping[str, set[str]]) -> RetainReason | None:
+    if (key := failure_key(one)) and failures[key] >= REPEATED:
+        return RetainReason.REPEATED_FAILURE
+    if one.reward == 0 and (one.score >= NEAR or one.last_check):
+        return RetainReason.NEAR_MISS
+    if one.reward == 1 and one.steps >= MIN_STEPS and any(len(seen[p]) >= REPEATED for p in one.procedures):
+        return RetainReason.REUSABLE_SUCCESS
+    return RetainReason.MISMATCH if one.selected ^ one.used else None
+
+
+def hashed(text: str) -> str:
+    """Return by what a text is known again without being kept."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+_FAILING = ("check_failing", "error_loop", "retry_chain", "edit_reverted", "correction")
+"""Signals that tell a cause, the most telling first."""
+
+
+def cause_of(found: Sequence[SessionSignal]) -> str:
+    """Return the cause of a failure as its signals show it: a code, with the command where one failed."""
+    for code in _FAILING:
+        signal = next((one for one in found if one.code == code), None)
+        if signal is not None:
+            about = signal.key or (signal.said if code == "check_failing" else "")
+            return f"{code}:{hashed(about)}" if about else code
+    return ""
+
+
+def procedures_of(found: Sequence[SessionSignal]) -> tuple[str, ...]:
+    """Return the procedures of a session, hashed."""
+    return tuple(sorted({hashed(one.key) for one in found if one.code == "procedure"})[:MAX_PROCEDURES])
+
+
+def failed_last_check_only(session: Session) -> bool:
+    """Return whether the last check of a session failed and each one before it passed."""
+    checks = [step.failed for step in session_steps(session.spans) if step.checks and step.result is not None]
+    return len(checks) > 1 and checks[-1] and not any(checks[:-1])
