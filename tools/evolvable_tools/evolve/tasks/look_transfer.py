@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
 from evolvable_tools.evolve.tasks.holdout import ACCESS_FILE, TestAccessLog
 from evolvable_tools.evolve.tasks.locate import load_taskset
-from evolvable_tools.evolve.tasks.opened_tasks import OPENED_FILE, OpenedTaskLog
+from evolvable_tools.evolve.tasks.opened_tasks import OPENED_FILE, OpenedTaskLog, TaskOpening
 from evolvable_tools.evolve.tasks.similarity import TextSketch, sketch_tasks
 from evolvable_tools.library import Caller, Library
 
@@ -60,6 +60,20 @@ def _sketches(library: Library, caller: Caller, ref: Ref) -> list[TextSketch]:
     except EvolvableError:
         return []
     return sketch_tasks(taskset.tasks, taskset.files)
+
+
+def record_shown_test(
+    library: Library, caller: Caller, run: str, settings: Mapping[str, Any], tasks: Sequence[str]
+) -> None:
+    """Record that a person saw which of these test tasks passed in a run: a look at each, once for a run.
+
+    settings: of the run. Raises NoSuchResource, LibraryCorrupt.
+    """
+    ref = Ref.parse(settings["task_set"]).at(settings["task_set_version"])
+    taskset, _ = load_taskset(library, caller, ref)
+    sketches = tuple(sketch_tasks([one for one in taskset.tasks if one.id in set(tasks)], taskset.files))
+    opening = TaskOpening(run, "shown to a person", taskset.test_digest, (), sketches)
+    OpenedTaskLog.in_library(library.store.home).add(opening)
 
 
 def as_records(lines: bytes) -> Iterator[Mapping[str, Any]]:
