@@ -23,7 +23,7 @@ from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
 from evolvable_tools.evolve.executors.simulated import find_rules
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory
-from evolvable_tools.evolve.ledger.run_state import Journal
+from evolvable_tools.evolve.ledger.run_state import Journal, RunSpending
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
 from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
@@ -118,15 +118,18 @@ class _Folder(RunDirectory):
 
 
 class _Trials:
-    """Trials that are drawn at once; each counts once, as the cache of a real run sees to."""
+    """Trials that are drawn at once; each counts once, as the cache of a real run sees to, and stands in the bill."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, place: Place, journal: Journal) -> None:
+        self._place, self._journal = place, journal
         self._rules: dict[str, Rules] = {}
 
     async def measure(self, requests: Sequence[TrialRequest], *, batch: str) -> list[Trial]:
         """Return a trial for each request, in order."""
-        return [self._trial(*request) for request in requests]
+        before = self._place.spent
+        trials = [self._trial(*request) for request in requests]
+        self._journal.state.spend(batch.partition("/")[0], RunSpending(trials=self._place.spent - before))
+        return trials
 
     def _trial(self, program: Program, task: Task, repeat: int) -> Trial:
         digest = program.digest
@@ -144,7 +147,8 @@ class _Trials:
 class _Test:
     """The sealed test."""
 
-    def __init__(self, place: Place, look: int) -> None:
+    def __init__(self, place: Place, look: int, journal: Journal) -> None:
+        self._journal = journal
         # Without an expected answer no canary is made of a task: there is no executor that could cheat.
         self._tasks = tuple(replace(task, expected=None) for task in place.of(Split.TEST))
         self._place, self.look = place, look
@@ -154,7 +158,7 @@ class _Test:
         return len(self._tasks)
 
     def open(self, run: str, finalist: str) -> tuple[Sequence[Task], int, _Trials]:
-        return self._tasks, self.look, _Trials(self._place)
+        return self._tasks, self.look, _Trials(self._place, self._journal)
 
 
 def _run(place: Place, base: Program, settings: RunSettings, look: int) -> RunContext:
@@ -181,8 +185,8 @@ def _run(place: Place, base: Program, settings: RunSettings, look: int) -> RunCo
         settings,
         train,
         val,
-        _Test(place, look),
-        _Trials(place),
+        _Test(place, look, journal),
+        _Trials(place, journal),
         brain,
         RunBudget(SpendLimit()),
         Redactor(),

@@ -1,6 +1,6 @@
 """Measures whole loops of evolution on simulated executors of which the truth is known. Every figure is `simulated`.
 
-    python benchmarks/evolution [--quick] [--seeds N] [--write RESULT.md]
+    python benchmarks/evolution [--quick] [--seeds N] [--only TEXT] [--write RESULT.md]
 
 Each seed makes tasks, an executor and ten proposals, each with a known worth; every loop meets the same. What a loop
 would have the user run is compared with the truth:
@@ -116,11 +116,15 @@ def blocks() -> Iterator[tuple[Sequence[str], Sequence[Scenario | World]]]:
     yield list(NEW[1:]), WORLDS[:1]
 
 
-def every(seeds: int, run: Callable[[Callable[[int], object], int], Sequence]) -> Iterator[Line]:
-    """Yield every line."""
+def every(
+    seeds: int, run: Callable[[Callable[[int], object], int], Sequence], only: Sequence[str] = ()
+) -> Iterator[Line]:
+    """Yield every line. only: texts of which one stands in `SCENARIO: LOOP;`, where not all are wanted."""
     for names, scenarios in blocks():
         for scenario in scenarios:
             for name in names:
+                if only and not any(text in f"{scenario.name}: {name};" for text in only):
+                    continue
                 progress(f"{scenario.name}: {name}")
                 yield measured(scenario, name, SIZES, run(partial(one, scenario, name, SIZES), seeds))
 
@@ -131,6 +135,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, help=f"default {SEEDS}")
     parser.add_argument("--test-seeds", type=int, help=f"of the test alone, default {TEST_SEEDS:,}")
     parser.add_argument("--only-test", action="store_true", help="only the test alone")
+    parser.add_argument("--only", action="append", metavar="TEXT", help="only rows with TEXT in `SCENARIO: LOOP;`")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help=f"default {PROCESSES}")
     parser.add_argument("--write", type=Path, metavar="RESULT.md", help="also write the tables there")
     return parser.parse_args()
 
@@ -139,19 +145,23 @@ def main() -> None:
     """Run everything, prints the tables, and ends with 1 when our gate promotes too often what is no better."""
     given = options()
     seeds = given.seeds or (QUICK if given.quick else SEEDS)
-    with ProcessPoolExecutor(PROCESSES) as pool:
+    with ProcessPoolExecutor(given.processes) as pool:
 
         def run(function: Callable[[int], object], count: int) -> list:
-            return list(pool.map(function, range(count), chunksize=max(1, count // (8 * PROCESSES))))
+            return list(pool.map(function, range(count), chunksize=max(1, count // (8 * given.processes))))
 
-        progress("the test alone")
-        alone = test_alone(given.test_seeds or (200 if given.quick else TEST_SEEDS), run)
-        lines = [] if given.only_test else list(every(seeds, run))
+        alone = []
+        if not given.only:
+            progress("the test alone")
+            alone = test_alone(given.test_seeds or (200 if given.quick else TEST_SEEDS), run)
+        lines = [] if given.only_test else list(every(seeds, run, given.only or ()))
         several, some = {}, max(1, seeds // _LOOKS_SHARE)
-        if not given.only_test:
+        if not given.only_test and not given.only:
             progress("several looks at one test")
             several = {counted: sum(run(partial(looks, counted), some)) for counted in (True, False)}
-    text = "\n".join(filter(None, (test_table(alone), table(lines), several and looks_text(several, _LOOKS, some))))
+    text = "\n".join(
+        filter(None, (alone and test_table(alone), table(lines), several and looks_text(several, _LOOKS, some)))
+    )
     print(text)
     if given.write:
         given.write.write_text(text, encoding="utf-8")

@@ -57,13 +57,15 @@ def choose_sandbox(config: Config) -> SandboxChoice:
     return SandboxChoice(container, config.home / "evolve" / "sandbox.json")
 
 
-def start_driver(home: Path, folder: RunDirectory) -> int:
+def start_driver(home: Path, folder: RunDirectory, *, pilot: bool = False) -> int:
     """Start a process that drives a run as far as it comes, and return its id; it outlives this one.
 
+    pilot: only to the end of its first three trials.
     Waits a moment until it does, so that the next status does not say that no process drives the run.
     """
 
     command = [sys.executable, "-P", "-m", "evolvable_server", "evolve", "drive", folder.id, "--home", str(home)]
+    command += ["--pilot"] if pilot else []
     folder.mark_driver_starting(True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
     with open(os.open(folder.log, flags, 0o600), "ab") as log:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from evolvable_tools.evolve.ledger.run_directory import RunDirectory
 from evolvable_tools.evolve.statistics.staged_test import alpha_of_look
 from evolvable_tools.evolve.task import Split
 from evolvable_tools.evolve.tasks.holdout import look_at, opened_before
+from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog, TaskOpening
 from evolvable_tools.evolve.tasks.reader import read_taskset
-from evolvable_tools.evolve.tasks.similarity import OpenedTaskLog, TaskOpening, TextSketch, find_groups, sketch_tasks
+from evolvable_tools.evolve.tasks.similarity import TextSketch, find_groups, sketch_tasks
 
 LONG = "The harbour office of the northern town keeps a ledger of every ship that leaves in autumn; name the {} one."
 
@@ -62,6 +64,60 @@ def test_the_looks_of_another_library_come_along_and_hostile_lines_are_skipped(t
     assert log.import_lines(told) == 0
     assert look_at(tmp_path / "new", made("Add 2 and 3.")) == 2
     assert look_at(tmp_path / "new", made("Add 4 and 5.")) == 1
+
+
+def test_a_prompt_with_more_around_it_is_the_task_that_was_opened(tmp_path):
+    opened(tmp_path, [LONG.format("third")])
+    around = "Read all of this with great care, think of every step, and give no more than one word as your answer. "
+
+    assert look_at(tmp_path, made(around + LONG.format("third"))) == 2
+    assert look_at(tmp_path, made(" ".join(LONG.split()[:15]))) == 2, "or with less of it"
+    assert look_at(tmp_path, made(around + "Which bird lays its eggs in the nests of all the others?")) == 1
+
+
+def test_what_a_run_reserves_counts_until_it_is_decided_and_no_line_from_elsewhere_frees_it(tmp_path):
+    log, taskset = OpenedTaskLog.in_library(tmp_path), made("Add 2 and 3.", "Add 4 and 5.")
+    sketches = tuple(sketch_tasks(taskset.tasks, taskset.files))
+    mine = TaskOpening("one", "f", "digest", (), sketches)
+
+    assert [log.reserve(mine), log.reserve(mine)] == [1, 1], "the same run continued"
+    assert log.reserve(replace(mine, run="two", test="another digest", sketches=sketches[1:])) == 2
+    log.import_lines(b'{"run":"one","finalist":"f","test":"","program":[],"tasks":[],"state":"decided"}\n')
+    assert log.count_looks(sketches) == [1, 2]
+
+    log.add(replace(mine, sketches=sketches[:1]))
+    log.decide("one", "f")
+    assert log.count_looks(sketches) == [1, 1], "what it opened stays opened; the other is fresh but for run two"
+
+
+@pytest.mark.process
+def test_of_processes_that_open_one_test_at_once_only_one_has_the_first_look(tmp_path):
+    # Each has the tasks in another order and with other spaces, so that every set has a digest of its own.
+    child = f"""
+import json, sys
+sys.path[:0] = {sys.path!r}
+from pathlib import Path
+from evolvable_tools.evolve.tasks.holdout import HeldOutTest, TestAccessLog, hold_out_test
+from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog
+from evolvable_tools.evolve.tasks.reader import read_taskset
+home, number = Path({str(tmp_path)!r}), int(sys.argv[1])
+order, space = [*range(number, 20), *range(number)], " " * number
+lines = [{{"id": f"t{{n}}", "prompt": f"Add {{n}} {{space}} and 3.", "expected": "7", "split": "test"}} for n in order]
+taskset = read_taskset("set", {{"tasks.jsonl": "".join(json.dumps(one) + "\\n" for one in lines).encode()}})
+sealed, accesses = hold_out_test(taskset)[1], TestAccessLog.in_library(home)
+test = HeldOutTest(sealed, accesses, lambda files: None, OpenedTaskLog.in_library(home))
+print("ready", flush=True)
+input()
+print(test.open(f"run-{{number}}", "f")[1])
+"""
+    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    children = [subprocess.Popen([sys.executable, "-c", child, str(n)], **piped) for n in range(3)]
+    assert [one.stdout.readline() for one in children] == ["ready\n"] * 3
+    for one in children:
+        one.stdin.write("go\n")
+        one.stdin.flush()
+
+    assert sorted(int(one.communicate(timeout=60)[0]) for one in children) == [1, 2, 3]
 
 
 def test_a_damaged_record_is_an_error_and_not_a_first_look(tmp_path):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import re
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.report.render import WrittenReport, write_report
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.run_context import RunStopped
+from evolvable_tools.evolve.run_control import read_status
 from evolvable_tools.evolve.task import Split
 
 USEFUL = ("Dates are ISO", ["rule: iso"])
@@ -126,13 +128,18 @@ def test_each_category_shows_its_own_means(tmp_path):
     assert len({tuple(row) for row in rows}) > 1
 
 
-def test_the_sealed_test_is_shown_by_its_scores_and_never_by_its_outputs(promoted):
+def test_the_sealed_test_is_shown_by_its_scores_and_no_report_or_status_names_a_task_of_it(promoted):
     values = json.loads(Path(promoted.json).read_text(encoding="utf-8"))
-    tested = [flip for flip in values["flips"] if flip["split"] == "test"]
 
     assert {name: arm["n"] for name, arm in values["test"].items()} == {"base": 16, "finalist": 16}
-    assert len(tested) == 16 and all(flip["outputs"] == [] for flip in tested)
+    assert sum(values["test_changes"].values()) == 16 and values["test_changes"]["fixed"] > 8
     assert any(flip["outputs"] for flip in values["flips"] if flip["split"] == "val")
+    folder = RunDirectory(Path(promoted.html).parent)
+    status = json.dumps(asdict(read_status(folder)))
+    for said in (promoted.text, Path(promoted.html).read_text(), Path(promoted.json).read_text(), status):
+        assert "val-0" in said or said is status
+        assert "test-0" not in said, "what the ledger has, and only a person reads"
+    assert "test-0" in folder.ledger.read_text()
 
 
 def test_a_run_that_is_not_finished_has_a_report_that_claims_nothing(tmp_path):

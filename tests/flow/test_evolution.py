@@ -53,6 +53,26 @@ def test_the_model_was_asked_by_roles_and_never_told_an_answer_or_a_sealed_task(
     assert not any("Customer" in texts_of([one]) for one in builders)
 
 
+def test_only_a_person_sees_which_sealed_tasks_passed_and_that_is_a_further_look(done):
+    place, _, _ = done
+    sealed = [task["id"] for task in place.tasks if task["split"] == "test"]
+    check = ("taskset", "check", "environment:order-emails", "--json")
+    before, shown = place(*check, code=None).json["looks"], place("evolve", "report").out
+    place.person = False
+    refused = place("evolve", "report", "--show-test", stdin="y\n", code=1)
+    place.person = True
+
+    assert before == 1 and "shown to a person alone" in refused.err
+    assert not any(task in shown or task in refused.out for task in sealed)
+    assert place("evolve", "report", "--show-test", stdin="n\n", code=None).code
+    assert place(*check, code=None).json["looks"] == 1
+    told = place("evolve", "report", "--show-test", stdin="y\n").out
+    assert "Fixed in test: " in told and any(task in told for task in sealed)
+    assert place(*check, code=None).json["looks"] == 2
+    place("evolve", "report", "--show-test", stdin="y\n")
+    assert place(*check, code=None).json["looks"] == 2, "the same run again is no further look"
+
+
 def test_what_was_promoted_is_adopted_in_one_operation_and_taken_back(done):
     place, _, status = done
     before = place("get", "order-fields").out

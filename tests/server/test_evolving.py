@@ -46,6 +46,8 @@ async def test_the_group_is_off_by_default_and_its_list_is_the_golden_file(tmp_p
         "undo": (True, False),
         "evolve_start": (True, True),
         "evolve_continue": (True, True),
+        "evolve_measure": (True, True),
+        "evolve_plan": (True, True),
         "evolve_adopt": (True, False),
     }
     assert all(len(tool.description) < 1000 and tool.input_schema["additionalProperties"] is False for tool in tools)
@@ -92,7 +94,7 @@ async def test_an_agent_runs_an_evolution_as_its_own_brain_and_a_person_adopts(t
         env=place.environment,
         cwd=place.project,
     )
-    with anyio.fail_after(120):
+    with anyio.fail_after(240):
         async with Client(command, mode="auto", elicitation_callback=person) as client:
             settings = {"concurrency": 2, "test_repeats": 1, "executor_free": True}
             wrong = await client.call_tool(
@@ -130,8 +132,34 @@ async def test_an_agent_runs_an_evolution_as_its_own_brain_and_a_person_adopts(t
             assert "{python} -I -S run.py" in asked[0].replace(", ", " ") and "no limit" in asked[0]
             adoption = next(one for one in asked if one.startswith("Adopt"))
             assert "PROMOTE" in adoption and "+- order: `PO-" in adoption
+            await plan_and_measure(client, asked)
             found = await call(client, "evolve_opportunities")
             assert found["task_sets"] == ["environment:order-emails"]
+
+
+async def plan_and_measure(client: Client, asked: list[str]) -> None:
+    """A plan asks nobody before an executor is named; then it, and a measurement, say what runs and may be spent."""
+    orders, before = {"task_set": "environment:order-emails"}, len(asked)
+    plan = await call(client, "evolve_plan", **orders)
+    assert plan["claim"] == "tasks like these" and plan["power"] and len(asked) == before
+    unknown = await client.call_tool("evolve_plan", {**orders, "executor": "touch owned", "program": ["order-fields"]})
+    assert unknown.is_error and len(asked) == before, "a command that nobody named is no question either"
+
+    begun = await call(client, "evolve_plan", **orders, executor="orders", program=["order-fields"], max_calls=500)
+    assert "Run three trials" in asked[-1] and "run.py" in asked[-1] and "500 calls" in asked[-1]
+    while not (plan := await call(client, "evolve_plan", **orders, run=begun["run"]))["evaluations"]:
+        await anyio.sleep(0.2)
+    assert plan["run"] == begun["run"] and plan["evaluations"][0] < plan["evaluations"][1]
+
+    given = {"program": ["order-fields"], "executors": ["simulated"], "max_calls": 2000}
+    begun = await call(client, "evolve_measure", **orders, **given)
+    assert "Measure order-fields against none" in asked[-1] and "2000 calls" in asked[-1] and "look 2" in asked[-1]
+    run = begun["runs"][0]["run"]
+    while (status := await call(client, "evolve_status", run=run))["state"] != "finished":
+        await anyio.sleep(0.2)
+    assert status["verdict"] == "NOT SUPPORTED"
+    report = (await client.call_tool("evolve_report", {"run": run})).content[0].text
+    assert f"Measurement {run}" in report and report.index("NOT SUPPORTED") > 0
 
 
 async def test_over_http_no_command_is_run_for_a_client(tmp_path):

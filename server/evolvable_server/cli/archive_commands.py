@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.tree_reader import read_folder
+from evolvable_tools.evolve.tasks.look_transfer import (
+    as_records,
+    backup_files,
+    import_looks,
+    looks_to_export,
+    read_looks,
+)
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_may_leave
 from evolvable_tools.trust import OWN
@@ -111,7 +119,10 @@ class RefusedImport:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What an import did; refs as texts. waiting: by their proposals, those that a person is to see first."""
+    """What an import did; refs as texts. waiting: by their proposals, those that a person is to see first.
+
+    looks: runs that opened test tasks elsewhere, which count here from now on.
+    """
 
     operation: int | None
     added: list[str]
@@ -121,6 +132,7 @@ class ImportResult:
     warnings: list[str] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
     waiting: dict[int, str] = field(default_factory=dict)
+    looks: int = 0
 
 
 @command("import")
@@ -161,6 +173,8 @@ def import_command(
             answer = Answer() if yes else ask_import(state, library, source, form, options)
         taken = _import(library, caller, source, form, {**options, "accepted": accept, "answer": answer})
         imported = taken.imported
+        lines = b"\n".join(imported.looks) if form == "json" else read_looks(source, form)
+        looks = import_looks(library.store.home, lines)
         # An archive's history may end with a removal.
         heads = {ref: library.store.head_or_none(ref) for ref in imported.added}
         living = [ref for ref, head in heads.items() if head is not None and head.version is not None]
@@ -176,6 +190,7 @@ def import_command(
         warnings=[to_cli_words(text) for text in warnings],
         doubles=alike,
         waiting={identity: str(ref) for identity, ref in taken.proposals.items()},
+        looks=looks,
     )
     removed = {*result.added} - {str(ref) for ref in living}
     return Output(result, lambda _: _show_imported(result, removed), 1 if result.refused else 0)
@@ -213,6 +228,8 @@ def _show_imported(result: ImportResult, removed: Collection[str]) -> None:
         f"{len(added):,} added,{kept} {len(result.updated):,} updated,{waiting} {len(result.unchanged):,} unchanged,"
         f" {len(result.refused):,} refused."
     )
+    if result.looks:
+        say(f"{count(result.looks, 'look')} at sealed test tasks came along and count here.")
     if result.operation is not None:
         say(f"Take it back: evolvable undo {result.operation}")
 
@@ -233,15 +250,18 @@ def export_command(
     form = form or _format_of(target)
     if form != "folders" and target.exists() and not replace:
         raise InvalidArgument(f"{target} is there already.", "Name a new file, or pass --replace.")
-    write: Callable[..., tuple[Ref, ...]] = {
+    writers: dict[str, Callable[..., tuple[Ref, ...]]] = {
         "json": bundle.export_json,
         "zip": bundle.export_zip,
         "folders": bundle.export_folders,
-    }[form]
+    }
     with state.library() as (library, caller):
         chosen = [library.store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
         check_may_leave(library, "The export", chosen, history=form == "json")
-        written = write(library.store, target, chosen)
+        # Without refs a zip and folders hold skills alone.
+        looks = looks_to_export(library, caller, chosen if form == "json" else chosen or ())
+        given = as_records(looks) if form == "json" else looks
+        written = writers[form](library.store, target, chosen, looks=given)
         if not library.store.read_only:
             note_copy(library.store.home, target)
     result = {"target": str(target.absolute()), "format": form, "resources": [str(ref) for ref in written]}
@@ -257,7 +277,8 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> Output
     Into the new folder TARGET, while others go on writing. To use it: evolvable --home TARGET ...
     """
     with state.library() as (library, _), progress("copying") as show:
-        made = backup(library.store, target.absolute(), show, replace=replace)
+        beside = partial(backup_files, library.store.home)
+        made = backup(library.store, target.absolute(), show, replace=replace, beside=beside)
         if not library.store.read_only:
             note_copy(library.store.home, made)
     size = (made / LIBRARY_FILE).stat().st_size

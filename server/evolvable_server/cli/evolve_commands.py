@@ -18,6 +18,7 @@ from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import run_control
 from evolvable_tools.evolve.ledger.run_directory import find_run
+from evolvable_tools.evolve.ledger.run_state import load_run_state
 from evolvable_tools.evolve.run_config import parse_executor_spec
 from evolvable_tools.evolve.run_context import check_runnable
 from evolvable_tools.evolve.run_control import PendingQuestions, RunStatus
@@ -148,9 +149,11 @@ def _show_started(begun: Any) -> None:
 
 @command("drive")
 @_run_argument
-def drive_command(state: CommandContext, run: str | None) -> Output[RunStatus]:
+@click.option("--pilot", is_flag=True, help="Stop after its first three trials.")
+def drive_command(state: CommandContext, run: str | None, pilot: bool) -> Output[RunStatus]:
     """Drive a run as far as it comes, in this process. `start` and `continue` have this done in the background."""
-    return drive_here(state, run)
+    folder = find_run(state.config().home, run)
+    return drive_here(state, folder.id, lambda: pilot and bool(load_run_state(folder).preflight))
 
 
 @command("status")

@@ -12,17 +12,19 @@ from evolvable_server.cli.evolve_measure import show_measurement
 from evolvable_server.cli.terminal import confirm, count, remark, say, show_table, warn
 from evolvable_server.config import is_person
 from evolvable_server.run_launcher import start_driver
-from evolvable_store.errors import Refused
+from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import deploy
 from evolvable_tools.evolve.ledger.run_directory import find_run
 from evolvable_tools.evolve.ledger.run_state import load_run, read_records
 from evolvable_tools.evolve.measure import read_measurement
 from evolvable_tools.evolve.report.render import write_report
+from evolvable_tools.evolve.report.run_facts import changed_test_tasks
 from evolvable_tools.evolve.report.tolerance_grid import GridRow, tolerance_grid
 from evolvable_tools.evolve.run_control import decide_held_candidate, get_held_candidate
 from evolvable_tools.evolve.start import find_opportunities
 from evolvable_tools.evolve.tasks.locate import load_taskset
+from evolvable_tools.evolve.tasks.look_transfer import record_shown_test
 
 
 @command("adopt")
@@ -128,23 +130,46 @@ def _show_opportunities(found: Any) -> None:
 @command("report")
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Where report.html and report.json go.")
+@click.option("--show-test", is_flag=True, help="Name the test tasks that changed: a further look at each of them.")
 @click.option("--grid", default="", metavar="T,T", help="Scores at other tolerances, such as 0,.001,.01,.05,.10.")
-def report_command(state: CommandContext, run: str | None, out: Path | None, grid: str) -> Output[Any]:
+def report_command(state: CommandContext, run: str | None, out: Path | None, show_test: bool, grid: str) -> Output[Any]:
     """Write what a run came to as one HTML page and report.json, and show it here."""
     home = state.config().home
+    tested = _shown_test(state, run) if show_test else None
     written = write_report(find_run(home, run), out)
     measured, rows = read_measurement(home, written.run), _grid_rows(state, written.run, grid) if grid else None
 
     def show(_: Any) -> None:
         _show_report(written)
+        for change, tasks in (tested or {}).items():
+            say(f"{change.capitalize()} in test: {', '.join(tasks)}")
         if measured is not None:
             show_measurement(measured)
         if rows is not None:
             columns = ("tolerance", "split", "arm", "tasks", "mean")
             show_table(columns, [[f"{r.tolerance:g}", r.split, r.arm, str(r.n), f"{r.mean:.3f}"] for r in rows])
 
-    more = {name: value for name, value in (("measurement", measured), ("grid", rows)) if value is not None}
+    found = (("measurement", measured), ("grid", rows), ("test", tested))
+    more = {name: value for name, value in found if value is not None}
     return Output({**asdict(written), **more} if more else written, show)
+
+
+def _shown_test(state: CommandContext, run: str | None) -> dict[str, list[str]]:
+    """Return the test tasks of a run by what became of them, after a person agreed that this is a look at each."""
+    folder, found = load_run(state.config().home, run)
+    if not is_person():
+        raise Refused(
+            "Which sealed tasks passed is shown to a person alone.",
+            "Tell the user: `evolvable evolve report --show-test` at a terminal.",
+        )
+    changed = changed_test_tasks(found)
+    if not changed:
+        raise InvalidArgument(f"Run {folder.id} has not finished a sealed test.", "There is nothing of it to show.")
+    tasks = [task for some in changed.values() for task in some]
+    confirm(f"This is a further look at {len(tasks)} test tasks and cannot be taken back. Show them?", err=state.json)
+    with state.library() as (library, caller):
+        record_shown_test(library, caller, folder.id, found.settings, tasks)
+    return changed
 
 
 def _grid_rows(state: CommandContext, run: str, grid: str) -> list[GridRow]:

@@ -25,6 +25,7 @@ from evolvable_store.paths import LIBRARY_FILE, check_home
 from evolvable_store.search import index_file, vector_store
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.staging_dir import possible_staging
+from evolvable_tools.evolve.tasks.look_transfer import merge_backup
 
 _REPLACED = (LIBRARY_FILE, index_file.FILE, vector_store.FILE)
 """Files of a library that a backup replaces, or that are derived from the one it replaces; with their journals."""
@@ -67,7 +68,7 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
 
     SOURCE is a folder that `evolvable backup` made; it stays as it is. The library as it was is moved beside its
     folder. Folders that were watched are watched again: a file that differs from the backup becomes the next version.
-    Tokens, trash and runs of evolution stay. End the clients first.
+    Tokens, trash and runs of evolution stay, and looks at sealed tests are those of both. End the clients first.
     """
     home = state.config().home
     check_home(home, registered_homes)
@@ -84,6 +85,7 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
         remark(f"{source} holds {count(resources, 'resource')}.")
         confirm(f"Replace the library in {home} by it?", yes=yes, refused="Nothing was changed.")
         _check_closed(home)
+        merge_backup(home, source)
         before = _exchange(home, draft)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

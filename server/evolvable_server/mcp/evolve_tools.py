@@ -1,166 +1,38 @@
-"""The tools around runs of evolution, listed only on request, and the questions before a run starts or is adopted.
+"""The tools around runs of evolution, listed only on request.
 
 No call waits for a run: a process of its own drives it, and evolve_status shows its progress.
 """
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from evolvable_server.config import Config
-from evolvable_server.mcp.elicitation import ConfirmationGate, cut_line
+from evolvable_server.mcp.evolve_gates import AdoptionGate, MeasurementGate, PilotGate, RunStartGate, given_values
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of, decider_of, name_of
 from evolvable_server.mcp.tools import Number, add_tool, declare_tools, one_of
-from evolvable_server.model_setup import named_commands, proposer_settings
+from evolvable_server.model_setup import proposer_settings
 from evolvable_server.run_launcher import evolve_context, start_driver
-from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
+from evolvable_store.errors import Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import run_control
-from evolvable_tools.evolve.deploy import Adoption, adopt, preview_adoption
+from evolvable_tools.evolve.deploy import Adoption, adopt
 from evolvable_tools.evolve.ledger.run_directory import find_run
 from evolvable_tools.evolve.ledger.run_state import load_run_state
+from evolvable_tools.evolve.measure import StartedMeasurement, format_measurement, read_measurement, start_measurement
 from evolvable_tools.evolve.operators import MODES
+from evolvable_tools.evolve.plan import RunPlan, make_plan
 from evolvable_tools.evolve.report.render import write_report
-from evolvable_tools.evolve.run_config import parse_executor_spec
+from evolvable_tools.evolve.run_config import HostContext, parse_executor_spec
 from evolvable_tools.evolve.run_context import check_runnable
 from evolvable_tools.evolve.start import Opportunities, StartedRun, find_opportunities, start_run
-from evolvable_tools.evolve.statistics.staged_test import alpha_of_look
 from evolvable_tools.evolve.tasks.holdout import look_at
 from evolvable_tools.evolve.tasks.locate import load_taskset
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.rounds.run_source import TrialSource
 from evolvable_tools.rounds.service import RoundReport, run_round
-
-MAX_QUESTION = 60_000
-"""Characters of a question; a longer change is adopted by hand, where all of it is shown."""
-
-
-class AdoptionGate(ConfirmationGate):
-    """Asks a person before what a run promoted becomes the library's."""
-
-    key = "adopt"
-    unconfirmed = "only a person adopts what a run found. Nothing changed; the run and its report stay."
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-
-    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether this call adopts something."""
-        return tool == "evolve_adopt"
-
-    def question(self, arguments: Mapping[str, Any]) -> str:
-        """Return the question: the verdict, the capabilities and findings of the scan, and the whole difference.
-
-        Raises NotPromoted, Refused for a change that is too long for a question.
-        """
-        shown = preview_adoption(self._home, arguments.get("run"))
-        lines = [f"Adopt what run {shown.run} found? {shown.verdict} [{shown.label}]: {shown.why}"]
-        for title, rows in (("It can do now", shown.capabilities), ("The scan found", shown.findings)):
-            lines += [f"{title}:", *(f"- {row}" for row in rows)] if rows else [f"{title}: nothing new."]
-        text = "\n".join([*lines, shown.diff])
-        if len(text) > MAX_QUESTION:
-            raise Refused(
-                f"The change of run {shown.run} has {len(shown.diff):,} characters, too many for one question.",
-                "A person adopts it at a terminal, where all of it is shown.",
-            )
-        return text
-
-
-MAX_QUESTION_LINE = 200
-"""Characters of one line of the question."""
-
-_LIMITS = {"max_cost": "${} in all", "max_tokens": "{} tokens", "max_calls": "{} calls of models"}
-
-
-class RunStartGate(ConfirmationGate):
-    """Asks a person before a run begins or goes on."""
-
-    key = "start"
-    unconfirmed = (
-        "a run executes commands, may spend money and opens the sealed test: a person starts it. Nothing was started."
-    )
-
-    def __init__(self, config: Config, library: Library, caller: Caller) -> None:
-        self._config, self._library, self._caller = config, library, caller
-
-    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether this call starts a run or goes on with one."""
-        return tool in ("evolve_start", "evolve_continue")
-
-    def question(self, arguments: Mapping[str, Any]) -> str:
-        """Return what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
-        if "executor" not in arguments:
-            return self._continued(arguments)
-        settings = arguments.get("settings")
-        settings = settings if isinstance(settings, Mapping) else {}
-        lines = [
-            f"Start an evolution on {_short_line(arguments.get('task_set'))} of"
-            f" {_short_line(arguments.get('program'))}?",
-            f"The tasks are done by {self._named('executors', arguments['executor'])}",
-            f"Proposals are made by {self._named('proposers', arguments.get('brain') or 'handoff')}",
-        ]
-        if settings.get("judge"):
-            lines.append(f"Answers are judged by {self._named('judges', settings['judge'])}")
-        lines.append(f"It runs in {self._config.home} with your rights, and opens the sealed test at its end.")
-        lines.append(self._look_cost(arguments.get("task_set")))
-        limits = {f"max_{name}": settings[name] for name in ("cost", "tokens", "calls") if name in settings}
-        return "\n".join([*lines, _spends(_given(arguments) | limits)])
-
-    def _look_cost(self, task_set: Any) -> str:
-        """Return what opening the test costs later runs. A task set that cannot be read is named by the run itself."""
-        try:
-            taskset, _ = load_taskset(self._library, self._caller, Ref.parse(str(task_set)))
-            look = look_at(self._config.home, taskset)
-        except EvolvableError:
-            return "Opening the test makes each later promotion on its tasks harder."
-        return (
-            f"This is look {look} at these test tasks: a promotion needs p <= {alpha_of_look(look):.2g}, and after it"
-            f" p <= {alpha_of_look(look + 1):.2g} on tasks that it opened. That cannot be taken back."
-        )
-
-    def _continued(self, arguments: Mapping[str, Any]) -> str:
-        folder = find_run(self._config.home, arguments.get("run"))
-        state = load_run_state(folder)
-        executor = state.settings.get("executor", {})
-        who = executor.get("name") or executor.get("model") or executor.get("kind")
-        command = f" ({_short_line(executor['command'])})" if executor.get("command") else ""
-        lines = [
-            f"Go on with run {folder.id} on {_short_line(state.settings.get('task_set'))}?",
-            f"The tasks are done by {_short_line(executor.get('kind'))} {_short_line(who)}{command}",
-            f"So far it took {state.bill.tokens:,} tokens and ${state.bill.cost:.2f}.",
-        ]
-        old = {f"max_{name}": value for name, value in _given(state.settings.get("limit", {})).items()}
-        return "\n".join([*lines, _spends(old | _given(arguments))])
-
-    def _named(self, role: str, who: Any) -> str:
-        """Return whom a text names, with the command that it stands for."""
-        if not isinstance(who, str):
-            raise InvalidArgument("executor, brain and judge are texts.", "Such as claude:MODEL, or a name.")
-        text = _short_line(who)
-        if who.partition(":")[0] in ("claude", "codex", "anthropic", "handoff", "simulated"):
-            return text
-        commands = named_commands(self._config)
-        roles = (role, "proposers") if role == "judges" and who in commands["proposers"].commands else (role,)
-        command = commands[roles[-1]].get(who)
-        return f"{text}, the command {_short_line(list(command.words))}"
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _spends(given: Mapping[str, Any]) -> str:
-    limits = [text.format(_short_line(given[name])) for name, text in _LIMITS.items() if name in given]
-    return f"It may spend {', '.join(limits)}." if limits else "There is no limit on what it may spend."
-
-
-def _short_line(value: Any) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return cut_line(text, MAX_QUESTION_LINE)
-
 
 RunName = Annotated[str | None, Field(description="the run; default the newest")]
 Amount = Annotated[float | None, Field(description="default: no limit", ge=0)]
@@ -205,11 +77,10 @@ class EvolveTools:
         at once; a process of its own goes on. Ask evolve_status; with brain=handoff answer what evolve_pending shows by
         evolve_submit."""
         options = {"brain": brain, "mode": mode, "iterations": iterations} | dict(settings or {})
-        options |= _given({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
-        self._check_commands(ctx, executor, str(options["brain"]), str(options.get("judge") or "handoff"))
-        means, refs = evolve_context(self._config), [Ref.parse(ref) for ref in program]
-        named = means.commands["executors"] if means.commands else None
-        spec, tasks = parse_executor_spec(executor, named), Ref.parse(task_set)
+        options |= given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+        self._check_commands(ctx, [executor], str(options["brain"]), str(options.get("judge") or "handoff"))
+        means, [spec] = self._executors([executor])
+        tasks, refs = Ref.parse(task_set), [Ref.parse(ref) for ref in program]
         begun = start_run(self._library, self._who(ctx), means, tasks, refs, spec, options, merge or ())
         self._drive(begun.run)
         return begun
@@ -250,7 +121,7 @@ class EvolveTools:
         """Go on with a run that was stopped or interrupted, with another budget if one is given. The person at the
         client is asked first."""
         check_runnable(find_run(self._config.home, run), evolve_context(self._config))
-        limits = _given({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+        limits = given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
         resumed = run_control.resume_run(self._config.home, run, limits)
         self._drive(resumed.run)
         return resumed
@@ -259,7 +130,9 @@ class EvolveTools:
         """Read what a run came to, finished or not: the verdict with its numbers, what was tried, what it cost. Writes
         the same with its pictures as one HTML page beside the run, and names it."""
         reported = write_report(find_run(self._config.home, run))
-        return f"{reported.text}\n\n{reported.html} has the pictures, {reported.json} all values."
+        measured = read_measurement(self._config.home, reported.run)
+        text = reported.text if measured is None else f"{reported.text}\n\n{format_measurement(measured)}"
+        return f"{text}\n\n{reported.html} has the pictures, {reported.json} all values."
 
     def evolve_adopt(
         self,
@@ -270,6 +143,64 @@ class EvolveTools:
         """Make live what a run promoted, in one operation. The person at the client is asked first; only a verdict
         PROMOTE can be adopted, and only while nothing changed since it was measured. undo takes it back."""
         return adopt(self._library, decider_of(self._who(ctx), ctx.request_context.request), run, reason)
+
+    def evolve_measure(
+        self,
+        task_set: Annotated[str, Field(description="environment:NAME")],
+        executors: Annotated[
+            list[str], Field(description="under which: claude:MODEL, codex:MODEL, anthropic:MODEL, or names")
+        ],
+        ctx: Context,
+        program: Annotated[list[str] | None, Field(description="refs that are measured, e.g. [skill:pdf]")] = None,
+        source: Annotated[str | None, Field(description="or a run, whose finalist is measured")] = None,
+        against: Annotated[str, Field(description="none (default), a ref, REF@VERSION, or a run")] = "none",
+        max_cost: Amount = None,
+        max_tokens: Amount = None,
+        max_calls: Amount = None,
+        settings: Annotated[dict[str, Any] | None, Field(description="more settings by name")] = None,
+    ) -> StartedMeasurement:
+        """Measure whether resources help, and for which model. Nothing is searched or changed; the sealed test is
+        opened once. Limits are for each executor. The person at the client is asked first. Returns at once:
+        evolve_status shows each run, evolve_report the joint result."""
+        options = dict(settings or {}) | given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+        self._check_commands(ctx, executors, str(options.get("judge") or "handoff"))
+        means, specs = self._executors(executors)
+        tasks, refs, who = Ref.parse(task_set), [Ref.parse(ref) for ref in program or ()], self._who(ctx)
+        begun = start_measurement(
+            self._library, who, means, tasks, refs, specs, options, against=against, source=source
+        )
+        for one in begun.runs:
+            self._drive(one.run)
+        return begun
+
+    def evolve_plan(
+        self,
+        task_set: Annotated[str, Field(description="environment:NAME")],
+        ctx: Context,
+        program: Annotated[list[str] | None, Field(description="for the trials: refs of what may get better")] = None,
+        executor: Annotated[str | None, Field(description="who would do the tasks; starts three trials")] = None,
+        run: Annotated[str | None, Field(description="a run with its three trials done: what it would take")] = None,
+        noise: Annotated[
+            float | None, Field(description="share of results that differ between runs", ge=0, le=1)
+        ] = None,
+        max_cost: Amount = None,
+        max_tokens: Amount = None,
+        max_calls: Amount = None,
+    ) -> RunPlan:
+        """See what a run could find, before anything is spent. With an executor three trials begin, after the person
+        at the client was asked; ask again with `run` for what the whole run would cost. evolve_continue goes on with
+        it."""
+        tasks, who = Ref.parse(task_set), self._who(ctx)
+        taskset, _ = load_taskset(self._library, who, tasks)
+        if executor:
+            self._check_commands(ctx, [executor])
+            means, [spec] = self._executors([executor])
+            limits = given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+            refs = [Ref.parse(ref) for ref in program or ()]
+            run = start_run(self._library, who, means, tasks, refs, spec, limits).run
+            start_driver(self._config.home, find_run(self._config.home, run), pilot=True)
+        pilot = load_run_state(find_run(self._config.home, run)) if run else None
+        return make_plan(taskset, look=look_at(self._config.home, taskset), noise=noise, pilot=pilot)
 
     def evolve_opportunities(
         self,
@@ -296,11 +227,20 @@ class EvolveTools:
     def _drive(self, run: str) -> None:
         start_driver(self._config.home, find_run(self._config.home, run))
 
-    def _check_commands(self, ctx: Context, executor: str, *thinking: str) -> None:
+    def _executors(self, names: Sequence[str]) -> tuple[HostContext, list[dict[str, Any]]]:
+        """Return what runs have here, and the executors by these names. Raises Refused for a name that nobody gave."""
+        means = evolve_context(self._config)
+        named = means.commands["executors"] if means.commands else None
+        return means, [parse_executor_spec(name, named) for name in names]
+
+    def _check_commands(self, ctx: Context, executors: Sequence[str], *thinking: str) -> None:
         """Refuse commands over HTTP: the permission to start a run is no permission to run commands on this machine."""
         if name_of(ctx.request_context.request) is None:
             return
-        for text, known in ((executor, _MODELS), *((who, ("handoff", "anthropic")) for who in thinking)):
+        for text, known in (
+            *((one, _MODELS) for one in executors),
+            *((who, ("handoff", "anthropic")) for who in thinking),
+        ):
             if text.partition(":")[0] not in known:
                 raise Refused("A command is not run for a client over HTTP.", f"Choose one of {', '.join(known)}.")
 
@@ -315,4 +255,5 @@ def add_evolving(
     tools = EvolveTools(library, caller, sessions, config)
     for spec in declare_tools(tools, "evolve"):
         add_tool(server, spec)
-    server.gates += [AdoptionGate(config.home), RunStartGate(config, library, caller)]
+    asking = (RunStartGate, MeasurementGate, PilotGate)
+    server.gates += [AdoptionGate(config.home), *(gate(config, library, caller) for gate in asking)]

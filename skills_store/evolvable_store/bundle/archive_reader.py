@@ -21,6 +21,9 @@ from evolvable_store.storage.protocol import ReleasePolicy
 MAX_PIECE = 48 * 2**20
 """Characters of one value or element: the largest file, every character of it escaped, and some room."""
 
+MAX_LOOKS = 64 * 2**20
+"""Bytes of all records of looks."""
+
 _CHUNK = 2**18
 _BLANK = " \t\r\n"
 _decode = json.JSONDecoder().raw_decode
@@ -129,7 +132,8 @@ class ArchiveReader:
     """Reads a JSON archive into the staging database."""
 
     def __init__(self, staging: ImportStaging) -> None:
-        self._staging = staging
+        self._staging, self._looks_size = staging, 0
+        self.looks: list[bytes] = []
 
     def read(self, stream: Stream) -> None:
         """Check the records of a whole archive and stage them. Raises InvalidArchive or TooLarge."""
@@ -139,6 +143,7 @@ class ArchiveReader:
             "blobs": self._add_blob,
             "channel": self._add_move,
             "evidence": self._add_evidence,
+            "looks": self._add_look,
         }
         header: dict[str, Any] = {}
         for key, value in iterate_members(stream):
@@ -214,6 +219,12 @@ class ArchiveReader:
         if not known or not all(map(_is_placement, record["placed"])):
             raise _invalid("moves of the channel", f"{ascii(record)[:80]} cannot be read")
         self._staging.add_move([record[key] for key in _MOVE])
+
+    def _add_look(self, record: dict[str, Any]) -> None:
+        self.looks.append(json.dumps(record).encode())
+        self._looks_size += len(self.looks[-1])
+        if self._looks_size > MAX_LOOKS:
+            raise TooLarge("The archive has too many looks at sealed tests.", f"The limit is {MAX_LOOKS:,} bytes.")
 
     def _add_evidence(self, record: dict[str, Any]) -> None:
         checked = check_evidence(record)

@@ -18,11 +18,12 @@ Writes resources with every version, operation and file as one JSON document.
      "changes": [{"operation", "ref", "after", "hash", "files": {path: [sha256, size, mode]}}, ...],
      "blobs": [{"sha256", "text" or "base64", "purged"?: {"at", "actor", "reason", "kind", "size"}}, ...],
      "channel": [{"at", "actor", "reason", "session", "policy", "placed": [[ref, version or null, withdrawn]]}, ...],
-     "evidence": [...]}
+     "evidence": [...],
+     "looks": [...]}
 
 Changes stand in the order of the log; those that made no version (a removal, a return) have neither hash nor files.
 Ids are those of the exporting library; the version hashes do not cover them. What a record of evidence holds is said
-in `evidence`.
+in `evidence`. `looks` are records of a caller, which the import hands back as they are.
 
 Copies a whole library into another folder while other processes go on writing.
 """
@@ -180,8 +181,12 @@ FORMAT, FORMAT_VERSION = "evolvable-history", 1
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def export_json(store: Store, target: Path | Stream, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
+def export_json(
+    store: Store, target: Path | Stream, refs: Iterable[Ref] | None = None, looks: Iterable[Mapping[str, Any]] = ()
+) -> tuple[Ref, ...]:
     """Returns the resources written to `target`, by default all, removed ones included.
+
+    looks: records of the caller that go along.
 
     The document is the library as it was when the export began. A stream is written to and not closed.
     Raises NoSuchResource, LibraryCorrupt, LibraryError when the file cannot be written.
@@ -197,6 +202,7 @@ def export_json(store: Store, target: Path | Stream, refs: Iterable[Ref] | None 
             ("blobs", export.blobs()),
             ("channel", export.channel()),
             ("evidence", export.evidence()),
+            ("looks", looks),
         ):
             _write_list(stream, name, records)
         stream.write(b"\n}\n")
@@ -307,15 +313,24 @@ class _Export:
 
 _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
 
+BESIDE = "evolve"
+"""The folder of a backup with the files of the caller: lists of JSON lines, and their locks."""
+
 
 def backup(
-    store: Store, target: Path, progress: Callable[[int, int], None] | None = None, *, replace: bool = False
+    store: Store,
+    target: Path,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    replace: bool = False,
+    beside: Callable[[], Mapping[str, bytes]] = dict,
 ) -> Path:
     """Returns `target`, made a folder with one file that is the library as it was when the backup began.
 
     `Store.open(target)` opens it; it follows no folder until one is added again. It appears whole or not at all,
     checked, and is on the disk when this returns.
     progress: called with pages copied and all pages. replace: an older backup at `target` makes room for it.
+    beside: called after the copy; files of the caller that go along, by their names in the folder `evolve`.
     Raises InvalidArgument when something else lies there, LibraryCorrupt when the copy is damaged, LibraryError.
     """
     _check_target(store, target, replace)
@@ -324,6 +339,12 @@ def backup(
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
         try:
             store.backend.maintenance.copy_to(draft / LIBRARY_FILE, progress or (lambda done, total: None))
+            for name, data in beside().items():
+                (draft / BESIDE).mkdir(exist_ok=True)
+                with open(draft / BESIDE / name, "xb") as stream:
+                    stream.write(data)
+                    stream.flush()
+                    os.fsync(stream.fileno())
             _publish(draft, target)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -338,6 +359,8 @@ def _check_target(store: Store, target: Path, replace: bool) -> None:
     if target.is_symlink() or not target.is_dir():
         raise InvalidArgument(f"{target} is not a folder.", "A backup is a folder; name a new one.")
     names = set(os.listdir(target))
+    if BESIDE in names and all(name.endswith((".jsonl", ".jsonl.lock")) for name in os.listdir(target / BESIDE)):
+        names.discard(BESIDE)
     if target.samefile(store.home) or names - {LIBRARY_FILE, *(LIBRARY_FILE + end for end in _LOG_SUFFIXES)}:
         raise InvalidArgument(f"{target} holds other things than a backup.", "Name a new folder.")
     if names and not replace:

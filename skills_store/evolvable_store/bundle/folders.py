@@ -241,9 +241,16 @@ MAX_DEPTH = 6
 """How deep below the folder named resources are looked for."""
 
 
-def export_folders(store: Store, target: Path, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
+LOOKS_PATH = ".evolvable/opened.jsonl"
+"""The file beside the resources of a zip or of folders that holds records of the caller."""
+
+
+def export_folders(
+    store: Store, target: Path, refs: Iterable[Ref] | None = None, looks: bytes = b""
+) -> tuple[Ref, ...]:
     """Returns the resources written as folders into `target`, by default all skills of the user's scope.
 
+    looks: records of the caller that go along, added to those of an export before it.
     `target` is made when it is missing. Nothing in it is overwritten: a name that is taken is refused before
     anything is written. Each folder appears whole. Raises NoSuchResource, InvalidArgument, LibraryError.
     """
@@ -255,6 +262,10 @@ def export_folders(store: Store, target: Path, refs: Iterable[Ref] | None = None
             raise InvalidArgument(f"{target} has {', '.join(taken[:10])} already.", "Name an empty folder.")
         draft = Path(tempfile.mkdtemp(prefix=".export.", suffix=".tmp", dir=target))
         try:
+            if looks:
+                (target / LOOKS_PATH).parent.mkdir(exist_ok=True)
+                with open(target / LOOKS_PATH, "ab") as stream:
+                    stream.write(looks)
             for head in heads:
                 _write_folder(draft / head.name, store.files(head))
                 os.rename(draft / head.name, target / head.name)
@@ -340,8 +351,12 @@ def _folder_candidate(folder: Path) -> ImportCandidate:
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def export_zip(store: Store, target: Path | Stream, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
+def export_zip(
+    store: Store, target: Path | Stream, refs: Iterable[Ref] | None = None, looks: bytes = b""
+) -> tuple[Ref, ...]:
     """Returns the resources written to `target`, by default all skills of the user's scope.
+
+    looks: records of the caller that go along.
 
     Equal content gives an equal zip, byte for byte. A stream is written to and not closed. Raises NoSuchResource,
     InvalidArgument when two resources would get one folder, TooLarge, LibraryError when the file cannot be written.
@@ -353,6 +368,11 @@ def export_zip(store: Store, target: Path | Stream, refs: Iterable[Ref] | None =
     with open_atomic(target) as stream, zipfile.ZipFile(stream, "w") as archive:
         for head in heads:
             _write_zip_entries(archive, store, head)
+        if looks:
+            info = zipfile.ZipInfo(LOOKS_PATH, _EPOCH)
+            info.compress_type, info.create_system = zipfile.ZIP_DEFLATED, 3
+            info.external_attr = (stat.S_IFREG | 0o644) << 16
+            archive.writestr(info, looks)
     return tuple(head.ref for head in heads)
 
 

@@ -34,7 +34,7 @@ class ImportReport:
 
     operation: the one that made all of it; None when nothing changed, and for a JSON archive, whose operations
     come with it. added: new here, or removed before. refused: name or ref -> every reason; these were left as
-    they were. held: kept out for now, by the check.
+    they were. held: kept out for now, by the check. looks: what `export_json` was given as such, each as JSON.
     """
 
     operation: int | None
@@ -43,6 +43,7 @@ class ImportReport:
     unchanged: tuple[Ref, ...] = ()
     refused: tuple[tuple[str, tuple[str, ...]], ...] = ()
     held: tuple[Ref, ...] = ()
+    looks: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +268,8 @@ def import_json(
     Raises InvalidArchive or TooLarge for what is not an archive.
     """
     with ImportStaging(store.home) as staging, _open_source(source) as stream:
-        ArchiveReader(staging).read(stream)
+        reader = ArchiveReader(staging)
+        reader.read(stream)
         checked = {
             ref: check_history(staging, ref) or _check_newest(store, staging, ref, look) for ref in staging.refs()
         }
@@ -281,7 +283,7 @@ def import_json(
         if not dry_run:
             import_evidence(store, staging.evidence(), merge.known())
     merge.done.refused[:0] = [(str(ref), found) for ref, found in checked.items() if found]
-    return merge.done.report(None)
+    return replace(merge.done.report(None), looks=tuple(reader.looks))
 
 
 def _check_newest(store: Store, staging: ImportStaging, ref: Ref, look: ImportCheck) -> tuple[str, ...]:

@@ -33,13 +33,13 @@ VAL_SHARE = 0.7
 EXPECTED_TEST = 3.25
 """Evaluations of a staged test for each of its tasks, on average where a program is better."""
 
-OVERHEAD = 0.3
-"""What a search takes beside its proposals, in evaluations for each selection task: early drops pay for the base."""
+OVERHEAD = 2.6
+"""Evaluations that a search takes beside its proposals, for each selection task: the base, and repeats."""
 
-NEAR = 4.0
-"""Net tasks gained below which the tasks whose results differ are run once more under both programs."""
+NEAR = (-1.0, 4.0)
+"""Net tasks gained, from and below, between which the tasks whose results differ run once more under both programs."""
 
-DROP = -1.0
+DROP = -2.0
 """Net tasks at which a candidate is dropped after the first half."""
 
 NOISE_TASKS = 10
@@ -47,6 +47,9 @@ NOISE_TASKS = 10
 
 FIRST_FRESH = 1
 """Repeats of a comparison are numbered by its iteration, after the repeats of calibration."""
+
+VAL_LOSS = -2.0
+"""Net tasks of val alone below which a candidate is not accepted, whatever the training tasks show."""
 
 _DIFFERENT = 0.5
 
@@ -147,10 +150,10 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
             why = "dropped after the first half"
             break
     covered = len(seen.child) / max(1, len(seen.child) + len(seen.missing))
-    if not (why or seen.spoiled) and 0 <= seen.net() < NEAR and covered >= run.settings.coverage:
+    if not (why or seen.spoiled) and NEAR[0] <= seen.net() < NEAR[1] and covered >= run.settings.coverage:
         await _repeat_different(run, seen, (candidate, against), tasks, f"val/{number}/again")
     net, val = seen.net(), seen.net(run.val)
-    if not why and net > 0 > val:
+    if not why and net > 0 and val < VAL_LOSS:
         why = "worse on the tasks of val alone"
     decision = ""
     if not seen.spoiled and covered < run.settings.coverage:
@@ -160,7 +163,7 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
     if not decision:
         told = f"{net:+.1f} tasks net of {len(seen.child)}: {len(better)} better, {len(worse)} worse"
         why = f"{told}; {why}" if why else told
-    accepted = not seen.spoiled and not decision and net > 0 and val >= 0 and "dropped" not in why
+    accepted = not seen.spoiled and not decision and net > 0 and val >= VAL_LOSS and "dropped" not in why
     return run.note(
         "measured",
         iteration=number,
@@ -344,5 +347,5 @@ def plan_evaluations(run: RunContext) -> tuple[int, int, int]:
     shown = len(structure_tasks(run)) if run.settings.mode == STRUCTURE_MODE else 0
     first = selection + NOISE_TASKS
     low = first + min(1, rounds) * selection // 2
-    high = first + rounds * (selection + 2 * int(NEAR) + shown) + 4 * tests + 2 * len(run.val)
+    high = first + rounds * (selection + 2 * int(NEAR[1]) + shown) + 4 * tests + 2 * len(run.val)
     return low, high, selection + selection // 2 + 2 * tests

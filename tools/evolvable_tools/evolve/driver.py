@@ -15,14 +15,14 @@ from evolvable_tools.evolve.acceptance import calibrate_judge
 from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.executors.installation import CanaryFailed, run_canary
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerBusy, RunDirectory
-from evolvable_tools.evolve.ledger.run_state import Journal, RunState, load_run_state
+from evolvable_tools.evolve.ledger.run_state import Journal, RunPhase, RunState, load_run_state
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelSpec, NeedsAnswer
 from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.tasks.holdout import HeldOutTest, TestAccessLog, hold_out_test
+from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog
 from evolvable_tools.evolve.tasks.reader import scorer_files
-from evolvable_tools.evolve.tasks.similarity import OpenedTaskLog
 from evolvable_tools.evolve.trials.backends import ProcessBackend, RemoteExecutor, RemoteModel
 from evolvable_tools.evolve.trials.budget import RunBudget, make_concurrency_limit
 from evolvable_tools.evolve.trials.measurement import BACKOFF, TrialRunner, TrialSettings
@@ -70,6 +70,9 @@ async def _drive(run: run_context.RunContext, parts: run_context.RunParts, backe
         model = RemoteModel(judging.judge.brain, backend, run.folder.workspaces)
         await calibrate_judge(run, judging, model, executor.label)
     await run_phases(run)
+    # The runs of one measurement share a look: as long as one of them may go on, all that it reserved counts.
+    if run.state.phase is RunPhase.DECIDED and not run.settings.family and run.settings.executors == 1:
+        run.sealed.decide(run.folder.id, run.state.finalist)
 
 
 async def _until_stopped(run: run_context.RunContext, drive: Coroutine[None, None, None]) -> None:

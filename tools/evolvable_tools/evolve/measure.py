@@ -175,6 +175,20 @@ def _row(name: str, state: RunState, p: float | None, joint: float, finished: bo
     )
 
 
+def format_measurement(found: Measurement) -> str:
+    """Return the joint result as lines of text."""
+    lines = [f"Measurement {found.family} (joint p by Holm over {len(found.rows)}):"]
+    for one in found.rows:
+        if one.gain is None or one.interval is None:
+            lines.append(f"{one.run} [{one.label}]: nothing is measured yet")
+            continue
+        low, high = one.interval
+        told = f"{100 * one.gain:+.1f} points (95 % {100 * low:+.1f} to {100 * high:+.1f}) on {one.n} tasks"
+        joint = "" if one.joint is None else f", joint p = {one.joint:.2g}"
+        lines.append(f"{one.run} [{one.label}]: {told}{joint}; {one.ruling or 'no joint verdict yet'}")
+    return "\n".join(lines)
+
+
 def holm_adjusted(p_values: Sequence[float], hypotheses: int) -> list[float]:
     """Return the p-values adjusted by Holm for so many hypotheses, in their order."""
     order = sorted(range(len(p_values)), key=lambda at: p_values[at])

@@ -129,6 +129,8 @@ def _remarks(claim: str, sizes: Mapping[str, int], cost: Any, pilot: RunState | 
         found.append(f"With {sum(sizes.values())} tasks a run explores; nothing can be claimed.")
     elif claim == "these tasks":
         found.append("The set is small: the claim is about these tasks alone, and only a person adopts by it.")
-    if pilot is not None and not cost:
+    if pilot is not None and not pilot.preflight:
+        found.append(f"Run {pilot.run} has not ended its three trials: {pilot.stopped or 'they are under way'}.")
+    elif pilot is not None and not cost:
         found.append("Nobody told a price: --price IN,OUT names one.")
     return found

@@ -61,14 +61,17 @@ def _describe_validation(one: CandidateFacts) -> str:
 
 
 def _change_lines(facts: RunFacts) -> list[str]:
-    found = []
-    for split in ("test", "val"):
-        for change in ("fixed", "broken", "unstable"):
-            tasks = [flip.task for flip in facts.flips if flip.change == change and flip.split == split]
-            if tasks:
-                more = f" and {len(tasks) - _MAX_TASKS} more" if len(tasks) > _MAX_TASKS else ""
-                found.append(f"{change.capitalize()} in {split}: {', '.join(tasks[:_MAX_TASKS])}{more}")
+    found = [f"In test: {_counted(facts.test_changes)}."] if facts.test_changes else []
+    for change in ("fixed", "broken", "unstable"):
+        tasks = [flip.task for flip in facts.flips if flip.change == change]
+        if tasks:
+            more = f" and {len(tasks) - _MAX_TASKS} more" if len(tasks) > _MAX_TASKS else ""
+            found.append(f"{change.capitalize()} in val: {', '.join(tasks[:_MAX_TASKS])}{more}")
     return found
+
+
+def _counted(changes: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {change}" for change, number in changes.items())
 
 
 def format_price(bill: Mapping[str, Any]) -> str:
@@ -195,8 +198,9 @@ def _categories(facts: RunFacts) -> Node:
 
 
 def _tasks(facts: RunFacts) -> Node:
-    counted = [_count_changes(facts, split) for split in ("test", "val")]
-    said = " ".join(filter(None, (f"The base against {facts.best}.", *counted)))
+    changes = (("Test", facts.test_changes), ("Val", Counter(flip.change for flip in facts.flips)))
+    counted = [f"{split}: {_counted(found)}." for split, found in changes if found]
+    said = " ".join([f"The base against {facts.best}.", *counted])
     shown = [flip for flip in facts.flips if flip.change != "same"][:MAX_TASK_ROWS]
     rows: list[list[Node]] = [
         [_task_cell(flip), flip.split, flip.category, f"{flip.before:.2f} to {flip.after:.2f}", _change_tag(flip)]
@@ -206,12 +210,6 @@ def _tasks(facts: RunFacts) -> Node:
     grid = _table(("task", "split", "category", "score", ""), rows)
     folded = details(open=len(rows) <= _UNFOLDED)[summary[f"{len(rows)} tasks"], grid]
     return _section("tasks", "Tasks that changed", said + note, folded)
-
-
-def _count_changes(facts: RunFacts, split: str) -> str:
-    counts = Counter(flip.change for flip in facts.flips if flip.split == split)
-    said = ", ".join(f"{number} {change}" for change, number in counts.items())
-    return f"{split.capitalize()}: {said}." if said else ""
 
 
 def _task_cell(flip: TaskChange) -> Node:

@@ -167,7 +167,7 @@ class CandidateFacts:
 class TaskChange:
     """One task under the base and under the best. change: fixed, broken, unstable (the base differs from itself), same.
 
-    outputs: what either arm gave, cut, with the outcome; only of tasks that are not sealed.
+    outputs: what either arm gave, cut, with the outcome.
     """
 
     task: str
@@ -193,7 +193,8 @@ class RunFacts:
     """All that is known of a run, for people. label: what its figures are: simulated, scripted or a model's name.
 
     best: the name of the finalist, or of the best so far. base_again: the base measured a second time (A/A). test: by
-    arm (base, finalist, no_skill), None while sealed. per_solved: what each further solved test task costs in tokens.
+    arm (base, finalist, no_skill), None while sealed. flips: of tasks that are not sealed. test_changes: how many test
+    tasks were fixed, broken or the same. No report names them, so that no program can be fitted to them.
     """
 
     run: str
@@ -214,6 +215,7 @@ class RunFacts:
     verdict: dict[str, Any]
     heat: list[CategoryScores]
     flips: list[TaskChange]
+    test_changes: dict[str, int]
     resources: list[ResourceUse]
     spent: dict[str, dict[str, Any]]
     bill: dict[str, Any]
@@ -252,6 +254,7 @@ def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[Ledge
         verdict={key: value for key, value in state.verdict.items() if key not in _OMITTED_FIELDS},
         heat=_category_scores(state),
         flips=_task_changes(state, finalist, records),
+        test_changes={change: len(tasks) for change, tasks in changed_test_tasks(state).items()},
         resources=collect_resource_use(records, {digest: folder.program(digest) for digest in state.candidates}, names),
         spent={purpose: spent.to_json() for purpose, spent in sorted(state.spent.items())},
         bill=state.bill.to_json(),
@@ -326,7 +329,7 @@ def _category_scores(state: RunState) -> list[CategoryScores]:
 
 
 def _task_changes(state: RunState, finalist: str, records: Iterable[LedgerRecord]) -> list[TaskChange]:
-    """Return the tasks of validation, and of the test once it was looked at; those that changed first."""
+    """Return the tasks of validation; those that changed first."""
     base, best, found = state.candidates.get(state.base), state.candidates.get(finalist), []
     again, outputs = state.calibration.get("again", {}), _last_outputs(records, (state.base, finalist))
     if base is not None and best is not None:
@@ -335,12 +338,18 @@ def _task_changes(state: RunState, finalist: str, records: Iterable[LedgerRecord
             change = _change_kind(before, after, task in again and again[task] != before)
             split, category = state.tasks.get(task, (str(Split.VAL), ""))
             found.append(TaskChange(task, category, split, before, after, change, outputs[task]))
-    tested, reached = state.verdict.get("base", {}), state.verdict.get("finalist", {})
-    for task in tested.keys() & reached.keys():
-        change = _change_kind(tested[task], reached[task], False)
-        found.append(TaskChange(task, "", str(Split.TEST), tested[task], reached[task], change, []))
     order = ("fixed", "broken", "unstable", "same")
     return sorted(found, key=lambda flip: (order.index(flip.change), flip.split, flip.task))
+
+
+def changed_test_tasks(state: RunState) -> dict[str, list[str]]:
+    """Return the ids of the opened test tasks by what became of them: fixed, broken, same. Only a person sees them."""
+    tested, reached = state.verdict.get("base", {}), state.verdict.get("finalist", {})
+    found: dict[str, list[str]] = {}
+    for task in sorted(tested.keys() & reached.keys()):
+        if task not in state.tasks:  # a narrow claim takes validation tasks as well
+            found.setdefault(_change_kind(tested[task], reached[task], False), []).append(task)
+    return found
 
 
 def _change_kind(before: float, after: float, shaky: bool) -> str:

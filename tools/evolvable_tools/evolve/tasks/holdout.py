@@ -20,10 +20,14 @@ from evolvable_tools.evolve.executors.base import parse_strict_json
 from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
 from evolvable_tools.evolve.task import Split, Task, TaskSet, Trial
 from evolvable_tools.evolve.tasks import reader
-from evolvable_tools.evolve.tasks.similarity import OpenedTaskLog, TaskOpening, TextSketch, sketch_tasks
+from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog, TaskOpening
+from evolvable_tools.evolve.tasks.similarity import TextSketch, sketch_tasks
 
 if TYPE_CHECKING:
     from evolvable_tools.evolve.trials.measurement import TrialRequest, TrialRunner
+
+
+ACCESS_FILE = "looks.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class TestAccessLog:
     @classmethod
     def in_library(cls, home: Path) -> "TestAccessLog":
         """Return the log of a library, which all its runs share."""
-        return cls(home / EVOLVE_DIR / "looks.jsonl")
+        return cls(home / EVOLVE_DIR / ACCESS_FILE)
 
     def take(self, test: str, run: str, finalist: str, least: int = 1) -> int:
         """Return the number of this look, written down for good before it returns; an old one for who had it before.
@@ -74,6 +78,20 @@ class TestAccessLog:
                 os.fsync(file.fileno())
         return number
 
+    def merge(self, data: bytes) -> None:
+        """Add the looks of a backup that are not recorded here. Of a file that is damaged here the sound lines stay."""
+        if not data:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{self._path}.lock"):
+            here = self._path.read_bytes() if self._path.exists() else b""
+            lines = dict.fromkeys(line for line in (*here.split(b"\n"), *data.split(b"\n")) if _is_access(line))
+            merged = b"".join(line + b"\n" for line in lines)
+            if merged != here:
+                draft = self._path.with_suffix(".merged")
+                draft.write_bytes(merged)
+                os.replace(draft, self._path)
+
     def of(self, test: str) -> list[TestAccess]:
         """Return the looks at a test so far, in order."""
         return [look for look in self._read() if look.test == test]
@@ -96,6 +114,14 @@ class TestAccessLog:
                 f"{self._path} is damaged: the looks at sealed tests cannot be counted.",
                 "Bring it back from a backup; without it no promotion can be claimed.",
             ) from None
+
+
+def _is_access(line: bytes) -> bool:
+    try:
+        TestAccess(**json.loads(line))
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True
 
 
 class TestSealed(Refused):
@@ -205,8 +231,11 @@ class HeldOutTest:
         return next_look(self.test.sketches, self.test.digest, self.accesses, self.opened)
 
     def open(self, run: str, finalist: str) -> "tuple[Sequence[Task], int, TestRunner]":
-        """Return its tasks, the number of this look over all runs, and a runner that records what it opens."""
-        least = self.opened.look_of(self.test.sketches, run, finalist) if self.opened is not None else 1
+        """Return its tasks, the number of this look over all runs, and a runner that records what it opens.
+
+        The tasks are reserved first, so that another run that opens any of them meanwhile has a later look.
+        """
+        least = self.opened.reserve(self._opening(run, finalist, self.test.sketches)) if self.opened else 1
         opened = self.test.open(self.accesses, run, finalist, least)
         runner = self.make_runner(opened.files)
         if self.opened is None:
@@ -215,10 +244,17 @@ class HeldOutTest:
 
         def record(tasks: Sequence[Task]) -> None:
             own = [known[task.id] for task in tasks if task.id in known]  # and no canaries
-            sketches = tuple(sketch_tasks(own, opened.files))
-            log.add(TaskOpening(run, finalist, self.test.digest, self.program, sketches))
+            log.add(self._opening(run, finalist, sketch_tasks(own, opened.files)))
 
         return opened.tasks, opened.look, RecordingRunner(runner, record)
+
+    def decide(self, run: str, finalist: str) -> None:
+        """Record that a run is decided: test tasks that it did not open are fresh again."""
+        if self.opened is not None:
+            self.opened.decide(run, finalist)
+
+    def _opening(self, run: str, finalist: str, sketches: Sequence[TextSketch]) -> TaskOpening:
+        return TaskOpening(run, finalist, self.test.digest, self.program, tuple(sketches))
 
 
 def next_look(

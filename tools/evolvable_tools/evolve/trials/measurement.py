@@ -54,6 +54,9 @@ def interleave(requests: Sequence[TrialRequest]) -> list[int]:
     return order
 
 
+SEALED_BATCH = "test/"
+"""How the names of batches of the sealed test begin."""
+
 _MAX_DETAIL = 500  # characters of what the last attempt said
 
 
@@ -278,9 +281,11 @@ class TrialBatch:
             return
         runner.ledger.append(BROKEN_BATCH, {"batch": self._name, "why": self._why})
         runner.known.broke(self._name)
+        said = f"the last one said: {self._why[:_MAX_DETAIL].rstrip('.') or 'nothing'}"
+        if self._name.startswith(SEALED_BATCH):  # it may name a sealed task, or quote it
+            said = "what the last one said is in test.jsonl of the run, for a person to read"
         raise TrialsFailing(
-            f"{self._spoiled} attempts in a row failed, and none came to a result; the last one said:"
-            f" {self._why[:_MAX_DETAIL].rstrip('.') or 'nothing'}.",
+            f"{self._spoiled} attempts in a row failed, and none came to a result; {said}.",
             "Fix that, and continue the run: they are tried again. What fails then counts as missing.",
         )
 

@@ -1,0 +1,107 @@
+"""Looks at sealed tests go along with backups, archives and exported task sets, and are merged where they arrive.
+
+What arrives is added to what is there. An import or a restored backup can raise the number of a look, but not lower it.
+"""
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.bundle.folders import LOOKS_PATH, open_zip
+from evolvable_store.errors import EvolvableError
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
+from evolvable_tools.evolve.tasks.holdout import ACCESS_FILE, TestAccessLog
+from evolvable_tools.evolve.tasks.locate import load_taskset
+from evolvable_tools.evolve.tasks.opened_tasks import OPENED_FILE, OpenedTaskLog, TaskOpening
+from evolvable_tools.evolve.tasks.similarity import TextSketch, sketch_tasks
+from evolvable_tools.library import Caller, Library
+
+MAX_LOOKS = 64 * 2**20
+"""Bytes of records that are read from an archive."""
+
+
+def backup_files(home: Path) -> dict[str, bytes]:
+    """Return the records of a library that its backup takes along, by their names in `evolve`."""
+    found = {}
+    for name in (OPENED_FILE, ACCESS_FILE):
+        with contextlib.suppress(FileNotFoundError):
+            found[name] = (home / EVOLVE_DIR / name).read_bytes()
+    return found
+
+
+def merge_backup(home: Path, source: Path) -> None:
+    """Add the records of a backup to those of a library. Of records that are damaged here the sound lines stay.
+
+    Raises OSError.
+    """
+    there = backup_files(source)
+    OpenedTaskLog.in_library(home).merge_backup(there.get(OPENED_FILE, b""))
+    TestAccessLog.in_library(home).merge(there.get(ACCESS_FILE, b""))
+
+
+def looks_to_export(library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:
+    """Return the lines that go along with these resources, by default all. Raises LibraryCorrupt."""
+    log = OpenedTaskLog.in_library(library.store.home)
+    if refs is None:
+        return log.export_lines()
+    sketches = [one for ref in refs if ref.kind is Kind.ENVIRONMENT for one in _sketches(library, caller, ref)]
+    return log.export_lines(sketches) if sketches else b""
+
+
+def _sketches(library: Library, caller: Caller, ref: Ref) -> list[TextSketch]:
+    """Return the sketches of all tasks of an environment, none where it is no task set."""
+    try:
+        taskset, _ = load_taskset(library, caller, ref)
+    except EvolvableError:
+        return []
+    return sketch_tasks(taskset.tasks, taskset.files)
+
+
+def record_shown_test(
+    library: Library, caller: Caller, run: str, settings: Mapping[str, Any], tasks: Sequence[str]
+) -> None:
+    """Record that a person saw which of these test tasks passed in a run: a look at each, once for a run.
+
+    settings: of the run. Raises NoSuchResource, LibraryCorrupt.
+    """
+    ref = Ref.parse(settings["task_set"]).at(settings["task_set_version"])
+    taskset, _ = load_taskset(library, caller, ref)
+    sketches = tuple(sketch_tasks([one for one in taskset.tasks if one.id in set(tasks)], taskset.files))
+    opening = TaskOpening(run, "shown to a person", taskset.test_digest, (), sketches)
+    OpenedTaskLog.in_library(library.store.home).add(opening)
+
+
+def as_records(lines: bytes) -> Iterator[Mapping[str, Any]]:
+    """Yield exported lines as the objects that a JSON archive holds."""
+    yield from map(json.loads, lines.splitlines())
+
+
+def import_looks(home: Path, lines: bytes) -> int:
+    """Add what came with an archive, and return how many records were new. Raises LibraryCorrupt, OSError."""
+    return OpenedTaskLog.in_library(home).import_lines(lines) if lines else 0
+
+
+def read_looks(source: Path, form: str) -> bytes:
+    """Return the lines that came with a zip or folders, empty where none did.
+
+    Raises InvalidArchive or TooLarge for a zip that is not plain.
+    """
+    if form == "zip":
+        with open_zip(source) as archive:
+            member = archive.members.get(LOOKS_PATH)
+            return archive.read(LOOKS_PATH) if member is not None and member.size <= MAX_LOOKS else b""
+    path = source / LOOKS_PATH
+    if path.parent.is_symlink():
+        return b""
+    with contextlib.suppress(OSError):
+        # A fifo would block the open, a link could lead to any file of the person.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        with open(handle, "rb") as stream:
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                return stream.read(MAX_LOOKS)
+    return b""
