@@ -36,7 +36,8 @@ class Caller:
     principal, via: on whose behalf, and how that is known (see `Identity`); by default what the actor implies.
     signer: signs the caller's decisions, where the person locked approvals.
     connection: the server's own name of the connection that the call came over, None where it cannot tell connections
-    apart. A caller chooses its session, never this.
+    apart. A caller chooses its session, never this. project: the folder that the caller works in, None where the server
+    cannot tell.
     """
 
     actor: Actor
@@ -46,6 +47,7 @@ class Caller:
     via: str = ""
     signer: Signer | None = None
     connection: str | None = None
+    project: str | None = None
 
     @property
     def identity(self) -> Identity:

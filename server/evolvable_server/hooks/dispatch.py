@@ -364,7 +364,7 @@ class HookDispatcher:
 
     def _who(self, event: HookEvent) -> Caller:
         """Return the caller in the session and in the project that the event names."""
-        caller = replace(self._caller, session=event.session_id[:200] or None)
+        caller = replace(self._caller, session=event.session_id[:200] or None, project=event.cwd or None)
         if self._config.scope or not event.cwd:
             return caller
         scope = project_scope_of(Path(event.cwd), self._library.folders())

@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import DamagedFile, EvolvableError, InvalidArgument
-from evolvable_store.frontmatter import parse_document
+from evolvable_store.frontmatter import Delegate, parse_document
 from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.evidence import SuccessCounts, Tally
 from evolvable_store.storage.observations import Impression
+from evolvable_tools.delegation import DelegateStatus, delegate_status, parse_delegate
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.retrieval import Alternative, ChooseBetween, SearchDependencies, SearchMatch, StageReport
 from evolvable_tools.trust import Trust, TrustStatus, trust_statuses
@@ -43,7 +44,8 @@ class FoundMatch:
     vouches for it: person, approved, proven, import, local, agent (not yet approved) or untrusted (of a repository).
 
     reported, verified: its rated uses, as their sessions report or as is verified. notice: what a reader is to
-    know of the trust, '' when a person vouches. principal, via: who answers for it.
+    know of the trust, '' when a person vouches. principal, via: who answers for it. delegate: the agent that it names
+    for its work, None for most.
     """
 
     ref: str
@@ -60,6 +62,7 @@ class FoundMatch:
     notice: str = ""
     principal: str = ""
     via: str = ""
+    delegate: DelegateStatus | None = None
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ def find_skill(
     capped = {resource for resource, level in trust.items() if level is Trust.AGENT}
     order = _untrusted_last(break_ties(found.matches, known, scopes, means.fits, capped), trust, means.fits)
     marks = _marks(caller)
-    matches = [_match(m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
+    matches = [_match(library, scopes, m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
     search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
     if shown and not found.none_fits and caller.actor is not Actor.HUMAN:
         fitting = [*order[:1], *(match for match in order[1:] if match.confidence >= means.fits)]
@@ -225,7 +228,16 @@ def _described(
     }
 
 
-def _match(match: SearchMatch, status: TrustStatus, proof: SuccessCounts | None, marks: AnswerMarks) -> FoundMatch:
+def _match(
+    library: Library,
+    scopes: Sequence[str],
+    match: SearchMatch,
+    status: TrustStatus,
+    proof: SuccessCounts | None,
+    marks: AnswerMarks,
+) -> FoundMatch:
+    named = parse_delegate(Delegate(match.entry.delegate)) if match.entry.delegate else None
+    delegate = delegate_status(library, scopes, named, trusted=not status.marked) if named is not None else None
     return FoundMatch(
         **_described(match.entry, status, proof, marks),
         name=match.entry.name,
@@ -233,6 +245,7 @@ def _match(match: SearchMatch, status: TrustStatus, proof: SuccessCounts | None,
         confidence=match.confidence,
         why=_shown(match.why, status, marks),  # it quotes the description
         notice=status.notice,
+        delegate=delegate,
     )
 
 
