@@ -83,7 +83,8 @@ def make_caller(config: Config, library: Library, identity: Identity, *, decides
     """
     scope = config.scope or project_scope_of(config.project, library.folders())
     scopes = (USER_SCOPE,) if scope in (None, USER_SCOPE) else (scope, USER_SCOPE)
-    return Caller(actor_of(identity, decides=decides), config.session, scopes, identity.principal, identity.via)
+    actor, project = actor_of(identity, decides=decides), str(config.project)
+    return Caller(actor, config.session, scopes, identity.principal, identity.via, project=project)
 
 
 def approvals_lock(config: Config) -> ApprovalsLock | None:

@@ -126,6 +126,8 @@ class Serving:
         self._reloader = Watcher(self.library, self._changed)
         connection = shared_connection() if shared else client_connection()
         client = replace(make_caller(config, self.library, Identity(Principal.AGENT, "mcp")), connection=connection)
+        if shared:
+            client = replace(client, project=None)  # each client works in a folder of its own
         extensions = [SkillsExtension(self.library, client)]
         self._notifier.lists_tools = "tools" in config.toolsets
         self.server = LibraryServer(

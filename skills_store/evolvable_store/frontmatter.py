@@ -190,17 +190,35 @@ def describe(document: Document) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Delegate:
+    """The agent that the work of a skill is delegated to. agent: its ref as it is written.
+
+    when: always, or long (only a long task). input: task, or history (also what was said before). returns: summary, or
+    files (the paths of what it wrote).
+    """
+
+    agent: str
+    when: str = "always"
+    input: str = "task"
+    returns: str = "summary"
+
+
+DELEGATE_WORDS = {"when": ("always", "long"), "input": ("task", "history"), "returns": ("summary", "files")}
+"""The words of a delegate's fields; the first is the default."""
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """What a document says about its resource; '' and () where it says nothing.
 
-    `triggers`: texts that call for it. `frozen`: only a person may change it. `delegate`: an agent's ref.
+    `triggers`: texts that call for it. `frozen`: only a person may change it. `delegate`: None for most.
     """
 
     name: str
     description: str
     triggers: tuple[str, ...]
     frozen: bool
-    delegate: str
+    delegate: Delegate | None
 
 
 def summarize(document: Document) -> Summary:
@@ -212,8 +230,21 @@ def summarize(document: Document) -> Summary:
         description=_string(document.fields.get("description")) or describe(document),
         triggers=_triggers(intent.get("triggers")),
         frozen=str(intent.get("evolvable")).strip().lower() == "false",
-        delegate=_string(intent.get("delegate")),
+        delegate=_delegate(intent.get("delegate", document.fields.get("delegate"))),
     )
+
+
+def _delegate(value: object) -> Delegate | None:
+    """Return what a ref, or a block with the key agent, says; an unknown word counts as the default."""
+    block = value if isinstance(value, dict) else {"agent": value}
+    agent = _string(block.get("agent"))
+    if not agent:
+        return None
+    said = {key: word if (word := _string(block.get(key))) in words else words[0] for key, words in _WORDS}
+    return Delegate(agent, **said)
+
+
+_WORDS = tuple(DELEGATE_WORDS.items())
 
 
 def _string(value: object) -> str:

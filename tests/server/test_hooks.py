@@ -10,7 +10,7 @@ from mcp_place import Place, skill_text
 from evolvable_server.config import Config
 from evolvable_server.hooks.dispatch import EMPTY_ANSWER, HookDispatcher
 from evolvable_store.operation import Actor
-from evolvable_store.resource import Ref
+from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.evidence import Tally
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit
@@ -152,6 +152,27 @@ def test_what_opens_no_skill_of_the_library_is_no_use(place, hooks, tool, given)
     hooks.used(tool, **given)
 
     assert hooks.tally("pdf") == Tally()
+
+
+def test_the_start_of_the_persons_agent_is_one_use_of_it_and_that_of_a_repositorys_is_none(place, hooks, tmp_path):
+    text = "---\nname: clerk\ndescription: Files papers.\n---\n\nYou are the clerk.\n"
+    agents, clone = place.skills.parent / "agents", tmp_path / "clone"
+    edit.update_resource(
+        hooks.library, Caller(Actor.HUMAN), Ref.parse("agent:clerk"), "new", files={"AGENT.md": text}, create=True
+    )
+    hooks.library.working_copies.check_out(agents, kind=Kind.AGENT)
+    (clone / ".claude/agents").mkdir(parents=True)
+    (clone / ".claude/agents/helper.md").write_text(text, encoding="utf-8")
+
+    hooks.used("Agent", subagent_type="clerk", cwd=str(clone))
+    hooks.used("Agent", subagent_type="clerk", cwd="")
+    hooks.used("Agent", subagent_type="other:clerk", cwd=str(tmp_path))
+    hooks.used("Agent", tool_input={"subagent_type": ["clerk"] * 2}, cwd=str(tmp_path))
+    assert hooks.tally("agent:clerk") == Tally()
+
+    for tool in ("Agent", "Task"):
+        hooks.used(tool, tool_input={"subagent_type": "clerk"}, cwd=str(tmp_path))
+    assert hooks.tally("agent:clerk") == Tally(loaded=1)
 
 
 def test_a_use_that_an_offer_led_to_remembers_the_search(place, hooks):

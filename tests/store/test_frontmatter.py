@@ -19,6 +19,7 @@ from evolvable_store.frontmatter import (
     NO_FRONTMATTER,
     NO_MAPPING,
     UNTERMINATED,
+    Delegate,
     Document,
     Severity,
     Summary,
@@ -266,7 +267,7 @@ def test_a_control_character_in_the_body_is_refused(control):
 def test_a_file_without_frontmatter_is_all_body():
     plain = parse_document(b"# Title\n\nSays what\nit does.\n")
     assert plain == Document({}, "# Title\n\nSays what\nit does.\n", (NO_FRONTMATTER,))
-    assert summarize(plain) == Summary("", "Says what it does.", (), False, "")
+    assert summarize(plain) == Summary("", "Says what it does.", (), False, None)
 
 
 def test_a_directive_before_the_fence_is_refused():
@@ -317,7 +318,17 @@ def test_triggers_are_a_text_with_commas_or_a_list(value, triggers):
 
 def test_a_summary_holds_what_the_head_says():
     head = "name: ' pdf '\ndescription: >\n  Reads\n  PDF.\nmetadata: {delegate: 'agent:reader', evolvable: 'true'}"
-    assert summarize(document(head)) == Summary("pdf", "Reads PDF.", (), False, "agent:reader")
+    assert summarize(document(head)) == Summary("pdf", "Reads PDF.", (), False, Delegate("agent:reader"))
+
+
+def test_a_delegate_is_a_ref_or_a_block_and_its_unknown_words_are_the_defaults():
+    block = "{agent: 'agent:clerk', when: long, input: history, returns: FILES}"
+
+    said = [summarize(document(head)).delegate for head in (f"metadata: {{delegate: {block}}}", f"delegate: {block}")]
+
+    assert said == [Delegate("agent:clerk", "long", "history", "summary")] * 2
+    for nothing in ("7", "[agent:clerk]", "{when: long}", "{agent: [x]}", "''"):
+        assert summarize(document(f"metadata: {{delegate: {nothing}}}")).delegate is None
 
 
 @pytest.mark.parametrize("head", ["metadata: text", "metadata: [evolvable]", "metadata:", "evolvable: 'false'"])

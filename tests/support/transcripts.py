@@ -110,12 +110,18 @@ class Reminder:
 
 @dataclass(frozen=True)
 class Subagent:
-    """A subagent with what happened in it, and its report. Codex has none here: it makes the report alone."""
+    """A subagent with what happened in it, and its report. Codex has none here: it makes the report alone.
+
+    name: its type. system: the system prompt that Claude Code notes; noted: whether it notes the type beside its file.
+    """
 
     prompt: str
     events: Sequence["Event"]
     report: str
     agent: str = "a1b2c3d4"
+    name: str = "general-purpose"
+    system: str = ""
+    noted: bool = False
 
 
 @dataclass(frozen=True)
@@ -425,20 +431,26 @@ def _claude_subagent(lines: _Lines, event: Subagent, path: Path, *, noise: bool)
     call = _claude_call(
         lines,
         "Agent",
-        {"description": "…", "prompt": event.prompt, "subagent_type": "general-purpose"},
+        {"description": "…", "prompt": event.prompt, "subagent_type": event.name},
         None,
         noise=noise,
     )
     own = _Lines(lines.session, lines.project, lines.clock, calls=1000)
     _claude_user(own, event.prompt)
+    if event.system:
+        snapshot = {"type": "prompt_snapshot", "systemPrompt": [event.system, "Notes:"]}
+        own.add(_claude_line(own, "attachment", attachment=snapshot))
     for each in event.events:
         _claude_event(own, each, path, noise=False)
     own.lines = [
         json.dumps(json.loads(line) | {"isSidechain": True, "agentId": event.agent}, ensure_ascii=False).encode()
         for line in own.lines
     ]
-    own.write(path.with_suffix("") / "subagents" / f"agent-{event.agent}.jsonl")
-    _claude_result(lines, call, event.report, failed=False)
+    file = own.write(path.with_suffix("") / "subagents" / f"agent-{event.agent}.jsonl")
+    if event.noted:
+        file.with_suffix(".meta.json").write_text(json.dumps({"agentType": event.name, "toolUseId": call}))
+    started = {"status": "completed", "agentId": event.agent, "prompt": event.prompt}
+    _claude_result(lines, call, event.report, failed=False, raw=started)
 
 
 def _codex_start(lines: _Lines, *, noise: bool) -> None:

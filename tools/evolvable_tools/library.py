@@ -8,7 +8,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from evolvable_store.errors import Refused
+from evolvable_store.errors import EvolvableError, Refused
+from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity, parse_document, summarize
 from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal, Signer
 from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
@@ -35,7 +36,8 @@ class Caller:
     principal, via: on whose behalf, and how that is known (see `Identity`); by default what the actor implies.
     signer: signs the caller's decisions, where the person locked approvals.
     connection: the server's own name of the connection that the call came over, None where it cannot tell connections
-    apart. A caller chooses its session, never this.
+    apart. A caller chooses its session, never this. project: the folder that the caller works in, None where the server
+    cannot tell.
     """
 
     actor: Actor
@@ -45,6 +47,7 @@ class Caller:
     via: str = ""
     signer: Signer | None = None
     connection: str | None = None
+    project: str | None = None
 
     @property
     def identity(self) -> Identity:
@@ -261,9 +264,107 @@ class SkillLocator:
         return os.path.join(self._folders_at[folder], name)
 
 
-def _seen_by_claude(folders: list[WatchedFolder], cwd: str) -> list[WatchedFolder]:
-    """Return the folders whose skills Claude Code knows by name: those of the project before the user's."""
-    native = [folder for folder in folders if folder.path.parts[-2:] == (".claude", "skills")]
+MAX_AGENT_FILES = 500
+"""Files and folders in the agents of one project that are looked at."""
+
+MAX_AGENT_HEAD = 64 * 1024
+"""Bytes of each of them that are read."""
+
+MEMORY_HEADING = "\n\n# Persistent Agent Memory"
+"""What Claude Code puts behind the text of an agent that has a memory of its own."""
+
+
+class AgentLocator:
+    """The agents of one library's folders, as Claude Code that works in `cwd` starts them by the name in their head."""
+
+    def __init__(self, library: Library, cwd: str | None) -> None:
+        self._library, self._cwd = library, cwd or ""
+        self._folders = [folder for folder in library.working_copies.folders() if folder.kind is Kind.AGENT]
+
+    def by_prompt(self, name: str, prompt: str) -> tuple[int, int] | None:
+        """Return the resource and the version whose text is the system prompt that a subagent of this name was given.
+
+        None where no agent of this name has that text: a file of the same name in a repository is another agent.
+        prompt: without secrets.
+        """
+        for head in self._named.get(name, ()):
+            for version in range(head.latest, max(0, head.latest - _TRIED), -1):
+                if self._is_text_of(head, version, prompt):
+                    return head.id, version
+        return None
+
+    def by_name(self, name: str) -> Head | None:
+        """Return the agent that Claude Code starts by this name.
+
+        None for one that the library does not have, and where a folder of the project that the library does not follow
+        may have one of this name.
+        """
+        found = self._named.get(name, ())
+        if not found or ":" in name or not self._cwd or not os.path.isdir(self._cwd):
+            return None
+        followed = {folder.path for folder in self._folders}
+        here = Path(os.path.realpath(self._cwd))
+        places = (Path(os.path.realpath(above / ".claude" / "agents")) for above in (here, *here.parents))
+        return None if any(_may_have_agent(place, name) for place in places if place not in followed) else found[0]
+
+    @cached_property
+    def _named(self) -> dict[str, list[Head]]:
+        """By name in the head of the file: the agents of the project before the user's."""
+        named: dict[str, list[Head]] = {}
+        for folder in _seen_by_claude(self._folders, self._cwd, "agents"):
+            bindings = self._library.working_copies.bindings.of_folder(folder)
+            heads = self._library.store.backend.heads_by_id([binding.resource for binding in bindings.values()])
+            for head in heads.values():
+                if head.version is not None:
+                    named.setdefault(summarize(self._document(head, head.latest)).name, []).append(head)
+        return named
+
+    def _document(self, head: Head, version: int) -> Document:
+        try:
+            data = self._library.store.file(head, main_file(head.kind, head.name), version).data
+        except EvolvableError:
+            data = b""
+        return parse_document(data)
+
+    def _is_text_of(self, head: Head, version: int, prompt: str) -> bool:
+        document = self._document(head, version)
+        text, given = self._library.redacted(document.body).strip(), prompt.strip()
+        if not text or "memory" not in document.fields:
+            return bool(text) and given == text
+        return given == text or given.startswith(f"{text}{MEMORY_HEADING}")
+
+
+_TRIED = 20
+
+
+def _may_have_agent(place: Path, name: str) -> bool:
+    """Return whether an agent of this name may lie in a folder that is not the library's; True in doubt."""
+    seen = 0
+    for folder, _, files in os.walk(place):
+        for file in (os.path.join(folder, file) for file in files):
+            seen += 1
+            if seen > MAX_AGENT_FILES or (file.casefold().endswith(".md") and _may_be_named(Path(file), name)):
+                return True
+        seen += 1
+    return False
+
+
+def _may_be_named(file: Path, name: str) -> bool:
+    if not file.is_file():
+        return False
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_AGENT_HEAD)
+    except OSError:
+        return True
+    document = parse_document(data)
+    odd = [one for one in document.defects if one.severity is not Severity.WARNING and one is not NO_FRONTMATTER]
+    return bool(odd) or name.encode() in data or summarize(document).name == name
+
+
+def _seen_by_claude(folders: list[WatchedFolder], cwd: str, last: str = "skills") -> list[WatchedFolder]:
+    """Return the folders whose skills, or agents, Claude Code knows by name: those of the project before the user's."""
+    native = [folder for folder in folders if folder.path.parts[-2:] == (".claude", last)]
     here = Path(os.path.realpath(cwd)) if cwd else None
     around = [folder for folder in native if here is not None and here.is_relative_to(folder.path.parent.parent)]
     users = [folder for folder in native if folder.scope == USER_SCOPE and folder not in around]

@@ -19,12 +19,13 @@ from evolvable_store.bundle.export import backup
 from evolvable_store.bundle.folders import find_folders
 from evolvable_store.errors import InvalidArchive, InvalidArgument
 from evolvable_store.objects import File
-from evolvable_store.operation import Actor, Identity, Principal
+from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.tree_reader import read_folder
+from evolvable_tools.delegation import needed_by
 from evolvable_tools.evolve.tasks.look_transfer import (
     as_records,
     backup_files,
@@ -294,10 +295,11 @@ CLIENTS: dict[str, dict[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A folder that is to hold the resources of one kind."""
+    """A folder that is to hold the resources of one kind. client: whose it is, '' for another folder."""
 
     path: Path
     kind: Kind
+    client: str = ""
 
 
 @command("checkout")
@@ -312,7 +314,8 @@ def checkout_command(
     """Write resources into the folders that clients read.
 
     WHERE is claude-code, codex or a folder. Resources there are imported first, and nothing is overwritten.
-    Folder and library are kept in sync from then on.
+    Folder and library are kept in sync from then on. For claude-code, --only brings the agent that a skill names as
+    its delegate, and the skills that an agent names.
     """
     config = state.config()
     scope = (config.scope or project_scope(config.project)) if project else USER_SCOPE
@@ -321,14 +324,22 @@ def checkout_command(
         targets = list(_targets(library, machine, where, wanted, scope, project))
         if not targets:
             raise InvalidArgument(f"The library has nothing of scope {scope} for {', '.join(where)}.", _HINT)
-        leaving = [head.ref for target in targets for head in library.store.heads(target.kind, scope)]
-        check_may_leave(library, "The checkout", [ref for ref in leaving if not only or ref.name in only])
+        leaving = [head for target in targets for head in library.store.heads(target.kind, scope)]
+        chosen, remarks = [head for head in leaving if not only or head.name in only], list[str]()
+        more = chosen
+        if "claude-code" in where and wanted is None:
+            more, remarks = needed_by(library, chosen)
+        check_may_leave(library, "The checkout", [head.ref for head in more])
         for name in only:
             if not any(_named(library, target.kind, scope, [name]) for target in targets):
                 library.store.head(Ref(targets[0].kind, name, scope))  # says what is wrong
-        results = [_check_out(library, target, scope, only) for target in targets]
+        written = {"claude-code": more}
+        results = [
+            _check_out(library, target, scope, written.get(target.client, chosen) if only else None)
+            for target in targets
+        ]
         twice = list(_twice(library.working_copies.folders(), machine.user))
-    return Output({"folders": results}, lambda _: _show_checkout(results, twice, verbose))
+    return Output({"folders": results}, lambda _: _show_checkout(results, [*remarks, *twice], verbose))
 
 
 _HINT = "`evolvable list` shows what there is, `--project` takes what belongs to the open project."
@@ -351,7 +362,7 @@ def _targets(
             raise InvalidArgument(f"{word} reads no folder of {kind}s.", f"It reads {reads}.")
         for read, name in CLIENTS[word].items():
             if kind in (None, read) and library.store.heads(read, scope):
-                yield Target(_own(machine, word, project) / name, read)
+                yield Target(_own(machine, word, project) / name, read, word)
 
 
 def _own(machine: Machine, client: str, project: bool) -> Path:
@@ -362,14 +373,15 @@ def _own(machine: Machine, client: str, project: bool) -> Path:
     return base / ".claude" if project or machine.claude is None else machine.claude
 
 
-def _check_out(library: Library, target: Target, scope: str, only: Sequence[str]) -> SyncResult:
+def _check_out(library: Library, target: Target, scope: str, chosen: Sequence[Head] | None) -> SyncResult:
+    """Write what is chosen into a folder; by default all of its kind."""
     remark(f"Writing {target.kind}s into {target.path}")
     with progress(str(target.path)) as show:
         sync = library.working_copies.check_out(
             target.path,
             scope=scope,
             kind=target.kind,
-            names=_named(library, target.kind, scope, only) if only else None,
+            names=[head.name for head in chosen if head.kind is target.kind] if chosen is not None else None,
             progress=show,
         )
     library.working_copies.behind({taken.ref for taken in sync.taken})
@@ -389,7 +401,7 @@ def _twice(folders: Sequence[WatchedFolder], home: Path) -> Iterator[str]:
         yield f"Codex reads {watched[0]} and {watched[1]}, and shows a skill that lies in both twice: drop one of them."
 
 
-def _show_checkout(results: Sequence[SyncResult], twice: Sequence[str], verbose: bool) -> None:
+def _show_checkout(results: Sequence[SyncResult], remarks: Sequence[str], verbose: bool) -> None:
     show_sync(results, verbose)
-    warn(*twice)
+    warn(*remarks)
     say("\nA running server keeps these folders and the library in sync. `evolvable folders drop PATH` ends that.")

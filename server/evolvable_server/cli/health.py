@@ -34,6 +34,7 @@ from evolvable_store.workingcopy.atomic_dir import read_back
 from evolvable_store.workingcopy.incoming import DirectoryIssue
 from evolvable_store.workingcopy.status import is_single
 from evolvable_tools import secret_leaks
+from evolvable_tools.delegation import missing_parts, not_beside
 from evolvable_tools.embedding import installed_spec
 from evolvable_tools.library import Library
 from evolvable_tools.trust import find_downgraded, format_downgraded
@@ -213,7 +214,7 @@ def check_library(home: Path) -> Health:
             health.library = _facts(library, home)
             health.folders = folder_statuses(library)
             health.refused = list(_refused(library))
-            health.warnings = [*_warnings(library.store), *_linked(library), *_left_out(library)]
+            health.warnings = [*_warnings(library.store), *_linked(library), *_left_out(library), *_delegates(library)]
             refs = [head.ref for head in library.store.heads()]
             health.doubles = near_duplicate_lines(library, refs, len(refs))
             health.embedder = _embedder(home)
@@ -338,6 +339,12 @@ def _left_out(library: Library) -> Iterator[DirectoryIssue]:
     """Yield each skill of the stable channel that is not offered to hosts, with every reason."""
     for step in release.channel_status(library).left_out:
         yield DirectoryIssue(step.ref, tuple(f"not offered to hosts: {reason}" for reason in step.left_out))
+
+
+def _delegates(library: Library) -> Iterator[DirectoryIssue]:
+    """Yield each skill whose delegate, and each agent whose skills, cannot be used, with every reason."""
+    for ref, reasons in (*missing_parts(library), *not_beside(library)):
+        yield DirectoryIssue(str(ref), tuple(reasons))
 
 
 def _problems(health: Health) -> Iterator[HealthProblem]:

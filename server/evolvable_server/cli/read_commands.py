@@ -2,6 +2,7 @@
 
 import re
 import sys
+from functools import partial
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ from evolvable_server.cli.terminal import (
 )
 from evolvable_store.resource import Kind, Ref, check_scope
 from evolvable_store.storage.evidence import Outcome, Usage
+from evolvable_tools.delegation import inline_text
 from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import marks, quote_marks
 from evolvable_tools.verbs import load, search, versions
@@ -130,10 +132,16 @@ _path_option = click.option("--path", metavar="FILE", help="A file of it; defaul
 def load_command(state: CommandContext, ref: Ref, **given: Any) -> Output[load.Loaded]:
     """Open a skill to work by it.
 
-    Its other files are listed below the document. The use is counted; `evolvable report` records its outcome.
+    Its other files are listed below the document. The use is counted; `evolvable report` records its outcome. Where
+    the skill names an agent for its work, the agent's text comes first.
     """
     with state.library() as (library, caller):
-        return Output(load.load_skill(library, caller, ref, **given), _show_document)
+        loaded = load.load_skill(library, caller, ref, **given)
+        found = load.load_delegate(library, caller, loaded)
+        if found is not None:
+            load.use_delegate(library, caller, found)
+        opening = inline_text(found) if found is not None else ""
+        return Output(loaded, partial(_show_document, opening=opening))
 
 
 @command("get")
@@ -164,8 +172,13 @@ def _exact(library: Library, loaded: load.Loaded) -> bytes:
     return library.store.file(head, loaded.path, loaded.version).data
 
 
-def _show_document(loaded: load.Loaded) -> None:
-    """Write the document, and after it what else there is; one that is not trusted between marks."""
+def _show_document(loaded: load.Loaded, *, opening: str = "") -> None:
+    """Write the document, and after it what else there is; one that is not trusted between marks.
+
+    opening: what comes before it.
+    """
+    if opening:
+        click.echo(safe(f"{opening}\n\n---\n"))
     before, after = marks(f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
     if loaded.marked:
         click.secho(before, dim=True)

@@ -29,9 +29,10 @@ from evolvable_store.review_queue import enqueue, file_name
 from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.workingcopy.incoming import IncomingDirectory
-from evolvable_tools.library import Caller, Library, SkillLocator
+from evolvable_tools.library import AgentLocator, Caller, Library, SkillLocator
 from evolvable_tools.outcomes.shell_commands import COMMAND_TOOLS, read_files, simple_commands
 from evolvable_tools.retrieval import FITS, SearchDependencies
+from evolvable_tools.sessions import SUBAGENT_TOOLS
 from evolvable_tools.trust import Trust
 from evolvable_tools.verbs.load import note_load
 from evolvable_tools.verbs.search import FoundMatch, FoundSkills, find_skill, record_impressions
@@ -44,7 +45,7 @@ MAX_TEXT = 200_000
 class HookEvent:
     """One event of a session. event: UserPromptSubmit, PreToolUse, PostToolUse, Stop or SessionEnd.
 
-    skill, file_path, command: what a tool was given, by the names that the clients' tools use.
+    skill, file_path, command, subagent_type: what a tool was given, by the names that the clients' tools use.
     """
 
     event: str = ""
@@ -58,6 +59,7 @@ class HookEvent:
     skill: str = ""
     file_path: str = ""
     command: str = ""
+    subagent_type: str = ""
 
 
 _NAMES = tuple(field.name for field in fields(HookEvent))
@@ -212,9 +214,15 @@ MAX_LOADED_PATHS = 20
 def record_loads(library: Library, caller: Caller, event: HookEvent, offered: OfferLog) -> list[str]:
     """Note each skill that this use of a tool opened, once in a session; return their directories.
 
-    A directory that no folder of the library holds is not ours, and nothing is noted of it.
+    A directory that no folder of the library holds is not ours, and nothing is noted of it. The start of an agent is
+    noted as well; it has no directory here.
     """
-    noted = []
+    noted: list[str] = []
+    if event.tool_name in SUBAGENT_TOOLS:
+        agent = AgentLocator(library, event.cwd).by_name(event.subagent_type)
+        if agent is not None:
+            note_load(library, caller, agent.id, agent.latest)
+        return noted
     for binding in _opened(library, event):
         if binding.version is None or caller.session is None:
             continue
@@ -356,7 +364,7 @@ class HookDispatcher:
 
     def _who(self, event: HookEvent) -> Caller:
         """Return the caller in the session and in the project that the event names."""
-        caller = replace(self._caller, session=event.session_id[:200] or None)
+        caller = replace(self._caller, session=event.session_id[:200] or None, project=event.cwd or None)
         if self._config.scope or not event.cwd:
             return caller
         scope = project_scope_of(Path(event.cwd), self._library.folders())

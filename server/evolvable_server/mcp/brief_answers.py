@@ -88,6 +88,8 @@ def listing_answer(listing: Listing, *, limit: int, detail: bool) -> Answer:
 
 def _match(match: FoundMatch, length: int) -> Answer:
     """Return one match. Who vouches for it stands beside one that is not trusted, and then the reasons do not."""
+    named = match.delegate
+    delegate = {"ref": named.ref, "version": named.version, "available": named.available} if named is not None else None
     why = "" if match.notice else _cut(match.why.partition('; "')[0], min(length, _LONGEST_WHY))
     return {
         "ref": match.ref,
@@ -96,6 +98,7 @@ def _match(match: FoundMatch, length: int) -> Answer:
         "confidence": match.confidence,
         "stage": match.stage,
         "trust": str(match.trust),
+        **({"delegate": delegate} if delegate is not None else {}),
     } | _given(why=why, maturity=_grown(match.maturity), notice=match.notice)
 
 

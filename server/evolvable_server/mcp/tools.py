@@ -14,7 +14,7 @@ from mcp.server.mcpserver import Context
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import no_info_after_validator_function, str_schema
 
-from evolvable_server.mcp import resources
+from evolvable_server.mcp import delegated_work, resources
 from evolvable_server.mcp.brief_answers import as_result, found_answer, listing_answer
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
@@ -202,11 +202,28 @@ class Tools:
         version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
         path: Annotated[str | None, Field(description="a file of the skill; default SKILL.md")] = None,
         search_id: Annotated[str | None, Field(description="from find_skill, when it led here")] = None,
-    ) -> str:
+        delegate: Annotated[bool, Field(description="true: have its agent do the task, if you lend a model")] = False,
+        task: Annotated[str | None, Field(description="with delegate: what is to be done")] = None,
+    ) -> types.CallToolResult:
         """Open a skill to work by it: its document, then the names and sizes of its other files, then the use_id to
-        report the outcome with. Long files are cut at 150,000 characters."""
-        loaded = load.load_skill(self._library, self._who(ctx), ref, version=version, path=path, search_id=search_id)
-        return document(resources.redact_loaded(self._library, self._caller, loaded), enclose=True)
+        report the outcome with. Long files are cut at 150,000 characters. Where it begins with an agent to run, or to
+        work as, do that."""
+        who, model = self._who(ctx), sampling_model(ctx)
+        if delegate:
+            delegated_work.check_request(model, task)
+        loaded = load.load_skill(self._library, who, ref, version=version, path=path, search_id=search_id)
+        loaded = resources.redact_loaded(self._library, self._caller, loaded)
+        found, text = load.load_delegate(self._library, who, loaded), document(loaded, enclose=True)
+        if delegate and model is not None:
+            work = delegated_work.run_delegate(self._library, model, found, loaded.text or "", task or "")
+            text = delegated_work.result_text(work) + _footer(loaded)
+        starts = found is not None and delegated_work.starts_subagent(found, ctx)
+        if found is not None and (delegate or not starts):
+            load.use_delegate(self._library, who, found)
+        if found is not None and not delegate:
+            opening = delegated_work.opening_of(found, loaded, starts=starts, lends=model is not None)
+            text = f"{opening}\n\n---\n\n{text}"
+        return delegated_work.as_result(text, loaded.delegate)
 
     def report_outcome(
         self,
@@ -401,6 +418,8 @@ def _footer(loaded: load.Loaded) -> str:
         parts.append(f"({loaded.trust})")
     if loaded.reported or loaded.verified:
         parts.append(f"(rated uses: {loaded.verified} verified, {loaded.reported} reported)")
+    if loaded.delegate is not None:
+        parts.append(f"(delegate: {delegated_work.status_text(loaded.delegate)})")
     others = [f"- {path} ({size:,} bytes)" for path, size in loaded.files.items() if path != loaded.path]
     if others:
         parts.append("Other files (read one by its path):\n" + "\n".join(others))

@@ -104,6 +104,10 @@ class TriggerPhrase:
     entry: IndexEntry
 
 
+MAX_DELEGATE = 200
+"""Characters of the ref of a delegate."""
+
+
 @dataclass(frozen=True, slots=True)
 class EntryText:
     """What a main file says of itself: names it goes by, description and triggers, each fit to be kept."""
@@ -121,7 +125,7 @@ class EntryText:
             tuple(dict.fromkeys((head.name, bindable(summary.name)))) if summary.name else (head.name,),
             bindable(summary.description[:MAX_DESCRIPTION]),
             tuple(bindable(trigger) for trigger in summary.triggers[:_MOST_PHRASES]),
-            bindable(summary.delegate),
+            bindable(summary.delegate.agent[:MAX_DELEGATE]) if summary.delegate else "",
         )
 
     def entry(self, head: Head) -> IndexEntry:

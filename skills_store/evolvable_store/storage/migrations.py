@@ -28,7 +28,7 @@ _NAMES = """
 m001_library m002_working_copies m003_evidence m004_proposals m005_channel
 m006_reviews m007_sightings m008_findings m009_times m010_principals
 m011_signatures m012_earned m013_secrets m014_trust m015_trusted_folders
-m016_learned m017_remotes m018_rounds
+m016_learned m017_remotes m018_rounds m019_executions
 """
 STEPS = tuple(map(_step, _NAMES.split()))
 """In order; a step is never changed after a release, only followed by another."""

@@ -9,7 +9,7 @@ from dataclasses import asdict, astuple, dataclass
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.storage.connection import Connection, SqliteRepository
-from evolvable_store.storage.evidence import Grade, Outcome, Usage, recount_votes
+from evolvable_store.storage.evidence import QUERIES, Grade, Outcome, Usage, recount_votes
 from evolvable_store.storage.protocol import Storage
 
 
@@ -61,6 +61,53 @@ class IngestedSession:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutionUse:
+    """What one executor of a session did with one version. outcome: what the signals after its own first use say.
+
+    grade: how far that outcome counts; the storage says it.
+    """
+
+    resource: int
+    version: int
+    at: str
+    loaded: bool
+    used: bool
+    how: tuple[str, ...]
+    outcome: Outcome | None = None
+    grade: Grade = Grade.HISTORY
+
+
+MAIN = "main"
+"""The executor of what a session does itself, outside of its sub-agents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """The part of a session that one executor did; one that was started several times has one execution.
+
+    executor: MAIN; the ref of an agent of the library, such as `agent:clerk`, as it was when the session was ingested;
+    or `subagent:NAME` for another one, by the name that the client gives it. agent, version: the library's resource and
+    the version that ran, None for MAIN and others. at: its first span. spans: how many it has. outcome: of MAIN that of
+    the session, of another what the signals from its start to two turns after its end say.
+
+    grade, link: how far that outcome counts, and the connection over which the server saw the session; the storage says
+    them. An execution of grade HISTORY counts nothing.
+    """
+
+    session: str
+    executor: str
+    agent: int | None
+    version: int | None
+    at: str
+    model: str | None
+    spans: int
+    outcome: Outcome | None
+    uses: tuple[ExecutionUse, ...] = ()
+    grade: Grade = Grade.HISTORY
+    link: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class VerifiedEnd:
     """A session that the server saw before its transcript was read, and how it ended as far as its signals say.
 
@@ -97,11 +144,29 @@ def _grade(db: Connection, session: str, one: UsageObservation) -> Grade:
     return Grade.VERIFIED if agrees else Grade.REPORTED
 
 
+def _replace_executions(db: Connection, session: str, executions: Iterable[Execution]) -> None:
+    """Store the executions of a session instead of those it had."""
+    for table in ("execution", "execution_use"):
+        db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
+    for one in executions:
+        db.execute("INSERT INTO execution VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (session, *astuple(one)[1:8]))
+        for use in one.uses:
+            said = (use.resource, use.version, use.at, use.loaded, use.used, " ".join(use.how), use.outcome)
+            db.execute("INSERT INTO execution_use VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (session, one.executor, *said))
+
+
 def _as_observation(
     resource: int, version: int, at: str, model: str, loaded: int, used: int, how: str, outcome: str, signals: str
 ) -> UsageObservation:
     seen = (loaded == 1, used == 1, tuple(how.split()))
     return UsageObservation(resource, version, at, model, *seen, _outcome(outcome), parse_signals(signals))
+
+
+def _as_execution_use(
+    session: str, executor: str, resource: int, version: int, at: str, loaded: int, used: int, how: str, *end: str
+) -> tuple[tuple[str, str], ExecutionUse]:
+    seen = (loaded == 1, used == 1, tuple(how.split()))
+    return (session, executor), ExecutionUse(resource, version, at, *seen, _outcome(end[0]), Grade(end[1]))
 
 
 def _as_session(
@@ -181,12 +246,13 @@ class Observations(SqliteRepository):
         *,
         uses: Sequence[str] = (),
         searches: Sequence[str] = (),
+        executions: Sequence[Execution] = (),
     ) -> bool:
         """Store what a session showed instead of what it showed before; returns whether anything was kept.
 
-        A session that is known as it is, or known longer, is left as it stands. uses, searches: those that the
-        session made; where nobody knew whose they are, they become this session's. Its ends count only where the server
-        saw the session before.
+        A session that is known as it is, or known longer, is left as it stands. executions: what each of its executors
+        did. uses, searches: those that the session made; where nobody knew whose they are, they become this session's.
+        Its ends count only where the server saw the session before.
         """
         with self._backend.writing() as db:
             known = db.execute(
@@ -205,6 +271,7 @@ class Observations(SqliteRepository):
                 grade = _grade(db, taken.session, one) if witnessed else Grade.HISTORY
                 row = (*_row(one), taken.session, grade, link if witnessed else None)
                 db.execute(_ADD_OBSERVATION, row)
+            _replace_executions(db, taken.session, executions)
             for table, key, ids, more in (
                 *(("use", "id", uses, ""), ("shown", "search", searches, "")),
                 ("outcome", "use", uses, ", voter = CASE grade WHEN 'reported' THEN ?1 ELSE voter END"),
@@ -239,6 +306,30 @@ class Observations(SqliteRepository):
         """Return what a session showed, by resource and version."""
         query = f"SELECT {_SIGHTING} FROM sighting WHERE session = ? AND origin IS NULL ORDER BY resource, version"
         return self._all(_as_observation, query, session)
+
+    def executions(self, since: str | None = None, *, session: str | None = None) -> list[Execution]:
+        """Return the executions of the ingested sessions in the order of their time, each with what its executor used.
+
+        since: only those whose first span is not older (ISO 8601 in UTC). session: only those of one session. Sessions
+        that were ingested before executions were stored have none, nor have those of an imported archive. A use, and
+        the end of an agent's execution, have the grade of what the session showed of that version. The end of another
+        one is VERIFIED where the server saw the session itself. What is not witnessed is HISTORY and has no link.
+        """
+        values = (since, session)
+        uses: dict[tuple[str, str], list[ExecutionUse]] = {}
+        for key, use in self._all(_as_execution_use, QUERIES["execution_uses"], *values):
+            uses.setdefault(key, []).append(use)
+        return [
+            Execution(
+                *(session, executor, agent, version, at, model, spans, _outcome(outcome)),
+                uses=tuple(uses.get((session, executor), ())),
+                grade=Grade(grade),
+                link=link,
+            )
+            for session, executor, agent, version, at, model, spans, outcome, grade, link in self._rows(
+                QUERIES["executions"], *values
+            )
+        ]
 
     def version_at(self, resource: int, at: str) -> int | None:
         """Return the version that was the head at a moment (ISO 8601 in UTC); None when it was not there."""

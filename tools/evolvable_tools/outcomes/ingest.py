@@ -5,7 +5,7 @@ A use is recognised by the commands that the document of a skill shows.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +17,11 @@ from evolvable_store.storage.observations import IngestedSession, UsageObservati
 from evolvable_store.transaction import format_time
 from evolvable_tools.library import Library, SkillLocator
 from evolvable_tools.outcomes.detection import SessionEnds, ToolCall, calls_of, ends_of, outcome_of
+from evolvable_tools.outcomes.executors import RunningExecutor, SessionExecutors, VersionUse
 from evolvable_tools.outcomes.learning import LoadedSkill, learn_from_session
 from evolvable_tools.outcomes.shell_commands import SimpleCommand, read_files, run_files, simple_commands
 from evolvable_tools.outcomes.task_types import task_type_of
+from evolvable_tools.sessions import SUBAGENT_TOOLS
 
 if TYPE_CHECKING:
     from evolvable_tools.sessions import Session, Span
@@ -56,16 +58,6 @@ def steps_of_commands(commands: Sequence[SimpleCommand]) -> list[Step]:
     ]
 
 
-LOADING = frozenset(("skill", "read", "load_skill"))
-"""What brings a skill's document before the model: the client's own tool, reading the file, our tool."""
-
-USING = frozenset(("skill", "attributed", "file", "script", "step"))
-"""What shows that a skill was followed: called by its name, a step that the client puts down to it, another of its
-files opened, one of its scripts run, a command of its document run after it was loaded."""
-
-TURNS = 2
-"""Turns after the last use of a skill whose signals are still taken for its end."""
-
 _USE = re.compile(r"\buse-[0-9a-f]{12}\b")
 _SEARCH = re.compile(r"\bsearch-[0-9a-f]{12}\b")
 _OURS = re.compile(r"(?:^|__|\.)(load_skill|find_skill)$")
@@ -79,20 +71,6 @@ class RecordedSession:
     kept: bool
     sightings: tuple[UsageObservation, ...]
     outcome: Outcome | None
-
-
-@dataclass(slots=True)
-class _Seen:
-    """One version while a session is read."""
-
-    resource: int
-    version: int
-    at: str
-    model: str | None
-    turn: int
-    how: dict[str, None] = field(default_factory=dict)
-    first_use: int | None = None
-    last_turn: int = 0
 
 
 def record_uses(library: Library, session: "Session", *, home: Path | None = None) -> RecordedSession:
@@ -112,7 +90,9 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
     if not library.store.read_only and not session.reviewing:
         log = library.store.backend.observations
         library.shown.flush()
-        kept = log.take(taken, sightings, uses=list(reading.uses), searches=list(reading.searches))
+        executions = reading.executors.executions(identity, reading.ends, taken.outcome)
+        uses, searches = list(reading.uses), list(reading.searches)
+        kept = log.take(taken, sightings, uses=uses, searches=searches, executions=tuple(executions))
         if kept:
             learn_from_session(library, session, identity, reading.loaded())
     return RecordedSession(taken.session, kept, sightings, taken.outcome)
@@ -124,7 +104,8 @@ class _Reading:
         self._places = SkillLocator(library, session.project, home)
         self._log = library.store.backend.observations
         self._now = library.store.now()
-        self._seen: dict[tuple[int, int], _Seen] = {}
+        self._seen: dict[tuple[int, int], VersionUse] = {}
+        self.executors = SessionExecutors(library, session, lambda span: self.moment(span.at))
         self._steps: dict[tuple[int, int], frozenset[Step]] = {}
         self.uses: dict[str, None] = {}
         self.searches: dict[str, None] = {}
@@ -134,6 +115,9 @@ class _Reading:
         by_span = {call.span.index: call for call in calls}
         for span in session.spans:
             call = by_span.get(span.index)
+            self.executors.count(span)
+            if span.agent is not None and span.skill is not None and span.origin == "skill" and span.tool is None:
+                self._note_name(span.skill, "preloaded", span)
             # The call of the skill itself may fail; what it drove comes after it.
             if span.skill is not None and span.role == "assistant" and span.tool != "Skill":
                 self._note_name(span.skill, "attributed", span)
@@ -150,17 +134,18 @@ class _Reading:
     def sightings(self) -> Iterator[UsageObservation]:
         """Yield what was seen of each version."""
         for seen in self._seen.values():
-            used, loaded = seen.first_use is not None, not LOADING.isdisjoint(seen.how)
-            signals = self.ends.between(seen.first_use, seen.last_turn + TURNS) if seen.first_use is not None else ()
-            about = (seen.resource, seen.version, seen.at, seen.model, loaded, used, tuple(seen.how))
+            signals = seen.signals(self.ends)
+            about = (seen.resource, seen.version, seen.at, seen.model, seen.loaded, seen.used, tuple(seen.how))
             yield UsageObservation(*about, outcome_of(signals), signals)
 
     def loaded(self) -> list[LoadedSkill]:
         """Return the skills that were loaded or used, in that order, each once."""
         found: dict[int, LoadedSkill] = {}
         for seen in self._seen.values():
+            if seen.is_agent:
+                continue
             known = found.get(seen.resource)
-            used = seen.first_use is not None or (known is not None and known.used)
+            used = seen.used or (known is not None and known.used)
             found[seen.resource] = LoadedSkill(seen.resource, known.turn if known else seen.turn, used)
         return list(found.values())
 
@@ -173,8 +158,20 @@ class _Reading:
             self._note_name(_text(given.get("skill")), "skill", span)
         elif span.tool == "Read" and not call.failed:
             self._note_file(_text(given.get("file_path")), span)
+        elif span.tool in SUBAGENT_TOOLS and not call.failed:
+            self._read_start(span)
         elif call.commands:
             self._read_command(call)
+
+    def _read_start(self, call: "Span") -> None:
+        """Note the agent that a call started, and each skill loaded before whose work is delegated to that agent."""
+        executor = self.executors.started(call)
+        if executor.agent is None:
+            return
+        self._note(*executor.agent, "agent", call)
+        for seen in list(self._seen.values()):
+            if seen.loaded and not seen.is_agent and self.executors.delegated(executor.agent[0], seen):
+                self._note(seen.resource, seen.version, "delegated", call, executor)
 
     def _read_command(self, call: ToolCall) -> None:
         commands, here = call.commands, call.span
@@ -187,7 +184,7 @@ class _Reading:
                 self._note_file(path, here)
         taken = steps_of_commands(commands)
         for seen in list(self._seen.values()) if taken else ():
-            if LOADING & seen.how.keys() and self._steps_of(seen.resource, seen.version) & set(taken):
+            if seen.loaded and self._steps_of(seen.resource, seen.version) & set(taken):
                 self._note(seen.resource, seen.version, "step", here)
 
     def _read_ours(self, call: ToolCall, tool: str) -> None:
@@ -225,14 +222,13 @@ class _Reading:
         if version is not None:
             self._note(resource, version, how, here)
 
-    def _note(self, resource: int, version: int, how: str, here: "Span") -> None:
-        new = _Seen(resource, version, self.moment(here.at), here.model or self._session.model, here.turn)
-        seen = self._seen.setdefault((resource, version), new)
-        seen.how[how] = None
-        if how in USING:
-            seen.last_turn = here.turn
-            if seen.first_use is None:
-                seen.first_use = here.index
+    def _note(
+        self, resource: int, version: int, how: str, here: "Span", executor: RunningExecutor | None = None
+    ) -> None:
+        """Note that a version was loaded or used. executor: by whom, by default the one of the span."""
+        for seen in (self._seen, (executor or self.executors.of(here)).seen):
+            new = VersionUse(resource, version, self.moment(here.at), here.model or self._session.model, here.turn)
+            seen.setdefault((resource, version), new).note(how, here)
 
     def _steps_of(self, resource: int, version: int) -> frozenset[Step]:
         key = (resource, version)

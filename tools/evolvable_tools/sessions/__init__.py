@@ -12,11 +12,15 @@ from typing import Any
 
 from evolvable_store.errors import Invalid
 
-__all__ = ["NoTranscript", "Origin", "Session", "Span"]
+__all__ = ["NoTranscript", "Origin", "Session", "Span", "SubagentRun"]
 
 
 class NoTranscript(Invalid):
     """A file or a list of messages that is no transcript of a session."""
+
+
+SUBAGENT_TOOLS = frozenset(("Agent", "Task"))
+"""The tool of Claude Code that starts a subagent; Task in older versions."""
 
 
 class Origin(StrEnum):
@@ -78,6 +82,20 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class SubagentRun:
+    """One run of a subagent. agent: what its spans name it by.
+
+    name: the type that it was started as, such as `clerk`. call_id: of the call that started it, None where that is not
+    known. prompt: the system prompt that it was given, redacted, '' where the client does not note it.
+    """
+
+    agent: str
+    name: str
+    call_id: str | None = None
+    prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """One session. client: claude-code, codex or messages. project: the folder that it worked in.
 
@@ -85,6 +103,7 @@ class Session:
     were taken out. tokens: those that were paid for in full, in and out, without what came from a cache; None when
     nobody counted. model: the last that answered. reviewing: it is itself a review or another tool's watching of a
     session, from which nothing is learned. commit: the one that it began at, '' where the client does not note it.
+    subagents: those whose type is known.
     """
 
     client: str
@@ -98,6 +117,7 @@ class Session:
     model: str | None = None
     reviewing: bool = False
     commit: str = ""
+    subagents: tuple[SubagentRun, ...] = ()
 
     @property
     def turns(self) -> int:
@@ -125,6 +145,10 @@ class RawPiece:
     follows: int = 0
 
 
+MAX_PROMPT = 100_000
+"""Characters of a subagent's system prompt that are read."""
+
+
 @dataclass(slots=True)
 class TranscriptInfo:
     """What the lines of a transcript say of the session as a whole; filled while they are read."""
@@ -139,6 +163,15 @@ class TranscriptInfo:
     commit: str = ""
     known: int = 0
     """Lines that this format knows."""
+    subagents: dict[str, SubagentRun] = field(default_factory=dict)
+    """By the name that their spans have, and not yet redacted."""
+
+    def learn_subagent(self, agent: str, *, name: str = "", call_id: str = "", prompt: str = "") -> None:
+        """Note what a line says of a subagent's run; what was said first stays."""
+        known = self.subagents.get(agent) or SubagentRun(agent, "")
+        self.subagents[agent] = SubagentRun(
+            agent, known.name or name, known.call_id or call_id or None, known.prompt or prompt[:MAX_PROMPT]
+        )
 
 
 def parse_moment(value: object) -> datetime | None:

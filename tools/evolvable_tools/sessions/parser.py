@@ -20,7 +20,16 @@ from typing import Any, BinaryIO, Protocol
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.storage.observations import IngestedSession
 from evolvable_tools.redaction.redactor import Redactor, StreamRedactor
-from evolvable_tools.sessions import NoTranscript, RawPiece, Session, Span, TranscriptInfo, parse_json
+from evolvable_tools.sessions import (
+    NoTranscript,
+    RawPiece,
+    Session,
+    Span,
+    SubagentRun,
+    TranscriptInfo,
+    as_text,
+    parse_json,
+)
 from evolvable_tools.sessions.taint import TABLES, QuoteTracker
 from evolvable_tools.sessions.transcript_formats import (
     CLAUDE_CODE_TYPES,
@@ -92,6 +101,9 @@ def is_reviewing(first_words: str, project: str | None) -> bool:
 MAX_TEXT = 200_000
 """Characters that are kept of one span: of a longer one the beginning and the end, after it was redacted."""
 
+MAX_NOTED = 64 * 1024
+"""Bytes of the note that lies beside a subagent's file."""
+
 FIRST = 50
 """Lines in which a file shows whose it is."""
 
@@ -123,7 +135,7 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
         path = Path(source)
         name, stem = ascii(path.name), path.stem
         reader, pieces = _opened(path, digest)
-        pieces = _with_subagents(path, pieces, digest)
+        pieces = _with_subagents(path, pieces, digest, reader.about)
     else:
         name, stem = "The list of messages", ""
         reader = MessageListFormat()
@@ -139,7 +151,7 @@ def outline(path: Path) -> Outline:
     digest = hashlib.sha256()
     reader, pieces = _opened(path, digest)
     turns, first = 0, ""
-    for piece in _with_subagents(path, pieces, digest):
+    for piece in _with_subagents(path, pieces, digest, reader.about):
         turns += piece.typed
         if not first and piece.role == "user":
             first = piece.text[:READ]
@@ -191,9 +203,9 @@ def _noted(messages: Iterable[Mapping[str, Any]], digest: Any) -> Iterator[Mappi
             yield message
 
 
-def _with_subagents(path: Path, pieces: Iterator[RawPiece], digest: Any) -> Iterator[RawPiece]:
+def _with_subagents(path: Path, pieces: Iterator[RawPiece], digest: Any, about: TranscriptInfo) -> Iterator[RawPiece]:
     """Yield a file's pieces, and what each subagent of Claude Code noted beside it, whole, where it was begun."""
-    waiting = sorted(_subagents(path, digest), key=lambda found: found[0])
+    waiting = sorted(_subagents(path, digest, about), key=lambda found: found[0])
     for piece in pieces:
         while waiting and piece.at is not None and waiting[0][0] < piece.at.isoformat():
             yield from waiting.pop(0)[1]
@@ -202,18 +214,34 @@ def _with_subagents(path: Path, pieces: Iterator[RawPiece], digest: Any) -> Iter
         yield from rest
 
 
-def _subagents(path: Path, digest: Any) -> Iterator[tuple[str, list[RawPiece]]]:
+def _subagents(path: Path, digest: Any, about: TranscriptInfo) -> Iterator[tuple[str, list[RawPiece]]]:
     folder = path.with_suffix("") / "subagents"
     if not folder.is_dir():
         return
     for file in sorted(folder.rglob("agent-*.jsonl")):
+        reader = ClaudeCodeFormat(file.stem.removeprefix("agent-")[:80])
         try:
-            pieces = list(_read(ClaudeCodeFormat(file.stem.removeprefix("agent-")[:80]), read_records(file, digest)))
+            pieces = list(_read(reader, read_records(file, digest)))
         except OSError:
             continue
+        _learn_launch(file, about)
+        for run in reader.about.subagents.values():
+            about.learn_subagent(run.agent, name=run.name, call_id=run.call_id or "", prompt=run.prompt)
         if pieces:
             begun = next((piece.at.isoformat() for piece in pieces if piece.at), "")
             yield begun, [replace(piece, typed=False) for piece in pieces]
+
+
+def _learn_launch(file: Path, about: TranscriptInfo) -> None:
+    """Read what the client noted beside a subagent's file: the type that it was started as, and by which call."""
+    noted = file.with_suffix(".meta.json")
+    try:
+        said = parse_json(noted.read_text("utf-8")) if noted.is_file() and noted.stat().st_size <= MAX_NOTED else None
+    except (OSError, ValueError):
+        return
+    if isinstance(said, dict):
+        name, call = as_text(said.get("agentType")) or "", as_text(said.get("toolUseId")) or ""
+        about.learn_subagent(file.stem.removeprefix("agent-")[:80], name=name, call_id=call)
 
 
 def _redact(piece: RawPiece, stream: StreamRedactor) -> RawPiece:
@@ -266,7 +294,13 @@ def _session(about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedac
         model=_name(about.model),
         reviewing=about.reviewing or is_reviewing(first, about.project),
         commit=about.commit,
+        subagents=tuple(_redacted_run(run, stream) for run in about.subagents.values() if run.name),
     )
+
+
+def _redacted_run(run: SubagentRun, stream: StreamRedactor) -> SubagentRun:
+    prompt = stream.redact(run.prompt) if run.prompt else ""
+    return SubagentRun(_name(run.agent) or "", _name(run.name) or "", _name(run.call_id), prompt)
 
 
 def _check(reader: TranscriptFormat, name: str) -> None:

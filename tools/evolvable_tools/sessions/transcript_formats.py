@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from evolvable_tools.sessions import (
+    SUBAGENT_TOOLS,
     Origin,
     RawPiece,
     TranscriptInfo,
@@ -100,8 +101,11 @@ class ClaudeCodeFormat(TranscriptFormat):
         base = RawPiece("system", Origin.MEMORY, "", at, skill=skill, agent=agent)
         self._learn(record, base, "sessionId")
         if kind == "assistant":
+            if agent is not None and (name := as_text(record.get("attributionAgent"))):
+                self.about.learn_subagent(agent, name=name)
             yield from self._assistant(as_mapping(record.get("message")), base)
         elif kind == "user":
+            self._learn_started(record)
             yield from _typed_once(self._user(record, base))
         elif kind == "attachment":
             yield from self._attachment(as_mapping(record.get("attachment")), base)
@@ -149,6 +153,15 @@ class ClaudeCodeFormat(TranscriptFormat):
         else:
             yield from _split_typed(text, base)
 
+    def _learn_started(self, record: Mapping[str, Any]) -> None:
+        """Read from the result of a call which subagent it started."""
+        agent = as_text(as_mapping(record.get("toolUseResult")).get("agentId"))
+        for block in _blocks(as_mapping(record.get("message"))) if agent else ():
+            call = as_text(block.get("tool_use_id"))
+            tool, given = self._calls.get(call or "", ("", {}))
+            if agent and call and tool in SUBAGENT_TOOLS:
+                self.about.learn_subagent(agent, name=as_text(given.get("subagent_type")) or "", call_id=call)
+
     def _block_result(self, block: Mapping[str, Any], base: RawPiece) -> RawPiece:
         call, text = as_text(block.get("tool_use_id")), text_of(block.get("content"))
         return self._result(call, text, block.get("is_error") is True, base)
@@ -174,6 +187,9 @@ class ClaudeCodeFormat(TranscriptFormat):
                 yield from _typed_once(_split_typed(text, base))
             else:
                 yield replace(base, text=text)
+        elif kind == "prompt_snapshot" and base.agent is not None:
+            prompt = as_text(next(iter(as_list(said.get("systemPrompt"))), None))
+            self.about.learn_subagent(base.agent, prompt=prompt or "")
         elif kind == "hook_additional_context":
             yield replace(base, text=text_of(said.get("content")))
         elif kind in ("nested_memory", "file"):

@@ -15,6 +15,7 @@ from evolvable_store.storage.bindings import Place
 from evolvable_store.transaction import Transaction, WriteResult
 from evolvable_store.validation import Problem, blocking_problems, find_problems
 from evolvable_tools import approvals
+from evolvable_tools.delegation import delegate_warnings
 from evolvable_tools.file_edits import TextEdit, apply_edit, apply_files
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Scan
@@ -175,7 +176,12 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
             tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None, base=draft.manifest)
             staged.bind(tx)
         remarks = staged.exchange()
-    warnings = [*draft.warnings, *approvals.finding_messages(found), *remarks]
+    warnings = [
+        *draft.warnings,
+        *approvals.finding_messages(found),
+        *remarks,
+        *delegate_warnings(library, draft.ref, draft.files),
+    ]
     updated = _updated(library, tx.written[0], tx.operation, draft.changed, warnings, written=staged.complete)
     if frontmatter_bytes(draft.ref, draft.before) == frontmatter_bytes(draft.ref, draft.files):
         return updated
@@ -201,7 +207,11 @@ def _transaction(library: Library, caller: Caller, ref: Ref, reason: str, parent
 def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan, *, meant: bool) -> Updated:
     """Keep a change for a person to decide on. meant: the caller wanted no more than a proposal."""
     identity = proposal_inbox.propose(library, caller, draft.ref, draft.base, draft.files, reason, found)
-    warnings = [*draft.warnings, *approvals.finding_messages(found)]
+    warnings = [
+        *draft.warnings,
+        *approvals.finding_messages(found),
+        *delegate_warnings(library, draft.ref, draft.files),
+    ]
     if not meant:
         warnings.append(
             f"Nothing changed: a person has to see this first. It waits in the inbox as proposal {identity}."

@@ -10,6 +10,7 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Head, Principal
 from evolvable_store.resource import Ref, main_file
 from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, SuccessCounts, Tally, Usage, Use
+from evolvable_tools.delegation import DelegateStatus, Delegation, delegate_of, delegate_status, find_delegation
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import earned_maturity
 from evolvable_tools.secret_leaks import check_served, is_env_file
@@ -25,6 +26,7 @@ class Loaded:
 
     trust: what a reader is to know of who vouches for it; '' when a person does, and for older versions. reported,
     verified: how many uses of the resource ended in a way that counts, as their sessions say or as is verified.
+    delegate: the agent that a skill names for its work, None for most.
     """
 
     ref: str
@@ -37,6 +39,7 @@ class Loaded:
     trust: str = ""
     reported: int = 0
     verified: int = 0
+    delegate: DelegateStatus | None = None
 
     @property
     def marked(self) -> bool:
@@ -85,9 +88,30 @@ def load_skill(
     if search_id is not None and len(search_id) > 80:
         raise InvalidArgument("That is no search_id.", "Pass the one that find_skill returned, or none.")
     loaded, head = _read(library, caller, ref, version, path, identity)
+    named = delegate_of(library, head, loaded.version) if loaded.path == main_file(head.kind, head.name) else None
+    if named is not None:
+        status = delegate_status(library, caller.scopes, named, trusted=not loaded.marked)
+        loaded = replace(loaded, delegate=status)
     if not library.store.read_only:
         library.evidence.add_use(_use(library, caller, identity, head.id, loaded.version, search_id))
     return replace(loaded, use_id=identity)
+
+
+def load_delegate(library: Library, caller: Caller, loaded: Loaded) -> Delegation | None:
+    """Return the agent that can be given the work of a loaded skill; None where there is none."""
+    if loaded.delegate is None or not loaded.delegate.available:
+        return None
+    ref = Ref.parse(loaded.ref)
+    return find_delegation(
+        library, caller, library.store.head_or_none(ref, caller.scopes) or library.store.head(ref), loaded.version
+    )
+
+
+def use_delegate(library: Library, caller: Caller, found: Delegation) -> None:
+    """Record that the text of a delegate reached a model by this caller."""
+    if not library.store.read_only:
+        use = _use(library, caller, f"use-{os.urandom(6).hex()}", found.agent.id, found.version, None)
+        library.evidence.add_use(use)
 
 
 def note_load(library: Library, caller: Caller, resource: int, version: int, *, search_id: str | None = None) -> bool:

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import DamagedFile, EvolvableError, InvalidArgument
-from evolvable_store.frontmatter import Document, parse_document
+from evolvable_store.frontmatter import Delegate, Document, parse_document
 from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.evidence import SuccessCounts, Tally
 from evolvable_store.storage.observations import Impression
 from evolvable_store.storage.trial_pool import PooledVersion
+from evolvable_tools.delegation import DelegateStatus, delegate_status, parse_delegate
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import verified_utilities
 from evolvable_tools.retrieval import Alternative, ChooseBetween, SearchDependencies, SearchMatch, StageReport
@@ -46,7 +47,8 @@ class FoundMatch:
     vouches for it: person, approved, proven, import, local, agent (not yet approved) or untrusted (of a repository).
 
     reported, verified: its rated uses, as their sessions report or as is verified. notice: what a reader is to
-    know of the trust, '' when a person vouches. principal, via: who answers for it.
+    know of the trust, '' when a person vouches. principal, via: who answers for it. delegate: the agent that it names
+    for its work, None for most.
     """
 
     ref: str
@@ -63,6 +65,7 @@ class FoundMatch:
     notice: str = ""
     principal: str = ""
     via: str = ""
+    delegate: DelegateStatus | None = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ def find_skill(
     search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
     fit = [] if found.none_fits else [match.entry.id for match in order if match.confidence >= means.fits]
     tried = described_trials(library, caller, fit, search)
-    matches = [_match(m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
+    matches = [_match(library, scopes, m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
     for place, one in enumerate(order if tried else ()):
         if one.entry.id in tried:
             matches[place] = _as_tried(library, matches[place], tried[one.entry.id], marks)
@@ -263,7 +266,16 @@ def _described(
     }
 
 
-def _match(match: SearchMatch, status: TrustStatus, proof: SuccessCounts | None, marks: AnswerMarks) -> FoundMatch:
+def _match(
+    library: Library,
+    scopes: Sequence[str],
+    match: SearchMatch,
+    status: TrustStatus,
+    proof: SuccessCounts | None,
+    marks: AnswerMarks,
+) -> FoundMatch:
+    named = parse_delegate(Delegate(match.entry.delegate)) if match.entry.delegate else None
+    delegate = delegate_status(library, scopes, named, trusted=not status.marked) if named is not None else None
     return FoundMatch(
         **_described(match.entry, status, proof, marks),
         name=match.entry.name,
@@ -271,6 +283,7 @@ def _match(match: SearchMatch, status: TrustStatus, proof: SuccessCounts | None,
         confidence=match.confidence,
         why=_shown(match.why, status, marks),  # it quotes the description
         notice=status.notice,
+        delegate=delegate,
     )
 
 

@@ -11,6 +11,12 @@ SELECT id, resource, version FROM outcome e WHERE version < 1 OR version > (
 -- sighting {0}: version {2} of resource {1} is missing
 SELECT session, resource, version FROM sighting e WHERE version < 1 OR version > (
     SELECT coalesce(max(latest), 0) FROM change WHERE resource = e.resource);
+-- execution of session {0}: version {2} of resource {1} is missing
+SELECT session, resource, version FROM execution_use e WHERE version < 1 OR version > (
+    SELECT coalesce(max(latest), 0) FROM change WHERE resource = e.resource);
+-- execution of session {0}: there is no outcome {1!r}
+SELECT session, outcome FROM execution WHERE outcome NOT IN (SELECT value FROM json_each(:outcomes))
+UNION ALL SELECT session, outcome FROM execution_use WHERE outcome NOT IN (SELECT value FROM json_each(:outcomes));
 -- outcome of session {0}: there is no outcome {1!r}
 SELECT coalesce(session, ''), outcome FROM outcome WHERE outcome NOT IN (SELECT value FROM json_each(:outcomes));
 -- outcome of session {0}: there is no usage {1!r}

@@ -80,6 +80,23 @@ AND NOT EXISTS (SELECT 1 FROM sighting s WHERE s.session = t.session)
 AND NOT EXISTS (SELECT 1 FROM use u WHERE u.session = t.session)
 AND NOT EXISTS (SELECT 1 FROM outcome o WHERE o.session = t.session)
 
+-- What each executor of the ingested sessions did, and how far its end counts.
+-- name: executions
+SELECT e.session, e.executor, e.agent, e.version, e.at, coalesce(e.model, t.model), e.spans, e.outcome,
+    CASE WHEN NOT t.witnessed THEN '' WHEN e.agent IS NULL THEN 'verified' ELSE coalesce(s.grade, '') END,
+    CASE WHEN t.witnessed THEN (SELECT connection FROM client_session c WHERE c.session = e.session
+        ORDER BY connection LIKE 'http%', at LIMIT 1) END
+FROM execution e JOIN taken t ON t.session = e.session AND t.origin IS NULL
+LEFT JOIN sighting s ON s.session = e.session AND s.resource = e.agent AND s.version = e.version
+WHERE (?1 IS NULL OR e.at >= ?1) AND (?2 IS NULL OR e.session = ?2) ORDER BY e.at, e.session, e.executor
+
+-- name: execution_uses
+SELECT u.session, u.executor, u.resource, u.version, u.at, u.loaded, u.used, u.how, u.outcome, coalesce(s.grade, '')
+FROM execution_use u JOIN execution e ON e.session = u.session AND e.executor = u.executor
+LEFT JOIN sighting s ON s.session = u.session AND s.resource = u.resource AND s.version = u.version
+WHERE (?1 IS NULL OR e.at >= ?1) AND (?2 IS NULL OR e.session = ?2)
+ORDER BY u.session, u.executor, u.at, u.resource, u.version
+
 -- The newest versions of a resource, and who made each.
 -- name: versions
 SELECT c.tree, o.actor, coalesce(a.principal, o.principal), CASE WHEN a.principal IS NULL THEN o.arrived ELSE 0 END

@@ -1,0 +1,131 @@
+"""What `load_skill` says and does where a skill names an agent for its work.
+
+Claude Code is told to start the sub-agent that is checked out where it works. A client that lends its model can have
+the work done by it, in turns without tools. Any other client works as the agent itself, whose text it is given.
+"""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mcp.server.mcpserver import Context
+from mcp_types import CallToolResult, TextContent
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_tools.delegation import DelegateStatus, Delegation, inline_text, start_text
+from evolvable_tools.library import Library
+from evolvable_tools.llm import LanguageModel, ProviderError, RedactingModel, Request
+from evolvable_tools.verbs.load import Loaded
+
+DELEGATE_KEY = "evolvable/delegate"
+"""In the `_meta` of an answer of load_skill: which agent the skill names."""
+
+MAX_TURNS = 20
+"""Answers of the model for one task."""
+
+MAX_SECONDS = 300.0
+"""After so long no further turn is begun."""
+
+MAX_TASK = 50_000
+"""Characters of a task."""
+
+MAX_SAID = 100_000
+"""Characters of its own answers that the model is shown again: the last ones."""
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}, "done": {"type": "boolean"}},
+    "required": ["text", "done"],
+    "additionalProperties": False,
+}
+
+_RULES = (
+    "You have no tools, and nobody answers questions. The data are the task, and then what you wrote so far. Answer"
+    " with text: what you write next, and done: true once the text holds the whole result."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedWork:
+    """What an agent made of a task. by: its ref. finished: whether it said that it was done within its turns."""
+
+    by: str
+    text: str
+    turns: int
+    finished: bool
+
+
+def starts_subagent(delegation: Delegation, ctx: Context) -> bool:
+    """Return whether the client of a call is Claude Code and has the agent where it works."""
+    params = ctx.session.client_params
+    client = params.client_info.name.lower() if params is not None else ""
+    return client.startswith("claude-code") and bool(delegation.subagent)
+
+
+def opening_of(delegation: Delegation, loaded: Loaded, *, starts: bool, lends: bool) -> str:
+    """Return how an answer begins that opens a skill with a delegate.
+
+    starts: whether the client starts the agent itself; otherwise the agent's text is in the answer. lends: whether the
+    client lends its model.
+    """
+    if starts:
+        return start_text(delegation, f"{loaded.ref}@{loaded.version}")
+    offer = (
+        f"load_skill with delegate=true and the task has {delegation.ref} do the work. Otherwise:\n\n" if lends else ""
+    )
+    return f"{offer}{inline_text(delegation)}"
+
+
+def status_text(delegate: DelegateStatus) -> str:
+    """Return which agent a skill names, and why it cannot be given the work."""
+    version = f"@{delegate.version}" if delegate.version is not None else ""
+    return f"{delegate.ref}{version}" + (f", not available: {delegate.why}" if delegate.why else "")
+
+
+def as_result(text: str, delegate: DelegateStatus | None) -> CallToolResult:
+    """Return a document as the result of a tool: plain text, and in `_meta` the agent that the skill names."""
+    meta = {DELEGATE_KEY: asdict(delegate)} if delegate is not None else None
+    return CallToolResult(content=[TextContent(type="text", text=text)], _meta=meta)
+
+
+_ELSE = "Call load_skill without delegate, and do the work yourself."
+
+
+def check_request(model: LanguageModel | None, task: str | None) -> None:
+    """Check that an agent can be run on a task. Raise InvalidArgument."""
+    if model is None:
+        raise InvalidArgument("This client lends no model (sampling), so no agent can be run here.", _ELSE)
+    if not task or not task.strip() or len(task) > MAX_TASK:
+        raise InvalidArgument(
+            f"delegate=true needs the task, in 1 to {MAX_TASK:,} characters.", "Say in task what is to be done."
+        )
+
+
+def run_delegate(
+    library: Library, model: LanguageModel, delegation: Delegation | None, skill_text: str, task: str
+) -> FinishedWork:
+    """Have an agent do a skill's work on a task by a client's model. Raise InvalidArgument, ProviderError."""
+    if delegation is None:
+        raise InvalidArgument("No agent can be given the work of this skill.", _ELSE)
+    asked = RedactingModel(model, library.redacted)
+    instructions = f"{delegation.shown}\n\n{skill_text}\n\n{_RULES}"
+    said: list[str] = []
+    until = time.monotonic() + MAX_SECONDS
+    while len(said) < MAX_TURNS and (not said or time.monotonic() < until):
+        before = "\n\n".join(said)[-MAX_SAID:]
+        data = f"Task:\n{task}" + (f"\n\nWritten so far:\n{before}" if said else "")
+        try:
+            answer = asked.think(Request(instructions, data, SCHEMA, max_tokens=8_192))
+        except ProviderError as error:
+            raise ProviderError(f"{delegation.ref} did not finish: {error.text}", _ELSE) from None
+        said.append(str(answer["text"]))
+        if answer["done"]:
+            return FinishedWork(delegation.ref, said[-1], len(said), finished=True)
+    return FinishedWork(delegation.ref, "\n\n".join(said), len(said), finished=False)
+
+
+def result_text(work: FinishedWork) -> str:
+    """Return what an agent made of a task, for the caller."""
+    turns = "1 turn" if work.turns == 1 else f"{work.turns} turns"
+    end = "" if work.finished else "; it did not say that it was done, so judge what is there"
+    return f"{work.by} did this in {turns}{end}:\n\n{work.text}"

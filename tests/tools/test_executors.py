@@ -1,0 +1,200 @@
+"""Who did what in a finished session: the session itself, agents of the library, and subagents of others."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from earned import client, seen
+from transcripts import Event, LoadSkill, Run, Says, Subagent, User, session_id, write_claude_code
+
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage.evidence import Grade, Outcome
+from evolvable_tools.file_edits import TextEdit
+from evolvable_tools.outcomes.ingest import record_uses
+from evolvable_tools.outcomes.usage_report import stats
+from evolvable_tools.sessions.parser import read_session
+from evolvable_tools.verbs import edit, load
+
+CLERK = Ref.parse("agent:clerk")
+TEXT = "You are the clerk.\n\nFile every paper."
+HEAD = "name: clerk\ndescription: Files papers.\n"
+FAILED, PASSED = Run("pytest -q", "1 failed", code=1), Run("pytest -q", "1 passed")
+PRELOADED = LoadSkill("filing", "Use `filer sort`.")
+SESSION = session_id("session")
+
+
+def clerk(head: str = HEAD, text: str = TEXT) -> str:
+    return f"---\n{head}---\n\n{text}\n"
+
+
+@pytest.fixture
+def home(library, person, skill, tmp_path):
+    """A home of Claude Code with the library's skill and agent, and a project that the library does not follow."""
+    skill("filing", "Use `filer sort`.", metadata="metadata:\n  delegate: agent:clerk\n")
+    edit.update_resource(library, person, CLERK, "new", files={"AGENT.md": clerk()}, create=True)
+    place = tmp_path / "ada"
+    (place / "project").mkdir(parents=True)
+    library.working_copies.check_out(place / ".claude/skills")
+    library.working_copies.check_out(place / ".claude/agents", kind=Kind.AGENT)
+    return place
+
+
+@pytest.fixture
+def took(library, home):
+    """Takes in a session in the project; returns its executions by executor."""
+
+    def take(*events: Event):
+        path = write_claude_code(home, events, project=str(home / "project"), start=datetime.now(UTC))
+        record_uses(library, read_session(path))
+        return {one.executor: one for one in library.store.backend.observations.executions(session=SESSION)}
+
+    return take
+
+
+def run(*events: Event, name: str = "clerk", system: str = TEXT, noted: bool = True) -> Subagent:
+    return Subagent("File the paper.", [*events, Says("Filed.")], "Filed.", name=name, system=system, noted=noted)
+
+
+def of(library, name):
+    (line,) = stats(library, client("other"), Ref.parse(name)).resources
+    return line
+
+
+def used(execution, library):
+    """The resources of an execution by name: whether it used each."""
+    heads = library.store.backend.heads_by_id(use.resource for use in execution.uses)
+    return {heads[use.resource].name: use.used for use in execution.uses}
+
+
+def test_a_subagents_run_is_a_use_of_its_agent_and_what_it_used_is_its_own(library, took):
+    found = took(User("file it"), run(PRELOADED, Run("filer sort a.txt", "ok"), FAILED, PASSED))
+
+    assert list(found) == ["main", "agent:clerk"]
+    main, agent = found["main"], found["agent:clerk"]
+    assert (agent.agent, agent.version) == (library.store.head(CLERK).id, 1)
+    assert (agent.outcome, agent.spans > 5, main.spans > 2) == (Outcome.SUCCEEDED, True, True)
+    assert used(main, library) == {"clerk": True}
+    assert used(agent, library) == {"filing": True}
+    assert (of(library, "agent:clerk").used, of(library, "filing").used) == (1, 1)
+
+
+def test_a_skill_loaded_before_its_agent_was_started_is_used_by_that_agent(library, took):
+    found = took(User("file it"), LoadSkill("filing", "Use it."), run(), User("it works"))
+
+    assert used(found["main"], library) == {"filing": True, "clerk": True}
+    assert used(found["agent:clerk"], library) == {"filing": True}
+    (credited,) = found["agent:clerk"].uses
+    assert (credited.how, credited.outcome) == (("delegated",), Outcome.SUCCEEDED)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        run(PRELOADED, system="You are somebody else."),
+        run(PRELOADED, system=f"{TEXT}\n\nAnd obey the repository."),
+        run(PRELOADED, system=f"{TEXT}\n\n# Persistent Agent Memory\n\nYou have one."),
+        run(PRELOADED, name="clerks"),
+        run(PRELOADED, name="main"),
+        run(PRELOADED, name="plugin:clerk"),
+        run(PRELOADED, name="agent:clerk"),
+    ],
+)
+def test_another_agent_of_the_same_name_is_no_use_of_the_persons_agent(library, took, other):
+    found = took(User("file it"), other, User("it works"))
+
+    assert list(found) == ["main", f"subagent:{other.name}"]
+    assert (found[f"subagent:{other.name}"].agent, used(found["main"], library)) == (None, {})
+    assert of(library, "agent:clerk").used == 0
+
+
+def test_the_version_is_the_one_whose_text_the_client_gave(library, person, took):
+    edit.update_resource(library, person, CLERK, "more", edits=[TextEdit("AGENT.md", "every", "each")])
+    edit.update_resource(library, person, CLERK, "memory", edits=[TextEdit("AGENT.md", HEAD, f"{HEAD}memory: user\n")])
+
+    found = took(User("file it"), run())
+    assert found["agent:clerk"].version == 1
+
+    text = TEXT.replace("every", "each")
+    longer = run(system=f"{text}\n\n# Persistent Agent Memory\n\nYou have one.")
+    assert took(User("file it"), longer, User("go on"))["agent:clerk"].version == 3
+
+
+def test_a_client_that_notes_no_prompt_is_believed_unless_the_project_may_have_an_agent_of_that_name(
+    library, home, took
+):
+    """A cloned repository brings `.claude/agents`; Claude Code starts its agent and not the person's."""
+    assert took(User("file it"), run(system=""))["agent:clerk"].version == 1
+
+    theirs = home / "project/.claude/agents/team/any.md"
+    theirs.parent.mkdir(parents=True)
+    for hostile in (clerk(), '---\nname: "\\x63lerk"\ndescription: x\n---\nx\n', "---\nname: &a {b: *a}\n---\nx\n"):
+        theirs.write_text(hostile, encoding="utf-8")
+        more = [User("go on")] * (len(hostile) + 1)
+        assert "agent:clerk" not in took(User("file it"), run(system=""), *more), hostile
+    theirs.write_text(clerk("name: other\n", "Another."), encoding="utf-8")
+    assert "agent:clerk" in took(User("file it"), run(system=""), *[User("go on")] * 200)
+
+
+def test_the_start_is_known_by_the_calls_result_where_nothing_lies_beside_the_file(took):
+    assert "agent:clerk" in took(User("file it"), run(noted=False))
+
+
+def test_a_transcript_that_the_server_did_not_see_counts_nothing(library, took):
+    """trust.md, rule 6: a forged transcript gains nothing."""
+    found = took(User("file it"), run(PRELOADED, FAILED, PASSED))
+
+    assert {one.grade for one in found.values()} == {Grade.HISTORY}
+    assert {one.link for one in found.values()} == {None}
+    assert {use.grade for one in found.values() for use in one.uses} == {Grade.HISTORY}
+    line = of(library, "agent:clerk")
+    assert (line.helped.n, line.maturity, line.not_counted) == (0, "Budding", 1)
+
+
+def test_what_the_server_saw_and_served_is_verified_for_the_agent_and_for_its_skill(library, took):
+    seen(library, SESSION)
+    for ref in (CLERK, Ref.parse("filing")):
+        load.load_skill(library, client(SESSION), ref)
+
+    found = took(User("file it"), run(PRELOADED, FAILED, PASSED))
+
+    assert {name: one.grade for name, one in found.items()} == {"main": Grade.VERIFIED, "agent:clerk": Grade.VERIFIED}
+    assert found["agent:clerk"].link == f"client-{SESSION}"
+    assert found["agent:clerk"].uses[0].grade is Grade.VERIFIED
+
+
+def test_a_session_that_grows_replaces_its_executions_and_since_leaves_older_ones_out(library, took):
+    took(User("file it"), run())
+    assert list(took(User("file it"), run(), User("again"), Says("Done."))) == ["main", "agent:clerk"]
+
+    log = library.store.backend.observations
+    assert log.executions("2999-01-01T00:00:00Z") == []
+    assert [one.executor for one in log.executions("2020-01-01T00:00:00Z")] == ["main", "agent:clerk"]
+    assert list(log.faults()) == []
+
+
+def test_an_agent_that_ran_is_taught_no_task(library, took):
+    """Learned tasks are of skills: a search for skills never finds an agent by them."""
+    seen(library, SESSION)
+    load.load_skill(library, client(SESSION), CLERK)
+
+    took(User("File the paper of the tax office please."), run(FAILED, PASSED))
+
+    assert library.store.backend.learned.tasks_of([library.store.head(CLERK).id]) == {}
+
+
+def test_a_note_beside_a_transcript_may_hold_anything(library, home, took):
+    path = write_claude_code(home, [User("file it"), run()], project=str(home / "project"), start=datetime.now(UTC))
+    beside = next(path.with_suffix("").rglob("*.meta.json"))
+    for data in (b"\xff", b"[]", b'{"agentType": 7, "toolUseId": {}}', b"x" * 70_000, b'{"agentType": "' + b"a" * 500):
+        beside.write_bytes(data)
+        assert [one.name for one in read_session(path).subagents] == ["clerk"]
+
+
+def test_the_project_may_be_gone_and_then_only_the_prompt_tells(library, home, took):
+    write = {"project": str(home / "gone"), "start": datetime.now(UTC)}
+    for system, expected in (("", "subagent:clerk"), (TEXT, "agent:clerk")):
+        path = write_claude_code(home, [User("go"), run(system=system), *[User("on")] * len(system)], **write)
+        record_uses(library, read_session(path))
+        found = library.store.backend.observations.executions(session=SESSION)
+        assert [one.executor for one in found] == ["main", expected]
+    assert Path(path).exists()

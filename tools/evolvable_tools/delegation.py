@@ -1,0 +1,278 @@
+"""Delegation: the agent that a skill names for its work, whether it can be given the work, and what an agent needs.
+
+A skill that nobody whom the user trusts answers for delegates nothing: its author would speak in the server's words. An
+agent that nobody answers for is never started; its text is shown between marks.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from evolvable_store.errors import EvolvableError, InvalidRef
+from evolvable_store.frontmatter import DELEGATE_WORDS, Delegate, Document, parse_document, summarize
+from evolvable_store.objects import Files
+from evolvable_store.operation import Head
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, main_file
+from evolvable_tools.library import AgentLocator, Caller, Library
+from evolvable_tools.trust import UNMARKED_SAID, trust_statuses, version_notice
+from evolvable_tools.untrusted_text import enclose
+
+MAX_SKILLS = 50
+"""Skills of one agent's `skills` that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedDelegate:
+    """A delegate whose ref can be read. agent: of kind agent."""
+
+    agent: Ref
+    terms: Delegate
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateStatus:
+    """The agent that a skill names. version: that would do the work, None where there is none.
+
+    available: whether it can be given the work; why: what prevents that, '' for nothing.
+    """
+
+    ref: str
+    version: int | None
+    available: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """A delegate that can be given the work of a skill. text: of its AGENT.md below the head.
+
+    trust: the notice of who answers for the agent. subagent: the name by which Claude Code starts it where the caller
+    works, '' where it is not checked out there in this version, or nobody whom the user trusts answers for it.
+    """
+
+    agent: Head
+    version: int
+    text: str
+    terms: Delegate
+    trust: str = ""
+    subagent: str = ""
+
+    @property
+    def ref(self) -> str:
+        return f"{self.agent.ref}@{self.version}"
+
+    @property
+    def shown(self) -> str:
+        """Its text for an agent: between marks where nobody whom the user trusts answers for it."""
+        if self.trust in UNMARKED_SAID:
+            return self.text
+        return enclose(self.text, f"AGENT.md of {self.ref}", self.trust)
+
+
+def parse_delegate(terms: Delegate | None) -> NamedDelegate | None:
+    """Return the delegate with its ref; None without one, and where the ref names no agent."""
+    if terms is None:
+        return None
+    try:
+        agent = Ref.parse(terms.agent, Kind.AGENT)
+    except InvalidRef:
+        return None
+    return NamedDelegate(agent, terms) if agent.kind is Kind.AGENT else None
+
+
+def delegate_of(library: Library, head: Head, version: int) -> NamedDelegate | None:
+    """Return the delegate that a version of a skill names; None for another kind, and where its file cannot be read."""
+    if head.kind is not Kind.SKILL:
+        return None
+    document = _document(library, head, version)
+    return parse_delegate(summarize(document).delegate) if document is not None else None
+
+
+def delegate_status(library: Library, scopes: Sequence[str], named: NamedDelegate, *, trusted: bool) -> DelegateStatus:
+    """Return which agent a skill names, for a caller that sees these scopes. trusted: whether the skill is."""
+    agent, why = _seen(library, scopes, named.agent)
+    version = (named.agent.version or agent.latest) if agent is not None else None
+    if agent is None:
+        return DelegateStatus(str(named.agent), None, available=False, why=why)
+    why = why if trusted else "the skill is not trusted, so it delegates nothing"
+    return DelegateStatus(str(agent.ref), version, available=not why, why=why)
+
+
+def find_delegation(library: Library, caller: Caller, head: Head, version: int) -> Delegation | None:
+    """Return the delegation of a version of a skill that the user trusts; None where its agent cannot be given it."""
+    named = delegate_of(library, head, version)
+    agent, why = _seen(library, caller.scopes, named.agent) if named is not None else (None, "")
+    if named is None or agent is None or why or version_notice(library, head, version) not in UNMARKED_SAID:
+        return None
+    number = named.agent.version or agent.latest
+    document = _document(library, agent, number)
+    if document is None:
+        return None
+    trust = version_notice(library, agent, number)
+    started = AgentLocator(library, caller.project).by_name(summarize(document).name) if caller.project else None
+    by_name = started is not None and (started.id, started.latest) == (agent.id, number) and trust in UNMARKED_SAID
+    subagent = summarize(document).name if by_name else ""
+    return Delegation(agent, number, document.body.strip(), named.terms, trust, subagent)
+
+
+def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
+    """Return what is wrong with whom a skill delegates to, or with the skills that an agent names: never an error."""
+    main = files.get(main_file(ref.kind, ref.name))
+    if main is None or ref.kind not in (Kind.SKILL, Kind.AGENT):
+        return []
+    document = parse_document(main.data)
+    scopes = tuple(dict.fromkeys((ref.scope or USER_SCOPE, USER_SCOPE)))
+    if ref.kind is Kind.AGENT:
+        return [f"its skill {name} is not in the library" for name in missing_skills(library, scopes, document.fields)]
+    terms = summarize(document).delegate
+    if terms is None:
+        return []
+    named = parse_delegate(terms)
+    if named is None:
+        return [f"its delegate {ascii(terms.agent[:80])} names no agent: write it as agent:NAME"]
+    why = _seen(library, scopes, named.agent)[1]
+    missing = [f"its delegate {named.agent} does nothing: {why}"] if why else []
+    return [*missing, *_odd_words(document)]
+
+
+def missing_parts(library: Library) -> Iterator[tuple[Ref, list[str]]]:
+    """Yield each skill whose delegate, and each agent of whose skills some, cannot be used, with every reason."""
+    for kind in (Kind.SKILL, Kind.AGENT):
+        for head in library.store.heads(kind):
+            main = main_file(head.kind, head.name)
+            try:
+                found = delegate_warnings(library, head.ref.within(head.scope), {main: library.store.file(head, main)})
+            except EvolvableError:
+                continue
+            if found:
+                yield head.ref, found
+
+
+def needed_by(library: Library, chosen: Iterable[Head]) -> tuple[list[Head], list[str]]:
+    """Return resources with the delegates of the skills and the skills of the agents among them, and so on, of the same
+    scope; and what of that is missing, in words.
+
+    What nobody whom the user trusts answers for is not followed, and no such agent is among those that are added.
+    """
+    found: dict[int, Head] = {}
+    said: list[str] = []
+    waiting = list(chosen)
+    while waiting:
+        head = waiting.pop(0)
+        if head.id in found:
+            continue
+        found[head.id] = head
+        document = _document(library, head, head.latest)
+        if document is None or trust_statuses(library, [head.id])[head.id].marked:
+            continue
+        for ref in _named_parts(head, document):
+            part = _living(library, ref, (head.scope,))
+            if part is None:
+                said.append(f"{head.ref} names {ref}, which the scope {head.scope} does not have")
+            elif trust_statuses(library, [part.id])[part.id].marked:
+                said.append(f"{head.ref} names {part.ref}, which nobody whom you trust answers for: it is not written")
+            else:
+                waiting.append(part)
+    return list(found.values()), said
+
+
+def _named_parts(head: Head, document: Document) -> list[Ref]:
+    if head.kind is Kind.AGENT:
+        return [Ref(Kind.SKILL, name) for name in agent_skills(document.fields)]
+    named = parse_delegate(summarize(document).delegate) if head.kind is Kind.SKILL else None
+    return [named.agent.at(None)] if named is not None else []
+
+
+def not_beside(library: Library) -> Iterator[tuple[Ref, list[str]]]:
+    """Yield each skill in a folder of Claude Code whose delegate is in no folder of Claude Code's agents."""
+    folders, bindings = library.working_copies.folders(), library.working_copies.bindings
+    held: dict[Kind, set[int]] = {Kind.SKILL: set(), Kind.AGENT: set()}
+    for folder in folders:
+        if folder.kind in held and folder.path.parent.name == ".claude":
+            there = (one.resource for one in bindings.of_folder(folder).values() if one.version is not None)
+            held[folder.kind].update(there)
+    for head in library.store.backend.heads_by_id(held[Kind.SKILL]).values():
+        named = delegate_of(library, head, head.latest)
+        agent = _seen(library, (head.scope, USER_SCOPE), named.agent)[0] if named is not None else None
+        if agent is not None and agent.id not in held[Kind.AGENT]:
+            said = (
+                f"its delegate {agent.ref} is not checked out for Claude Code: `evolvable checkout claude-code` does it"
+            )
+            yield head.ref, [said]
+
+
+def missing_skills(library: Library, scopes: Sequence[str], fields: Mapping[str, object]) -> list[str]:
+    """Return the names of those skills of an agent that are not in these scopes."""
+    return [name for name in agent_skills(fields) if _living(library, Ref(Kind.SKILL, name), scopes) is None]
+
+
+def agent_skills(fields: Mapping[str, object]) -> list[str]:
+    """Return the skills that an agent is started with, as its `skills` names them; those of plugins are left out."""
+    value = fields.get("skills")
+    texts: Iterable[object] = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
+    named = [text.strip() for text in texts if isinstance(text, str)]
+    return [name for name in dict.fromkeys(named) if _is_name(name)][:MAX_SKILLS]
+
+
+def _is_name(text: str) -> bool:
+    try:
+        return check_name(Kind.SKILL, text) == text
+    except InvalidRef:
+        return False
+
+
+def _seen(library: Library, scopes: Sequence[str], ref: Ref) -> tuple[Head | None, str]:
+    """Return the agent of a ref, and why a caller that sees these scopes cannot have it, '' where it can."""
+    if ref.scope is not None and ref.scope not in scopes:
+        return None, f"it is in the scope {ref.scope}, which is not seen here"
+    head = _living(library, ref.at(None), scopes)
+    if head is None:
+        return None, f"there is no {ref.at(None)}"
+    if ref.version is not None and not 1 <= ref.version <= head.latest:
+        return None, f"{head.ref} has no version {ref.version}"
+    return head, ""
+
+
+def _living(library: Library, ref: Ref, scopes: Sequence[str]) -> Head | None:
+    head = library.store.head_or_none(ref, scopes)
+    return head if head is not None and head.version is not None else None
+
+
+def _document(library: Library, head: Head, version: int) -> Document | None:
+    try:
+        return parse_document(library.store.file(head, main_file(head.kind, head.name), version).data)
+    except EvolvableError:
+        return None
+
+
+def _odd_words(document: Document) -> list[str]:
+    """Return what is said of a block whose words are none of the known ones."""
+    metadata = document.fields.get("metadata")
+    block = (metadata if isinstance(metadata, dict) else {}).get("delegate", document.fields.get("delegate"))
+    return [
+        f"its delegate's {key} is not {' or '.join(words)}, and counts as {words[0]}"
+        for key, words in DELEGATE_WORDS.items()
+        if isinstance(block, dict) and block.get(key, words[0]) not in words
+    ]
+
+
+def start_text(delegation: Delegation, skill: str) -> str:
+    """Return how Claude Code is told to have a skill's work done by its agent. skill: its ref with the version."""
+    terms, name = delegation.terms, delegation.subagent
+    given = "the task, the paths of the files that it needs"
+    given += ", what was said so far that bears on it" if terms.input == "history" else ""
+    back = "a summary of what it did" if terms.returns == "summary" else "the paths of the files that it wrote"
+    opening = (
+        f"For a long task, run this in the sub-agent `{name}`"
+        if terms.when == "long"
+        else (f"Run this in the sub-agent `{name}`")
+    )
+    return (
+        f"{opening} by the Agent tool (subagent_type: {name}); do not carry it out yourself, unless you are that"
+        f' sub-agent. Give it: {given}, and the words "work by {skill}, which load_skill opens". Have it return {back}.'
+    )
+
+
+def inline_text(delegation: Delegation) -> str:
+    """Return how a client without sub-agents of ours is told to work as the agent itself."""
+    opening = "For a long task, work as this agent" if delegation.terms.when == "long" else "Work as this agent"
+    return f"{opening} ({delegation.ref}):\n\n{delegation.shown}"

@@ -1,0 +1,158 @@
+"""Who did what in a session: the session itself and each of its subagents, with the versions that each of them used."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from evolvable_store.operation import Head
+from evolvable_store.resource import USER_SCOPE
+from evolvable_store.storage.evidence import Outcome
+from evolvable_store.storage.observations import MAIN, Execution, ExecutionUse, OutcomeSignal
+from evolvable_tools.delegation import delegate_of
+from evolvable_tools.library import AgentLocator, Library
+from evolvable_tools.outcomes.detection import SessionEnds, outcome_of
+
+if TYPE_CHECKING:
+    from evolvable_tools.sessions import Session, Span
+
+LOADING = frozenset(("skill", "read", "load_skill", "preloaded", "agent"))
+"""What brings a document before a model: the client's own tool, reading the file, our tool, the start of an agent that
+has the skill, and the start of an agent itself."""
+
+USING = frozenset(("skill", "attributed", "file", "script", "step", "delegated", "agent"))
+"""What shows that a skill was followed: called by its name, a step that the client puts down to it, another of its
+files opened, one of its scripts run, a command of its document run after it was loaded, or its agent started after it
+was loaded. An agent is used when it is started."""
+
+TURNS = 2
+"""Turns after the last use of a skill whose signals are still taken for its end."""
+
+
+@dataclass(slots=True)
+class VersionUse:
+    """One version while a session, or what one executor did in it, is read. turn: of the first sight of it."""
+
+    resource: int
+    version: int
+    at: str
+    model: str | None
+    turn: int
+    how: dict[str, None] = field(default_factory=dict)
+    first_use: int | None = None
+    last_turn: int = 0
+
+    @property
+    def loaded(self) -> bool:
+        return not LOADING.isdisjoint(self.how)
+
+    @property
+    def used(self) -> bool:
+        return self.first_use is not None
+
+    @property
+    def is_agent(self) -> bool:
+        return "agent" in self.how
+
+    def note(self, how: str, here: "Span") -> None:
+        """Note one sign of it at a span."""
+        self.how[how] = None
+        if how in USING:
+            self.last_turn = here.turn
+            if self.first_use is None:
+                self.first_use = here.index
+
+    def signals(self, ends: SessionEnds) -> tuple[OutcomeSignal, ...]:
+        """Return the signals of its end: those after its first use, up to TURNS after its last."""
+        return ends.between(self.first_use, self.last_turn + TURNS) if self.first_use is not None else ()
+
+
+@dataclass(slots=True)
+class RunningExecutor:
+    """One executor while a session is read. agent: its resource and version, where the library holds it."""
+
+    name: str
+    agent: tuple[int, int] | None
+    at: str
+    model: str | None
+    first: int
+    last_turn: int = 0
+    spans: int = 0
+    seen: dict[tuple[int, int], VersionUse] = field(default_factory=dict)
+
+
+class SessionExecutors:
+    """The executors of one session while it is read. moment: the time of a span as it is stored."""
+
+    def __init__(self, library: Library, session: "Session", moment: "Callable[[Span], str]") -> None:
+        self._library, self._moment, self._model = library, moment, session.model
+        self._agents = AgentLocator(library, session.project)
+        self._runs = {run.agent: run for run in session.subagents}
+        self._by_call = {run.call_id: run for run in session.subagents if run.call_id}
+        self._found: dict[tuple[str, str], tuple[int, int] | None] = {}
+        self._running: dict[str, RunningExecutor] = {}
+
+    def of(self, span: "Span") -> RunningExecutor:
+        """Return the executor of a span."""
+        if span.agent is None:
+            return self._named(MAIN, None, span)
+        run = self._runs.get(span.agent)
+        return self._subagent(run.name if run else span.agent, run.prompt if run else "", span)
+
+    def count(self, span: "Span") -> None:
+        """Count a span to its executor."""
+        executor = self.of(span)
+        executor.spans += 1
+        executor.last_turn = span.turn
+
+    def started(self, call: "Span") -> RunningExecutor:
+        """Return the executor that a call started."""
+        run = self._by_call.get(call.call_id or "")
+        name = run.name if run is not None else (call.input or {}).get("subagent_type")
+        return self._subagent(name if isinstance(name, str) else "", run.prompt if run is not None else "", call)
+
+    def delegated(self, agent: int, seen: VersionUse) -> bool:
+        """Return whether the version of a skill names this agent as its delegate."""
+        head = self._head(seen.resource)
+        delegate = delegate_of(self._library, head, seen.version)
+        if delegate is None:
+            return False
+        named = self._library.store.head_or_none(delegate.agent, (head.scope, USER_SCOPE))
+        return named is not None and named.id == agent
+
+    def executions(self, session: str, ends: SessionEnds, outcome: Outcome | None) -> Iterator[Execution]:
+        """Yield what each executor did. outcome: of the session, which is that of its main part."""
+        for one in self._running.values():
+            end = outcome if one.name == MAIN else outcome_of(ends.between(one.first, one.last_turn + TURNS))
+            uses = tuple(
+                ExecutionUse(
+                    *(seen.resource, seen.version, seen.at, seen.loaded, seen.used, tuple(seen.how)),
+                    outcome=outcome_of(seen.signals(ends)),
+                )
+                for seen in one.seen.values()
+            )
+            agent, version = one.agent or (None, None)
+            yield Execution(session, one.name, agent, version, one.at, one.model, one.spans, end, uses)
+
+    def _subagent(self, name: str, prompt: str, here: "Span") -> RunningExecutor:
+        if (name, prompt) not in self._found:
+            self._found[name, prompt] = self._agent(name, prompt, here)
+        agent = self._found[name, prompt]
+        return self._named(str(self._head(agent[0]).ref) if agent else f"subagent:{name}", agent, here)
+
+    def _agent(self, name: str, prompt: str, here: "Span") -> tuple[int, int] | None:
+        if prompt:
+            return self._agents.by_prompt(name, prompt)
+        head = self._agents.by_name(name)
+        if head is None:
+            return None
+        version = self._library.store.backend.observations.version_at(head.id, self._moment(here))
+        return (head.id, version) if version is not None else None
+
+    def _named(self, name: str, agent: tuple[int, int] | None, here: "Span") -> RunningExecutor:
+        if name not in self._running:
+            model = here.model or self._model
+            self._running[name] = RunningExecutor(name, agent, self._moment(here), model, here.index)
+        return self._running[name]
+
+    def _head(self, resource: int) -> Head:
+        return self._library.store.backend.heads_by_id([resource])[resource]
