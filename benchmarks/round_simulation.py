@@ -3,7 +3,7 @@
     python benchmarks/round_simulation.py [--quick] [--libraries N]
 
 A library has 40 skills. A fifth of them harm: a session that uses one succeeds 25 points less often than one without a
-skill (which succeeds in half of the cases); the others help by 15 points. Each of 20 rounds has 60 sessions; nine of ten
+skill (which succeeds in half of the cases); the others help by 15 points. Each of 20 rounds has 60 sessions; nine of 10
 use a skill. The sessions are transcripts that the product takes in, each over a connection of its own; outcomes are
 drawn by the skill that was served. A model behind HTTP, scripted, diagnoses failures and proposes edits, all without an
 effect; a scripted person approves what waits. The looks alone are measured on more trials. All figures are simulated:
