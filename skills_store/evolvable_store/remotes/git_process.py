@@ -132,7 +132,7 @@ def _environment(protocol: str) -> dict[str, str]:
     }
 
 
-class Repository:
+class BareRepository:
     """A bare repository of ours."""
 
     def __init__(self, folder: Path) -> None:
