@@ -3,7 +3,9 @@
 import json
 import os
 import random
+import shlex
 import signal
+import subprocess
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from evolvable_store.operation import Actor, Principal
 from evolvable_store.remotes import commit_reader
 from evolvable_store.remotes.git_process import check_address, git_program
 from evolvable_store.resource import Ref
+from evolvable_store.store import Store
 from evolvable_tools.approvals import ApprovalsLock, SigningKey, make_key
 from evolvable_tools.trust import Trust, trust_levels
 from evolvable_tools.verbs import proposal_inbox
@@ -574,3 +577,19 @@ def test_records_that_are_damaged_are_left_out(ada, hub):
     commit_tree(hub, [*listed, ("100644", "skills/pdf/SKILL.md", skill_text("pdf", "x\n"))], "damaged")
     ada.pull()
     assert list(ada.texts()) == ["skill:pdf"]
+
+
+def test_the_example_in_the_manual_runs(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs/remotes.md").read_text(encoding="utf-8")
+    lines = page.partition("```sh\n")[2].partition("```")[0].splitlines()
+    run = CommandLine(tmp_path)
+    monkeypatch.chdir(run.project)
+    Store.open(run.home, create=True).close()
+    run("update", "pdf", "--create", "--file", "SKILL.md=-", stdin=skill_text("pdf", "one\n"))
+    for line in lines:
+        words = shlex.split(line.replace("~", str(run.user)))
+        if words[0] == "evolvable":
+            last = run(*words[1:])
+        else:
+            subprocess.run(line, shell=True, check=True)
+    assert "say how to check" in last.out
