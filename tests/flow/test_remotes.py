@@ -6,7 +6,9 @@ import random
 import shlex
 import signal
 import subprocess
+import threading
 from dataclasses import asdict, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -577,6 +579,66 @@ def test_records_that_are_damaged_are_left_out(ada, hub):
     commit_tree(hub, [*listed, ("100644", "skills/pdf/SKILL.md", skill_text("pdf", "x\n"))], "damaged")
     ada.pull()
     assert list(ada.texts()) == ["skill:pdf"]
+
+
+class GitOverHttp(BaseHTTPRequestHandler):
+    """Serves repositories by git's own program for HTTP."""
+
+    def do_POST(self) -> None:
+        path, _, query = self.path.partition("?")
+        length = int(self.headers.get("Content-Length") or 0)
+        told = {"REQUEST_METHOD": self.command, "PATH_INFO": path, "QUERY_STRING": query, "REMOTE_USER": "ada"}
+        told |= {"CONTENT_TYPE": self.headers.get("Content-Type", ""), "CONTENT_LENGTH": str(length)}
+        told |= {"GIT_PROJECT_ROOT": self.server.root, "GIT_HTTP_EXPORT_ALL": "1"}  # type: ignore[attr-defined]
+        told |= {"HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""), "PATH": os.environ["PATH"]}
+        done = subprocess.run(["git", "http-backend"], input=self.rfile.read(length), capture_output=True, env=told)
+        head, _, body = done.stdout.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        self.send_response(int(fields.pop("Status", "200").split()[0]))
+        for name, value in {**fields, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+def test_push_and_pull_over_http(hub, tmp_path):
+    git(hub, "config", "http.receivepack", "true")
+    with ThreadingHTTPServer(("127.0.0.1", 0), GitOverHttp) as server:
+        server.root = str(tmp_path)  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}/hub.git"
+            ada, ben = Machine(tmp_path / "ada", url), Machine(tmp_path / "ben", url)
+            ada.put("pdf", "one\n")
+            ada.push()
+            ben.pull()
+        finally:
+            server.shutdown()
+            thread.join()
+    assert ben.texts() == ada.texts()
+
+
+def test_pull_watch_imports_what_the_scan_finds_nothing_in_until_it_is_interrupted(ada, hub, tmp_path, monkeypatch):
+    ada.put("pdf", "one\n")
+    ada.push()
+    run = CommandLine(tmp_path)
+    monkeypatch.chdir(run.project)
+    run("clone", hub, "--yes")
+    ada.put("csv", "two\n")
+    ada.push()
+    with run.start("pull", "--watch", "1", "--yes", text=True) as process:
+        assert process.stdout is not None
+        assert "new: skill:csv" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        process.communicate()
+    assert "csv" in run("list").out
 
 
 def test_the_example_in_the_manual_runs(tmp_path, monkeypatch):

@@ -234,9 +234,10 @@ def _pull(
         consent = Consent.NONE
         if person and yes:
             consent = Consent.ASKED if attended else Consent.UNATTENDED
-        elif person and attended and (coming := pull.coming()):
-            (remark if state.json else say)(*_lines(remote, coming))
-            confirm(f"Import {count(len(coming), 'resource')}?", refused="Nothing was imported.")
+        elif person and attended:
+            if coming := pull.coming():
+                (remark if state.json else say)(*_lines(remote, coming))
+                confirm(f"Import {count(len(coming), 'resource')}?", refused="Nothing was imported.")
             consent = Consent.ASKED
         result = pull.accept(consent)
     warn_of_secrets(library)

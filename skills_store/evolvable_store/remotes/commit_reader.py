@@ -43,7 +43,7 @@ from evolvable_store.validation import blocking_problems, find_problems, main_pa
 from evolvable_store.workingcopy.git_objects import GitDamaged, tree_entries
 
 MAX_COMMITS = 500_000
-MAX_CHANGED = 2_000_000
+MAX_CHANGED = 1_000_000
 """Files that commits may change together."""
 
 MAX_TREE = 32 * 2**20
