@@ -43,7 +43,10 @@ MAX_BYTES = 1_000_000
 PRIVATE = 0o600
 """The mode of files in the configuration's directory."""
 
-SIGNED = ("approve", "review_policy", "homes", "trusted", "remotes", "models", "sandbox", "budgets", *ROLES)
+SIGNED = (
+    *("approve", "review_policy", "homes", "trusted", "remotes", "remote_keys", "models", "sandbox", "budgets"),
+    *ROLES,
+)
 """What the signature of the settings covers, where approvals are locked."""
 
 
@@ -88,7 +91,7 @@ class PersonConfig:
     in a work tree or belong to another account. commands: by role (see ROLES) and name. trusted: folders
     whose resources the person trusts. models: addresses of models by provider. sandbox, budgets: tables
     as they stand in the file. review_policy: what becomes of proposals by kind, as EVOLVABLE_REVIEW_POLICY says it.
-    remotes: git repositories that libraries are pushed to and pulled from.
+    remotes: git repositories that libraries are pushed to and pulled from. remote_keys: whose approvals count.
     said: the names that stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not
     locked. unsigned: whether the lock's signature does not cover the settings; then the strictest apply and nothing is
     named.
@@ -107,6 +110,7 @@ class PersonConfig:
     lock_key: str = ""
     unsigned: bool = False
     remotes: tuple[NamedRemote, ...] = ()
+    remote_keys: frozenset[str] = frozenset()
 
     def command(self, role: str, name: str) -> Command | None:
         """Return the command of this role and name, None when the person named none."""
@@ -219,6 +223,7 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
         frozenset(table),
         key,
         remotes=tuple(_remote(one) for one in _list(table, "remotes")),
+        remote_keys=frozenset(_text(one, "key", "remote_keys") for one in _list(table, "remote_keys")),
     )
 
 
@@ -409,6 +414,17 @@ def set_remote(name: str, home: Path, remote: NamedRemote | None, signer: Signer
             kept.append(entry | {"scopes": scopes, "with": parts})
         if kept:
             document["remotes"] = kept
+
+    edit_config(change, signer)
+
+
+def set_remote_key(key: str, signer: Signer | None = None, *, wanted: bool) -> None:
+    """List a public key whose approvals count when they are pulled, or take it out. Raise as `edit_config`."""
+
+    def change(document: Any) -> None:
+        kept = [one for one in document.pop("remote_keys", []) if one != key]
+        if keys := [*kept, *[key] * wanted]:
+            document["remote_keys"] = keys
 
     edit_config(change, signer)
 

@@ -1,8 +1,14 @@
 """A library in a git repository: two machines meet, and what a hostile repository tries comes to nothing."""
 
+import json
 import os
 import random
+import shlex
 import signal
+import subprocess
+import threading
+from dataclasses import asdict, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -11,15 +17,21 @@ from remote_place import AGENT, PERSON, Machine, commit_tree, git, make_hub, ski
 from soundness import assert_sound
 
 from evolvable_store.errors import Conflict, InvalidArgument, Refused, RemoteFailed, TooLarge
+from evolvable_store.fsck import check_library
 from evolvable_store.objects import MAX_FILE
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.remotes import commit_reader
 from evolvable_store.remotes.git_process import check_address, git_program
 from evolvable_store.resource import Ref
+from evolvable_store.store import Store
+from evolvable_tools.approvals import ApprovalsLock, SigningKey, make_key
 from evolvable_tools.trust import Trust, trust_levels
 from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs.load import load_skill, report_outcome
+from evolvable_tools.verbs.purge_content import plan_file, purge
 from evolvable_tools.verbs.registry import TOOLS as VERB_TOOLS
-from evolvable_tools.verbs.remote_pull import Consent, open_pull
+from evolvable_tools.verbs.remote_pull import Consent, open_pull, purge_as_elsewhere
+from evolvable_tools.verbs.remote_records import SignedApproval
 from evolvable_tools.verbs.remotes import push
 
 pytestmark = pytest.mark.process
@@ -448,3 +460,198 @@ def test_the_commands_clone_pull_push_and_list(ada, hub, tmp_path, monkeypatch):
     run("remote", "remove", "origin")
     assert run("remote", "list", "--json").json == []
     assert "No remote is named" in run("push", code=1).err
+
+
+# What lies beside the resources
+
+
+def locked(machine: Machine) -> tuple[Machine, SigningKey]:
+    """Locks the approvals of a machine; returns it and the opened key."""
+    key, _ = make_key("correct horse battery")
+    machine.library.lock = ApprovalsLock(key.key)
+    return machine, key
+
+
+class Opened:
+    """A signer whose passphrase was given."""
+
+    def __init__(self, made: SigningKey) -> None:
+        self.key, self.sign = made.key, made.sign
+
+    def unlock(self) -> None:
+        return
+
+
+def test_an_approval_counts_where_its_key_is_listed_and_grants_nothing_elsewhere(ada, ben, hub, tmp_path):
+    ada, key = locked(ada)
+    signer = Opened(key)
+    ada.put("pdf", "one\n")
+    ada.library.lock.signatures(ada.store.backend).add_baseline(signer.sign)
+    push(ada.library, replace(PERSON, signer=signer), ada.remote)
+    assert list(ben.pull(Consent.NONE).proposals.values()) == ["skill:pdf: no person was asked"]
+    knows = Machine(tmp_path / "knows", hub, keys=frozenset([key.key]))
+    assert not knows.pull(Consent.NONE).proposals
+    head = knows.store.head(Ref.parse("pdf"))
+    assert trust_levels(knows.library, [head.id])[head.id] is Trust.APPROVED
+    knows.put("pdf", "two\n")
+    knows.push()
+    tip = git(hub, "rev-parse", "main")
+    files = git(hub, "ls-tree", "-r", "--name-only", tip).splitlines()
+    back = [("100644", path, git(hub, "show", f"{tip}:{path}").encode() + b"\n") for path in files if ".evolv" in path]
+    commit_tree(hub, [*back, ("100644", "skills/pdf/SKILL.md", skill_text("pdf", "one\n"))], "back", tip)
+    told = knows.pull(Consent.NONE)
+    assert knows.text("pdf") == "two\n" and len(told.proposals) == 1, "an old approval brings nothing old back"
+
+
+def test_an_approval_with_a_forged_signature_or_for_another_content_counts_nothing(ada, hub, tmp_path):
+    key, _ = make_key("correct horse battery")
+    good = SignedApproval("skill:pdf", "0" * 64, "2026-11-23T00:00:00Z", "person", key.key)
+    said = [replace(good, signature=key.sign(good.statement).hex()), replace(good, signature="00" * 64)]
+    data = json.dumps([asdict(one) for one in said]).encode()
+    commit_tree(
+        hub,
+        [
+            ("100644", ".evolvable/abc/approvals.json", data),
+            ("100644", "skills/pdf/SKILL.md", skill_text("pdf", "x\n")),
+        ],
+        "forged",
+    )
+    knows = Machine(tmp_path / "knows", hub, keys=frozenset([key.key]))
+    assert len(knows.pull(Consent.NONE).proposals) == 1
+    assert not knows.texts()
+
+
+def test_evidence_comes_without_quotes_and_sessions_and_counts_nothing(ada, ben, hub):
+    ada.put("pdf", "one\n")
+    loaded = load_skill(ada.library, replace(AGENT, session="s-secret"), Ref.parse("pdf"))
+    agent = replace(AGENT, session="s-secret")
+    report_outcome(ada.library, agent, use_id=loaded.use_id, outcome="succeeded", evidence="a quote of the user")
+    ada.push()
+    kept = git(hub, "grep", "-h", "-e", "", "main", "--", ".evolvable")
+    assert '"type":"outcome"' in kept and "quote" not in kept.replace('"quotes"', "") and "s-secret" not in kept
+    ben.pull()
+    head = ben.store.head(Ref.parse("pdf"))
+    rows = ben.store.backend.evidence.export_rows("outcome", ["outcome", "origin", "evidence", "session"])
+    assert [values for _, values in rows] == [("succeeded", "import", None, None)]
+    assert trust_levels(ben.library, [head.id])[head.id] is Trust.IMPORT
+    ben.push()
+    assert not [path for path in git(hub, "ls-tree", "-r", "--name-only", "main").splitlines() if "evidence" in path][
+        1:
+    ]
+
+
+def test_the_tombstones_of_purged_bytes_travel_and_win(ada, ben, hub, tmp_path):
+    ada.put("pdf", "one\n", notes__md=b"bytes that nobody should have\n")
+    ada.put("pdf", "two\n", notes__md=b"bytes that nobody should have\n")
+    ada.push()
+    ben.pull()
+    purge(ada.library, PERSON, plan_file(ada.library, PERSON, Ref.parse("pdf"), "notes.md"), "private")
+    assert not list((ada.home / "remotes").glob("*.git")), "the mirror in the home goes with it"
+    ada.push()
+    assert "bytes that nobody" not in git(hub, "show", "main:skills/pdf/notes.md")
+    told = ben.pull()
+    assert len(told.purged) == 1
+    done = purge_as_elsewhere(ben.library, PERSON, ben.remote, told.purged)
+    assert any("origin" in one for one in done.remains)
+    new = Machine(tmp_path / "new", hub)
+    new.pull()
+    for machine in (ada, ben, new):
+        head = machine.store.head(Ref.parse("pdf"))
+        for number in range(1, head.latest + 1):
+            assert b"bytes that nobody" not in machine.store.file(head, "notes.md", number).data
+        assert check_library(machine.store).faults == ()
+    ben.put("pdf", "three\n")
+    ben.push()
+    ada.pull()
+    assert ada.text("pdf") == "three\n"
+
+
+def test_records_that_are_damaged_are_left_out(ada, hub):
+    deep = b"[" * 100_000
+    files = [
+        ("01/approvals.json", deep),
+        ("02/approvals.json", b'[{"ref": 1}, 7, null]'),
+        ("03/tombstones.json", b'[{"sha256": "zz", "size": 1}, {"sha256": "' + b"0" * 64 + b'", "size": -1}]'),
+        ("04/evidence.jsonl", b'\xff\n{"type": "use"}\n[1]\n{"type": "use", "ref": "skill:pdf", "tree": "x"}\n'),
+        ("05/other.txt", b"x"),
+    ]
+    listed = [("100644", f".evolvable/{path}", data) for path, data in files]
+    commit_tree(hub, [*listed, ("100644", "skills/pdf/SKILL.md", skill_text("pdf", "x\n"))], "damaged")
+    ada.pull()
+    assert list(ada.texts()) == ["skill:pdf"]
+
+
+class GitOverHttp(BaseHTTPRequestHandler):
+    """Serves repositories by git's own program for HTTP."""
+
+    def do_POST(self) -> None:
+        path, _, query = self.path.partition("?")
+        length = int(self.headers.get("Content-Length") or 0)
+        told = {"REQUEST_METHOD": self.command, "PATH_INFO": path, "QUERY_STRING": query, "REMOTE_USER": "ada"}
+        told |= {"CONTENT_TYPE": self.headers.get("Content-Type", ""), "CONTENT_LENGTH": str(length)}
+        told |= {"GIT_PROJECT_ROOT": self.server.root, "GIT_HTTP_EXPORT_ALL": "1"}  # type: ignore[attr-defined]
+        told |= {"HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""), "PATH": os.environ["PATH"]}
+        done = subprocess.run(["git", "http-backend"], input=self.rfile.read(length), capture_output=True, env=told)
+        head, _, body = done.stdout.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        self.send_response(int(fields.pop("Status", "200").split()[0]))
+        for name, value in {**fields, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+def test_push_and_pull_over_http(hub, tmp_path):
+    git(hub, "config", "http.receivepack", "true")
+    with ThreadingHTTPServer(("127.0.0.1", 0), GitOverHttp) as server:
+        server.root = str(tmp_path)  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}/hub.git"
+            ada, ben = Machine(tmp_path / "ada", url), Machine(tmp_path / "ben", url)
+            ada.put("pdf", "one\n")
+            ada.push()
+            ben.pull()
+        finally:
+            server.shutdown()
+            thread.join()
+    assert ben.texts() == ada.texts()
+
+
+def test_pull_watch_imports_what_the_scan_finds_nothing_in_until_it_is_interrupted(ada, hub, tmp_path, monkeypatch):
+    ada.put("pdf", "one\n")
+    ada.push()
+    run = CommandLine(tmp_path)
+    monkeypatch.chdir(run.project)
+    run("clone", hub, "--yes")
+    ada.put("csv", "two\n")
+    ada.push()
+    with run.start("pull", "--watch", "1", "--yes", text=True) as process:
+        assert process.stdout is not None
+        assert "new: skill:csv" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        process.communicate()
+    assert "csv" in run("list").out
+
+
+def test_the_example_in_the_manual_runs(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs/remotes.md").read_text(encoding="utf-8")
+    lines = page.partition("```sh\n")[2].partition("```")[0].splitlines()
+    run = CommandLine(tmp_path)
+    monkeypatch.chdir(run.project)
+    Store.open(run.home, create=True).close()
+    run("update", "pdf", "--create", "--file", "SKILL.md=-", stdin=skill_text("pdf", "one\n"))
+    for line in lines:
+        words = shlex.split(line.replace("~", str(run.user)))
+        if words[0] == "evolvable":
+            last = run(*words[1:])
+        else:
+            subprocess.run(line, shell=True, check=True)
+    assert "say how to check" in last.out

@@ -1,6 +1,7 @@
 """The commands remote, clone, push and pull: the library in a git repository."""
 
 import dataclasses
+import re
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.maintenance import warn_of_secrets
 from evolvable_server.cli.person_commands import MAX_FINDINGS, MAX_LISTED
 from evolvable_server.cli.terminal import Row, confirm, count, local_time, remark, say, show_table, some, warn
-from evolvable_server.person_config import NamedRemote, set_remote
+from evolvable_server.person_config import NamedRemote, set_remote, set_remote_key
 from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NotFound, RemoteFailed
 from evolvable_store.operation import Principal
 from evolvable_store.remotes.git_process import check_address, check_branch
@@ -19,7 +20,15 @@ from evolvable_store.resource import USER_SCOPE, check_scope
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import FindingSeverity
 from evolvable_tools.verbs import remotes
-from evolvable_tools.verbs.remote_pull import Arrival, Consent, IncomingResource, PullResult, open_pull
+from evolvable_tools.verbs.purge_content import plan_blobs
+from evolvable_tools.verbs.remote_pull import (
+    Arrival,
+    Consent,
+    IncomingResource,
+    PullResult,
+    open_pull,
+    purge_as_elsewhere,
+)
 from evolvable_tools.verbs.remotes import PARTS, PushResult, Remote, check_remote_name
 
 DEFAULT = "origin"
@@ -48,7 +57,7 @@ _with_option = click.option(
 
 
 @command("remote")
-@click.argument("action", type=click.Choice(["add", "list", "remove"]), default="list")
+@click.argument("action", type=click.Choice(["add", "list", "remove", "allow", "disallow"]), default="list")
 @click.argument("name", required=False)
 @click.argument("url", required=False)
 @_branch_option
@@ -67,14 +76,17 @@ def remote_command(
 
     URL is a folder, host:path, https:// or ssh://. The user's resources go there, but for memories; --scope names
     others. Quotes of evidence, sessions, learned tasks and memories go there only where --with names them. The names
-    are kept in your own configuration.
+    are kept in your own configuration. `allow KEY` lists the key of another person's approvals lock: what that key
+    approved needs no question when it is pulled.
     """
     if action == "list":
         if name is not None:
             raise click.UsageError("`remote list` takes no name.")
         return Output(_statuses(state), _show_all)
     if name is None or (action == "add") != (url is not None):
-        raise click.UsageError("`remote add` takes a name and an address, `remote remove` a name.")
+        raise click.UsageError("`remote add` takes a name and an address, the other actions one name or key.")
+    if action in ("allow", "disallow"):
+        return _set_key(state, name, wanted=action == "allow")
     if action == "remove":
         return _remove(state, name)
     return _add(state, name, url or "", branch, scopes, parts)
@@ -103,6 +115,15 @@ def _remove(state: CommandContext, name: str) -> Output[Any]:
     )
 
 
+def _set_key(state: CommandContext, key: str, *, wanted: bool) -> Output[Any]:
+    if not re.fullmatch(r"[0-9a-f]{64}", key):
+        hint = "The owner of the key sees it with `evolvable approvals status --json`."
+        raise InvalidArgument(f"{ascii(key[:80])} is not a public key of 64 hexadecimal digits.", hint)
+    set_remote_key(key, state.signer(), wanted=wanted)
+    said = "count when they are pulled" if wanted else "count no longer"
+    return Output({"key": key, "allowed": wanted}, lambda _: say(f"Approvals that {key[:16]} signed {said}."))
+
+
 def _named(state: CommandContext) -> list[NamedRemote]:
     config = state.config()
     place = str(config.home.resolve())
@@ -112,7 +133,8 @@ def _named(state: CommandContext) -> list[NamedRemote]:
 def _find(state: CommandContext, name: str) -> Remote:
     for one in _named(state):
         if one.name == name:
-            return Remote(one.name, check_address(one.url), check_branch(one.branch), one.scopes, one.parts)
+            keys = state.config().person.remote_keys
+            return Remote(one.name, check_address(one.url), check_branch(one.branch), one.scopes, one.parts, keys)
     known = ", ".join(one.name for one in _named(state)) or "none"
     raise NotFound(
         f"No remote is named {ascii(name[:80])}.", f"Those named: {known}. `evolvable remote add` names one."
@@ -170,8 +192,11 @@ def _show_push(result: PushResult) -> None:
 @command("pull")
 @click.argument("name", default=DEFAULT)
 @click.option("--yes", is_flag=True, help="Do not ask: import all but what the scan finds of high severity.")
+@click.option("--purge", is_flag=True, help="Purge here what others purged, without a question.")
 @click.option("--watch", type=click.FloatRange(1), metavar="SECONDS", help="Pull again and again, until interrupted.")
-def pull_command(state: CommandContext, name: str, yes: bool, watch: float | None) -> Output[PullResult] | None:
+def pull_command(
+    state: CommandContext, name: str, yes: bool, purge: bool, watch: float | None
+) -> Output[PullResult] | None:
     """Merge what a remote has into the library.
 
     At a terminal you see what comes and what the scan found, and are asked once; findings of high severity wait in the
@@ -182,6 +207,7 @@ def pull_command(state: CommandContext, name: str, yes: bool, watch: float | Non
     if watch is None:
         with state.library() as (library, caller):
             result = _pull(state, library, caller, remote, yes=yes, attended=True)
+            _purge(state, library, caller, remote, result.purged, purge=purge, yes=yes)
         return Output(result, _show_pull, 1 if result.refused else 0)
     while True:
         _pull_once(state, remote, yes=yes)
@@ -208,13 +234,32 @@ def _pull(
         consent = Consent.NONE
         if person and yes:
             consent = Consent.ASKED if attended else Consent.UNATTENDED
-        elif person and attended and (coming := pull.coming()):
-            (remark if state.json else say)(*_lines(remote, coming))
-            confirm(f"Import {count(len(coming), 'resource')}?", refused="Nothing was imported.")
+        elif person and attended:
+            if coming := pull.coming():
+                (remark if state.json else say)(*_lines(remote, coming))
+                confirm(f"Import {count(len(coming), 'resource')}?", refused="Nothing was imported.")
             consent = Consent.ASKED
         result = pull.accept(consent)
     warn_of_secrets(library)
     return dataclasses.replace(result, warnings=[to_cli_words(text) for text in result.warnings])
+
+
+def _purge(
+    state: CommandContext, library: Library, caller: Caller, remote: Remote, found: list[str], *, purge: bool, yes: bool
+) -> None:
+    """Purge here what others purged, after the person agreed; bytes that are gone do not come back."""
+    if not found:
+        return
+    places = plan_blobs(library, found).versions
+    remark(f"Others purged {count(len(found), 'file')} that {remote.name} had; here they are in:", *places[:MAX_LISTED])
+    if len(places) > MAX_LISTED:
+        remark(f"and {len(places) - MAX_LISTED:,} more versions")
+    asked = caller.identity.principal is Principal.PERSON and not yes and not state.json
+    if purge or (asked and click.confirm("Purge them here too, for good?", err=True)):
+        done = purge_as_elsewhere(library, caller, remote, found)
+        warn(*(f"still there: {one}" for one in done.remains))
+    else:
+        remark(f"They stay here. `evolvable pull {remote.name} --purge` purges them.")
 
 
 def _lines(remote: Remote, coming: list[IncomingResource]) -> list[str]:

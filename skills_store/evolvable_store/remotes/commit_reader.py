@@ -34,7 +34,7 @@ from evolvable_store.objects import (
     unpack,
 )
 from evolvable_store.paths import MAX_DEPTH, is_ignored
-from evolvable_store.remotes.git_process import NO_ID, Repository
+from evolvable_store.remotes.git_process import NO_ID, BareRepository
 from evolvable_store.remotes.layout import BESIDE, CommitMessage, folder_of, locate, read_message
 from evolvable_store.resource import Ref
 from evolvable_store.storage.protocol import Packed
@@ -43,7 +43,7 @@ from evolvable_store.validation import blocking_problems, find_problems, main_pa
 from evolvable_store.workingcopy.git_objects import GitDamaged, tree_entries
 
 MAX_COMMITS = 500_000
-MAX_CHANGED = 2_000_000
+MAX_CHANGED = 1_000_000
 """Files that commits may change together."""
 
 MAX_TREE = 32 * 2**20
@@ -88,7 +88,7 @@ class TreeChanges:
 class CommitReader:
     """Reads from a repository through two long-lived processes of git. A context manager."""
 
-    def __init__(self, repository: Repository, room: Path) -> None:
+    def __init__(self, repository: BareRepository, room: Path) -> None:
         """room: a folder on whose disk there is room for what is read."""
         self._repository, self._open = repository, ExitStack()
         self._spool = self._open.enter_context(tempfile.TemporaryFile(dir=room))  # noqa: SIM115

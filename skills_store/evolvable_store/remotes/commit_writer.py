@@ -13,7 +13,7 @@ from typing import IO
 from evolvable_store.errors import LibraryCorrupt, RemoteFailed
 from evolvable_store.objects import EXECUTABLE, Manifest
 from evolvable_store.operation import Actor, Change, Intent
-from evolvable_store.remotes.git_process import Repository
+from evolvable_store.remotes.git_process import BareRepository
 from evolvable_store.remotes.layout import folder_of, signature_line, write_message
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import OPEN
@@ -71,7 +71,7 @@ class CommitStream:
 
 
 @contextlib.contextmanager
-def open_stream(repository: Repository, parent: str) -> Iterator[CommitStream]:
+def open_stream(repository: BareRepository, parent: str) -> Iterator[CommitStream]:
     """Yield a stream of commits onto `parent`; at the end WORK is the last of them. Raises RemoteFailed."""
     with repository.process("fast-import", "--quiet", "--done", "--force", "--date-format=raw") as process:
         assert process.stdin is not None and process.stdout is not None
@@ -96,7 +96,7 @@ class Exported:
 
 
 def export_operations(
-    store: Store, repository: Repository, state: RemoteState, waiting: Sequence[RemoteWaiting], chosen: Chosen
+    store: Store, repository: BareRepository, state: RemoteState, waiting: Sequence[RemoteWaiting], chosen: Chosen
 ) -> Exported:
     """Write the operations after the state's sequence as commits on its tip, and return the new state.
 

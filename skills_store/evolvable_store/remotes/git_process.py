@@ -7,6 +7,7 @@ variables of git are taken out of the environment, and git may speak only the pr
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -132,7 +133,7 @@ def _environment(protocol: str) -> dict[str, str]:
     }
 
 
-class Repository:
+class BareRepository:
     """A bare repository of ours."""
 
     def __init__(self, folder: Path) -> None:
@@ -249,8 +250,8 @@ class Repository:
 
 def _local_program(name: str) -> str:
     """Return the shell words that serve a repository on this machine without its hooks and programs."""
-    options = " ".join(f"-c '{one}'" for one in (*_OFF, *_THEIRS))
-    return f"'{git_program()}' {options} {name}"
+    options = [word for one in (*_OFF, *_THEIRS) for word in ("-c", one)]
+    return shlex.join([git_program(), *options, name])
 
 
 def _failed(what: str, stderr: bytes) -> RemoteFailed:

@@ -69,7 +69,7 @@ def write_message(operation: str, intent: Intent, versions: Iterable[str]) -> by
     operation: the library and the operation's number, '' for a merge. versions: refs with the numbers that it made.
     """
     # One line, so that no reason can hold a line that looks like a trailer.
-    reason = " ".join(intent.reason.split())
+    reason = _printable(" ".join(intent.reason.split()))
     head = reason if len(reason) <= _SUBJECT else f"{reason[: _SUBJECT - 3]}...\n\n{reason}"
     lines = [f"Evolvable-Operation: {operation}"] if operation else []
     lines.append(f"Evolvable-Actor: {intent.actor}")

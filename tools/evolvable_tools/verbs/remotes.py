@@ -5,12 +5,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from filelock import FileLock, Timeout
+
 from evolvable_store.errors import Conflict, InvalidArgument, LibraryBusy, Refused
 from evolvable_store.objects import PLAIN
 from evolvable_store.operation import Head, Intent, Principal
 from evolvable_store.remotes.commit_reader import CommitReader
 from evolvable_store.remotes.commit_writer import TIP, WORK, Exported, export_operations, open_stream
-from evolvable_store.remotes.git_process import MIRRORS, Repository
+from evolvable_store.remotes.git_process import MIRRORS, BareRepository
 from evolvable_store.remotes.layout import BESIDE, folder_of, signature_line, write_message
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.remotes import RemoteState, RemoteWaiting
@@ -58,7 +60,7 @@ class Mirror:
 
     library: Library
     remote: Remote
-    repository: Repository
+    repository: BareRepository
     state: RemoteState
     waiting: Sequence[RemoteWaiting]
 
@@ -96,13 +98,11 @@ class Mirror:
 @contextlib.contextmanager
 def open_mirror(library: Library, remote: Remote) -> Iterator[Mirror]:
     """Yield the mirror of a remote; one process at a time has it. Raises LibraryBusy, RemoteFailed."""
-    from filelock import FileLock, Timeout  # late: 10 ms
-
     folder = library.store.home / MIRRORS
     folder.mkdir(exist_ok=True, mode=0o700)
     try:
         with FileLock(folder / f"{remote.name}.lock", timeout=_LOCK_SECONDS, mode=0o600):
-            repository = Repository(folder / f"{remote.name}.git")
+            repository = BareRepository(folder / f"{remote.name}.git")
             repository.make(remote.branch)
             state = library.store.backend.remotes.state(remote.name, remote.url)
             yield Mirror(library, remote, repository, state, library.store.backend.remotes.waiting(state))
