@@ -166,10 +166,9 @@ def action_path(verb: str) -> str:
 
 @dataclass
 class Site:
-    """The services, and what is kept between requests.
+    """The services, and the values that are computed in the background.
 
-    notify: tells open pages of a change. version: the number of the last change that was seen. values: computed in the
-    background, by name.
+    notify: tells open pages of a change. version: the number of the last change that was seen. values: by name.
     """
 
     services: PageServices
