@@ -1,5 +1,6 @@
 """The local page: the person decides there as at a terminal, and nobody else gets in."""
 
+import http.client
 from collections.abc import Iterator
 
 import pytest
@@ -35,3 +36,24 @@ def test_a_rejection_is_taken_back_and_the_proposal_waits_again(page: PagePlace)
     page.post("/do/inbox-reopen", number=number)
     assert page.library.store.backend.proposals.get(number).state == "open"
     page.post("/do/inbox-reject", number=number)
+
+
+def test_an_open_page_is_told_of_a_change_and_of_a_run_that_goes_on(page: PagePlace) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=20)
+    connection.request("GET", "/live", headers={"Host": page.host, "Cookie": page.cookie})
+    stream = connection.getresponse()
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    assert event(stream) == "hello"
+    page.propose("pdf", "changed again")
+    assert event(stream) == "change"
+    ledger = page.library.store.home / "evolve/20260101-000000-abcd/ledger.jsonl"
+    ledger.parent.mkdir(parents=True)
+    ledger.write_text("{}\n", encoding="utf-8")
+    assert event(stream) == "change"
+    connection.close()
+
+
+def event(stream: http.client.HTTPResponse) -> str:
+    while not (line := stream.readline()).startswith(b"event: "):
+        assert line
+    return line[7:].strip().decode()

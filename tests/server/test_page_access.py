@@ -1,7 +1,12 @@
 """Nobody but the browser that opened the link gets into the local page, or makes it do anything."""
 
+import hashlib
 import json
+import os
+import re
+import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -11,12 +16,17 @@ from command_line import CommandLine
 from page_place import PagePlace, open_page
 
 from evolvable_server.mcp.server import Permission
+from evolvable_server.person_config import read_person_config
 from evolvable_server.transport.http_auth import Tokens
 from evolvable_server.ui import access
 from evolvable_server.ui.access import PageAccess
 from evolvable_server.ui.app import MODULES, PageServer
 from evolvable_store.errors import InvalidArgument
+from evolvable_tools.approvals import ApprovalsLock
 from evolvable_tools.verbs.registry import VERBS
+
+ROOT = Path(__file__).parents[2]
+STATIC = ROOT / "server/evolvable_server/ui/static"
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +160,52 @@ def test_the_command_is_a_persons_and_an_agents_shell_never_sees_a_link(tmp_path
     marked = evolvable("ui", code=1, CLAUDECODE="1")
     assert "token=" not in marked.out + marked.err
     assert "token" not in json.dumps(sorted(str(path) for path in evolvable.root.rglob("*")))
+
+
+def test_the_library_of_the_page_is_the_published_one() -> None:
+    """htmx 4.0.1 from its package; docs/ui.md names the hash."""
+    digest = hashlib.sha256((STATIC / "htmx.min.js").read_bytes()).hexdigest()
+    assert digest in (ROOT / "docs/ui.md").read_text("utf-8") and (STATIC / "htmx.LICENSE").is_file()
+
+
+@pytest.mark.process
+def test_a_locked_page_asks_for_the_passphrase_and_signs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evolvable = CommandLine(tmp_path)
+    monkeypatch.setenv("EVOLVABLE_TEST_ACCOUNT", str(evolvable.user))
+    evolvable("approvals", "lock", stdin="correct horse\ncorrect horse\n")
+    key = read_person_config().lock_key
+    with open_page(evolvable.home, lock=ApprovalsLock(key)) as page:
+        page.create("pdf")
+        number = page.propose("pdf", "1")
+        assert 'name="passphrase"' in page.get(f"/inbox/{number}").text
+        for words in ("", "wrong horse"):
+            assert page.post("/do/inbox-approve", number=number, passphrase=words).status in (400, 403)
+        assert page.library.store.backend.proposals.get(number).state == "open"
+        assert page.post("/do/inbox-approve", number=number, passphrase="correct horse").status == 303
+        operation = page.library.store.backend.proposals.get(number).operation
+        assert operation is not None
+        assert page.library.lock is not None
+        assert page.library.lock.vouched(page.library.store.backend, [operation]) == {operation}
+
+
+@pytest.mark.process
+def test_the_command_prints_a_link_on_the_terminal_and_ends_at_an_interrupt(tmp_path: Path) -> None:
+    evolvable = CommandLine(tmp_path)
+    keyboard, terminal = pytest.importorskip("pty").openpty()
+    with evolvable.start("ui", stdin=terminal, stdout=terminal, stderr=subprocess.PIPE) as process:
+        os.close(terminal)
+        links = []
+        for _ in range(2):
+            printed = b""
+            while not (found := re.search(rb"http://(\S+)/open\?(token=\S+)\s", printed)):
+                printed += os.read(keyboard, 65536)
+            links.append(found[2])
+            os.write(keyboard, b"\n")  # for another link
+        host = found[1].decode()
+        with socket.create_connection(("127.0.0.1", int(host.rpartition(":")[2])), timeout=20) as wire:
+            wire.sendall(b"GET /open?" + links[1] + b" HTTP/1.1\r\nHost: " + host.encode() + b"\r\n\r\n")
+            assert b" 303 " in wire.recv(65536)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    os.close(keyboard)
+    assert links[0] != links[1] and process.returncode == 0 and "Traceback" not in told

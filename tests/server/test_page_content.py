@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 from evolve_runs import program, running, scripted, task
 from hostile_strings import OWN
-from page_place import AGENT, PagePlace, open_page
+from page_place import AGENT, PagePlace, open_page, skill_text
+from processes import poll
 from samples import ATTACKS
 from transcripts import Says, User, session_id, write_claude_code
 
+from evolvable_server.mcp.server import Permission
+from evolvable_server.transport.http_auth import Tokens
 from evolvable_server.ui.diff_view import parse_diff
 from evolvable_server.ui.text import make_visible, render_markdown
 from evolvable_store.objects import File
+from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import Draft
 from evolvable_tools.evolve.loop import run_phases
@@ -230,6 +234,34 @@ def test_a_session_and_a_run_are_read_from_their_own_records(page: PagePlace) ->
     assert page.get("/sessions/..%2f..%2fetc%2fpasswd").status == 404
 
 
-def test_a_folder_is_trusted_only_as_it_was_shown(page: PagePlace, tmp_path: Path) -> None:
-    assert page.get(f"/trust?folder={tmp_path}").status == 400
-    assert page.post("/do/trust", folder=str(tmp_path), seen="").status == 400
+def test_a_folder_is_trusted_only_as_it_was_shown(
+    page: PagePlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVOLVABLE_TEST_ACCOUNT", str(tmp_path))
+    folder = tmp_path / "skills"
+    for name in ("brought", "later"):
+        (folder / name).mkdir(parents=True)
+    (folder / "brought/SKILL.md").write_text(skill_text("brought"), encoding="utf-8")
+    page.library.working_copies.add(folder, identity=Identity(Principal.UNKNOWN, "file"))
+    shown = page.get(f"/trust?folder={folder}")
+    assert "skill:brought" in shown.text and "Trust these 1" in shown.text
+    seen = shown.field("seen")
+    (folder / "later/SKILL.md").write_text(skill_text("later"), encoding="utf-8")
+    page.library.working_copies.sync()
+    assert page.post("/do/trust", folder=folder, seen=seen).status == 409
+    assert page.get(f"/trust?folder={tmp_path}").status == 400  # only watched folders are asked about
+    seen = page.get(f"/trust?folder={folder}").field("seen")
+    assert page.post("/do/trust", folder=folder, seen=seen).status == 303
+    assert "Nothing waits for your trust" in page.get(f"/trust?folder={folder}").text
+    assert str(folder) in (tmp_path / ".config/evolvable/config.toml").read_text("utf-8")
+
+
+@pytest.mark.nightly
+def test_health_shows_what_doctor_finds_and_the_tokens_without_their_secrets(page: PagePlace) -> None:
+    _, secret = Tokens(page.library.store.home).add("laptop", [Permission.READ])
+
+    def shown() -> str:
+        return page.get("/health").text
+
+    poll(lambda: "laptop" in shown() and "Problems" in shown(), "doctor and the tokens", 120)
+    assert secret not in shown()

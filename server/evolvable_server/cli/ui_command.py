@@ -51,7 +51,7 @@ def services_of(config: Config, library: Library, caller: Caller) -> PageService
         library,
         replace(caller, principal=PAGE.principal, via=PAGE.via),
         lambda passphrase: _signer(library, passphrase),
-        lambda: _diagnose(config.home),
+        lambda *words: _run_command(config.home, *words),
         lambda: _refresh(library),
     )
 
@@ -80,18 +80,12 @@ def _refresh(library: Library) -> None:
     refresh_memory_files(library.store.home, library)
 
 
-def _diagnose(home: Path) -> dict[str, Any]:
-    """Return what `evolvable doctor` and `evolvable token list` say.
-
-    Doctor starts the servers of clients, and both need modules that the page does not, so each is a process.
-    """
-    return {"doctor": _run_command(home, "doctor"), "tokens": _run_command(home, "token", "list")}
-
-
-def _run_command(home: Path, *words: str) -> Any:
+def _run_command(home: Path, *words: str) -> dict[str, Any]:
+    """Return the result of a command, {} when it has none. It needs modules that the page does without."""
     command = [sys.executable, "-P", "-m", "evolvable_server", *words, "--json", "--home", str(home)]
     try:
         ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False)
-        return json.loads(ran.stdout)
+        found = json.loads(ran.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
+        return {}
+    return found if isinstance(found, dict) else {}

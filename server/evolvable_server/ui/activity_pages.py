@@ -22,7 +22,6 @@ def _operations(site: Site, asked: PageRequest) -> PageBody:
     """Show what happened, the newest first."""
     session = asked.get("session") or None
     made = site.library.store.operations(PAGE, session)
-    moved = _moved(site.library, [one.id for one in made])
     rows = [
         [
             h.span(id=f"operation-{one.id}")[str(one.id)],
@@ -30,7 +29,7 @@ def _operations(site: Site, asked: PageRequest) -> PageBody:
             tag(str(one.principal or one.actor), "good" if str(one.principal) == "person" else ""),
             _session(one),
             make_visible(one.reason),
-            moved.get(one.id),
+            _moved(site.library, one.id),
             _undo_form(asked, one),
         ]
         for one in made
@@ -56,17 +55,15 @@ def _session(made: Operation) -> Node:
     return h.a(href=f"/sessions/{quoted(made.session)}")[one_line(made.session, 16)]
 
 
-def _moved(library: Library, operations: list[int]) -> dict[int, Node]:
-    """Return what each operation changed, as links."""
-    found: dict[int, list[Node]] = {}
-    for change in library.store.backend.changes_of(operations):
-        names = found.setdefault(change.operation, [])
-        if len(names) < MAX_SHOWN:
-            to = f"{change.ref}@{change.after}" if change.after else f"{change.ref} removed"
-            names.append([resource_link(change.ref, to), " "])
-        elif len(names) == MAX_SHOWN:
-            names.append("and more")
-    return {operation: list(names) for operation, names in found.items()}
+def _moved(library: Library, operation: int) -> Node:
+    """Return what an operation changed, as links; an import may have changed thousands."""
+    # The id of an operation is the sequence of its first change.
+    changes = [one for one in library.store.changes(operation - 1, MAX_SHOWN + 1) if one.operation == operation]
+    names: list[Node] = []
+    for change in changes[:MAX_SHOWN]:
+        to = f"{change.ref}@{change.after}" if change.after else f"{change.ref} removed"
+        names.append([resource_link(change.ref, to), " "])
+    return [*names, "and more" if len(changes) > MAX_SHOWN else None]
 
 
 def _undo_form(asked: PageRequest, made: Operation) -> Node:

@@ -105,8 +105,8 @@ class PageServer:
         if self._server.started:
             ready()
         try:
-            await running
-        except asyncio.CancelledError:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:  # an interrupt: what is under way ends, open streams first
             self.stop()
             await running
 

@@ -23,28 +23,32 @@ MAX_OFFERED = 200
 
 def _health(site: Site, asked: PageRequest) -> PageBody:
     """Show what is wrong, and around what the library works."""
-    return PageBody("Health", [h.h1["Health"], _doctor(site), _folders(site), _trusted(site)], "health")
+    return PageBody("Health", [h.h1["Health"], _doctor(site), _tokens(site), _folders(site), _trusted(site)], "health")
 
 
 def _doctor(site: Site) -> Node:
-    found: Mapping[str, Any] | None = site.value("doctor", site.services.diagnose, site.revision())
-    if found is None:
-        waits = "`evolvable doctor` and `evolvable token list` run now; this page shows what they find by itself."
-        return h.div(id="doctor", data_live=True)[h.p[waits]]
-    health = found.get("doctor") or {}
+    health = _ask(site, "doctor")
+    if health is None:
+        return h.div(id="doctor", data_live=True)[h.p["`evolvable doctor` runs now; this page shows what it finds."]]
     problems = [
         h.li[h.p(".warning")[make_visible(str(one.get("what"))), " ", make_visible(str(one.get("next", "")))]]
         for one in health.get("problems", ())
     ]
     notes = [h.li[make_visible(str(note))] for note in health.get("notes", ())]
+    similar = [h.li[make_visible(str(line))] for line in health.get("doubles", ())]
     return h.div(id="doctor", data_live=True)[
         h.h2["Problems"],
         h.ul[problems] if problems else h.p[tag("all is well", "good")] if health else h.p["Doctor said nothing."],
         [h.h2["Notes"], h.ul[notes]] if notes else None,
+        [h.h2["Similar resources"], h.ul[similar]] if similar else None,
         _clients(health),
-        _tokens(found.get("tokens") or {}),
         _settings(health),
     ]
+
+
+def _ask(site: Site, *words: str) -> Mapping[str, Any] | None:
+    """Return the result of a command that only reads, None before there is one."""
+    return site.value(" ".join(words), lambda: site.services.run(*words), site.revision())
 
 
 def _clients(health: Mapping[str, Any]) -> Node:
@@ -63,7 +67,10 @@ def _clients(health: Mapping[str, Any]) -> Node:
     return [h.h2["Clients"], table(heads, rows, "Connected clients") if rows else none]
 
 
-def _tokens(found: Mapping[str, Any]) -> Node:
+def _tokens(site: Site) -> Node:
+    found = _ask(site, "token", "list")
+    if found is None:
+        return h.div(id="tokens", data_live=True)[h.h2["Tokens"], h.p["They are being read."]]
     rows = [
         [
             one_line(str(one.get("name"))),
@@ -75,7 +82,8 @@ def _tokens(found: Mapping[str, Any]) -> Node:
     ]
     said = h.p(".none")["At a terminal, `evolvable token add` makes one and `evolvable token revoke` ends one."]
     heads = ("token", "may", "expires", "last used")
-    return [h.h2["Tokens"], table(heads, rows, "Tokens for HTTP") if rows else h.p["None."], said]
+    listed = table(heads, rows, "Tokens for HTTP") if rows else h.p["None."]
+    return h.div(id="tokens", data_live=True)[h.h2["Tokens"], listed, said]
 
 
 def _settings(health: Mapping[str, Any]) -> Node:

@@ -23,7 +23,7 @@ VIEWS_OF_EVIDENCE = {
     "helps": "Help",
     "harms": "Harm",
     "dead": "Shown, never opened",
-    "unused": "Never used",
+    "unused": "Shown or opened, never used",
 }
 """View -> its name; the first page is by name."""
 
@@ -108,9 +108,10 @@ def _listed_row(one: ListedResource) -> list[Node]:
 
 def _by_evidence(site: Site, view: str) -> Node:
     """Return the resources that the evidence says something of. It is computed beside the page: it reads all of it."""
-    found: Stats | None = site.value("stats", lambda: stats(site.library, site.caller), site.revision())
-    if found is None:
+    read: tuple[Stats, int] | None = site.value("stats", lambda: _read_evidence(site), site.revision())
+    if read is None:
         return h.div(id="evidence", data_live=True)[h.p["The evidence is being read; this page shows it by itself."]]
+    found, total = read
     lines = sorted(found.resources, key=lambda one: -one.helped.low if one.helped.n else 1.0)
     if view == "unused":
         lines = [one for one in lines if not one.used]
@@ -118,13 +119,21 @@ def _by_evidence(site: Site, view: str) -> Node:
         lines = [one for one in lines if one.helped.n]
     else:
         lines = [one for one in lines if one.verdict == view]
+    silent = h.p(".none")[
+        f"Of {total:,} resources, {total - len(found.resources):,} were never shown and never opened."
+    ]
     base = h.p[f"Compared with {found.base.of}: ", share_bar(found.base.share)] if found.base else None
     if not lines:
-        return h.div(id="evidence", data_live=True)[h.p["None."], base]
+        return h.div(id="evidence", data_live=True)[h.p["None."], silent, base]
     heads = ("resource", "verdict", "helped", "shown", "opened", "used", "why")
     rows = [_evidence_row(one) for one in lines[:PAGE]]
     more = h.p(".none")[f"{len(lines) - PAGE:,} more."] if len(lines) > PAGE else None
-    return h.div(id="evidence", data_live=True)[table(heads, rows, VIEWS_OF_EVIDENCE[view]), more, base]
+    return h.div(id="evidence", data_live=True)[table(heads, rows, VIEWS_OF_EVIDENCE[view]), more, silent, base]
+
+
+def _read_evidence(site: Site) -> tuple[Stats, int]:
+    caller = site.caller
+    return stats(site.library, caller), sum(len(site.library.store.heads(scope=scope)) for scope in caller.scopes)
 
 
 def _evidence_row(one: ResourceStats) -> list[Node]:

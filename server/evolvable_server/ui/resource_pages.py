@@ -164,8 +164,8 @@ def _dot(ref: Ref, version: PastVersion, x: int) -> Element:
     return shape("a", href=resource_address(ref, version=version.version), aria_label=said)[
         shape("title")[said],
         shape("circle", cx=str(x), cy=str(MIDDLE), r="13", class_=f"dot {author}"),
-        shape("text", x=str(x), y=str(MIDDLE + 4), class_="inside")[LETTERS.get(author, "?")],
-        shape("text", x=str(x), y=str(MIDDLE - 19), class_="below")[str(version.version)],
+        shape("text", x=str(x), y=str(MIDDLE + 4), class_="inside", aria_hidden="true")[LETTERS.get(author, "?")],
+        shape("text", x=str(x), y=str(MIDDLE - 19), class_="below", aria_hidden="true")[str(version.version)],
     ]
 
 

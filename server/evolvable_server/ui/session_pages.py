@@ -1,4 +1,4 @@
-"""Sessions: those that clients wrote down, and one of them with its timeline and what came of it here."""
+"""Sessions: those that clients wrote down, and one of them with its timeline and its results here."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +58,7 @@ def _session_row(one: ListedSession) -> list[Node]:
 
 
 def _session(site: Site, asked: PageRequest) -> PageBody:
-    """Show one session: what it used, what came of it, and its timeline where its transcript is here."""
+    """Show one session: what it used and led to, and its timeline where its transcript is here."""
     name = str(asked.path["session"])
     used, proposed, made = _used(site, name), _proposed(site, name), _made(site, name)
     timeline = _timeline(site, name)

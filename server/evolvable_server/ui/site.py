@@ -92,14 +92,14 @@ class PageServices:
     """What the command hands to the page.
 
     caller: the person, known by `page`. signer: returns what signs decisions, for a passphrase; None where approvals
-    are not locked. diagnose: returns what doctor and the list of tokens say. changed: called after an action.
+    are not locked. run: returns the result of a command that only reads, {} for none. changed: called after an action.
     """
 
     config: Config
     library: Library
     caller: Caller
     signer: Callable[[str], Signer | None]
-    diagnose: Callable[[], Mapping[str, Any]]
+    run: Callable[..., Mapping[str, Any]]
     changed: Callable[[], None] = lambda: None
 
 
@@ -166,10 +166,9 @@ def action_path(verb: str) -> str:
 
 @dataclass
 class Site:
-    """The services, and what is kept between requests.
+    """The services, and the values that are computed in the background.
 
-    notify: tells open pages of a change. version: the number of the last change that was seen. values: computed in the
-    background, by name.
+    notify: tells open pages of a change. version: the number of the last change that was seen. values: by name.
     """
 
     services: PageServices
