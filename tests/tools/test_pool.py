@@ -82,6 +82,7 @@ def test_the_head_keeps_its_content_and_a_share_of_the_sessions_is_served_the_tr
     assert report.counted, "a report by name is about the version that the session was served"
 
 
+@pytest.mark.process
 def test_a_trial_that_is_better_is_promoted_in_one_operation_that_undo_takes_back(library, skill, trial):
     served = arms(library, 60)
     finish(library, served[2], "succeeded")
@@ -97,6 +98,7 @@ def test_a_trial_that_is_better_is_promoted_in_one_operation_that_undo_takes_bac
     assert "slowly" not in library.store.file(library.store.head(PDF), "SKILL.md").data.decode()
 
 
+@pytest.mark.process
 def test_a_trial_that_is_worse_is_retired_and_one_without_a_difference_after_the_last_look(library, skill, trial):
     served = arms(library, 60)
     finish(library, served[2], "failed")
@@ -122,6 +124,7 @@ def test_of_all_trials_of_a_resource_at_most_a_twentieth_is_spent():
     assert LOOKS == (6, 12, 24, 48)
 
 
+@pytest.mark.process
 def test_one_client_that_names_its_sessions_as_it_likes_is_one_session(library, skill, trial):
     names = [f"wanted-{n}" for n in range(40)]
     served = {name: load_skill(library, client(name, "one-client"), PDF) for name in names}
@@ -157,6 +160,7 @@ def test_no_name_can_be_chosen_for_an_arm_without_the_secret_of_the_home(library
     assert "salt" not in repr(list_pool(library, ended=True)) and "salt" not in repr(trial)
 
 
+@pytest.mark.process
 def test_sessions_that_never_end_in_one_arm_stop_a_promotion(library, skill, trial):
     served = arms(library, 60)
     finish(library, served[2][::3], "succeeded")  # the others of this arm never end
