@@ -185,7 +185,7 @@ class _RoundWork:
 
     def keep_vocabulary(self) -> None:
         """Make the library's own vocabulary of task types, where it has none, for a person to change."""
-        if self._library.store.head_or_none(TASK_TYPES) is not None:
+        if not self.state.sessions or self._library.store.head_or_none(TASK_TYPES) is not None:
             return
         text = (
             "---\nname: task-types\ndescription: The vocabulary of the task types by which evidence is cut.\n---\n\n"
