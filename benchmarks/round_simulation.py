@@ -3,11 +3,11 @@
     python benchmarks/round_simulation.py [--quick] [--libraries N]
 
 A library has 40 skills. A fifth of them harm: a session that uses one succeeds 25 points less often than one without a
-skill (which succeeds in half of the cases); the others help by 15 points. Each of 20 rounds has 60 sessions; nine of 10
-use a skill. The sessions are transcripts that the product takes in, each over a connection of its own; outcomes are
-drawn by the skill that was served. A model behind HTTP, scripted, diagnoses failures and proposes edits, all without an
-effect; a scripted person approves what waits. The looks alone are measured on more trials. All figures are simulated:
-they say how often a decision is right, and nothing about a model.
+skill (which succeeds in half of the cases); the others help by 15 points. Each of 20 rounds has 60 sessions, nine of
+ten use a skill. The sessions are transcripts that the product takes in, each over a connection of its own; outcomes
+are drawn by the skill that was served. A model behind HTTP, scripted, diagnoses failures and proposes edits, all
+without an effect; a scripted person approves what waits. The looks alone are measured on more trials. All figures are
+simulated: they say how often a decision is right, and nothing about a model.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from evolvable_tools.evolve.statistics.staged_test import clopper_pearson_upper
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.review.review_config import ReviewBudget
 from evolvable_tools.rounds.pool import list_pool
-from evolvable_tools.rounds.pool_looks import AssignedEnd, PoolDecision, judge_trial
+from evolvable_tools.rounds.pool_looks import LOOKS, AssignedEnd, PoolDecision, judge_trial
 from evolvable_tools.rounds.service import run_round
 from evolvable_tools.verbs import edit, proposal_inbox
 
@@ -195,7 +195,7 @@ def look_rates(base: float, gain: float, trials: int, seed: int = 0) -> tuple[in
             for arm in (True, False):
                 works = rng.random() < base + (gain if arm else 0.0)
                 ends.append(AssignedEnd(arm, f"{n:04}", Outcome.SUCCEEDED if works else Outcome.FAILED))
-            look = judge_trial(ends, 1, looks, now)
+            look = judge_trial(ends, 1, looks, now) if n + 1 in LOOKS else None
             if look is None:
                 continue
             looks.append(look.as_row())

@@ -10,9 +10,11 @@ from earned import WORDS, client, seen, verified
 from talks import Talk
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, Unsafe
+from evolvable_store.fsck import check_library
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.trial_pool import PoolState
+from evolvable_tools.approvals import ApprovalsLock, make_key
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller
 from evolvable_tools.outcomes.ingest import record_uses
@@ -25,6 +27,7 @@ from evolvable_tools.rounds.pool import (
     start_trial,
 )
 from evolvable_tools.rounds.pool_looks import LOOKS, alpha_of, fisher_p_value
+from evolvable_tools.trust import Trust, trust_levels
 from evolvable_tools.verbs import edit, proposal_inbox, versions
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.search import find_skill
@@ -82,6 +85,7 @@ def test_the_head_keeps_its_content_and_a_share_of_the_sessions_is_served_the_tr
     assert report.counted, "a report by name is about the version that the session was served"
 
 
+@pytest.mark.process
 def test_a_trial_that_is_better_is_promoted_in_one_operation_that_undo_takes_back(library, skill, trial):
     served = arms(library, 60)
     finish(library, served[2], "succeeded")
@@ -97,6 +101,7 @@ def test_a_trial_that_is_better_is_promoted_in_one_operation_that_undo_takes_bac
     assert "slowly" not in library.store.file(library.store.head(PDF), "SKILL.md").data.decode()
 
 
+@pytest.mark.process
 def test_a_trial_that_is_worse_is_retired_and_one_without_a_difference_after_the_last_look(library, skill, trial):
     served = arms(library, 60)
     finish(library, served[2], "failed")
@@ -122,6 +127,7 @@ def test_of_all_trials_of_a_resource_at_most_a_twentieth_is_spent():
     assert LOOKS == (6, 12, 24, 48)
 
 
+@pytest.mark.process
 def test_one_client_that_names_its_sessions_as_it_likes_is_one_session(library, skill, trial):
     names = [f"wanted-{n}" for n in range(40)]
     served = {name: load_skill(library, client(name, "one-client"), PDF) for name in names}
@@ -157,6 +163,7 @@ def test_no_name_can_be_chosen_for_an_arm_without_the_secret_of_the_home(library
     assert "salt" not in repr(list_pool(library, ended=True)) and "salt" not in repr(trial)
 
 
+@pytest.mark.process
 def test_sessions_that_never_end_in_one_arm_stop_a_promotion(library, skill, trial):
     served = arms(library, 60)
     finish(library, served[2][::3], "succeeded")  # the others of this arm never end
@@ -244,3 +251,28 @@ def test_a_person_steers_the_pool_at_the_command_line_and_an_agent_only_looks(li
     assert "No version is on trial" in run("pool").out and "no use" in run("pool", "list", "--all").out
     assert "ended already" in run("pool", "promote", 1, code=1).err
     assert "takes no number" in run("pool", "list", 1, code=2).err
+
+
+def test_a_skill_that_proved_itself_stays_proven_while_another_version_of_it_is_tried(library, skill):
+    skill("pdf", caller=client("author"))
+    for number in range(5):
+        verified(library, "pdf", f"p{number}", "succeeded")
+    (before,) = trust_levels(library, [library.store.head(PDF).id]).values()
+    put_on_trial(library, ROUND, PDF, changed(library), "slower")
+    (after,) = trust_levels(library, [library.store.head(PDF).id]).values()
+    assert before is after is Trust.PROVEN
+    assert check_library(library.store).faults == ()
+    with library.store.backend.writing() as db:
+        db.execute("UPDATE pool SET version = 99")
+    assert any("trial 1" in str(fault) for fault in check_library(library.store).faults)
+
+
+def test_where_approvals_are_locked_only_a_signature_starts_a_trial(library, skill):
+    skill("pdf")
+    files = {"notes.md": "Slowly.\n"}
+    asked = edit.update_resource(library, client("a"), PDF, "notes", files=files, propose=True)
+    key, _ = make_key("a long passphrase")
+    library.lock = ApprovalsLock(key.key)
+    with pytest.raises(Refused, match="signature"):
+        start_trial(library, DECIDES, asked.proposal_id)
+    assert list_pool(library).trials == []

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.storage.trial_pool import PoolState
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, read_ledger
@@ -106,9 +106,11 @@ def run_round(
 ) -> RoundReport:
     """Run a round, or go on with the one that was interrupted; return what it did.
 
-    source: by default the real sessions since the last round. Raises LedgerBusy while another round runs,
-    LedgerDamaged.
+    source: by default the real sessions since the last round. Raises Refused where reviews are off, LedgerBusy while
+    another round runs, LedgerDamaged.
     """
+    if not settings.on:
+        raise Refused("Reviews are off here (EVOLVABLE_REVIEW=off), and so are rounds.", "Nothing was read or written.")
     expire_proposals(library)
     with Ledger.open(library.store.home / LEDGER, clock=library.store.clock) as ledger:
         return _RoundWork(library, caller, settings, ledger, source).run()
@@ -183,7 +185,7 @@ class _RoundWork:
 
     def keep_vocabulary(self) -> None:
         """Make the library's own vocabulary of task types, where it has none, for a person to change."""
-        if self._library.store.head_or_none(TASK_TYPES) is not None:
+        if not self.state.sessions or self._library.store.head_or_none(TASK_TYPES) is not None:
             return
         text = (
             "---\nname: task-types\ndescription: The vocabulary of the task types by which evidence is cut.\n---\n\n"

@@ -160,7 +160,9 @@ def find_skill(
             matches[place] = _as_tried(library, matches[place], tried[one.entry.id], marks)
     if shown and not found.none_fits and caller.actor is not Actor.HUMAN:
         fitting = [*order[:1], *(match for match in order[1:] if match.confidence >= means.fits)]
-        record_impressions(library, caller, search, ((match.entry.id, match.entry.version) for match in fitting))
+        versions = {resource: trial.version for resource, trial in tried.items()}
+        seen = ((one.entry.id, versions.get(one.entry.id, one.entry.version)) for one in fitting)
+        record_impressions(library, caller, search, seen)
     asked = found.choose_between
     if asked is not None and found.none_fits and _listed_before(library, caller, task):
         asked = None

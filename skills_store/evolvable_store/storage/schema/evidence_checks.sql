@@ -17,6 +17,11 @@ SELECT session, resource, version FROM execution_use e WHERE version < 1 OR vers
 -- execution of session {0}: there is no outcome {1!r}
 SELECT session, outcome FROM execution WHERE outcome NOT IN (SELECT value FROM json_each(:outcomes))
 UNION ALL SELECT session, outcome FROM execution_use WHERE outcome NOT IN (SELECT value FROM json_each(:outcomes));
+-- trial {0}: version {2} of resource {1} is missing
+SELECT id, resource, version FROM pool e WHERE version < 1 OR max(version, incumbent) > (
+    SELECT coalesce(max(latest), 0) FROM change WHERE resource = e.resource);
+-- trial {0}: its state is {1!r}
+SELECT id, state FROM pool WHERE state NOT IN ('trial', 'promoted', 'retired') OR json_valid(looks) = 0;
 -- outcome of session {0}: there is no outcome {1!r}
 SELECT coalesce(session, ''), outcome FROM outcome WHERE outcome NOT IN (SELECT value FROM json_each(:outcomes));
 -- outcome of session {0}: there is no usage {1!r}
