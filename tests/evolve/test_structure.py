@@ -84,6 +84,19 @@ def test_an_agent_is_added_where_one_type_fails_after_a_repair_and_its_agent_doe
     assert "main reaches 0.21 there (n = 14) and 0.90 elsewhere (n = 30)" in found.why
 
 
+def test_a_skill_that_no_trace_shows_goes_where_its_edits_were_for():
+    """Claude Code loads the skills of an agent with it, and no event tells."""
+    unseen = [replace(one, skills=()) for one in customs()]
+    repairs = [
+        LocalRepair("c1", ("customs",), False, ("skill:duty",)),
+        LocalRepair("c2", ("mail",), True, ("skill:house",)),
+    ]
+
+    found = decided(unseen, repairs=repairs).edit
+
+    assert found is not None and found.skills_moved == ("skill:duty",)
+
+
 def test_each_condition_of_an_addition_is_needed():
     assert decided(customs(), repaired="letters").action is StructureAction.KEEP, "no repair was tried"
     spread = [*customs(), *traces(CLERK, "mail", 0, 20)]

@@ -47,7 +47,7 @@ class StructureThresholds:
     failures: int = field(default=4, metadata={"range": (1, 1000)})
     gap: float = field(default=0.15, metadata={"range": (0, 1)})
     enough: int = field(default=10, metadata={"range": (1, 1000)})
-    chance: float = field(default=0.01, metadata={"range": (0, 1)})
+    chance: float = field(default=0.005, metadata={"range": (0, 1)})
     overlap: float = field(default=0.6, metadata={"range": (0.01, 1)})
     difference: float = field(default=0.05, metadata={"range": (0, 1)})
     traces: int = field(default=4, metadata={"range": (1, 1000)})
