@@ -380,6 +380,9 @@ def test_the_static_gate_lets_skills_change_owner_in_this_mode_alone_and_lets_no
     assert "front.power" in check_candidate(before, after, corpus=corpus).why
     assert not check_candidate(before, widened, corpus=corpus, moves_skills=True).passed
     assert "front.power" in check_candidate(before, foreign, corpus=corpus, moves_skills=True).why
+    hooked = office(head="hooks:\n  Stop: [x]\n")
+    split = check_candidate(hooked, apply_edits(hooked, [add("skill:duty")]), corpus=corpus, moves_skills=True)
+    assert "capability.hook" in split.why, "a second agent with hooks is for a person to make"
 
 
 def test_a_file_keeps_what_a_change_of_owner_does_not_concern():
