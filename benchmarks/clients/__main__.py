@@ -42,6 +42,7 @@ CLAUDE: dict[str, Session] = {
     "claude -p, executor with agents": agents.claude_code,
     "claude -p, brain": partial(evolution.as_brain, kind="claude"),
     "claude -p, whole evolution": whole_run.claude_code,
+    "claude -p, evolution of agents": agents.whole_run,
     "claude -p, whole evolution by hand-off": by_hand.claude_code,
     "claude -p, review by hand-off": reviewing.claude_hand_off,
     "claude -p, review of the queue by the API": reviewing.claude_queue,

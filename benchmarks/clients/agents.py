@@ -1,17 +1,26 @@
-"""Claude Code as the executor of a run that restructures agents: the agents are installed, and one does the task."""
+"""Claude Code as the executor of a run that restructures agents: the agents are installed, and one does the task.
+
+The whole run has a stand-in that is confused by two skills at once, so that a second agent is what helps.
+"""
 
 import asyncio
 import json
+import os
+import re
 from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
-from evolution import claude_executor
+from evolution import claude_executor, reader
 from model import Model, Say, Seen, Use
-from place import Place
+from place import KEY, Place
 from talks import Check
+from tolls import DATA, PROPOSER, THINKING, text_of
+from whole_run import parsed
 
-from evolvable_store.resource import Kind
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.store import Store
 from evolvable_tools.evolve.candidates.agent_files import MAIN, AgentCard
 from evolvable_tools.evolve.candidates.programs import (
     EditOperation,
@@ -92,3 +101,122 @@ def claude_code(binary: Path, place: Place) -> Iterator[Check]:
         alone = asyncio.run(executor.run(task, skills, 0, work))
         names = {str(tool.get("name")) for one in model.asked[before:] for tool in one["tools"]}
         yield "without agents nothing can start one", alone.output == "NO AGENT" and "Agent" not in names, str(names)
+
+
+# A whole run
+
+ASKED = re.compile(r"(customs|letters) question number (\d+)")
+COUNTS = {"train": 8, "val": 8, "test": 8}
+
+
+def answers(seen: Seen) -> Say | Use:
+    """The stand-in: a role, the session, or an agent that is wrong about customs when it has both skills."""
+    text = text_of(seen.request)
+    if THINKING in text:
+        return thinker(text)
+    if "canary word" in text:
+        return reader(seen)
+    found = ASKED.search(text)
+    if found is None:
+        return Say("NONE")
+    topic, number = found.groups()
+    system = json.dumps(seen.request.get("system", ""))
+    if "You are the clerk" in system or "It answers for customs" in system:
+        confused = topic == "customs" and OTHER in text
+        word = WORD if topic == "customs" else OTHER
+        return Say(f"{word} {number}" if word in text and not confused else "Both look alike.")
+    if seen.results:
+        said = re.search(r"(?:heron|plover)-\w+ \d+", seen.last)
+        return Say(said[0] if said else "I do not know.")
+    names = [name for name in ("customs", "clerk") if f"{name}: Does" in json.dumps(seen.request)]
+    if topic == "letters":
+        names = [name for name in names if name == "clerk"]
+    if not names:
+        return Say("I do not know.")
+    return Use("Agent", {"subagent_type": names[0], "description": topic, "prompt": f"The {found[0]}."})
+
+
+def thinker(text: str) -> Say:
+    """Answers as proposer, as builder of an edit that does nothing, or as builder of cards."""
+    data = json.loads(DATA.findall(text)[-1][1])
+    if PROPOSER in text:
+        failed = [one["task"] for one in data["evidence"] if one["result"] == "failed"]
+        edit = {"op": "edit", "ref": "skill:customs-forms", "tasks": failed, "modification": "say it again"}
+        said: dict[str, Any] = {"diagnoses": [], "approaches": [], "intents": [edit] if failed else []}
+        return Say(json.dumps(said | {"summary": "Say it again.", "justification": "It failed."}))
+    if "write" in data:
+        return Say(json.dumps({"cards": [_card(ref.partition(":")[2]) for ref in data["write"]]}))
+    [intent], [part] = data["intents"], data["resources"]
+    change = {"path": "SKILL.md", "old": "The word", "new": "Again, the word"}
+    return Say(json.dumps({"edits": [{"op": intent["op"], "ref": part["ref"], "changes": [change]}]}))
+
+
+def _card(name: str) -> dict[str, Any]:
+    what = "letters" if name == "clerk" else "customs papers"
+    boundary = {"choose_when": [f"Questions about {what}."], "not_when": []}
+    return {
+        "ref": f"agent:{name}",
+        "description": f"Does {what}.",
+        "responsibility": f"It answers for {what}.",
+        **boundary,
+    }
+
+
+def materials(root: Path) -> Path:
+    """Writes the task set, the skills and the agent, and returns the folder of all."""
+    folder = root / "materials"
+    lines = []
+    for split, count in COUNTS.items():
+        for number in range(count):
+            topic, word = ("customs", WORD) if number % 2 else ("letters", OTHER)
+            told = {"id": f"{split}-{number}", "split": split, "category": topic, "expected": f"{word} {number}"}
+            prompt = f"Answer the {topic} question number {number} of the {split} book."
+            lines.append(json.dumps(told | {"prompt": prompt, "scorer": {"type": "exact", "args": {"bad": ["0"]}}}))
+    about = "---\nname: office\ndescription: Questions of an office.\n---\n\nQuestions.\n"
+    texts = {"environment/office/ENVIRONMENT.md": about, "environment/office/tasks.jsonl": "\n".join(lines) + "\n"}
+    for part in base_program().parts:
+        texts |= {f"{part.kind}/{part.name}/{path}": text for path, text in part.texts.items()}
+    for path, text in texts.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    return folder
+
+
+def whole_run(binary: Path, place: Place) -> Iterator[Check]:
+    """evolve start --mode structure until the verdict: an edit of a skill fails, then a second agent is tried."""
+    folder = materials(place.root)
+    with Model(repeat(answers), bare=True) as model:
+        given = {"PATH": f"{binary.parent}{os.pathsep}{place.environment['PATH']}", "ANTHROPIC_API_KEY": KEY}
+        place.address(model.url)
+
+        def run(*words: str) -> dict[str, Any]:
+            return parsed(place.person(*words, "--json", typed="y\n", **given).stdout)
+
+        for kind in ("environment", "skill", "agent"):
+            for one in sorted((folder / kind).iterdir()):
+                run("import", str(one), "--yes", "--kind", kind)
+        program = ("-p", "agent:clerk", "-p", "skill:customs-forms", "-p", "skill:postage")
+        who = ("--executor", "claude:claude-haiku-5-5", "--brain", "claude", "--stand-in", "--mode", "structure")
+        rules = [word for one in ("failures=3", "enough=2", "chance=1") for word in ("--structure", one)]
+        few = ("--iterations", "2", "--test-repeats", "1", "--max-calls", "3000")
+        started = place.person(
+            "evolve", "start", "environment:office", *program, *who, *rules, *few, "--wait", seconds=900, **given
+        )
+        said = started.stdout[-2500:] + started.stderr[-1500:]
+        status = run("evolve", "status")
+        yield "the run comes to a verdict", status.get("state") == "finished", said
+        yield "the gate changes the agents after the edit failed", "changes the agents: customs has" in said, said
+        added = "add-agent agent:customs from agent:clerk for customs: skill:customs-forms"
+        yield "customs gets an agent with its skill", added in said, said
+        yield "the second agent is better on these tasks", status.get("verdict") == "BETTER ON THESE TASKS", said
+        before = place.heads()
+        said = str(run("evolve", "adopt", "--unproven"))
+        live = place.heads()
+        yield "a person adopts both agents in one operation", (live.get("customs"), live.get("clerk")) == (1, 2), said
+        run("evolve", "adopt", "--undo")
+        back = place.heads()
+        text = base_program().by_ref["agent:clerk"].texts["AGENT.md"]
+        with Store.open(place.library) as store:
+            now = store.file(store.head(Ref.parse("agent:clerk")), "AGENT.md", back["clerk"]).data.decode()
+        gone = back.get("customs") is None and "customs" not in before
+        yield "undoing it takes the new agent away and restores the other", gone and now == text, f"{back} {now}"

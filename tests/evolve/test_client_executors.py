@@ -228,6 +228,34 @@ def test_what_a_client_cannot_be_given_is_refused(executor: Executor, tmp_path: 
     assert "cannot be given tool:t" in ran(executor, tmp_path, "answer", a_program(tool)).detail
 
 
+def test_an_agent_with_hooks_or_servers_runs_in_a_sandbox_alone(claude: ClaudeExecutor, tmp_path: Path) -> None:
+    """Claude Code runs the hooks of an agent's head as commands, whatever tools it may use."""
+    head = "---\nname: clerk\ndescription: x\n{}---\n\nx\n"
+    for field in ("hooks:\n  PreToolUse: []\n  Stop: [x]\n", "mcpServers:\n  - x\n"):
+        agent = make_part(Kind.AGENT, "clerk", {"AGENT.md": head.format(field).encode()})
+        done = ran(claude, tmp_path, "answer", a_program(agent))
+        assert done.outcome is TrialOutcome.REFUSED and "agent:clerk brings hooks or servers" in done.detail
+    assert (
+        ran(
+            claude,
+            tmp_path,
+            "answer",
+            a_program(make_part(Kind.AGENT, "clerk", {"AGENT.md": head.format("").encode()})),
+        ).outcome
+        is None
+    )
+
+
+def test_a_program_with_agents_has_the_tool_that_starts_them(claude: ClaudeExecutor, tmp_path: Path) -> None:
+    text = b"---\nname: clerk\ndescription: x\n---\n\nx\n"
+    outputs = [
+        ran(claude, tmp_path, "environment", program).output
+        for program in (a_program(make_part(Kind.AGENT, "clerk", {"AGENT.md": text})), EMPTY)
+    ]
+
+    assert ["Write,Agent" in output for output in outputs] == [True, False]
+
+
 def test_a_client_that_is_not_there_is_said_so_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match="cannot be started"):
         read_client_version(str(tmp_path / "none"), {})

@@ -84,6 +84,19 @@ def test_an_agent_is_added_where_one_type_fails_after_a_repair_and_its_agent_doe
     assert "main reaches 0.21 there (n = 14) and 0.90 elsewhere (n = 30)" in found.why
 
 
+def test_a_skill_that_no_trace_shows_goes_where_its_edits_were_for():
+    """Claude Code loads the skills of an agent with it, and no event tells."""
+    unseen = [replace(one, skills=()) for one in customs()]
+    repairs = [
+        LocalRepair("c1", ("customs",), False, ("skill:duty",)),
+        LocalRepair("c2", ("mail",), True, ("skill:house",)),
+    ]
+
+    found = decided(unseen, repairs=repairs).edit
+
+    assert found is not None and found.skills_moved == ("skill:duty",)
+
+
 def test_each_condition_of_an_addition_is_needed():
     assert decided(customs(), repaired="letters").action is StructureAction.KEEP, "no repair was tried"
     spread = [*customs(), *traces(CLERK, "mail", 0, 20)]
@@ -367,6 +380,9 @@ def test_the_static_gate_lets_skills_change_owner_in_this_mode_alone_and_lets_no
     assert "front.power" in check_candidate(before, after, corpus=corpus).why
     assert not check_candidate(before, widened, corpus=corpus, moves_skills=True).passed
     assert "front.power" in check_candidate(before, foreign, corpus=corpus, moves_skills=True).why
+    hooked = office(head="hooks:\n  Stop: [x]\n")
+    split = check_candidate(hooked, apply_edits(hooked, [add("skill:duty")]), corpus=corpus, moves_skills=True)
+    assert "capability.hook" in split.why, "a second agent with hooks is for a person to make"
 
 
 def test_a_file_keeps_what_a_change_of_owner_does_not_concern():

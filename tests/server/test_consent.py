@@ -143,6 +143,10 @@ def test_named_commands_stand_in_a_file_of_the_person_with_its_comments(evolvabl
     text = path.read_text(encoding="utf-8")
     assert text.startswith('# mine\napprove = "all"  # strict\n') and text.count("[") == 10
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
+    given = evolvable("executor", "add", "clerks", "--agents", "--json", "--", "python3", "run.py").json
+    assert given["agents"] is True and "agents = true" in path.read_text(encoding="utf-8")
+    assert evolvable("executor", "list", "--json").json["commands"][-1]["agents"] is True
+    assert "only an executor" in evolvable("judge", "add", "clerks", "--agents", "--", "x", code=2).err
     evolvable("scorer", "remove", "mine")
     assert evolvable("scorer", "list", "--json").json["commands"] == []
     assert "No scorer is named" in evolvable("scorer", "remove", "mine", code=1).err

@@ -191,7 +191,8 @@ def _repairs(run: RunContext, tasks: Sequence[Task]) -> list[LocalRepair]:
         one = run.state.candidates[digest]
         if one.answers and one.decision in (CandidateDecision.ADMITTED, CandidateDecision.REJECTED):
             answered = dict.fromkeys(types[task] for task in one.answers if task in types)
-            found.append(LocalRepair(one.name, tuple(answered), one.decision is CandidateDecision.ADMITTED))
+            skills = tuple(ref for ref in one.changed if ref.startswith(f"{Kind.SKILL}:"))
+            found.append(LocalRepair(one.name, tuple(answered), one.decision is CandidateDecision.ADMITTED, skills))
     return found
 
 

@@ -198,6 +198,9 @@ class ClientExecutor(ABC):
         tools = self._settings.tools
         if missing := installation.find_missing_tools(program, tools):
             return f"{'; '.join(missing)}, which the model may not use here"
+        started = installation.find_started_programs(program) if self._settings.sandbox is None else []
+        if started:
+            return f"{', '.join(started)} brings hooks or servers, and this machine has no sandbox for them"
         reads = self._client.get("skill_tool")
         if reads and reads not in tools and any(part.kind is Kind.SKILL for part in program.parts):
             return f"the program has skills, and the model may not use {reads} here"

@@ -46,6 +46,16 @@ def find_needed_tools(part: ProgramPart) -> set[str]:
     return ({COMMAND_TOOL} if scripts else set()) | set(_TOOL.findall(re.sub(r"\([^)]*\)", "", named)))
 
 
+_STARTED = ("hooks", "mcpServers", "mcp-servers", "mcp_servers")
+"""Fields of an agent that name programs which a client starts by itself."""
+
+
+def find_started_programs(program: Program) -> list[str]:
+    """Return the agents of a program that bring hooks or servers, which run without the model's asking."""
+    agents = (part for part in program.parts if part.kind is Kind.AGENT)
+    return [part.ref for part in agents if any(_main_document(part).fields.get(name) for name in _STARTED)]
+
+
 def find_shadowing_skills(program: Program, places: Sequence[Path]) -> list[str]:
     """Return the paths below these folders of skills that have the name of a part: nobody could tell which was used.
 

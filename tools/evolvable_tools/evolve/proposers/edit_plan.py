@@ -298,14 +298,16 @@ def parse_cards(answer: Mapping[str, Any], program: Program, edit: Restructure) 
         ref = one["ref"]
         if ref not in wanted or ref in cards:
             raise InvalidEdit(f"Nobody asked for a card of {ascii(ref[:80])}.", f"One for each of {', '.join(wanted)}.")
-        said, rejected = {key: _card_line(one[key]) for key in ("description", "responsibility")}, {}
-        if not all(said.values()):
+        description, responsibility = _card_line(one["description"]), _card_line(one["responsibility"])
+        if not (description and responsibility):
             raise InvalidEdit(f"The card of {ref} does not say what it is for.", "Give description and responsibility.")
+        rejected: dict[str, str] = {}
         for neighbour in one.get("rejected_neighbours", ())[:MAX_LINES]:
             if neighbour["ref"] == MAIN or neighbour["ref"] in program.by_ref:
                 rejected[neighbour["ref"]] = _card_line(neighbour["why"])
-        lists = (_card_lines(one["choose_when"]), _card_lines(one["not_when"]))
-        cards[ref] = AgentCard(*said.values(), *lists, rejected, _card_line(one.get("coordination", "")))
+        chosen, avoided = _card_lines(one["choose_when"]), _card_lines(one["not_when"])
+        more = _card_line(one.get("coordination", ""))
+        cards[ref] = AgentCard(description, responsibility, chosen, avoided, rejected, more)
     if missing := [ref for ref in wanted if ref not in cards]:
         raise InvalidEdit(f"There is no card of {', '.join(missing)}.", "Write one for each agent that is named.")
     first, second = edit.agents

@@ -32,11 +32,15 @@ class AgentTrace:
 
 @dataclass(frozen=True, slots=True)
 class LocalRepair:
-    """A change of skills that was measured. candidate: its id. task_types: of the tasks that it answered."""
+    """A change of skills that was measured. candidate: its id. task_types: of the tasks that it answered.
+
+    skills: refs that it changed.
+    """
 
     candidate: str
     task_types: tuple[str, ...]
     admitted: bool
+    skills: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,8 @@ class Misassignment:
 class StructureSummary:
     """The summary of a round. failures: all that were retained. idle: rounds without a trace, by agent.
 
-    uses: in how many traces each skill was used, by task type. movable: skills that may change owner.
+    uses: in how many traces each skill was used, by task type. repaired: the task types that edits of a skill were for.
+    movable: skills that may change owner.
     """
 
     round: int
@@ -124,16 +129,20 @@ class StructureSummary:
     idle: Mapping[str, int] = field(default_factory=dict)
     owned: Mapping[str, frozenset[str]] = field(default_factory=dict)
     uses: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    repaired: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     movable: frozenset[str] = frozenset()
 
     def skills_for(self, agent: str, task_types: Iterable[str]) -> tuple[str, ...]:
-        """Return the movable skills of an agent that are used more for these task types than for all others."""
+        """Return the movable skills of an agent that are used more for these task types than for all others.
+
+        Of a skill that no trace shows, as where a client loads it with its agent, the edits say what it is for.
+        """
         wanted = set(task_types)
         found = []
         for skill in sorted(self.owned.get(agent, frozenset()) & self.movable):
-            uses = self.uses.get(skill, {})
+            uses, repaired = self.uses.get(skill, {}), self.repaired.get(skill, ())
             here = sum(count for task_type, count in uses.items() if task_type in wanted)
-            if 2 * here > sum(uses.values()):
+            if 2 * here > sum(uses.values()) or (not uses and repaired and wanted.issuperset(repaired)):
                 found.append(skill)
         return tuple(found)
 
@@ -170,6 +179,10 @@ def summarise_structure(given: StructureInput) -> StructureSummary:
     for trace in given.traces:
         for skill in dict.fromkeys(trace.skills):
             uses.setdefault(skill, Counter())[trace.task_type] += 1
+    repaired: dict[str, set[str]] = {}
+    for repair in given.repairs:
+        for skill in repair.skills:
+            repaired.setdefault(skill, set()).update(repair.task_types)
     return StructureSummary(
         given.round,
         len(failed),
@@ -179,6 +192,7 @@ def summarise_structure(given: StructureInput) -> StructureSummary:
         _idle_rounds(given),
         dict(given.owned),
         {skill: dict(sorted(counts.items())) for skill, counts in sorted(uses.items())},
+        {skill: tuple(sorted(types)) for skill, types in sorted(repaired.items())},
         frozenset(given.validated),
     )
 

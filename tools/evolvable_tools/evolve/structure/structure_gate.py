@@ -16,6 +16,7 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.agent_files import MAIN
 from evolvable_tools.evolve.candidates.programs import EditOperation
+from evolvable_tools.evolve.statistics.paired_tests import alpha_for_look
 from evolvable_tools.evolve.structure.structure_evidence import PairRow, StructureSummary, TypeRow
 
 MAX_NAME = 40
@@ -38,9 +39,9 @@ class StructureThresholds:
 
     mass, failures: the share and the number of retained failures at one task type. gap: how far its agent is behind its
     other types. enough: traces on each side, where the intervals overlap. chance: the most chance of such a difference
-    when there is none, all types of the agent together. overlap, difference: of two agents to be merged; traces: of
-    each at the types that both did. idle: rounds without a trace. assignments: traces of one agent that another should
-    have done.
+    when there is none, over all types of the agent and all rounds together. overlap, difference: of two agents to be
+    merged; traces: of each at the types that both did. idle: rounds without a trace. assignments: traces of one agent
+    that another should have done.
     """
 
     mass: float = field(default=0.4, metadata={"range": (0, 1)})
@@ -164,7 +165,8 @@ def _additions(summary: StructureSummary, least: StructureThresholds) -> Iterato
             continue
         types = sum(other.agent == row.agent for other in summary.rows)
         by_chance = min(1.0, types * chance_of_fewer(row))
-        if gap < least.gap or not (apart or min(row.n, row.others_n) >= least.enough) or by_chance > least.chance:
+        allowed = alpha_for_look(max(1, summary.round), least.chance)
+        if gap < least.gap or not (apart or min(row.n, row.others_n) >= least.enough) or by_chance > allowed:
             continue
         skills, name = summary.skills_for(row.agent, [row.task_type]), _agent_name(row.task_type, summary.owned)
         edit = Restructure(EditOperation.ADD_AGENT, (row.agent, name), skills, (row.task_type,))
@@ -172,7 +174,8 @@ def _additions(summary: StructureSummary, least: StructureThresholds) -> Iterato
             f"{row.task_type} has {row.failures} of {summary.failures} failures after {', '.join(row.repairs)}, and"
             f" {row.agent} reaches {row.q:.2f} there (n = {row.n}) and {row.others:.2f} elsewhere (n = {row.others_n})"
         )
-        yield StructureAction.ADD, edit, why, asdict(row) | {"gap": gap, "apart": apart, "chance": by_chance}
+        numbers = asdict(row) | {"gap": gap, "apart": apart, "chance": by_chance, "allowed": allowed}
+        yield StructureAction.ADD, edit, why, numbers
 
 
 def chance_of_fewer(row: TypeRow) -> float:
