@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from evolvable_store.frontmatter import MAX_DESCRIPTION, parse_document
 from evolvable_store.objects import File
 from evolvable_store.validation import Problem, blocking_problems, find_problems
+from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.task import Split, Task
@@ -328,6 +329,8 @@ def find_executable_change(before: Program, after: Program, executor: str) -> st
     for part, old in _changed_parts(before, after):
         if executor in _MODEL_TOOLS:
             return f"the model that reads {part.ref} has tools"
+        if part.kind is Kind.TOOL:
+            return f"{part.ref} is a tool, whose command can be run"
         was = old.files if old is not None else {}
         for path, data in part.files.items():
             if was.get(path) != data and not _is_inert(path, data):
