@@ -136,11 +136,11 @@ SUM = re.compile(r"SUM-\d+")
 
 
 def caller(seen: Seen) -> Say | Use:
-    """A model that calls the tool when it is listed, and repeats what it said."""
+    """A model that calls the tool and repeats what it said; Codex lists tools of MCP servers only in its own search."""
     request = json.dumps(seen.request, ensure_ascii=False)
     if found := SUM.search(request):
         return Say(found[0])
-    return Use("adder", {"a": 41}, "library") if "adder" in json.dumps(seen.request["tools"]) else Say("NONE")
+    return Say("NONE") if seen.results else Use("adder", {"a": 41}, "library")
 
 
 def _tools(executor: Executor, place: Place, model: Model) -> Iterator[Check]:

@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 
 from evolvable_store.frontmatter import MAX_DESCRIPTION, parse_document
 from evolvable_store.objects import File
-from evolvable_store.validation import Problem, blocking_problems, find_problems
 from evolvable_store.resource import Kind
+from evolvable_store.validation import Problem, blocking_problems, find_problems
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.task import Split, Task
