@@ -219,6 +219,17 @@ def test_what_was_changed_in_the_built_folder_does_not_run(library, agent, perso
     assert ran(library, agent, a=1).text == "2\n"
 
 
+def test_a_tool_of_another_server_and_an_environment_file_are_refused_by_name(library, agent, person):
+    text = "---\nname: add\ndescription: Adds.\nmetadata:\n  mcp: {server: sums, tool: add}\n---\n"
+    done = edit.update_resource(library, person, ADD, "x", files={"TOOL.md": text, ".env": "A=1\n"}, create=True)
+
+    assert not any("not texts" in warning for warning in done.warnings)
+    with pytest.raises(InvalidArgument, match="a tool of another MCP server"):
+        ran(library, agent, a=1)
+    with pytest.raises(Refused, match="is an environment file"):
+        build_resource(library, agent, ADD)
+
+
 def test_an_input_that_does_not_fit_runs_nothing(library, agent, person, monkeypatch):
     save(library, person, PLUS.format(1))
     approve(library, person, 1)

@@ -23,6 +23,7 @@ from evolvable_tools.llm import NamedCommands
 from evolvable_tools.rspl.operator_table import check_operator
 from evolvable_tools.sandbox.mechanisms import Sandbox
 from evolvable_tools.sandbox.probe import SandboxChoice, sandbox_of
+from evolvable_tools.secret_leaks import check_served
 from evolvable_tools.untrusted_text import enclose
 from evolvable_tools.verbs import load
 from evolvable_tools.verbs.search import fill_prompt
@@ -82,13 +83,16 @@ class BuiltResource:
 def build_resource(library: Library, caller: Caller, ref: Ref) -> BuiltResource:
     """Write a version's files into a folder of its own in the library's home, and return the folder.
 
-    Raise Refused for an environment, NoSuchResource, NoSuchVersion.
+    Raise Refused for an environment, and for an environment file that an agent is not given; NoSuchResource,
+    NoSuchVersion.
     """
     check_operator("build", ref)
     head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
     number = ref.version or head.latest
-    folder = build_version(library, head, number)
-    return BuiltResource(str(head.ref), number, str(folder), len(library.store.manifest(head, number)))
+    manifest = library.store.manifest(head, number)
+    for path, entry in manifest.items():
+        check_served(library, caller, head.ref, number, path, entry.sha256)
+    return BuiltResource(str(head.ref), number, str(build_version(library, head, number)), len(manifest))
 
 
 async def run_resource(
