@@ -64,6 +64,8 @@ def reader(seen: Seen) -> Say | Use:
     Nothing is read from the script: without the skill in the request the word cannot be said.
     """
     request = json.dumps(seen.request, ensure_ascii=False)
+    if ADDING in request:
+        return caller(seen)
     if found := WORD.search(request):
         return Say(found[0])
     tools = {str(tool.get("name")) for tool in seen.request["tools"]}
@@ -92,6 +94,7 @@ def as_executor(binary: Path, place: Place, make: Make) -> Iterator[Check]:
         control = asyncio.run(run_canary(_Deaf(executor), place.root / "canary"))
         yield "a client that is given no skill fails it", "does not reach" in control.why, control.why
         yield from _parts(executor, place, model)
+        yield from _tools(executor, place, model)
     left = [str(path) for path in place.root.rglob("*") if path.name.startswith("client-")]
     yield "nothing stays behind", not left, str(left)
 
@@ -114,6 +117,43 @@ class _Deaf:
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         return await self._executor.run(task, Program(), repeat, workspace)
+
+
+TOOL = """\
+---
+name: adder
+description: Adds one to a number.
+metadata:
+  run:
+    argv: ["{python}", "-I", "{tool}/adder.py"]
+    schema: {type: object, properties: {a: {type: integer}}, required: [a], additionalProperties: false}
+    timeout_s: 20
+---
+"""
+SCRIPT = "import json, sys\nprint('SUM-' + str(json.load(sys.stdin)['a'] + 1))\n"
+ADDING = "Add one to 41."
+SUM = re.compile(r"SUM-\d+")
+
+
+def caller(seen: Seen) -> Say | Use:
+    """A model that calls the tool and repeats what it said; Codex lists tools of MCP servers only in its own search."""
+    request = json.dumps(seen.request, ensure_ascii=False)
+    if found := SUM.search(request):
+        return Say(found[0])
+    return Say("NONE") if seen.results else Use("adder", {"a": 41}, "library")
+
+
+def _tools(executor: Executor, place: Place, model: Model) -> Iterator[Check]:
+    """A tool of the program is listed by the client, runs, and counts as read; without it there is none."""
+    tool = make_part(Kind.TOOL, "adder", {"TOOL.md": TOOL.encode(), "adder.py": SCRIPT.encode()})
+    task = Task("t", ADDING, ScorerSpec("exact"), Split.TRAIN, "t", timeout_s=120)
+    for name, program, wanted in (("with", make_program([tool]), "SUM-42"), ("without", Program(), "NONE")):
+        work = place.root / f"trial-{name}" / "work"
+        work.mkdir(parents=True)
+        rollout = asyncio.run(executor.run(task, program, 0, work))
+        yield f"{name} a tool in the program the answer is {wanted}", rollout.output == wanted, str(rollout)
+        if program.parts:
+            yield "the tool counts as read", rollout.read == ("tool:adder",), str(rollout.read)
 
 
 def _parts(executor: Executor, place: Place, model: Model) -> Iterator[Check]:

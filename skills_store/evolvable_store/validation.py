@@ -42,8 +42,8 @@ _NO_SECRET = (".example", ".sample", ".template")
 _PROGRAMS = (b"\x7fELF", b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe")
 
 
-_MAPPINGS = ("run",)
-"""Metadata that are mappings: how a tool is run."""
+_MAPPINGS = ("run", "mcp")
+"""Metadata that are mappings: how a tool is run, and of which server it is."""
 
 MEMORY_CAPS = {"USER": (2_000, 40), "MEMORY": (4_000, 80)}
 """Characters and lines of a memory, which a model reads whole at the beginning of a session."""

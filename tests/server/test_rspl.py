@@ -190,6 +190,21 @@ def test_a_person_approves_at_a_terminal_what_an_agents_shell_may_not(tmp_path):
     assert "has not been approved" in machine("rspl", "run", "tool:add", "--input", '{"a": 1}', code=1).err
 
 
+def test_a_purge_takes_bytes_out_of_built_folders_too(tmp_path):
+    machine = CommandLine(tmp_path)
+    secret = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7cF0iL3oR6"
+    with Library.open(machine.home, create=True) as library:
+        text = {"SKILL.md": f"---\nname: shop\ndescription: d\n---\n\nUse {secret}.\n"}
+        edit.update_resource(library, PERSON, Ref.parse("shop"), "x", files=text, create=True)
+    built = Path(machine("rspl", "build", "skill:shop").out.strip())
+    assert secret in (built / "SKILL.md").read_text(encoding="utf-8")
+    [found] = {one["id"] for one in machine("purge", "--list", "--json").json["secrets"]}
+    machine("purge", "--secret", found, "--reason", "leaked", "--yes")
+
+    held = [path for path in machine.home.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert held == []
+
+
 def test_what_the_commands_print_of_a_resource(tmp_path):
     machine = CommandLine(tmp_path)
     with Library.open(machine.home, create=True) as library:

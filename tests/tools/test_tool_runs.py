@@ -12,8 +12,9 @@ from confined import needs_sandbox
 from evolvable_store.errors import InvalidArgument, NoSuchResource, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.approvals import ApprovalsLock, make_key
-from evolvable_tools.rspl import run_resource as runs
-from evolvable_tools.rspl.run_resource import RunHost, ToolFailed, build_resource, run_resource
+from evolvable_tools.evolve.executors import tool_runs as runs
+from evolvable_tools.evolve.executors.tool_runs import ToolFailed
+from evolvable_tools.rspl.run_resource import RunHost, build_resource, run_resource
 from evolvable_tools.sandbox.probe import SandboxChoice
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.tool_commands import (
@@ -216,6 +217,17 @@ def test_what_was_changed_in_the_built_folder_does_not_run(library, agent, perso
     (elsewhere / "do.py").chmod(0o700)
     (elsewhere / "do.py").write_text("print('linked')\n")
     assert ran(library, agent, a=1).text == "2\n"
+
+
+def test_a_tool_of_another_server_and_an_environment_file_are_refused_by_name(library, agent, person):
+    text = "---\nname: add\ndescription: Adds.\nmetadata:\n  mcp: {server: sums, tool: add}\n---\n"
+    done = edit.update_resource(library, person, ADD, "x", files={"TOOL.md": text, ".env": "A=1\n"}, create=True)
+
+    assert not any("not texts" in warning for warning in done.warnings)
+    with pytest.raises(InvalidArgument, match="a tool of another MCP server"):
+        ran(library, agent, a=1)
+    with pytest.raises(Refused, match="is an environment file"):
+        build_resource(library, agent, ADD)
 
 
 def test_an_input_that_does_not_fit_runs_nothing(library, agent, person, monkeypatch):

@@ -58,7 +58,7 @@ class EvolveTools:
             str, Field(description="handoff (default): you answer; anthropic[:MODEL]; a name")
         ] = "handoff",
         mode: Annotated[
-            str, one_of(MODES, "skill_only (default), prompt_only, agent_only, memory_only, structure or any")
+            str, one_of(MODES, "skill_only (default), prompt_only, agent_only, memory_only, tool_only, structure, any")
         ] = "skill_only",
         iterations: Annotated[
             Number | None,

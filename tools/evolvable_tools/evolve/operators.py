@@ -21,6 +21,7 @@ MODES: dict[str, frozenset[Kind]] = {
     "prompt_only": frozenset({Kind.PROMPT}),
     "agent_only": frozenset({Kind.AGENT}),
     "memory_only": frozenset({Kind.MEMORY}),
+    "tool_only": frozenset({Kind.TOOL}),
     "structure": frozenset({Kind.SKILL, Kind.AGENT}),
     "any": frozenset({Kind.SKILL, Kind.PROMPT, Kind.AGENT, Kind.TOOL, Kind.MEMORY}),
 }

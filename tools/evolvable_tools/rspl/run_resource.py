@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -10,21 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
+from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.evolve.executors.base import LIMIT_REACHED, CommandHost, remove_tree, run_confined
+from evolvable_tools.evolve.executors.base import CommandHost
+from evolvable_tools.evolve.executors.tool_runs import ToolSandbox, encode_input, run_tool_command
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.task import Rollout, Split
 from evolvable_tools.evolve.tasks.locate import load_taskset, refuse_untrusted, registered_scorers
 from evolvable_tools.evolve.tasks.reader import scorer_files
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.llm import NamedCommands, schema_problem
-from evolvable_tools.llm.command_model import ProcessResult
+from evolvable_tools.llm import NamedCommands
 from evolvable_tools.rspl.operator_table import check_operator
-from evolvable_tools.sandbox.mechanisms import Confinement, ResourceLimits, Sandbox, environment_inside
+from evolvable_tools.sandbox.mechanisms import Sandbox
 from evolvable_tools.sandbox.probe import SandboxChoice, sandbox_of
-from evolvable_tools.untrusted_text import bound_text, enclose
+from evolvable_tools.secret_leaks import check_served
+from evolvable_tools.untrusted_text import enclose
 from evolvable_tools.verbs import load
 from evolvable_tools.verbs.search import fill_prompt
 from evolvable_tools.verbs.tool_commands import (
@@ -34,18 +34,6 @@ from evolvable_tools.verbs.tool_commands import (
     build_version,
     runnable_tool,
 )
-
-MAX_INPUT, MAX_OUTPUT = 256 * 1024, 200_000
-"""Bytes of a tool's input as JSON, and of its output."""
-
-MAX_ERROR = 600
-"""Characters at the end of what a tool that failed wrote to stderr, which its caller is told."""
-
-_MEGABYTE = 2**20
-
-
-class ToolFailed(EvolvableError):
-    """A tool ran and did not end well, or took more than it may."""
 
 
 @dataclass(frozen=True)
@@ -95,13 +83,16 @@ class BuiltResource:
 def build_resource(library: Library, caller: Caller, ref: Ref) -> BuiltResource:
     """Write a version's files into a folder of its own in the library's home, and return the folder.
 
-    Raise Refused for an environment, NoSuchResource, NoSuchVersion.
+    Raise Refused for an environment, and for an environment file that an agent is not given; NoSuchResource,
+    NoSuchVersion.
     """
     check_operator("build", ref)
     head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
     number = ref.version or head.latest
-    folder = build_version(library, head, number)
-    return BuiltResource(str(head.ref), number, str(folder), len(library.store.manifest(head, number)))
+    manifest = library.store.manifest(head, number)
+    for path, entry in manifest.items():
+        check_served(library, caller, head.ref, number, path, entry.sha256)
+    return BuiltResource(str(head.ref), number, str(build_version(library, head, number)), len(manifest))
 
 
 async def run_resource(
@@ -176,29 +167,12 @@ async def run_tool(library: Library, caller: Caller, ref: Ref, given: Mapping[st
     The input is JSON on stdin, checked against the tool's schema. The command runs without a shell in a workspace of
     its own, without the network, the library and the home, and only where a person approved the version.
     """
-    found, command, folder = await asyncio.to_thread(_prepared, library, caller, ref, given)
-    sandbox = await asyncio.to_thread(host.sandbox, f"{found.ref}@{found.version}")
+    found, command, folder, data = await asyncio.to_thread(_prepared, library, caller, ref, given)
+    name = f"{found.ref}@{found.version}"
+    sandbox = await asyncio.to_thread(host.sandbox, name)
+    inside = ToolSandbox(sandbox, host.environment, (library.store.home,))
     began = time.monotonic()
-    trial = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="evolvable-tool-")).resolve()
-    try:
-        work = trial / "work"
-        work.mkdir()
-        what = Confinement(
-            command,
-            work,
-            environment_inside(host.environment),
-            found.spec.timeout_s,
-            readable=(folder,),
-            hidden=(library.store.home,),
-            limits=_limits(found.spec.timeout_s),
-            returns=False,
-        )
-        ran = await run_confined(what, sandbox, json.dumps(given).encode(), most=MAX_OUTPUT)
-    except OSError as error:
-        raise ToolFailed(f"{found.ref}@{found.version} could not be started: {error.strerror or error}.") from None
-    finally:
-        await asyncio.to_thread(remove_tree, trial)
-    text = _output(found, ran)
+    text = await run_tool_command(name, found.spec, command, folder, data, inside)
     value = None
     with suppress(ValueError, RecursionError):
         value = json.loads(text)
@@ -207,24 +181,12 @@ async def run_tool(library: Library, caller: Caller, ref: Ref, given: Mapping[st
     return ResourceRun(found.ref, found.version, Kind.TOOL, text, value, use_id=use.use_id or "", seconds=seconds)
 
 
-def _limits(seconds: float) -> ResourceLimits:
-    """Return what one run of a tool may use: 64 MiB of files, 2 GiB of memory, and its own time of the processor."""
-    return ResourceLimits(64 * _MEGABYTE, 64 * _MEGABYTE, 2048 * _MEGABYTE, 128, 512, max(1, int(seconds) + 1))
-
-
 def _prepared(
     library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any]
-) -> tuple[ToolVersion, tuple[str, ...], Path]:
-    """Return what runs: the approved version, its command, and the folder of its files."""
+) -> tuple[ToolVersion, tuple[str, ...], Path, bytes]:
+    """Return what runs: the approved version, its command, the folder of its files, and its input."""
     found = runnable_tool(library, caller, ref)
-    try:
-        size = len(json.dumps(given, allow_nan=False).encode())
-    except (TypeError, ValueError, RecursionError):
-        raise InvalidArgument(f"The input of {found.ref} is no JSON.", "It is one JSON object.") from None
-    if size > MAX_INPUT:
-        raise InvalidArgument(f"The input of {found.ref} has {size:,} bytes.", f"The limit is {MAX_INPUT:,}.")
-    if fault := schema_problem(dict(given), found.spec.schema):
-        raise InvalidArgument(f"The input does not fit the schema of {found.ref}@{found.version}: {fault}.")
+    data = encode_input(f"{found.ref}@{found.version}", found.spec, given)
     word = found.spec.argv[0]
     if not word.startswith((PYTHON, FOLDER)) and not found.program:
         raise InvalidArgument(f"{found.ref} runs {ascii(word[:80])}, which is not on this machine.", "Install it.")
@@ -233,18 +195,4 @@ def _prepared(
     head = library.store.head_or_none(named, caller.scopes) or library.store.head(named, caller.scopes)
     folder = build_version(library, head, found.version)
     words = [found.program or word, *found.spec.argv[1:]]
-    return found, tuple(part.replace(FOLDER, str(folder)) for part in words), folder
-
-
-def _output(found: ToolVersion, ran: ProcessResult) -> str:
-    name = f"{found.ref}@{found.version}"
-    said = bound_text(" ".join(ran.err.decode("utf-8", "replace")[-MAX_ERROR:].split())).strip() or "it said nothing"
-    if ran.too_long:
-        raise ToolFailed(f"{name} wrote more than {MAX_OUTPUT:,} bytes and was stopped.")
-    if ran.code is None:
-        raise ToolFailed(f"{name} took longer than {found.spec.timeout_s:g} s and was stopped.")
-    if ran.code == LIMIT_REACHED:
-        raise ToolFailed(f"{name} used up what a run may use: {said}.")
-    if ran.code:
-        raise ToolFailed(f"{name} ended with exit code {ran.code}: {said}.", "Check the input, or repair the tool.")
-    return ran.out.decode("utf-8", "replace")
+    return found, tuple(part.replace(FOLDER, str(folder)) for part in words), folder, data

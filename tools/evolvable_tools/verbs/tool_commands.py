@@ -76,6 +76,9 @@ def run_spec(ref: Ref, main: bytes) -> RunSpec | None:
     metadata = parse_document(main).fields.get("metadata")
     said = metadata.get("run") if isinstance(metadata, dict) else None
     if said is None:
+        if isinstance(metadata, dict) and "mcp" in metadata:
+            text = f"{ref} is a tool of another MCP server (metadata.mcp), which is not run here."
+            raise InvalidArgument(text, "Connect the client to that server, or declare a command by metadata.run.")
         return None
     wrong = "; ".join(_spec_problems(said))
     if wrong:

@@ -349,6 +349,8 @@ def find_executable_change(before: Program, after: Program, executor: str) -> st
     for part, old in _changed_parts(before, after):
         if executor in _MODEL_TOOLS:
             return f"the model that reads {part.ref} has tools"
+        if part.kind is Kind.TOOL:
+            return f"{part.ref} is a tool, whose command can be run"
         was = old.files if old is not None else {}
         for path, data in part.files.items():
             if was.get(path) != data and not _is_inert(path, data):

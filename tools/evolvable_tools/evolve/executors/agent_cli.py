@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import shutil
+import sys
 import tempfile
 import time
 import tomllib
@@ -195,7 +196,7 @@ class ClientExecutor(ABC):
             await asyncio.to_thread(shutil.rmtree, root, ignore_errors=True)
 
     def _unfit(self, program: Program, workspace: Path) -> str:
-        tools = self._settings.tools
+        tools = (*self._settings.tools, *installation.program_tool_names(program))
         if missing := installation.find_missing_tools(program, tools):
             return f"{'; '.join(missing)}, which the model may not use here"
         started = installation.find_started_programs(program) if self._settings.sandbox is None else []
@@ -214,6 +215,10 @@ class ClientExecutor(ABC):
         if installed.unfit:
             unfit = ", ".join(installed.unfit)
             return refuse_program(f"{self._client['title']} cannot be given {unfit} as part of a program")
+        if installed.tools:
+            sandbox = self._settings.sandbox
+            python = sandbox.python if sandbox is not None else sys.executable
+            installed.server = installation.install_tool_server(installed, place.root, python)
         if self._settings.credentials is not None:
             (place.config / self._client["sign_in_file"]).symlink_to(self._settings.credentials)
         return self.make_call(installed, place, workspace)

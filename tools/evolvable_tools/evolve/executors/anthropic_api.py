@@ -6,10 +6,11 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from evolvable_store.errors import InvalidArgument
+from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.executors.agent_cli import make_rollout, refuse_program
@@ -18,10 +19,20 @@ from evolvable_tools.evolve.executors.base import (
     TrajectoryEnd,
     classify_end,
 )
-from evolvable_tools.evolve.executors.installation import find_missing_tools, part_body, part_description
+from evolvable_tools.evolve.executors.installation import (
+    find_missing_tools,
+    find_run_spec,
+    part_body,
+    part_description,
+    write_part,
+)
+from evolvable_tools.evolve.executors.tool_runs import ToolSandbox, encode_input, run_tool_command
 from evolvable_tools.evolve.run_config import HostContext, parse_price
 from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome
 from evolvable_tools.llm import printable_line
+from evolvable_tools.sandbox.mechanisms import environment_inside
+from evolvable_tools.untrusted_text import bound_text
+from evolvable_tools.verbs.tool_commands import FOLDER, RunSpec
 
 try:
     import anthropic
@@ -45,14 +56,15 @@ class ToolUseError(Exception):
 
 @dataclass
 class Toolbox:
-    """The tools of one run: files of the workspace and skills, and no commands.
+    """The tools of one run: files of the workspace, skills, and the tools of the program; no other commands.
 
-    read: refs of the parts that were read, in order.
+    read: refs of the parts that were read, in order. inside: what the program's tools run in.
     """
 
     program: Program
     workspace: Path
     read: dict[str, None] = field(default_factory=dict)
+    inside: ToolSandbox | None = None
 
     @property
     def skills(self) -> list[ProgramPart]:
@@ -70,7 +82,16 @@ class Toolbox:
         if self.skills:
             names, path = ", ".join(part.name for part in self.skills), "SKILL.md, or another file that it names."
             tools.append(_tool_schema("read_skill", "Returns a file of a skill.", name=f"One of: {names}.", path=path))
+        for name, (part, spec) in self.runnable.items():
+            said = bound_text(part_description(part), trusted=False)
+            tools.append({"name": name, "description": said, "input_schema": dict(spec.schema)})
         return tools
+
+    @cached_property
+    def runnable(self) -> dict[str, tuple[ProgramPart, RunSpec]]:
+        """The program's tools, by the names that the model calls them by."""
+        tools = (part for part in self.program.parts if part.kind is Kind.TOOL)
+        return {f"tool_{part.name}": (part, spec) for part in tools if (spec := find_run_spec(part)) is not None}
 
     def told(self) -> str:
         """Return what the model is told of the skills at first; '' without any."""
@@ -82,6 +103,8 @@ class Toolbox:
     async def use(self, name: str, given: object) -> str:
         """Return what a tool says. Raises ToolUseError."""
         values = given if isinstance(given, dict) else {}
+        if name in self.runnable:
+            return _truncate(await self._run(name, values))
         if name == "read_skill":
             return self._skill(_string_argument(values, "name"), str(values.get("path") or "SKILL.md"))
         known = {"list_files": self._list, "read_file": self._read, "write_file": self._write}
@@ -91,6 +114,21 @@ class Toolbox:
             return await asyncio.to_thread(known[name], values)
         except (OSError, ValueError) as error:
             raise ToolUseError(f"{getattr(error, 'strerror', None) or error}") from None
+
+    async def _run(self, name: str, values: Mapping[str, Any]) -> str:
+        """Return the output of one of the program's tools."""
+        part, spec = self.runnable[name]
+        self.read.setdefault(part.ref)
+        assert self.inside is not None  # a program with tools is refused without
+        folder = self.workspace.parent / "tools" / part.name
+        try:
+            if not folder.exists():
+                await asyncio.to_thread(write_part, folder, part)
+            words = tuple(word.replace(FOLDER, str(folder)) for word in spec.argv)
+            data = encode_input(part.ref, spec, values)
+            return await run_tool_command(part.ref, spec, words, folder, data, self.inside)
+        except (EvolvableError, OSError) as error:
+            raise ToolUseError(str(error)) from None
 
     def _skill(self, name: str, path: str) -> str:
         part = next((part for part in self.skills if part.name == name), None)
@@ -161,7 +199,8 @@ class ApiSettings:
     """How the API is asked.
 
     price: of a million tokens; without one the cost is unknown. max_turns: answers of one run; max_tokens: of one
-    answer. scripted: a stand-in plays the model, and the figures say so. patterns: a person's own secrets.
+    answer. scripted: a stand-in plays the model, and the figures say so. patterns: a person's own secrets. inside: what
+    the program's tools run in, None where there is no sandbox.
     """
 
     api_key: str = field(repr=False)
@@ -173,6 +212,7 @@ class ApiSettings:
     max_turns: int = 50
     scripted: bool = False
     patterns: Mapping[str, str] = field(default_factory=dict)
+    inside: ToolSandbox | None = None
 
 
 class AnthropicExecutor:
@@ -191,6 +231,7 @@ class AnthropicExecutor:
         """Return the executor that a run's settings name. Raises InvalidArgument without a key."""
         if not host.key:
             raise InvalidArgument("There is no key for the Anthropic API.", "Set ANTHROPIC_API_KEY.")
+        sandbox, environment = host.working_sandbox, environment_inside(host.environment)
         settings = ApiSettings(
             host.key,
             spec["model"],
@@ -198,6 +239,7 @@ class AnthropicExecutor:
             proxy=host.proxy,
             price=parse_price(spec),
             scripted=bool(spec.get("scripted")),
+            inside=ToolSandbox(sandbox, environment, host.hidden) if sandbox is not None else None,
         )
         return cls(settings)
 
@@ -205,10 +247,16 @@ class AnthropicExecutor:
         """Return what came of one task; see Executor. Refused where the program needs what the model cannot have."""
         if missing := find_missing_tools(program, API_TOOLS):
             return refuse_program(f"{'; '.join(missing)}, which the model may not use here")
-        if unfit := [part.ref for part in program.parts if part.kind not in (*_TEXT_KINDS, Kind.SKILL)]:
-            return refuse_program(f"a model behind an API cannot be given {', '.join(unfit)} as part of a program")
         began, seen, own = time.monotonic(), Trajectory(), self._settings
-        end = await self._converse(task, Toolbox(program, workspace, seen.read), seen)
+        toolbox = Toolbox(program, workspace, seen.read, own.inside)
+        fits = {part.ref for part, _ in toolbox.runnable.values()}
+        fits |= {part.ref for part in program.parts if part.kind in (*_TEXT_KINDS, Kind.SKILL)}
+        if unfit := [part.ref for part in program.parts if part.ref not in fits]:
+            return refuse_program(f"a model behind an API cannot be given {', '.join(unfit)} as part of a program")
+        if toolbox.runnable and own.inside is None:
+            names = ", ".join(part.ref for part, _ in toolbox.runnable.values())
+            return refuse_program(f"{names} runs in a sandbox only, and none works on this machine")
+        end = await self._converse(task, toolbox, seen)
         return make_rollout(seen, end, time.monotonic() - began, own.price, own.patterns)
 
     async def _converse(self, task: Task, toolbox: Toolbox, seen: Trajectory) -> TrajectoryEnd:

@@ -11,8 +11,10 @@ from evolvable_tools.evolve.executors import agent_cli
 from evolvable_tools.evolve.executors.agent_cli import ClientCall, ClientDirs, ClientExecutor, ClientSettings
 from evolvable_tools.evolve.executors.base import Trajectory, iter_events
 from evolvable_tools.evolve.executors.installation import (
+    TOOL_SERVER,
     InstalledProgram,
     InstallLayout,
+    find_used_tool,
     iter_skills,
     list_ancestor_dirs,
 )
@@ -30,7 +32,7 @@ class ClaudeExecutor(ClientExecutor):
 
     def layout(self, config: Path) -> InstallLayout:
         """Return where the client reads what it is given, below its configuration."""
-        return InstallLayout(config / "skills", config / "agents", config / "CLAUDE.md")
+        return InstallLayout(config / "skills", config / "agents", config / "CLAUDE.md", config.parent / "tools")
 
     def make_call(self, installed: InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
         """Write the settings and the system prompt, and return the command."""
@@ -39,7 +41,12 @@ class ClaudeExecutor(ClientExecutor):
         agents = any(ref.startswith(f"{Kind.AGENT}:") for ref in installed.places)
         tools = ",".join((*self._settings.tools, *([self._client["agent_tool"]] if agents else [])))
         command = [self._settings.binary, *self._client["flags"], "--model", self._settings.model, "--tools", tools]
-        command += ["--allowedTools", tools, *self._settings.arguments]
+        own = [f"mcp__{TOOL_SERVER}__{tool['name']}" for tool in installed.tools]
+        command += ["--allowedTools", ",".join([tools, *own]), *self._settings.arguments]
+        if installed.server:
+            server = {"type": "stdio", "command": installed.server[0], "args": installed.server[1:]}
+            (place.root / "mcp.json").write_text(json.dumps({"mcpServers": {TOOL_SERVER: server}}), encoding="utf-8")
+            command += ["--mcp-config", str(place.root / "mcp.json")]
         if installed.prompt:
             (place.root / "prompt.md").write_text(installed.prompt, encoding="utf-8")
             command += ["--append-system-prompt-file", str(place.root / "prompt.md")]
@@ -117,6 +124,9 @@ def _read_tool_use(seen: Trajectory, block: Mapping[str, Any], installed: Instal
     refs = [f"{Kind.AGENT}:{values.get('subagent_type')}"]
     if name == "Skill":
         refs.append(f"{Kind.SKILL}:{values.get('skill') or values.get('command')}")
+    if name.startswith("mcp__"):
+        server, _, tool = name.removeprefix("mcp__").partition("__")
+        refs.append(find_used_tool(tool, server, installed.places))
     seen.read |= dict.fromkeys(ref for ref in refs if ref in installed.places)
     for value in values.values():
         if isinstance(value, str):
@@ -174,7 +184,7 @@ class CodexExecutor(ClientExecutor):
 
     def layout(self, config: Path) -> InstallLayout:
         """Return where the client reads what it is given, below its configuration."""
-        return InstallLayout(config / "skills", None, config / "AGENTS.md")
+        return InstallLayout(config / "skills", None, config / "AGENTS.md", config.parent / "tools")
 
     def make_call(self, installed: InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
         """Write the configuration and return the command, which turns all other skills off."""
@@ -188,6 +198,11 @@ class CodexExecutor(ClientExecutor):
         if others := sorted({name for name, _ in iter_skills(self.skill_dirs(workspace))}):
             off = ", ".join(f"{{name={json.dumps(name)}, enabled=false}}" for name in others)
             overrides.append(f"skills.config=[{off}]")
+        if installed.server:
+            overrides.append(f"mcp_servers.{TOOL_SERVER}.command={json.dumps(installed.server[0])}")
+            overrides.append(f"mcp_servers.{TOOL_SERVER}.args={json.dumps(installed.server[1:])}")
+            # Codex asks its model after a second without the tools of a server that is not required.
+            overrides.append(f"mcp_servers.{TOOL_SERVER}.required=true")
         if installed.prompt:
             overrides.append(f"developer_instructions={json.dumps(installed.prompt)}")
         flags = list(self._client["flags"])
@@ -269,6 +284,8 @@ def _read_item(seen: Trajectory, kind: str, item: Mapping[str, Any], installed: 
     elif kind == "item.completed" and what != "reasoning":
         if what in ("file_change", "mcp_tool_call", "web_search", "todo_list"):
             seen.moves()
+        if used := find_used_tool(str(item.get("tool")), str(item.get("server")), installed.places):
+            seen.read.setdefault(used)
         seen.step(str(what), {key: value for key, value in item.items() if key not in ("id", "type")})
 
 

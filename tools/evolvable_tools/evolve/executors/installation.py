@@ -4,21 +4,25 @@ The canary is a skill whose only effect is a word that nobody can guess. The ans
 and must not have it without; otherwise the executor does not measure the program.
 """
 
+import json
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import Document, parse_document
-from evolvable_store.resource import Kind
+from evolvable_store.resource import Kind, Ref
 from evolvable_store.validation import main_path
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, make_part
 from evolvable_tools.evolve.executors.base import Executor, write_below
 from evolvable_tools.evolve.task import ModelUsage, Rollout, ScorerSpec, Split, Task, TrialOutcome, add_usage
+from evolvable_tools.untrusted_text import bound_text
+from evolvable_tools.verbs.tool_commands import FOLDER, RunSpec, run_spec
 
 COMMAND_TOOL = "Bash"
 """The tool that runs commands, under its best known name."""
@@ -105,24 +109,29 @@ def _declared_name(path: Path) -> str:
 class InstallLayout:
     """Where a client takes what it is given from. Of a kind that is None it can be given none.
 
-    memory: the file that it reads into every session.
+    memory: the file that it reads into every session. tools: the folder for the files of tools.
     """
 
     skills: Path
     agents: Path | None
     memory: Path
+    tools: Path | None = None
 
 
 @dataclass(slots=True)
 class InstalledProgram:
     """What a program has come to. prompt: what is said to the model beside the client's own words.
 
-    places: the folder or file of each part, by its ref. unfit: refs that this client cannot be given.
+    places: the folder or file of each part, by its ref. unfit: refs that this client cannot be given. tools: the tools
+    that are installed, as `tool_server` reads them.
     """
 
     prompt: str = ""
     places: dict[str, Path] = field(default_factory=dict)
     unfit: list[str] = field(default_factory=list)
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    server: list[str] = field(default_factory=list)
+    """The command that starts the server of these tools, empty without any."""
 
 
 def install_program(program: Program, shelf: InstallLayout) -> InstalledProgram:
@@ -137,6 +146,10 @@ def install_program(program: Program, shelf: InstallLayout) -> InstalledProgram:
             shelf.agents.mkdir(parents=True, exist_ok=True)
             done.places[part.ref] = shelf.agents / f"{part.name}.md"
             done.places[part.ref].write_bytes(part.files[main_path(part.kind, part.name, part.files)])
+        elif part.kind is Kind.TOOL and shelf.tools is not None and (spec := find_run_spec(part)) is not None:
+            done.places[part.ref] = shelf.tools / part.name
+            write_part(done.places[part.ref], part)
+            done.tools.append(tool_entry(part, spec, done.places[part.ref]))
         elif part.kind in (Kind.PROMPT, Kind.MEMORY):
             (prompts if part.kind is Kind.PROMPT else memories).append(part_body(part))
         else:
@@ -146,6 +159,51 @@ def install_program(program: Program, shelf: InstallLayout) -> InstalledProgram:
         shelf.memory.write_text("\n\n".join(memories) + "\n", encoding="utf-8")
     done.prompt = "\n\n".join(prompts)
     return done
+
+
+TOOL_SERVER = "library"
+"""The name of the MCP server with the program's tools, as clients see it."""
+
+
+def find_run_spec(part: ProgramPart) -> RunSpec | None:
+    """Return how a tool is run, None for one that cannot be."""
+    try:
+        return run_spec(Ref(Kind.TOOL, part.name), part.main or b"")
+    except InvalidArgument:
+        return None
+
+
+def tool_entry(part: ProgramPart, spec: RunSpec, folder: Path) -> dict[str, Any]:
+    """Return a tool as `tool_server` reads it. folder: where its files are."""
+    return {
+        "name": part.name,
+        "description": bound_text(part_description(part), trusted=False),
+        "schema": dict(spec.schema),
+        "argv": [word.replace(FOLDER, str(folder)) for word in spec.argv],
+        "seconds": spec.timeout_s,
+    }
+
+
+def install_tool_server(installed: InstalledProgram, folder: Path, python: str) -> list[str]:
+    """Write the server of a program's tools and what it serves; return the command that starts it. Raises OSError.
+
+    python: the interpreter where the client runs.
+    """
+    script = folder / "tool_server.py"
+    shutil.copyfile(Path(__file__).with_name("tool_server.py"), script)
+    (folder / "tools.json").write_text(json.dumps(installed.tools), encoding="utf-8")
+    return [python, "-I", "-S", str(script), str(folder / "tools.json")]
+
+
+def program_tool_names(program: Program) -> list[str]:
+    """Return the names of a program's tools, as Claude Code writes tools of MCP servers."""
+    return [f"mcp__{TOOL_SERVER}__{part.name}" for part in program.parts if part.kind is Kind.TOOL]
+
+
+def find_used_tool(name: str, server: str, places: Mapping[str, Path]) -> str:
+    """Return the ref of the program's tool that a call of an MCP tool used, '' for another tool."""
+    ref = f"{Kind.TOOL}:{name}"
+    return ref if server == TOOL_SERVER and ref in places else ""
 
 
 def write_part(folder: Path, part: ProgramPart) -> None:

@@ -1,0 +1,147 @@
+"""An MCP server on stdio over the tools of one program; a script of its own, which imports nothing of ours.
+
+A client starts it in the sandbox of a trial, with the path of a JSON file: a list of {name, description, schema, argv,
+seconds}. It is copied to where it runs, so that a container without this package can run it too.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import Any
+
+MAX_OUTPUT = 200_000
+MAX_ERROR = 600
+_PROTOCOL = "2025-06-18"
+_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")  # nothing of the client's, such as its key
+_WRITING = threading.Lock()
+_TYPES: "dict[str, tuple[type, ...]]" = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+
+
+def main(path: str) -> None:
+    """Answer requests until stdin ends."""
+    with open(path, encoding="utf-8") as file:
+        tools = {tool["name"]: tool for tool in json.load(file)}
+    for line in sys.stdin.buffer:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(message, dict) and "id" in message and "method" in message:
+            # A thread for each, so that a tool that takes long does not keep the others, or a ping, from an answer.
+            threading.Thread(target=answer, args=(tools, message), daemon=True).start()
+
+
+def answer(tools: "dict[str, Any]", message: "dict[str, Any]") -> None:
+    """Write the answer to one request."""
+    params = message.get("params")
+    params = params if isinstance(params, dict) else {}
+    method = message["method"]
+    said: dict[str, Any]
+    if method == "initialize":
+        version = params.get("protocolVersion")
+        server = {"name": "library", "version": "1"}
+        known = version if isinstance(version, str) else _PROTOCOL
+        said = {"result": {"protocolVersion": known, "capabilities": {"tools": {}}, "serverInfo": server}}
+    elif method == "tools/list":
+        said = {"result": {"tools": [listed(tool) for tool in tools.values()]}}
+    elif method == "tools/call" and params.get("name") in tools:
+        text, wrong = called(tools[params["name"]], params.get("arguments") or {})
+        said = {"result": {"content": [{"type": "text", "text": text}], "isError": wrong}}
+    elif method == "ping":
+        said = {"result": {}}
+    else:
+        said = {"error": {"code": -32601, "message": "there is no such method or tool"}}
+    line = json.dumps({"jsonrpc": "2.0", "id": message["id"], **said})
+    with _WRITING:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def listed(tool: "dict[str, Any]") -> "dict[str, Any]":
+    """Return a tool as it is listed."""
+    hints = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False}
+    return {
+        "name": tool["name"],
+        "description": tool["description"],
+        "inputSchema": tool["schema"],
+        "annotations": hints,
+    }
+
+
+def problem(schema: "dict[str, Any]", given: object) -> str:
+    """Return what is wrong with an input: a missing, unknown or mistyped argument; '' for none.
+
+    Deeper rules of a schema are the tool's own to check here.
+    """
+    if not isinstance(given, dict):
+        return "the input is no object"
+    properties = schema.get("properties", {})
+    if missing := [name for name in schema.get("required", []) if name not in given]:
+        return f"{missing[0]} is missing"
+    if schema.get("additionalProperties") is False and (more := [name for name in given if name not in properties]):
+        return f"there is no argument {more[0][:60]}"
+    for name, value in given.items():
+        kind = properties.get(name, {}).get("type") if isinstance(properties.get(name), dict) else None
+        kinds = kind if isinstance(kind, list) else [kind] if kind else []
+        if kinds and not any(isinstance(value, _TYPES[one]) and is_plain(one, value) for one in kinds):
+            return f"{name} is not of type {', '.join(kinds)}"
+    return ""
+
+
+def is_plain(kind: str, value: object) -> bool:
+    """Return whether a value that Python counts as a number is one in JSON."""
+    return kind == "boolean" or not isinstance(value, bool)
+
+
+def called(tool: "dict[str, Any]", given: object) -> "tuple[str, bool]":
+    """Run a tool; return its output, or what went wrong and True."""
+    if wrong := problem(tool["schema"], given):
+        return f"{tool['name']}: {wrong}.", True
+    argv = [sys.executable if word == "{python}" else word for word in tool["argv"]]
+    kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        try:
+            # In our process group: what a trial leaves is stopped with it.
+            process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=out, stderr=err, cwd=work, env=kept)
+        except OSError as error:
+            return f"{tool['name']} could not be started: {error.strerror}.", True
+        try:
+            process.communicate(json.dumps(given).encode(), timeout=tool["seconds"])
+        except subprocess.TimeoutExpired:
+            return f"{tool['name']} took longer than {tool['seconds']:g} s.", True
+        finally:
+            process.kill()
+            process.wait()
+        return read_end(tool["name"], process.returncode, out, err)
+
+
+def read_end(name: str, code: int, out: Any, err: Any) -> "tuple[str, bool]":
+    """Return what a tool wrote, or how it failed and True."""
+    out.seek(0)
+    text = out.read(MAX_OUTPUT + 1)
+    if len(text) > MAX_OUTPUT:
+        return f"{name} wrote more than {MAX_OUTPUT:,} bytes.", True
+    if code:
+        err.seek(max(0, err.seek(0, os.SEEK_END) - MAX_ERROR))
+        said = " ".join(err.read().decode("utf-8", "replace").split())
+        return f"{name} ended with exit code {code}: {said}", True
+    return text.decode("utf-8", "replace"), False
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
