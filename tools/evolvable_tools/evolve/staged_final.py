@@ -27,6 +27,7 @@ from evolvable_tools.evolve.final_test import (
 from evolvable_tools.evolve.ledger.run_state import RunCandidate
 from evolvable_tools.evolve.run_config import STAGED_REPEATS
 from evolvable_tools.evolve.run_context import RunContext
+from evolvable_tools.evolve.statistics.narrow_claim import MIN_GROUPS
 from evolvable_tools.evolve.statistics.staged_test import (
     STAGES,
     MissingTrials,
@@ -39,9 +40,6 @@ from evolvable_tools.evolve.statistics.verdict import Ruling, compare_log_costs
 from evolvable_tools.evolve.task import Task, Trial
 from evolvable_tools.evolve.trials.budget import BudgetSpent
 from evolvable_tools.evolve.trials.measurement import TrialRequest
-
-MIN_GROUPS = 8
-"""Groups of test tasks from which on a claim about tasks like these can be made."""
 
 VETO_REPEAT = 5_000
 """The repeat from which on validation tasks are run for the comparison with no skill."""
