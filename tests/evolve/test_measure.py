@@ -20,7 +20,7 @@ from evolvable_tools.evolve.measure import holm_adjusted, read_measurement, star
 from evolvable_tools.evolve.plan import make_plan
 from evolvable_tools.evolve.run_config import HostContext, RunSettings
 from evolvable_tools.evolve.start import start_run
-from evolvable_tools.evolve.statistics.narrow_claim import permutation_p_value, permutation_result
+from evolvable_tools.evolve.statistics.narrow_claim import narrow_sizes, permutation_p_value, permutation_result
 from evolvable_tools.evolve.statistics.power import PowerDesign, chance_left, power_band
 from evolvable_tools.evolve.statistics.staged_test import stratified_permutation_p_value
 from evolvable_tools.evolve.task import Split
@@ -147,14 +147,14 @@ def test_what_cannot_be_measured_is_refused(library):
 # Small sets
 
 
-def small(place, useful: bool, count: int = 8):
+def small(place, useful: bool, count: int = 8, repeats: int = 0):
     sizes = {Split.TRAIN: 6, Split.VAL: 8, Split.TEST: count}
     splits = {
         split: [task(split, n, *(["needs:iso"] if n % 2 else ["chance:0.5"])) for n in range(size)]
         for split, size in sizes.items()
     }
     said = [("Dates are ISO", ["rule: iso"])] if useful else [("Say hello", ["Say hello."])]
-    settings = RunSettings("environment:made-up", iterations=1)
+    settings = RunSettings("environment:made-up", iterations=1, test_repeats=repeats)
     with running(place, program(), scripted(said), splits, settings) as run:
         run.state.exploratory = True
         asyncio.run(run_phases(run))
@@ -166,6 +166,20 @@ def test_a_small_set_says_better_on_these_tasks_by_fresh_repeats(tmp_path):
 
     assert state.verdict["verdict"] == "BETTER ON THESE TASKS" and "nothing of other tasks" in state.verdict["why"]
     assert state.verdict["n"] == 16 and state.verdict["repeats"] == 5 and len(sealed.opened_for) == 1
+
+
+def test_a_larger_set_of_few_groups_has_the_narrower_claim_on_sixty_tasks_of_its_test(tmp_path):
+    state, _ = small(tmp_path / "run", useful=True, count=64, repeats=2)
+
+    assert state.verdict["verdict"] == "BETTER ON THESE TASKS" and state.verdict["n"] == 60
+    assert all(name.startswith("test") for name in state.verdict["base"])
+    assert [narrow_sizes(*sizes) for sizes in ((8, 8), (50, 20), (80, 70), (9, 0), (4, 5))] == [
+        (8, 8),
+        (40, 20),
+        (0, 60),
+        (0, 0),
+        (0, 0),
+    ]
 
 
 def test_a_small_set_claims_nothing_where_nothing_was_found_or_tasks_are_too_few(tmp_path):

@@ -9,8 +9,9 @@ import pytest
 from command_line import CommandLine
 
 from evolvable_tools.evolve.executors.command_executor import CommandExecutor
+from evolvable_tools.evolve.plan import make_plan
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.statistics.paired_tests import detectable_gain
+from evolvable_tools.evolve.statistics.power import PowerDesign, smallest_gain
 from evolvable_tools.evolve.task import Split
 from evolvable_tools.evolve.tasks.diagnostics import check_taskset
 from evolvable_tools.evolve.tasks.reader import read_taskset
@@ -22,7 +23,7 @@ SPLITS = ["train"] * 15 + ["val"] * 20 + ["test"] * 40
 def sums(count=75, **fields):
     """Records of sums with their splits; a function among the fields is asked for each."""
     return [
-        {"id": f"t{n}", "prompt": f"What is {n} and {n}?", "expected": str(2 * n), "split": SPLITS[n]}
+        {"id": f"t{n}", "prompt": f"What is {n} and {n}?", "expected": str(2 * n), "split": SPLITS[n % 75]}
         | {key: value(n) if callable(value) else value for key, value in fields.items()}
         for n in range(count)
     ]
@@ -47,16 +48,30 @@ def command(program, **args):
     return {"type": "command", "args": {"argv": [sys.executable, "-c", program], **args}}
 
 
+def test_a_test_of_few_groups_can_only_claim_something_of_its_own_tasks_and_the_check_and_the_plan_say_so():
+    records = sums(120, split=lambda n: "train" if n < 20 else "val" if n < 40 else "test", group=lambda n: f"g{n % 7}")
+    found = checked(records)
+    taskset = read_taskset("sums", {"tasks.jsonl": "\n".join(map(json.dumps, records)).encode()})
+
+    assert found.exploratory and found.passes
+    [said] = [one.text for one in found.remarks if one.rule == "few-groups"]
+    assert "60 tasks of the test and 0 of val" in said
+    plan = make_plan(taskset)
+    assert (plan.claim, plan.tests, plan.repeats) == ("these tasks", 60, 5)
+    assert any("under 8 groups" in one for one in plan.remarks)
+
+
 def test_a_sound_task_set_passes_and_says_what_it_could_show():
     found = checked(sums())
 
     assert found.passes and not found.exploratory
     assert found.sizes == {"train": 15, "val": 20, "test": 40}
     assert found.scorers == {"numeric_strict": 75}
-    assert found.detectable == detectable_gain(40, repeats=2) < detectable_gain(40)
+    assert found.detectable == smallest_gain(PowerDesign.of(40, 2)) < smallest_gain(PowerDesign.of(40, 1))
     assert "40 test tasks, each run 2 times, find a true gain of" in found.remarks[-1].text
+    taskset = read_taskset("sums", {"tasks.jsonl": "\n".join(map(json.dumps, sums())).encode()})
+    assert found.detectable == make_plan(taskset).detectable, "one figure, whoever is asked"
     assert "of which 14% of the results differ from one run to the next" in found.remarks[-1].text
-    assert checked(sums(), repeats=1).detectable == 0.285
 
 
 def test_every_look_before_makes_the_test_blunter():

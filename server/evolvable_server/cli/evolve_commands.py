@@ -59,6 +59,20 @@ def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--open-above", type=click.FloatRange(-1, 1), default=0.03, show_default=True, help="Gain that opens the test."
 )
+@click.option(
+    "--batch",
+    type=(click.IntRange(1, 100), click.IntRange(1, 100)),
+    default=(3, 2),
+    show_default=True,
+    help="Categories, and tasks of each, that a proposer is shown.",
+)
+@click.option(
+    "--edits",
+    type=(click.IntRange(1, 4), click.IntRange(1, 4)),
+    default=(4, 2),
+    show_default=True,
+    help="Edits of a proposal at most, at first and at the end.",
+)
 @click.option("--parent", default="round_robin", show_default=True, help="evoskill: round_robin, best, random, pareto.")
 @click.option("--admit", default="better-than-parent", show_default=True, help="evoskill: or better-than-worst.")
 @click.option("--frontier", type=click.IntRange(1, 20), default=3, show_default=True, help="evoskill: programs kept.")

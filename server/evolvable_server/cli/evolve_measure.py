@@ -196,6 +196,8 @@ def show_plan(plan: RunPlan) -> None:
             f"The test: {plan.tests} tasks, {plan.repeats} runs of each under both arms, p <= {plan.alpha:.2g}.",
             f"Noise {plan.noise:.0%} ({known}): so many results differ from one run to the next. Base rates .2 to .8.",
         )
+        if plan.detectable is not None:
+            say(f"It finds a gain of {100 * plan.detectable:.0f} points or more in four runs of five.")
         show_table(
             ["true gain", "chance to find it"], [[f"+{100 * row.gain:.0f} points", _band(row)] for row in plan.power]
         )

@@ -114,6 +114,8 @@ class RunStartGate(ConfirmationGate):
             f"The tasks are done by {_short_line(executor.get('kind'))} {_short_line(who)}{command}",
             f"So far it took {state.bill.tokens:,} tokens and ${state.bill.cost:.2f}.",
         ]
+        if not state.looks:
+            lines.append(self._look_cost(state.settings.get("task_set")))
         old = {f"max_{name}": value for name, value in given_values(state.settings.get("limit", {})).items()}
         return "\n".join([*lines, _spends(old | given_values(arguments))])
 

@@ -319,7 +319,7 @@ async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: Plan | None = 
     guess = estimate_cost(run, len(tasks), counted, plan)
     warnings = []
     if run.state.exploratory:
-        warnings.append("There are too few tasks for a claim: the run explores, and its test stays sealed.")
+        warnings.append("There are too few tasks, or groups of them, for a claim about others: only one about these.")
     run.note("preflight", estimate=asdict(guess), warnings=warnings)
 
 

@@ -21,6 +21,8 @@ from evolvable_tools.evolve.ledger.run_state import CandidateDecision
 from evolvable_tools.evolve.operators import STRUCTURE_MODE, CommitResult, EvaluationResult
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics import paired_tests
+from evolvable_tools.evolve.statistics.narrow_claim import NARROW_REPEATS, narrow_sizes
+from evolvable_tools.evolve.statistics.power import PowerDesign, smallest_gain
 from evolvable_tools.evolve.structure_round import structure_tasks
 from evolvable_tools.evolve.task import Task
 
@@ -95,7 +97,7 @@ async def calibrate_selection(run: RunContext) -> None:
         missing=[task.id for task in tasks if task.id not in first],
         noise=abs(fmean(first[task] for task in both) - fmean(again[task] for task in both)) if both else 0.0,
         discordance=noise,
-        mde=paired_tests.detectable_gain(run.sealed.size, look=look, noise=noise, repeats=repeats),
+        mde=smallest_gain(PowerDesign.of(run.sealed.size, repeats, look=look, noise=noise)),
         look=look,
         estimates={task: [fmean(its), len(its)] for task, its in values.items()},
     )
@@ -347,5 +349,9 @@ def plan_evaluations(run: RunContext) -> tuple[int, int, int]:
     shown = len(structure_tasks(run)) if run.settings.mode == STRUCTURE_MODE else 0
     first = selection + NOISE_TASKS
     low = first + min(1, rounds) * selection // 2
-    high = first + rounds * (selection + 2 * int(NEAR[1]) + shown) + 4 * tests + 2 * len(run.val)
+    high = first + rounds * (selection + 2 * int(NEAR[1]) + shown)
+    if run.state.exploratory:
+        high += 2 * (run.settings.test_repeats or NARROW_REPEATS) * sum(narrow_sizes(len(run.val), tests))
+    else:
+        high += 4 * tests + 2 * len(run.val)
     return low, high, selection + selection // 2 + 2 * tests

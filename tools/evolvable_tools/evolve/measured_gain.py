@@ -30,8 +30,7 @@ from evolvable_tools.evolve.narrow_test import (
 )
 from evolvable_tools.evolve.optimizers import record_candidate
 from evolvable_tools.evolve.run_context import RunContext
-from evolvable_tools.evolve.staged_final import MIN_GROUPS
-from evolvable_tools.evolve.statistics.narrow_claim import NarrowResult
+from evolvable_tools.evolve.statistics.narrow_claim import MIN_GROUPS, NarrowResult
 from evolvable_tools.evolve.statistics.paired_tests import sign_flip_p_value
 from evolvable_tools.evolve.statistics.staged_test import alpha_of_look, missing_p_value
 from evolvable_tools.evolve.statistics.verdict import MIN_COVERAGE, Ruling

@@ -4,6 +4,7 @@ It takes the tasks whose failures and answers no proposer saw, with fresh repeat
 measured in the search counts for nothing here, so that the choice of the finalist makes the claim no easier.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,12 +22,12 @@ from evolvable_tools.evolve.final_test import (
 from evolvable_tools.evolve.ledger.run_state import RunCandidate
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics.narrow_claim import (
-    MAX_NARROW_TASKS,
     MIN_NARROW_TASKS,
     NARROW_ALPHA,
     NARROW_REPEATS,
     NarrowResult,
     is_covered,
+    narrow_sizes,
     permutation_result,
 )
 from evolvable_tools.evolve.statistics.paired_tests import paired_interval
@@ -51,11 +52,9 @@ async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> Non
         why = "Nothing was found that is better than the base in the search; the test was not opened."
         record_no_test(run, Ruling.NOT_SUPPORTED, why)
         return
-    count = run.sealed.size + len(run.val)
-    if not run.sealed.size or not MIN_NARROW_TASKS <= count <= MAX_NARROW_TASKS:
-        why = (
-            f"A claim on these tasks alone takes {MIN_NARROW_TASKS} to {MAX_NARROW_TASKS} of val and test, and a test."
-        )
+    count = sum(narrow_sizes(len(run.val), run.sealed.size))
+    if not count:
+        why = f"A claim on these tasks alone takes {MIN_NARROW_TASKS} of val and test, and a test."
         record_no_test(run, Ruling.INDECISIVE, f"There are too few tasks for a claim; the test was not opened. {why}")
         return
     repeats = run.settings.test_repeats or NARROW_REPEATS
@@ -92,12 +91,18 @@ class MeasuredArms:
 
 
 async def measure_arms(run: RunContext, finalist: RunCandidate, repeats: int, *, with_val: bool) -> MeasuredArms:
-    """Open the test and measure both arms on it, interleaved; with_val: on fresh repeats of validation as well.
+    """Open the test and measure both arms on it, interleaved.
+
+    with_val: for the narrower claim, on as many tasks as it takes, of validation too, by fresh repeats.
 
     Raises BudgetSpent, RunStopped.
     """
     state, program = run.state, run.program(finalist.digest)
     tests, look, runner = run.sealed.open(run.settings.family or run.folder.id, finalist.digest)
+    val: Sequence[Task] = ()
+    if with_val:
+        sizes, salt = narrow_sizes(len(run.val), len(tests)), run.settings.test_digest
+        val, tests = (draw_tasks(some, size, salt) for some, size in zip((run.val, tests), sizes, strict=True))
     if not state.looks:
         run.note("look", look=look, test_digest=run.settings.test_digest, candidate=finalist.digest)
     arms = (run.base, program)
@@ -108,14 +113,20 @@ async def measure_arms(run: RunContext, finalist: RunCandidate, repeats: int, *,
     trials = await run.measure(requests, "test/arms", runner)
     trials = await repeat_slow(run, arms, requests, trials, repeats, runner, "test/arms-alone")
     tasks: list[Task] = list(tests)
-    if with_val:
-        fresh = [(arm, task, FIRST_REPEAT + r) for r in range(repeats) for task in run.val for arm in arms]
+    if val:
+        fresh = [(arm, task, FIRST_REPEAT + r) for r in range(repeats) for task in val for arm in arms]
         trials += await run.measure(fresh, "test/arms-val")
-        tasks += run.val
+        tasks += val
     own = {one.task.id for one in canaries}
     cheated = find_answered_canaries(canaries, [one for one in trials if one.task in own])
     counted = [one for one in trials if one.task not in own]
     return MeasuredArms([task.id for task in tasks], arms, counted, look, len(canaries), cheated, repeats)
+
+
+def draw_tasks(tasks: Sequence[Task], many: int, salt: str) -> list[Task]:
+    """Return so many of the tasks, in their order; which ones follows from `salt` alone."""
+    drawn = sorted(tasks, key=lambda task: hashlib.sha256(f"{salt} {task.id}".encode()).digest())[:many]
+    return sorted(drawn, key=list(tasks).index)
 
 
 def narrow_ruling(said: NarrowResult, measured: MeasuredArms, alpha: float, repeats: int) -> tuple[Ruling, str]:

@@ -6,11 +6,11 @@ from typing import Any
 
 from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.evolve.run_config import default_test_repeats
-from evolvable_tools.evolve.statistics.narrow_claim import MAX_NARROW_TASKS, MIN_NARROW_TASKS, NARROW_REPEATS
+from evolvable_tools.evolve.statistics.narrow_claim import MIN_GROUPS, NARROW_REPEATS, narrow_sizes
 from evolvable_tools.evolve.statistics.paired_tests import NOISE
-from evolvable_tools.evolve.statistics.power import GAINS, PowerDesign, power_band
+from evolvable_tools.evolve.statistics.power import GAINS, PowerDesign, power_band, smallest_gain
 from evolvable_tools.evolve.task import Split, TaskSet
-from evolvable_tools.evolve.tasks.diagnostics import MIN_TASKS
+from evolvable_tools.evolve.tasks.diagnostics import MIN_TASKS, count_groups
 
 MORE_TASKS = 10
 SHOWN_GAIN = 0.10
@@ -42,7 +42,8 @@ class RunPlan:
 
     claim: `tasks like these`, `these tasks` (a small set), or `nothing`. noise: the share of results that differ
     between two runs of the same program; assumed where no run measured it. evaluations, dollars: from the least to the
-    most; dollars None without a pilot or a price. run: whose pilot said so; `evolve continue` goes on with it.
+    most; dollars None without a pilot or a price. detectable: the smallest true gain that is found in four runs of
+    five, None where none is. run: whose pilot said so; `evolve continue` goes on with it.
     """
 
     name: str
@@ -55,6 +56,7 @@ class RunPlan:
     noise_measured: bool
     power: list[PowerRow]
     options: list[PlanOption]
+    detectable: float | None = None
     evaluations: tuple[int, int] | None = None
     dollars: tuple[float, float] | None = None
     run: str = ""
@@ -70,7 +72,7 @@ def make_plan(
     measured. pilot: a run after its first three trials, for what it would take.
     """
     sizes = {str(split): len(taskset.of(split)) for split in Split}
-    claim, tests = claim_of(sizes)
+    claim, tests = claim_of(sizes, count_groups(taskset))
     narrow = claim == "these tasks"
     repeats = test_repeats or (NARROW_REPEATS if narrow else default_test_repeats(tests))
     design = PowerDesign.of(tests, repeats, look=look, narrow=narrow, noise=NOISE if noise is None else noise)
@@ -87,6 +89,7 @@ def make_plan(
         noise is not None,
         [_power_row(design, gain) for gain in GAINS] if claim != "nothing" else [],
         list(_options(design)) if claim != "nothing" else [],
+        smallest_gain(design) if claim != "nothing" else None,
         (int(estimate["evaluations"][0]), int(estimate["evaluations"][1])) if estimate else None,
         (float(cost[0]), float(cost[1])) if cost else None,
         pilot.run if pilot is not None else "",
@@ -94,15 +97,12 @@ def make_plan(
     )
 
 
-def claim_of(sizes: Mapping[str, int]) -> tuple[str, int]:
-    """Return what a run on so many tasks may claim, and of how many tasks."""
-    val, test = sizes[Split.VAL], sizes[Split.TEST]
-    if not test or sum(sizes.values()) < MIN_NARROW_TASKS:
-        return "nothing", 0
-    if sum(sizes.values()) >= MIN_TASKS:
-        return "tasks like these", test
-    count = test + val
-    return ("these tasks", count) if MIN_NARROW_TASKS <= count <= MAX_NARROW_TASKS else ("nothing", 0)
+def claim_of(sizes: Mapping[str, int], groups: int) -> tuple[str, int]:
+    """Return what a run on so many tasks may claim, and of how many tasks. groups: of the test."""
+    if sizes[Split.TEST] and sum(sizes.values()) >= MIN_TASKS and groups >= MIN_GROUPS:
+        return "tasks like these", sizes[Split.TEST]
+    count = sum(narrow_sizes(sizes[Split.VAL], sizes[Split.TEST]))
+    return ("these tasks", count) if count else ("nothing", 0)
 
 
 def _power_row(design: PowerDesign, gain: float) -> PowerRow:
@@ -128,7 +128,8 @@ def _remarks(claim: str, sizes: Mapping[str, int], cost: Any, pilot: RunState | 
     if claim == "nothing":
         found.append(f"With {sum(sizes.values())} tasks a run explores; nothing can be claimed.")
     elif claim == "these tasks":
-        found.append("The set is small: the claim is about these tasks alone, and only a person adopts by it.")
+        few = "The set is small" if sum(sizes.values()) < MIN_TASKS else f"The test has under {MIN_GROUPS} groups"
+        found.append(f"{few}: the claim is about these tasks alone, and only a person adopts by it.")
     if pilot is not None and not pilot.preflight:
         found.append(f"Run {pilot.run} has not ended its three trials: {pilot.stopped or 'they are under way'}.")
     elif pilot is not None and not cost:

@@ -5,7 +5,7 @@ Nothing is measured for it. What the search has shown is read from the state of 
 
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase, RunState
 from evolvable_tools.evolve.run_config import DEFAULT_ITERATIONS, default_test_repeats
-from evolvable_tools.evolve.statistics.narrow_claim import NARROW_REPEATS
+from evolvable_tools.evolve.statistics.narrow_claim import NARROW_REPEATS, narrow_sizes
 from evolvable_tools.evolve.statistics.paired_tests import NOISE
 from evolvable_tools.evolve.statistics.power import PowerDesign, chance_left
 from evolvable_tools.evolve.task import Split
@@ -20,7 +20,7 @@ def estimate_chance(state: RunState) -> float | None:
     if state.phase is not RunPhase.SEARCHING or not state.iterations or settings.get("purpose") == "measure":
         return None
     val = sum(split == Split.VAL for split, _ in state.tasks.values())
-    tasks = state.tests + (val if state.exploratory else 0)
+    tasks = sum(narrow_sizes(val, state.tests)) if state.exploratory else state.tests
     repeats = settings.get("test_repeats") or (
         NARROW_REPEATS if state.exploratory else default_test_repeats(tasks, final)
     )

@@ -27,6 +27,7 @@ from evolvable_tools.evolve.final_test import (
 from evolvable_tools.evolve.ledger.run_state import RunCandidate
 from evolvable_tools.evolve.run_config import STAGED_REPEATS
 from evolvable_tools.evolve.run_context import RunContext
+from evolvable_tools.evolve.statistics.narrow_claim import MIN_GROUPS
 from evolvable_tools.evolve.statistics.staged_test import (
     STAGES,
     MissingTrials,
@@ -39,9 +40,6 @@ from evolvable_tools.evolve.statistics.verdict import Ruling, compare_log_costs
 from evolvable_tools.evolve.task import Task, Trial
 from evolvable_tools.evolve.trials.budget import BudgetSpent
 from evolvable_tools.evolve.trials.measurement import TrialRequest
-
-MIN_GROUPS = 8
-"""Groups of test tasks from which on a claim about tasks like these can be made."""
 
 VETO_REPEAT = 5_000
 """The repeat from which on validation tasks are run for the comparison with no skill."""
@@ -203,9 +201,10 @@ class _Measured:
 
     @property
     def coverage(self) -> float:
-        before, after = self.scores()
-        every = sum(map(len, self.stages))
-        return len(before.keys() & after.keys()) / every if every else 0.0
+        """The share of trials that came to a result, of the arm with fewer. A task of two runs of which one is missing
+        counts as half."""
+        missing = self.missing
+        return 1 - max(missing.base, missing.finalist) / missing.each if missing.each else 0.0
 
     def ruling(self) -> Ruling:
         if self.cheated:
@@ -258,7 +257,7 @@ class _Measured:
                 f"It is worse than the base: {told} (p = {worse.p:.2g} for worse, needed {worse.alpha:.2g}).{missing}"
             )
         if self.coverage < self.run.settings.coverage:
-            return f"Only {self.coverage:.0%} of the tasks were measured under both arms.{missing}"
+            return f"Only {self.coverage:.0%} of the trials of an arm came to a result.{missing}"
         if result.rejects and not self.holds:
             filled = self.test(filled=True)
             return f"{told} {needed}, but not when what is missing counts as failed (p = {filled.p:.2g}).{missing}"

@@ -28,7 +28,7 @@ def _describe_calibration(record: LedgerRecord) -> str:
 _OPTIONS = (
     *("brain", "mode", "optimizer", "iterations", "judge", "parent", "admit", "frontier"),
     *("repeats", "test_repeats", "fail_below", "concurrency", "trials", "open_above", "stalls", "screen_above"),
-    *("final", "test_alpha", "least_gain", "cost_rise", "coverage", "stale_hours", "target"),
+    *("final", "test_alpha", "least_gain", "cost_rise", "coverage", "stale_hours", "target", "batch", "edits"),
 )
 """Settings that an option of their name gives, but for `fail_below`."""
 
@@ -62,13 +62,19 @@ def reproduce_command(settings: Mapping[str, Any]) -> str:
         words += ["--program", str(pin["ref"])]
     words += ["--executor", _executor_option(settings["executor"]), "--seed", str(settings["seed"])]
     for name in _OPTIONS:
-        if settings.get(name, usual.get(name)) != usual.get(name):
-            words += ["--pass-at" if name == "fail_below" else f"--{name.replace('_', '-')}", str(settings[name])]
+        given, default = (_as_words(known.get(name)) for known in (settings, usual))
+        if name in settings and given != default:
+            words += ["--pass-at" if name == "fail_below" else f"--{name.replace('_', '-')}", *given]
     limits = settings.get("limit", {})
     for name in ("cost", "tokens", "calls"):
         if limits.get(name) is not None:
             words += [f"--max-{name}", f"{limits[name]:g}"]
     return shlex.join(words)
+
+
+def _as_words(value: Any) -> list[str]:
+    """Return the words of an option's value: two for a pair."""
+    return [str(one) for one in (value if isinstance(value, list | tuple) else (value,))]
 
 
 def _executor_option(executor: Mapping[str, Any]) -> str:

@@ -16,12 +16,26 @@ NARROW_ALPHA = 0.05
 """The alpha of a first claim on a set of tasks; later ones have less, by the number of the look."""
 
 MIN_NARROW_TASKS, MAX_NARROW_TASKS = 10, 60
-"""Tasks between which the narrower claim is made. With fewer nothing is said, with more the wider one is possible."""
+"""The fewest and the most tasks of a narrower claim. With fewer nothing is said; of more tasks some are drawn."""
 
 NARROW_REPEATS = 5
 """Repeats of each task under each arm."""
 
+MIN_GROUPS = 8
+"""Groups of test tasks that are not alike, from which on something can be claimed about other tasks."""
+
 _MIN_COVERAGE = 0.9  # of the trials of each arm
+
+
+def narrow_sizes(val: int, test: int) -> tuple[int, int]:
+    """Return how many tasks of val and of the test the narrower claim is about, (0, 0) where it cannot be made.
+
+    Tasks of the test come first, and at most 60 are taken.
+    """
+    if not test or val + test < MIN_NARROW_TASKS:
+        return 0, 0
+    tests = min(test, MAX_NARROW_TASKS)
+    return min(val, MAX_NARROW_TASKS - tests), tests
 
 
 @dataclass(frozen=True, slots=True)

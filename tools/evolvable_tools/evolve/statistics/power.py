@@ -10,7 +10,7 @@ from math import sqrt
 from statistics import NormalDist, fmean
 
 from evolvable_tools.evolve.statistics.narrow_claim import NARROW_ALPHA
-from evolvable_tools.evolve.statistics.paired_tests import NOISE
+from evolvable_tools.evolve.statistics.paired_tests import NOISE, POWER
 from evolvable_tools.evolve.statistics.staged_test import alpha_of_look
 
 GAINS = (0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
@@ -54,6 +54,19 @@ def power_band(design: PowerDesign, gain: float) -> tuple[float, float] | None:
     """Return the least and the highest chance that the test finds this true gain; None where no base rate allows it."""
     found = list(_powers(design, gain))
     return (min(found), max(found)) if found else None
+
+
+def smallest_gain(design: PowerDesign) -> float | None:
+    """Return the smallest true gain that the test finds in four runs of five at any base rate, None where none is.
+
+    The one figure of what a test can show: `taskset check`, `evolve plan` and reports have it from here.
+    """
+    for step in range(1, 160):
+        gain = step / 200
+        band = power_band(design, gain)
+        if band is not None and band[0] >= POWER:
+            return gain
+    return None
 
 
 def _powers(design: PowerDesign, gain: float) -> Iterator[float]:

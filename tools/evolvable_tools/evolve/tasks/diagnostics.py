@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from evolvable_tools.evolve.run_config import default_test_repeats
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.statistics.paired_tests import NOISE, POWER, detectable_gain
+from evolvable_tools.evolve.statistics.narrow_claim import MIN_GROUPS, narrow_sizes
+from evolvable_tools.evolve.statistics.paired_tests import NOISE, POWER
+from evolvable_tools.evolve.statistics.power import PowerDesign, smallest_gain
 from evolvable_tools.evolve.statistics.staged_test import alpha_of_look
 from evolvable_tools.evolve.task import Split, Task, TaskSet, task_fixtures
 from evolvable_tools.evolve.tasks.scorer_calibration import (
@@ -165,7 +167,7 @@ async def check_taskset(
     """
     tests = len(taskset.of(Split.TEST))
     repeats = repeats or default_test_repeats(tests)
-    smallest = detectable_gain(tests, look=looks + 1, repeats=repeats)
+    smallest = smallest_gain(PowerDesign.of(tests, repeats, look=looks + 1))
     remarks = [*_check_sizes(taskset), *_check_categories(taskset), *find_leaks(taskset), *find_synthetic(taskset)]
     remarks += _check_reviewed(taskset)
     remarks += await calibrate_scorers(taskset, scoring or TaskSetScorer())
@@ -177,7 +179,7 @@ async def check_taskset(
         digest=taskset.digest,
         test_digest=taskset.test_digest,
         passes=all(remark.level is not IssueLevel.REFUSE for remark in remarks),
-        exploratory=_exploratory(taskset) or smallest is None,
+        exploratory=_exploratory(taskset) or smallest is None or count_groups(taskset) < MIN_GROUPS,
         sizes=count_by_split(taskset),
         categories=count_by_category(taskset.tasks),
         scorers=dict(Counter(task.scorer.type for task in taskset.tasks)),
@@ -191,8 +193,9 @@ def _exploratory(taskset: TaskSet) -> bool:
     return len(taskset.tasks) < MIN_TASKS or not taskset.of(Split.TEST)
 
 
-MIN_TEST_GROUPS = 8
-"""Groups of test tasks that are not alike, below which nothing can be claimed about other tasks."""
+def count_groups(taskset: TaskSet) -> int:
+    """Return how many groups of tasks that are not alike the test has."""
+    return len({task.group or task.id for task in taskset.of(Split.TEST)})
 
 
 def _check_groups(taskset: TaskSet) -> Iterator[TaskSetIssue]:
@@ -207,10 +210,10 @@ def _check_groups(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     for own in members.values():
         if len({task.split for task in own}) > 1:
             yield make_issue("group-parted", [task.id for task in own])
-    tests = taskset.of(Split.TEST)
-    groups = len({task.group or task.id for task in tests})
-    if groups < MIN_TEST_GROUPS and not _exploratory(taskset):  # that says as much
-        yield make_issue("few-groups", count=groups, least=MIN_TEST_GROUPS)
+    groups = count_groups(taskset)
+    if groups < MIN_GROUPS and not _exploratory(taskset):  # that says as much
+        val, tests = narrow_sizes(len(taskset.of(Split.VAL)), len(taskset.of(Split.TEST)))
+        yield make_issue("few-groups", count=groups, least=MIN_GROUPS, tests=tests, val=val)
 
 
 def _check_sizes(taskset: TaskSet) -> Iterator[TaskSetIssue]:

@@ -86,7 +86,7 @@ class TextSketch:
         cut = [one.triples[-1] for one in (self, other) if len(one.triples) == _SKETCH]
         mine, theirs = self._set, other._set
         if cut:
-            mine, theirs = ({one for one in known if one <= min(cut)} for known in (mine, theirs))
+            mine, theirs = (frozenset(one for one in known if one <= min(cut)) for known in (mine, theirs))
         fewer = min(len(mine), len(theirs))
         return fewer >= MIN_WORDS - 2 and len(mine & theirs) / fewer >= WITHIN
 
