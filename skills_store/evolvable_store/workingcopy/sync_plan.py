@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from evolvable_store.agent_grants import merged_too_wide, read_grants
 from evolvable_store.errors import Refused
+from evolvable_store.frontmatter import parse_document
 from evolvable_store.merge import MergeResult, merge_files
 from evolvable_store.objects import Files, Manifest, make_manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal
@@ -311,7 +313,10 @@ class SyncPlan:
 
 
 def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> MergeResult:
-    """Return the merge; a conflict where it would be invalid though both sides are valid."""
+    """Return the merge; a conflict where it would be invalid though both sides are valid.
+
+    Of an agent also where it would grant what one of the sides does not: a merge never adds up what each side allowed.
+    """
     merged = merge_files(base, ours, theirs)
     main = main_path(head.kind, head.name, merged.files)
     if main in merged.conflicts or not main:
@@ -320,7 +325,9 @@ def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> Merge
         bool(blocking_problems(find_problems(head.kind, head.name, files), strict=True))
         for files in (merged.files, ours, theirs)
     ]
-    if wrong != [True, False, False]:
+    sides = [read_grants(parse_document(files[main].data)) for files in (merged.files, ours, theirs) if main in files]
+    too_wide = head.kind is Kind.AGENT and merged_too_wide(sides[1:], sides[0])
+    if wrong != [True, False, False] and not too_wide:
         return merged
     return MergeResult({**merged.files, main: theirs[main]}, tuple(sorted({*merged.conflicts, main})))
 
