@@ -2,6 +2,10 @@
 
 import contextlib
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -266,6 +270,21 @@ async def test_without_delegate_a_lent_model_is_offered_and_never_asked(desk: De
 
     assert said.startswith("load_skill with delegate=true and the task has agent:clerk@1 do the work. Otherwise:")
     assert BODY in said and model.asked == []
+
+
+@pytest.mark.process
+def test_the_real_claude_code_starts_the_agent_and_what_it_does_is_its_evidence() -> None:
+    binary = os.environ.get("EVOLVABLE_TEST_CLAUDE") or shutil.which("claude")
+    if binary is None:
+        pytest.skip("no claude on this machine")
+    script = Path(__file__).parents[2] / "benchmarks" / "clients"
+
+    done = subprocess.run(
+        [sys.executable, str(script), "--claude", binary, "--only", "delegation, modern"],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 class Shelf:
