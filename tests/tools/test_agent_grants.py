@@ -6,7 +6,10 @@ import pytest
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import File
-from evolvable_store.resource import Ref
+from evolvable_store.operation import Identity, Principal
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.workingcopy.incoming import IncomingDirectory
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.verbs import edit
 
@@ -184,3 +187,16 @@ def test_a_restore_of_a_wider_version_waits(library, person, agent):
     edit.update_resource(library, person, CLERK, "x", files={"AGENT.md": text("tools: Read\n")})
 
     assert edit.restore_resource(library, agent, CLERK, 1, "back").proposal_id is not None
+
+
+def test_an_agent_file_that_an_agent_wrote_is_held_and_a_repositorys_new_one_is_served_as_untrusted(library, tmp_path):
+    folder = WatchedFolder(1, "user", Kind.AGENT, tmp_path)
+    new, wider = ({"AGENT.md": File(text(head).encode())} for head in ("tools: Read\n", "tools: Read, Bash\n"))
+
+    def held(before, files, principal) -> bool:
+        who = Identity(principal, "hook:claude-code")
+        return library.gate(IncomingDirectory(folder, "clerk.md", CLERK, None, before, files, who)) is not None
+
+    assert held({}, new, Principal.AGENT) and held(new, wider, Principal.AGENT)
+    assert held(new, wider, Principal.REPOSITORY) and not held({}, new, Principal.REPOSITORY)
+    assert not held(wider, new, Principal.AGENT)

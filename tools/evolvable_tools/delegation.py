@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from evolvable_store.errors import EvolvableError, InvalidRef
-from evolvable_store.frontmatter import DELEGATE_WORDS, Delegate, Document, parse_document, summarize
+from evolvable_store.frontmatter import DELEGATE_WORDS, MAX_FRONTMATTER, Delegate, Document, parse_document, summarize
 from evolvable_store.objects import Files
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, main_file
+from evolvable_store.validation import main_path
 from evolvable_tools.library import AgentLocator, Caller, Library
 from evolvable_tools.trust import UNMARKED_SAID, trust_statuses, version_notice
 from evolvable_tools.untrusted_text import enclose
@@ -85,6 +86,13 @@ def delegate_of(library: Library, head: Head, version: int) -> NamedDelegate | N
         return None
     document = _document(library, head, version)
     return parse_delegate(summarize(document).delegate) if document is not None else None
+
+
+def delegate_in(text: str | None) -> NamedDelegate | None:
+    """Return the delegate that the text of a SKILL.md names. Most name none, and are not parsed."""
+    if not text or "delegate" not in text[: 2 * MAX_FRONTMATTER]:
+        return None
+    return parse_delegate(summarize(parse_document(text.encode())).delegate)
 
 
 def delegate_status(library: Library, scopes: Sequence[str], named: NamedDelegate, *, trusted: bool) -> DelegateStatus:
@@ -238,8 +246,10 @@ def _living(library: Library, ref: Ref, scopes: Sequence[str]) -> Head | None:
 
 
 def _document(library: Library, head: Head, version: int) -> Document | None:
+    """Return the main file of a version, None where it cannot be read."""
     try:
-        return parse_document(library.store.file(head, main_file(head.kind, head.name), version).data)
+        path = main_path(head.kind, head.name, library.store.manifest(head, version))
+        return parse_document(library.store.file(head, path, version).data) if path else None
     except EvolvableError:
         return None
 
