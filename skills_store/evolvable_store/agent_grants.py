@@ -5,7 +5,7 @@ make no difference. What cannot be read for certain counts as wider.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity
@@ -127,8 +127,3 @@ def split_outside_brackets(text: str) -> list[str]:
             found.append(text[start:at])
             start = at + 1
     return [*found, text[start:]]
-
-
-def merged_too_wide(sides: Iterable[AgentGrants], merged: AgentGrants) -> bool:
-    """Return whether a merge grants what one of its sides does not."""
-    return any(merged.widened(side) for side in sides)

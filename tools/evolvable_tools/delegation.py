@@ -4,6 +4,7 @@ A skill that nobody whom the user trusts answers for delegates nothing: its auth
 agent that nobody answers for is never started; its text is shown between marks.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from evolvable_store.validation import main_path
 from evolvable_tools.library import AgentLocator, Caller, Library
 from evolvable_tools.trust import UNMARKED_SAID, trust_statuses, version_notice
 from evolvable_tools.untrusted_text import enclose
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 MAX_SKILLS = 50
 """Skills of one agent's `skills` that are looked at."""
@@ -116,10 +119,12 @@ def find_delegation(library: Library, caller: Caller, head: Head, version: int) 
     if document is None:
         return None
     trust = version_notice(library, agent, number)
-    started = AgentLocator(library, caller.project).by_name(summarize(document).name) if caller.project else None
-    by_name = started is not None and (started.id, started.latest) == (agent.id, number) and trust in UNMARKED_SAID
-    subagent = summarize(document).name if by_name else ""
-    return Delegation(agent, number, document.body.strip(), named.terms, trust, subagent)
+    name = summarize(document).name
+    started = None
+    if caller.project and trust in UNMARKED_SAID and _PLAIN_NAME.fullmatch(name):
+        started = AgentLocator(library, caller.project).by_name(name)
+    there = started is not None and (started.id, started.latest) == (agent.id, number)
+    return Delegation(agent, number, document.body.strip(), named.terms, trust, name if there else "")
 
 
 def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:

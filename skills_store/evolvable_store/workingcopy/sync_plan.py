@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from evolvable_store.agent_grants import merged_too_wide, read_grants
+from evolvable_store.agent_grants import read_grants
 from evolvable_store.errors import Refused
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.merge import MergeResult, merge_files
@@ -325,11 +325,18 @@ def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> Merge
         bool(blocking_problems(find_problems(head.kind, head.name, files), strict=True))
         for files in (merged.files, ours, theirs)
     ]
-    sides = [read_grants(parse_document(files[main].data)) for files in (merged.files, ours, theirs) if main in files]
-    too_wide = head.kind is Kind.AGENT and merged_too_wide(sides[1:], sides[0])
+    too_wide = (
+        head.kind is Kind.AGENT and main in ours and main in theirs and _adds_up(main, merged.files, ours, theirs)
+    )
     if wrong != [True, False, False] and not too_wide:
         return merged
     return MergeResult({**merged.files, main: theirs[main]}, tuple(sorted({*merged.conflicts, main})))
+
+
+def _adds_up(main: str, merged: Files, ours: Files, theirs: Files) -> bool:
+    """Return whether the merged agent would grant what one of the sides does not."""
+    of_merged, *sides = (read_grants(parse_document(files[main].data)) for files in (merged, ours, theirs))
+    return any(of_merged.widened(side) for side in sides)
 
 
 def change_reason(folder: WatchedFolder, edits: Sequence[Edit]) -> str:
