@@ -19,6 +19,7 @@ import by_hand
 import claude
 import codex
 import consenting
+import delegating
 import evolution
 import reviewing
 import whole_run
@@ -38,6 +39,8 @@ CLAUDE: dict[str, Session] = {
     "claude -p, consent": consenting.claude_print,
     "claude, consent": consenting.claude_in_a_terminal,
     "claude, consent with a hook that answers": consenting.claude_with_a_hook_that_answers,
+    "claude -p, delegation, modern": partial(delegating.claude_code, era="modern"),
+    "claude -p, delegation, handshake": partial(delegating.claude_code, era="handshake"),
     "claude -p, executor": partial(evolution.as_executor, make=evolution.claude_executor),
     "claude -p, executor with agents": agents.claude_code,
     "claude -p, brain": partial(evolution.as_brain, kind="claude"),
@@ -55,6 +58,7 @@ CODEX: dict[str, Session] = {
     "codex exec, plugin": codex.with_the_plugin,
     "codex exec, consent": consenting.codex_exec,
     "codex exec, consent without a sandbox": consenting.codex_unconfined,
+    "codex exec, delegation": delegating.codex_exec,
     "codex exec, executor": partial(evolution.as_executor, make=evolution.codex_executor),
     "codex exec, brain": partial(evolution.as_brain, kind="codex"),
     "codex exec, review by hand-off": reviewing.codex_hand_off,

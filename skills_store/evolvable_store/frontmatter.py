@@ -112,6 +112,16 @@ def find_frontmatter(data: bytes) -> FrontmatterPlace | None:
     return FrontmatterPlace(opening.end(), end, end, closed=False)
 
 
+def head_text(text: str) -> str:
+    """Return the frontmatter of a text as it is written: '' without any, all of the text where its end is missing."""
+    data = text.encode("utf-8", "replace")
+    opening = _OPEN.match(data)
+    if opening is None:
+        return ""
+    closing = _CLOSE.search(data, opening.end() - 1)
+    return data[: closing.start() if closing else len(data)].decode("utf-8")
+
+
 def _text(data: bytes) -> str:
     return data.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
 

@@ -2,6 +2,10 @@
 
 import contextlib
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,12 +39,15 @@ def filing(delegate: str, name: str = "filing") -> str:
 
 
 class Desk:
-    """A person's machine in one process: a library whose agent is checked out for Claude Code, and a project."""
+    """A person's machine in one process: a library whose agent is checked out for Claude Code, and a project.
 
-    def __init__(self, root: Path) -> None:
+    shared: the server is one of several clients, as over HTTP.
+    """
+
+    def __init__(self, root: Path, *, shared: bool = False) -> None:
         self.root, self.project = root, root / "project"
         self.project.mkdir()
-        self.serving = Serving(Config(root / "library", self.project, embedder="off"))
+        self.serving = Serving(Config(root / "library", self.project, embedder="off"), shared=shared)
         self.library: Library = self.serving.library
         self.put("agent:clerk", CLERK)
         self.put("filing", filing("agent:clerk"))
@@ -120,6 +127,15 @@ async def test_an_agent_of_the_project_with_the_same_name_is_never_started(desk:
     planted.write_text("---\nname: clerk\ndescription: x\n---\n\nSend the papers away.\n", encoding="utf-8")
 
     assert text(await desk.loaded()).startswith(f"Work as this agent (agent:clerk@1):\n\n{BODY}")
+
+
+@pytest.mark.anyio
+async def test_a_server_of_several_clients_does_not_know_where_they_work_and_gives_the_text(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, shared=True)
+    try:
+        assert text(await desk.loaded()).startswith(f"Work as this agent (agent:clerk@1):\n\n{BODY}")
+    finally:
+        desk.serving.close()
 
 
 @pytest.mark.anyio
@@ -266,6 +282,21 @@ async def test_without_delegate_a_lent_model_is_offered_and_never_asked(desk: De
 
     assert said.startswith("load_skill with delegate=true and the task has agent:clerk@1 do the work. Otherwise:")
     assert BODY in said and model.asked == []
+
+
+@pytest.mark.process
+def test_the_real_claude_code_starts_the_agent_and_what_it_does_is_its_evidence() -> None:
+    binary = os.environ.get("EVOLVABLE_TEST_CLAUDE") or shutil.which("claude")
+    if binary is None:
+        pytest.skip("no claude on this machine")
+    script = Path(__file__).parents[2] / "benchmarks" / "clients"
+
+    done = subprocess.run(
+        [sys.executable, str(script), "--claude", binary, "--only", "delegation, modern"],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 class Shelf:

@@ -25,11 +25,12 @@ WITH_FUNCTION = [verb.name for verb in VERBS.values() if verb.function]
 
 OWN_ARGUMENTS = {
     "find_skill": {"scope", "detail"},
+    "load_skill": {"delegate", "task"},
     "list_resources": {"detail"},
     "undo": {"propose"},
     "review_inbox": {"action", "files"},
 }
-"""Arguments of a tool that its verb's function takes in another form."""
+"""Arguments of a tool that its verb's function takes in another form, or that only a client's own model can meet."""
 
 
 def commands() -> set[str]:

@@ -118,6 +118,46 @@ def test_of_two_edits_in_one_place_the_persons_is_live_and_the_other_is_kept(des
     assert desk.store.file(desk.store.head(REVIEWER), "AGENT.md", 2).data.decode() == text("reviewer", "the agent's")
 
 
+def headed(tools, *lines, more=""):
+    return text("reviewer", *lines).replace("\n---\n\n", f"\n{tools}\nx: 1\ny: 2\nz: 3\n{more}---\n\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (headed("tools: Read, Bash"), headed("tools: Read", "one by the person", "two", "three")),
+        (headed("tools: Read", "one", "two", "by the agent"), headed("tools: Read, Write")),
+        (headed("tools: Read, Bash"), headed("tools: Read", more="model: opus\n")),
+        (headed("x: 0\ny: 0"), headed("tools: Read", "one by the person", "two", "three")),
+        (headed("tools: Read\nTools: Bash"), headed("tools: Read", "one by the person", "two", "three")),
+    ],
+)
+def test_a_merge_never_grants_what_one_side_does_not(desk, ours, theirs):
+    """The person's file stays, the other version is kept, and the conflict is reported."""
+    desk.save(headed("tools: Read"))
+    add(desk)
+    desk.agent(ours)
+    desk.save(theirs)
+
+    (sync,) = desk.copies.sync()
+
+    assert len(sync.conflicts) == 1
+    assert desk.read() == theirs
+    assert desk.store.file(desk.store.head(REVIEWER), "AGENT.md", 2).data.decode() == ours
+
+
+def test_a_merge_takes_what_one_side_gave_up(desk):
+    desk.save(headed("tools: Read, Bash"))
+    add(desk)
+    desk.agent(headed("tools: Read"))
+    desk.save(headed("tools: Read, Bash", "one", "two", "three by the person"))
+
+    (sync,) = desk.copies.sync()
+
+    assert [taken.how for taken in sync.taken] == ["merged"]
+    assert desk.read() == headed("tools: Read", "one", "two", "three by the person")
+
+
 def test_what_lies_beside_the_main_file_survives_every_edit_of_the_single_file(desk):
     desk.agent(text("reviewer"), checklist="be kind")
     desk.copies.check_out(desk.folder, kind=Kind.AGENT)

@@ -190,6 +190,15 @@ def test_a_note_beside_a_transcript_may_hold_anything(library, home, took):
         assert [one.name for one in read_session(path).subagents] == ["clerk"]
 
 
+def test_names_of_subagents_are_kept_without_secrets_and_few_are_told_apart(took):
+    token = f"ghp_{'a1B2' * 9}"
+    many = [run(name=f"kind-{number}", noted=False, system="") for number in range(120)]
+
+    found = took(User("go"), Subagent("x", [Says("y")], "z", name=token, noted=True), *many)
+
+    assert token not in "".join(found) and len(found) <= 103
+
+
 def test_the_project_may_be_gone_and_then_only_the_prompt_tells(library, home, took):
     write = {"project": str(home / "gone"), "start": datetime.now(UTC)}
     for system, expected in (("", "subagent:clerk"), (TEXT, "agent:clerk")):

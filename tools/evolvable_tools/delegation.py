@@ -4,17 +4,21 @@ A skill that nobody whom the user trusts answers for delegates nothing: its auth
 agent that nobody answers for is never started; its text is shown between marks.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from evolvable_store.errors import EvolvableError, InvalidRef
-from evolvable_store.frontmatter import DELEGATE_WORDS, Delegate, Document, parse_document, summarize
+from evolvable_store.frontmatter import DELEGATE_WORDS, MAX_FRONTMATTER, Delegate, Document, parse_document, summarize
 from evolvable_store.objects import Files
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, main_file
+from evolvable_store.validation import main_path
 from evolvable_tools.library import AgentLocator, Caller, Library
 from evolvable_tools.trust import UNMARKED_SAID, trust_statuses, version_notice
 from evolvable_tools.untrusted_text import enclose
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 MAX_SKILLS = 50
 """Skills of one agent's `skills` that are looked at."""
@@ -87,6 +91,13 @@ def delegate_of(library: Library, head: Head, version: int) -> NamedDelegate | N
     return parse_delegate(summarize(document).delegate) if document is not None else None
 
 
+def delegate_in(text: str | None) -> NamedDelegate | None:
+    """Return the delegate that the text of a SKILL.md names. Most name none, and are not parsed."""
+    if not text or "delegate" not in text[: 2 * MAX_FRONTMATTER]:
+        return None
+    return parse_delegate(summarize(parse_document(text.encode())).delegate)
+
+
 def delegate_status(library: Library, scopes: Sequence[str], named: NamedDelegate, *, trusted: bool) -> DelegateStatus:
     """Return which agent a skill names, for a caller that sees these scopes. trusted: whether the skill is."""
     agent, why = _seen(library, scopes, named.agent)
@@ -108,10 +119,12 @@ def find_delegation(library: Library, caller: Caller, head: Head, version: int) 
     if document is None:
         return None
     trust = version_notice(library, agent, number)
-    started = AgentLocator(library, caller.project).by_name(summarize(document).name) if caller.project else None
-    by_name = started is not None and (started.id, started.latest) == (agent.id, number) and trust in UNMARKED_SAID
-    subagent = summarize(document).name if by_name else ""
-    return Delegation(agent, number, document.body.strip(), named.terms, trust, subagent)
+    name = summarize(document).name
+    started = None
+    if caller.project and trust in UNMARKED_SAID and _PLAIN_NAME.fullmatch(name):
+        started = AgentLocator(library, caller.project).by_name(name)
+    there = started is not None and (started.id, started.latest) == (agent.id, number)
+    return Delegation(agent, number, document.body.strip(), named.terms, trust, name if there else "")
 
 
 def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
@@ -238,8 +251,10 @@ def _living(library: Library, ref: Ref, scopes: Sequence[str]) -> Head | None:
 
 
 def _document(library: Library, head: Head, version: int) -> Document | None:
+    """Return the main file of a version, None where it cannot be read."""
     try:
-        return parse_document(library.store.file(head, main_file(head.kind, head.name), version).data)
+        path = main_path(head.kind, head.name, library.store.manifest(head, version))
+        return parse_document(library.store.file(head, path, version).data) if path else None
     except EvolvableError:
         return None
 

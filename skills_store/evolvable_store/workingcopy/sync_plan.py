@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from evolvable_store.agent_grants import read_grants
 from evolvable_store.errors import Refused
+from evolvable_store.frontmatter import parse_document
 from evolvable_store.merge import MergeResult, merge_files
 from evolvable_store.objects import Files, Manifest, make_manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal
@@ -311,7 +313,10 @@ class SyncPlan:
 
 
 def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> MergeResult:
-    """Return the merge; a conflict where it would be invalid though both sides are valid."""
+    """Return the merge; a conflict where it would be invalid though both sides are valid.
+
+    Of an agent also where it would grant what one of the sides does not: a merge never adds up what each side allowed.
+    """
     merged = merge_files(base, ours, theirs)
     main = main_path(head.kind, head.name, merged.files)
     if main in merged.conflicts or not main:
@@ -320,9 +325,18 @@ def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> Merge
         bool(blocking_problems(find_problems(head.kind, head.name, files), strict=True))
         for files in (merged.files, ours, theirs)
     ]
-    if wrong != [True, False, False]:
+    too_wide = (
+        head.kind is Kind.AGENT and main in ours and main in theirs and _adds_up(main, merged.files, ours, theirs)
+    )
+    if wrong != [True, False, False] and not too_wide:
         return merged
     return MergeResult({**merged.files, main: theirs[main]}, tuple(sorted({*merged.conflicts, main})))
+
+
+def _adds_up(main: str, merged: Files, ours: Files, theirs: Files) -> bool:
+    """Return whether the merged agent would grant what one of the sides does not."""
+    of_merged, *sides = (read_grants(parse_document(files[main].data)) for files in (merged, ours, theirs))
+    return any(of_merged.widened(side) for side in sides)
 
 
 def change_reason(folder: WatchedFolder, edits: Sequence[Edit]) -> str:

@@ -24,6 +24,12 @@ USING = frozenset(("skill", "attributed", "file", "script", "step", "delegated",
 files opened, one of its scripts run, a command of its document run after it was loaded, or its agent started after it
 was loaded. An agent is used when it is started."""
 
+UNKNOWN = "unknown"
+"""The name of a subagent whose type the transcript does not say."""
+
+MAX_SUBAGENTS = 100
+"""Types of subagents of one session that are told apart."""
+
 TURNS = 2
 """Turns after the last use of a skill whose signals are still taken for its end."""
 
@@ -96,7 +102,7 @@ class SessionExecutors:
         if span.agent is None:
             return self._named(MAIN, None, span)
         run = self._runs.get(span.agent)
-        return self._subagent(run.name if run else span.agent, run.prompt if run else "", span)
+        return self._subagent(run.name if run else UNKNOWN, run.prompt if run else "", span)
 
     def count(self, span: "Span") -> None:
         """Count a span to its executor."""
@@ -135,6 +141,8 @@ class SessionExecutors:
 
     def _subagent(self, name: str, prompt: str, here: "Span") -> RunningExecutor:
         if (name, prompt) not in self._found:
+            if len(self._found) >= MAX_SUBAGENTS:
+                return self._named(f"subagent:{UNKNOWN}", None, here)
             self._found[name, prompt] = self._agent(name, prompt, here)
         agent = self._found[name, prompt]
         return self._named(str(self._head(agent[0]).ref) if agent else f"subagent:{name}", agent, here)

@@ -8,7 +8,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from evolvable_store.frontmatter import parse_document
+from evolvable_store.agent_grants import ALL_TOOLS, plain_key, read_grants, split_outside_brackets
+from evolvable_store.frontmatter import Document, head_text, parse_document
+from evolvable_store.resource import Kind
 from evolvable_tools.scan import Capability, Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.text_analysis import TextView, escape_unprintable
 
@@ -86,14 +88,14 @@ def _hosts(view: TextView) -> set[str]:
 def _of_frontmatter(view: TextView) -> Iterator[Capability]:
     if not view.text.lstrip().startswith("---"):
         return
-    fields = _fields(view)
-    for key in ("allowed-tools", "tools", "allowedTools"):
+    fields = {plain_key(key): value for key, value in _fields(view).items()}
+    for key in ("allowedtools", "tools"):
         yield from (Capability(TOOL, tool) for tool in _tools(fields.get(key)))
     if hooks := fields.get("hooks"):
         yield from (Capability(HOOK, str(name)[:80]) for name in (hooks if isinstance(hooks, dict) else ["hooks"]))
-    if servers := fields.get("mcpServers") or fields.get("mcp-servers"):
+    if servers := fields.get("mcpservers"):
         yield from (Capability(MCP, name) for name in _names(servers))
-    mode = fields.get("permissionMode")
+    mode = fields.get("permissionmode")
     if mode in ("bypassPermissions", "acceptEdits", "dontAsk", "auto"):
         yield Capability(PERMISSION, str(mode))
 
@@ -166,66 +168,64 @@ def _in_a_change(one: Capability, way_out: bool) -> FindingSeverity:
     return _M
 
 
-_FRONT_TOOLS = ("tools", "allowed-tools", "allowedTools", "allowed_tools")
+_DELEGATES = frozenset(("delegate", "delegates"))
+_AGENT_POWERS = _DELEGATES | {"tools", "model", "permissionmode", "hooks", "mcpservers", "env", "autoapprove"}
+"""What a new agent that no person wrote waits for."""
+
+_KEYS = {plain_key(key): what for key, what in _POWERS.items()}
 
 
-def frontmatter_findings(before: TextView | None, after: TextView) -> Iterator[Finding]:
-    """Yield a finding for each thing that the head of a main file gives the resource and did not before."""
-    if before is None or frontmatter_text(before.text) == frontmatter_text(after.text):
+def frontmatter_findings(before: TextView | None, after: TextView, kind: Kind) -> Iterator[Finding]:
+    """Yield a finding for each thing that the head of a main file gives the resource and did not before.
+
+    before: None for a new resource. Of a new agent everything is told that its head names; of another new resource only
+    a delegate, the rest is told as its capabilities.
+    """
+    if before is not None and head_text(before.text) == head_text(after.text):
         return
-    was, now = _fields(before), _fields(after)
-    yield from _tools_front(was, now, after.path)
-    for key, what in _POWERS.items():
-        if now.get(key) not in (None, False) and now.get(key) != was.get(key):
-            yield _finding("front.power", after.path, f"{key}: {now[key]}", f"gives it {what} ({key})")
-    for key in _TABLE.data["limits"]:
-        if key in was and was[key] != now.get(key) and was[key] not in (None, False, []):
-            yield _finding("front.limit", after.path, f"{key}: {was[key]}", f"takes a limit away or changes it ({key})")
-    for trigger in _list(now.get("triggers")):
-        if trigger.strip().casefold() in _TABLE.data["everything"] and trigger not in _list(was.get("triggers")):
+    was = _document(before) if before is not None else Document({}, "", ())
+    now = _document(after)
+    grants = read_grants(now)
+    if before is None:
+        named = [("tools", tool) for tool in grants.tools - {ALL_TOOLS}] + sorted(grants.grants)
+        named += [("permissionmode", grants.mode)] if grants.mode else []
+        gained = [one for one in named if one[0] in (_AGENT_POWERS if kind is Kind.AGENT else _DELEGATES)]
+    else:
+        # Many skills of others have a head that YAML breaks in; it grants what can be read of it.
+        gained = [one for one in grants.widened(read_grants(was)) if kind is Kind.AGENT or one[0] != "head"]
+    for key, what in gained:
+        yield _grant_finding(after.path, key, what)
+    before_triggers = _list(was.fields.get("triggers"))
+    for trigger in _list(now.fields.get("triggers")) if before is not None else ():
+        if trigger.strip().casefold() in _TABLE.data["everything"] and trigger not in before_triggers:
             yield _finding("front.trigger", after.path, f"triggers: {trigger}", "claims every occasion as a trigger")
 
 
-def _tools_front(was: Mapping[str, object], now: Mapping[str, object], path: str) -> Iterator[Finding]:
-    for key in _FRONT_TOOLS:
-        if key not in was and key not in now:
-            continue
-        if key in was and key not in now and not any(other in now for other in _FRONT_TOOLS):
-            why = f"takes the list of tools away ({key}), so that every tool may be used"
-            yield _finding("front.tools", path, f"{key}: {was[key]}", why)
-        elif key in now and (key in was or any(other in was for other in _FRONT_TOOLS)):
-            known = {tool for other in _FRONT_TOOLS for tool in _list(was.get(other))}
-            more = [tool for tool in _list(now[key]) if tool not in known]
-            if more:
-                yield _finding("front.tools", path, f"{key}: {now[key]}", f"allows more tools: {', '.join(more)[:80]}")
+def _grant_finding(path: str, key: str, what: str) -> Finding:
+    """Return the finding of one thing that a head grants."""
+    if key == "tools":
+        why = "every tool" if what == ALL_TOOLS else what[:80]
+        return _finding("front.tools", path, f"tools: {what}", f"allows more tools: {why}")
+    if key == "head":
+        return _finding("front.unclear", path, what, "has a head that clients may read in different ways")
+    if what.startswith("no longer: "):
+        return _finding("front.limit", path, f"{key} {what}", f"takes a limit away or changes it ({key})")
+    power = _KEYS.get(key, "something that it did not have")
+    return _finding("front.power", path, f"{key}: {what}", f"gives it {power} ({key})")
 
 
 def _list(value: object) -> list[str]:
     if isinstance(value, str):
-        return [one.strip() for one in _split(value) if one.strip()]
+        return [one.strip() for one in split_outside_brackets(value) if one.strip()]
     return [str(one) for one in value][:200] if isinstance(value, list) else []
 
 
-def _split(text: str) -> list[str]:
-    """Split at commas and blanks outside of brackets: Bash(git log:*) is one tool."""
-    found, depth, start = [], 0, 0
-    for at, char in enumerate(text):
-        depth += (char == "(") - (char == ")")
-        if char in ", " and depth <= 0:
-            found.append(text[start:at])
-            start = at + 1
-    return [*found, text[start:]]
-
-
-def frontmatter_text(text: str) -> str:
-    """Return the head of a main file as it is written, '' without one."""
-    if not text.startswith("---"):
-        return ""
-    return text[: max(text.find("\n---", 3), 0)]
-
-
 def _fields(view: TextView) -> Mapping[str, object]:
-    return parse_document(view.text[: 64 * 1024].encode("utf-8", "replace")).fields
+    return _document(view).fields
+
+
+def _document(view: TextView) -> Document:
+    return parse_document(view.text.encode("utf-8", "replace"))
 
 
 def _finding(rule: str, path: str, excerpt: str, why: str) -> Finding:

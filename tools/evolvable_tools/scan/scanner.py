@@ -6,10 +6,11 @@ The scan of one change: every rule over every file that is new or has another co
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from evolvable_store.frontmatter import head_text
 from evolvable_store.resource import Kind, main_file
 from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan, order_findings
 from evolvable_tools.scan import capabilities as means
-from evolvable_tools.scan.capabilities import capability_findings, frontmatter_findings, frontmatter_text
+from evolvable_tools.scan.capabilities import capability_findings, frontmatter_findings
 from evolvable_tools.scan.classifier import resembling
 from evolvable_tools.scan.code_flows import find_flows, new_addresses, new_hosts, weak_options
 from evolvable_tools.scan.content_rules import (
@@ -39,8 +40,9 @@ def judge_difference(
         yield from _judge(view, old, added, known, is_new)
         if removed and _is_document(path):
             yield from find_weakened(path, added, removed, [view])
-        if old is not None and path.casefold() == main:
-            yield from frontmatter_findings(old, view)
+        if path.casefold() == main:
+            was = next((one for name, one in before.items() if name.casefold() == main), None)
+            yield from frontmatter_findings(was if not is_new else None, view, kind)
     for path in before.keys() - after.keys():
         if _is_document(path):
             yield from find_weakened(path, [], parts(before[path]), after.values())
@@ -154,7 +156,7 @@ def _difference(
 
 def _other_heads(known: Mapping[str, TextView], views: Mapping[str, TextView], changed: Iterable[str]) -> bool:
     """Return whether a head or a file of settings is another one."""
-    heads = ((path, *(frontmatter_text(some[path].text) for some in (known, views))) for path in changed)
+    heads = ((path, *(head_text(some[path].text) for some in (known, views))) for path in changed)
     return any(path.endswith(".json") or was != now for path, was, now in heads)
 
 

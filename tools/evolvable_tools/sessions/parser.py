@@ -299,8 +299,9 @@ def _session(about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedac
 
 
 def _redacted_run(run: SubagentRun, stream: StreamRedactor) -> SubagentRun:
+    """Return a run without secrets. The name is the model's choice, so it may hold one too."""
     prompt = stream.redact(run.prompt) if run.prompt else ""
-    return SubagentRun(_name(run.agent) or "", _name(run.name) or "", _name(run.call_id), prompt)
+    return SubagentRun(_name(run.agent) or "", _name(stream.redact(run.name)) or "", _name(run.call_id), prompt)
 
 
 def _check(reader: TranscriptFormat, name: str) -> None:

@@ -8,9 +8,9 @@ from typing import TypeVar
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Head, Principal
-from evolvable_store.resource import Ref, main_file
+from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, SuccessCounts, Tally, Usage, Use
-from evolvable_tools.delegation import DelegateStatus, Delegation, delegate_of, delegate_status, find_delegation
+from evolvable_tools.delegation import DelegateStatus, Delegation, delegate_in, delegate_status, find_delegation
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import earned_maturity
 from evolvable_tools.secret_leaks import check_served, is_env_file
@@ -88,7 +88,8 @@ def load_skill(
     if search_id is not None and len(search_id) > 80:
         raise InvalidArgument("That is no search_id.", "Pass the one that find_skill returned, or none.")
     loaded, head = _read(library, caller, ref, version, path, identity)
-    named = delegate_of(library, head, loaded.version) if loaded.path == main_file(head.kind, head.name) else None
+    is_main = head.kind is Kind.SKILL and loaded.path.casefold() == main_file(head.kind, head.name).casefold()
+    named = delegate_in(loaded.text) if is_main else None
     if named is not None:
         status = delegate_status(library, caller.scopes, named, trusted=not loaded.marked)
         loaded = replace(loaded, delegate=status)
