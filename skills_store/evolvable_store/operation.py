@@ -44,7 +44,7 @@ class Principal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A principal, and how it is known: `terminal`, `page`, `elicitation`, `client:NAME`, `token:NAME`, `hook`, `file`."""
+    """A principal, and how: `terminal`, `page`, `elicitation`, `client:NAME`, `token:NAME`, `hook`, `file`."""
 
     principal: Principal
     via: str = ""
