@@ -162,6 +162,18 @@ async def plan_and_measure(client: Client, asked: list[str]) -> None:
     assert f"Measurement {run}" in report and report.index("NOT SUPPORTED") > 0
 
 
+async def test_an_agent_runs_a_round_which_never_asks_a_model_that_no_person_named(tmp_path):
+    serving = Serving(Config(tmp_path / "home", tmp_path, toolsets=("evolve",)))
+    try:
+        async with Client(serving.server) as client:
+            done = await call(client, "evolve_round")
+            assert (done["number"], done["source"], done["episodes"], done["changes"]) == (1, "sessions", 0, [])
+            wrong = await client.call_tool("evolve_round", {"run": "20200101-000000-abcd"})
+            assert wrong.is_error and "is no run" in wrong.content[0].text
+    finally:
+        serving.close()
+
+
 async def test_over_http_no_command_is_run_for_a_client(tmp_path):
     from evolvable_server.mcp.server import Permission
     from evolvable_server.transport.http_access import required_permissions

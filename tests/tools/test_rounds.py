@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import json
+import random
 import shutil
+import sys
 from collections import Counter
 
 import pytest
+from command_line import CommandLine
 from earned import seen, verified
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,11 +54,11 @@ def sessions(library, skill, tmp_path):
     return Sessions(library, tmp_path / "machine")
 
 
-def fill(sessions, start=0):
-    """Six sessions: three that fail in one way, one that nearly works, and two that work."""
-    for number in range(start, start + 3):
+def fill(sessions, bad=3):
+    """Sessions that fail in one way, and two that work."""
+    for number in range(bad):
         sessions.run(f"bad{number}", "tables", f"Fix the table {number} in a.csv", failing(why=WHY))
-    for number in range(start, start + 2):
+    for number in range(2):
         sessions.run(f"good{number}", "letters", f"Write letter {number}", passing())
 
 
@@ -118,7 +121,7 @@ class Killed(BaseException):
 
 @pytest.mark.process
 def test_a_round_that_is_killed_at_any_record_goes_on_to_the_same_state(library, sessions, tmp_path, monkeypatch):
-    fill(sessions)
+    fill(sessions, 2)
     sessions.run("big", "letters", "Write letter 9", failing("make letter", "that is wrong: sign the letter twice"))
     sessions.run("big2", "letters", "Write letter 8", failing("make letter", "that is wrong: sign the letter twice"))
     home = library.store.home
@@ -201,28 +204,29 @@ def test_only_one_supported_cause_with_one_of_four_repairs_allows_a_repair(cause
     assert proposal_sign(0, TraceDiagnosis()) is ProposalSign.NOTHING
 
 
-SKILLS = st.frozensets(st.sampled_from(["skill:a", "skill:b", "skill:c"]), max_size=2)
-TRACES = st.builds(
-    RoundTrace,
-    id=st.integers(0, 10**6).map(str),
-    at=st.sampled_from(["1", "2", "3"]),
-    task_type=st.sampled_from(["fix", "add"]),
-    agent=st.just("main"),
-    reward=st.sampled_from([0, 1, None]),
-    score=st.sampled_from([0.0, 0.5, 1.0]),
-    selected=SKILLS,
-    used=SKILLS,
-    steps=st.integers(0, 5),
-    cause=st.sampled_from(["", "x", "y"]),
-    procedures=st.lists(st.sampled_from(["p", "q"]), max_size=2).map(tuple),
-    last_check=st.booleans(),
-)
+def random_traces(rng):
+    """From 10 to 60 traces of few skills, causes and procedures, so that everything happens."""
+    skills = ["skill:a", "skill:b", "skill:c"]
+    return [
+        RoundTrace(
+            *(str(number), str(rng.randrange(3)), rng.choice(["fix", "add"]), "main", rng.choice([0, 1, None])),
+            score=rng.choice([0.0, 0.5, 1.0]),
+            selected=frozenset(rng.sample(skills, rng.randrange(3))),
+            used=frozenset(rng.sample(skills, rng.randrange(3))),
+            steps=rng.randrange(6),
+            cause=rng.choice(["", "x", "y"]),
+            procedures=tuple(rng.sample(["p", "q"], rng.randrange(3))),
+            last_check=rng.random() < 0.5,
+        )
+        for number in range(rng.randint(10, 60))
+    ]
 
 
-@pytest.mark.process
-@settings(max_examples=40)
-@given(st.lists(TRACES, min_size=10, max_size=40, unique_by=lambda one: one.id), st.randoms(use_true_random=False))
-def test_of_random_traces_none_is_retained_twice_and_no_cluster_has_more_than_five(traces, order):
+@settings(max_examples=50)
+@given(st.integers(0, 2**32))
+def test_of_random_traces_none_is_retained_twice_and_no_cluster_has_more_than_five(seed):
+    order = random.Random(seed)
+    traces = random_traces(order)
     kept = retain(traces)
     assert all(number <= PER_CLUSTER for number in Counter(one.trace.cluster for one in kept).values())
     assert max(Counter(one.trace.id for one in kept).values(), default=1) == 1
@@ -346,3 +350,37 @@ def test_of_simulated_trials_without_an_effect_few_are_promoted_and_harmful_ones
     assert promoted >= 95 and used < 35
     promoted, retired, _ = look_rates(0.5, -0.25, 100)
     assert promoted == 0 and retired >= 50
+
+
+ANSWERS = """
+import json, re, sys
+said = sys.stdin.read()
+data = json.loads(re.search(r"^(data-[0-9a-f]{16})\\n(\\{.*\\})\\n\\1$", said, re.M | re.S)[2])
+quote = "check the encoding of the table before you write it"
+span = next(one["id"] for one in data["evidence"] if quote in one["text"])
+cited = [{"span": span, "quote": quote}]
+edit = {"op": "add-guard", "path": "SKILL.md", "old": "Step 0: do the reading of the table.", "new": GUARD}
+named = {"cause": "missing precondition", "repair": "add-guard", "quotes": cited}
+what = {"kind": "skill-edit", "claim": GUARD, "target": data["cluster"], "evidence": cited, "edits": [edit]}
+print(json.dumps({"diagnoses": [named], "candidates": [what]}))
+"""
+
+
+@pytest.mark.process
+def test_at_the_command_line_a_round_asks_the_command_that_a_person_named_and_no_other(library, sessions, tmp_path):
+    run = CommandLine(tmp_path)
+    sessions.home = run.user
+    fill(sessions)
+    library.close()
+    script = tmp_path / "answers.py"
+    script.write_text(f"GUARD = {GUARD!r}\n{ANSWERS}")
+    home = {"EVOLVABLE_HOME": str(library.store.home)}
+
+    refused = run("round", "--brain", f"{sys.executable} {script}", code=1, **home)
+    assert "named by a person" in refused.err
+    run("proposer", "add", "answers", "--", sys.executable, script, **home)
+    said = run("round", "--brain", "answers", **home).out
+    assert "Round 1 over 5 episodes" in said and "refine: skill:tables (trial 1)" in said
+    assert "skill:tables" in run("pool", **home).out
+    spent = json.loads(run("review", "--status", "--json", **home).out)["left"]
+    assert spent["of_calls"] - spent["calls"] == 3, "it is within the budget of reviews"

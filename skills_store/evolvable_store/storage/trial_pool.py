@@ -159,7 +159,10 @@ class TrialPool(SqliteRepository):
                 (SELECT session FROM shown s WHERE s.search = pool_unit.search LIMIT 1)), connection, search, trial, at
             FROM pool_unit WHERE pool = ? ORDER BY at, unit"""
         rows = self._rows(query, identity)
-        return [PoolUnit(*about, trial=arm == 1, at=at) for *about, arm, at in rows]
+        return [
+            PoolUnit(unit, session, connection, search, arm == 1, at)
+            for unit, session, connection, search, arm, at in rows
+        ]
 
 
 def check_share(share: float) -> float:

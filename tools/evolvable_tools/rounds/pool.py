@@ -6,6 +6,7 @@ head, the folders and the hosts keep what they had. A promotion is one operation
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, VersionConflict
 from evolvable_store.frontmatter import parse_document
@@ -57,7 +58,7 @@ class PoolEntry:
     trial: PoolArm
     control: PoolArm
     next_look: int | None
-    looks: list[Mapping[str, object]]
+    looks: list[Mapping[str, Any]]
     ended: str | None = None
     why: str | None = None
     operation: int | None = None
