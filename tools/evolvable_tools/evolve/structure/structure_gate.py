@@ -39,10 +39,10 @@ class StructureThresholds:
 
     mass, failures: the share and the number of retained failures at one task type. gap: how far its agent is behind its
     other types. enough: traces on each side, where the intervals overlap. chance: the most chance of such a difference
-    when there is none, over all types of the agent and all rounds together. overlap, difference: of two agents to be
-    merged; traces: of each at the types that both did. idle: rounds without a trace. assignments: traces of one agent
-    that another should have done. affinity: the share of a skill's uses that must be for the task types that move, or
-    it stays: others would miss it.
+    when there is none, over all types of the agent and all rounds together; 1 leaves the test out. overlap, difference:
+    of two agents to be merged; traces: of each at the types that both did. idle: rounds without a trace. assignments:
+    traces of one agent that another should have done. affinity: the share of a skill's uses that must be for the task
+    types that move, or it stays: others would miss it.
     """
 
     mass: float = field(default=0.4, metadata={"range": (0, 1)})
@@ -167,7 +167,7 @@ def _additions(summary: StructureSummary, least: StructureThresholds) -> Iterato
             continue
         types = sum(other.agent == row.agent for other in summary.rows)
         by_chance = min(1.0, types * chance_of_fewer(row))
-        allowed = alpha_for_look(max(1, summary.round), least.chance)
+        allowed = alpha_for_look(max(1, summary.round), least.chance) if least.chance < 1 else 1.0
         if gap < least.gap or not (apart or min(row.n, row.others_n) >= least.enough) or by_chance > allowed:
             continue
         skills = summary.skills_for(row.agent, [row.task_type], least.affinity)
