@@ -324,8 +324,13 @@ class _Sealed:
         return self._tests, self.look, _DrawnTrials(self._seed)
 
 
-def searched(world: World, seed: int, iterations: int, sizes: tuple[int, int, int]) -> tuple[RunState, RunContext]:
-    """Return what a run of the product's loop in mode structure comes to. sizes: tasks of train, val and test."""
+def searched(
+    world: World, seed: int, iterations: int, sizes: tuple[int, int, int], brain: ScriptedModel | None = None
+) -> tuple[RunState, RunContext]:
+    """Return a run of the product's loop in mode structure at its end, and its state.
+
+    sizes: tasks of train, val and test. brain: who proposes; by default the repairs of the world.
+    """
     train, val, test = (world.tasks(split, size) for split, size in zip(Split, sizes, strict=True))
     trials = round(len(test) * 3.25 + (iterations + 0.3) * len(val) / 0.7)
     settings = RunSettings(
@@ -343,7 +348,7 @@ def searched(world: World, seed: int, iterations: int, sizes: tuple[int, int, in
         base=world.base.digest,
         size=world.base.size,
     )
-    brain = repairer(world.repairs)
+    brain = brain or repairer(world.repairs)
     sealed: Any = _Sealed(test, seed)
     drawn: Any = _DrawnTrials(seed)
     limits = RunBudget(SpendLimit())

@@ -3,13 +3,24 @@
 from dataclasses import replace
 
 import pytest
+from baselines.scripted_model import ScriptedModel
 from driving_place import COMMAND, LETTERS, PERSON, DrivingPlace, driving
-from transplant import ARMS, expansion, harmful_world, null_world, searched, transplant, transplant_world
+from transplant import (
+    ARMS,
+    expansion,
+    harmful_world,
+    null_world,
+    repairer,
+    searched,
+    skill_part,
+    transplant,
+    transplant_world,
+)
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.agent_files import MAIN
-from evolvable_tools.evolve.candidates.programs import skill_owners
+from evolvable_tools.evolve.candidates.programs import ProgramPart, make_part, make_program, skill_owners
 from evolvable_tools.evolve.proposers.edit_plan import structure_schema
 from evolvable_tools.evolve.proposers.proposer_model import ModelRole
 from evolvable_tools.evolve.report.run_facts import collect_facts
@@ -78,6 +89,50 @@ def test_the_proposer_may_edit_skills_alone_and_is_told_of_the_agents(run):
     intent = {"op": "add-agent", "ref": "agent:mine", "tasks": ["t"]}
     answer = {"diagnoses": [], "approaches": [], "intents": [intent], "summary": "", "justification": ""}
     assert "add-agent" in (schema_problem(answer, asked[0].schema) or "")
+
+
+def an_agent(name: str, *skills: str) -> ProgramPart:
+    text = f"---\nname: {name}\ndescription: Does {name}.\nskills: [{', '.join(skills)}]\n---\n\nBe brief.\n"
+    return make_part(Kind.AGENT, name, {"AGENT.md": text.encode()})
+
+
+@pytest.mark.process
+def test_an_agent_that_did_nothing_under_three_programs_is_proposed_to_go():
+    world = transplant_world()
+    base = make_program([*world.base.parts, an_agent("idler")])
+
+    state, context = searched(replace(world, base=base), 1, 5, SMALL)
+
+    [gone] = [record for record in state.structures if record["action"] == "remove"][:1]
+    assert gone["edit"]["agents"] == (MAIN, "agent:idler") and gone["numbers"] == {"idle": 3} and gone["round"] == 3
+    built = next(one for one in state.candidates.values() if one.operations == ("merge-agents agent:idler into main",))
+    assert set(skill_owners(context.program(built.digest))) == {MAIN, "agent:delta"}
+
+
+@pytest.mark.process
+def test_failures_that_another_agent_should_have_done_move_the_boundary_to_it():
+    world = transplant_world()
+    skilled = skill_part("delta-forms", *(f"delta-{n}" for n in range(1, 9)))
+    base = make_program([*world.base.parts, skilled, an_agent("porter", "delta-forms")])
+    cards = repairer(world.repairs)
+
+    def diagnoses(question):
+        failed = [one for one in question.data["evidence"] if one["result"] == "failed"]
+        wrong = {"cause": "bad executor assignment", "only_cause": True, "repair": "handoff-to-structure"}
+        told = [
+            {**wrong, "task": one["task"], "quotes": [one["prompt"]], "better_agent": "agent:porter"} for one in failed
+        ]
+        return {"diagnoses": told, "approaches": [], "intents": [], "summary": "", "justification": ""}
+
+    brain = ScriptedModel({**cards._scripts, ModelRole.PROPOSER: diagnoses})
+    state, context = searched(replace(world, base=base), 1, 2, SMALL, brain)
+
+    moved = state.structures[0]
+    assert moved["action"] == "modify" and moved["edit"]["agents"] == (MAIN, "agent:porter")
+    assert moved["edit"]["boundary"] == ("delta",) and moved["numbers"]["traces"] >= 3
+    assert state.iterations[0]["decision"] == "admitted" and state.verdict["verdict"] == "PROMOTE"
+    best = context.program(state.best).by_ref["agent:porter"].texts["AGENT.md"]
+    assert "- Tasks of the type delta." in best and "Be brief." in best and 'skills: ["delta-forms"]' in best
 
 
 @pytest.mark.process

@@ -132,8 +132,8 @@ class StructureSummary:
     repaired: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     movable: frozenset[str] = frozenset()
 
-    def skills_for(self, agent: str, task_types: Iterable[str]) -> tuple[str, ...]:
-        """Return the movable skills of an agent that are used more for these task types than for all others.
+    def skills_for(self, agent: str, task_types: Iterable[str], least: float) -> tuple[str, ...]:
+        """Return the movable skills of an agent of whose uses at least this share were for these task types.
 
         Of a skill that no trace shows, as where a client loads it with its agent, the edits say what it is for.
         """
@@ -142,7 +142,8 @@ class StructureSummary:
         for skill in sorted(self.owned.get(agent, frozenset()) & self.movable):
             uses, repaired = self.uses.get(skill, {}), self.repaired.get(skill, ())
             here = sum(count for task_type, count in uses.items() if task_type in wanted)
-            if 2 * here > sum(uses.values()) or (not uses and repaired and wanted.issuperset(repaired)):
+            by_edits = not uses and bool(repaired) and wanted.issuperset(repaired)
+            if by_edits or (uses and here >= least * sum(uses.values())):
                 found.append(skill)
         return tuple(found)
 

@@ -39,9 +39,10 @@ class StructureThresholds:
 
     mass, failures: the share and the number of retained failures at one task type. gap: how far its agent is behind its
     other types. enough: traces on each side, where the intervals overlap. chance: the most chance of such a difference
-    when there is none, over all types of the agent and all rounds together. overlap, difference: of two agents to be
-    merged; traces: of each at the types that both did. idle: rounds without a trace. assignments: traces of one agent
-    that another should have done.
+    when there is none, over all types of the agent and all rounds together; 1 leaves the test out. overlap, difference:
+    of two agents to be merged; traces: of each at the types that both did. idle: rounds without a trace. assignments:
+    traces of one agent that another should have done. affinity: the share of a skill's uses that must be for the task
+    types that move, or it stays: others would miss it.
     """
 
     mass: float = field(default=0.4, metadata={"range": (0, 1)})
@@ -54,6 +55,7 @@ class StructureThresholds:
     traces: int = field(default=4, metadata={"range": (1, 1000)})
     idle: int = field(default=3, metadata={"range": (1, 1000)})
     assignments: int = field(default=3, metadata={"range": (1, 1000)})
+    affinity: float = field(default=0.8, metadata={"range": (0.5, 1)})
 
     @classmethod
     def from_settings(cls, given: Mapping[str, Any]) -> "StructureThresholds":
@@ -165,10 +167,11 @@ def _additions(summary: StructureSummary, least: StructureThresholds) -> Iterato
             continue
         types = sum(other.agent == row.agent for other in summary.rows)
         by_chance = min(1.0, types * chance_of_fewer(row))
-        allowed = alpha_for_look(max(1, summary.round), least.chance)
+        allowed = alpha_for_look(max(1, summary.round), least.chance) if least.chance < 1 else 1.0
         if gap < least.gap or not (apart or min(row.n, row.others_n) >= least.enough) or by_chance > allowed:
             continue
-        skills, name = summary.skills_for(row.agent, [row.task_type]), _agent_name(row.task_type, summary.owned)
+        skills = summary.skills_for(row.agent, [row.task_type], least.affinity)
+        name = _agent_name(row.task_type, summary.owned)
         edit = Restructure(EditOperation.ADD_AGENT, (row.agent, name), skills, (row.task_type,))
         why = (
             f"{row.task_type} has {row.failures} of {summary.failures} failures after {', '.join(row.repairs)}, and"
@@ -216,7 +219,7 @@ def _moves(summary: StructureSummary, least: StructureThresholds) -> Iterator[Fo
     """Yield a move of the boundary for each two agents of which one does the other's work, the most often first."""
     for found in sorted(summary.assignments, key=lambda one: (-one.traces, one.agent, one.better)):
         if found.traces >= least.assignments:
-            skills = summary.skills_for(found.agent, found.task_types)
+            skills = summary.skills_for(found.agent, found.task_types, least.affinity)
             edit = Restructure(EditOperation.MOVE_OWNERSHIP, (found.agent, found.better), skills, found.task_types)
             why = f"{found.traces} failures of {found.agent} should have been done by {found.better}"
             yield StructureAction.MODIFY, edit, why, asdict(found)
