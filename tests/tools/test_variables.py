@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from evolvable_store.errors import EvolvableError, Frozen, InvalidArgument, Refused, VersionConflict
 from evolvable_store.objects import File
-from evolvable_store.operation import Head
+from evolvable_store.operation import Head, Identity, Principal
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.workingcopy.incoming import IncomingDirectory
 from evolvable_tools.markdown_sections import read_sections
 from evolvable_tools.verbs import edit, load
 from evolvable_tools.verbs.variables import apply_variables, get_variables, set_variables
@@ -126,6 +128,21 @@ def test_an_agents_update_of_a_frozen_section_waits_for_a_person(library, person
     assert edit.update_resource(library, agent, pdf, "x", files=files).proposal_id == 1
     assert edit.update_resource(library, person, pdf, "x", files=files).version == 2
     assert edit.restore_resource(library, agent, pdf, 1, "x").proposal_id == 2
+
+
+def test_a_file_that_an_agent_wrote_over_a_frozen_section_is_held(library, person, pdf, tmp_path):
+    files = library.store.files(library.store.head(pdf))
+    changed = files | {"SKILL.md": File(TEXT.replace("Never", "Always").encode())}
+    folder = WatchedFolder(1, "user", Kind.SKILL, tmp_path)
+
+    def held(after, principal):
+        arrival = IncomingDirectory(
+            folder, "pdf", pdf.within("user"), library.store.head(pdf), files, after, Identity(principal)
+        )
+        return library.gate(arrival)
+
+    assert "changes a frozen section" in held(changed, Principal.AGENT).reason
+    assert held(files | {"s.py": File(b"print(3)\n")}, Principal.AGENT) is None
 
 
 def test_a_frozen_resource_has_no_variable_that_can_be_set(library, person):

@@ -123,6 +123,11 @@ def frozen_section_waits(library: "Library", caller: "Caller", before: Files, af
     """Return whether the caller's change waits because it touches a section that is marked as frozen."""
     if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
         return False
+    return touches_frozen_section(before, after)
+
+
+def touches_frozen_section(before: Files, after: Files) -> bool:
+    """Return whether a change touches a section that is marked as frozen."""
     if not any(b"frozen" in file.data for path, file in before.items() if path.endswith(".md")):
         return False
     from evolvable_tools.markdown_sections import changed_frozen_sections  # late: 20 ms, and few files have the word
@@ -244,6 +249,8 @@ class ContentGate:
             why = f"{who}, and the scan found: {_said(asked)}"
         elif by_agent and arrival.ref.kind is Kind.MEMORY and not self._memories_are_auto:
             why = "an agent wrote the file, and memories wait for a person"
+        elif by_agent and touches_frozen_section(arrival.before, arrival.files):
+            why = "an agent wrote the file, and it changes a frozen section"
         elif not by_agent and self._has_trusted_head(arrival):
             why = "a repository brought a change of a resource that you trust"
         return HoldDecision(f"held: {why}", dump_scan(found)) if why else None

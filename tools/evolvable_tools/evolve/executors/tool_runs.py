@@ -1,4 +1,4 @@
-"""Run the command of a tool once in the sandbox: its input on stdin, its limits, and what came of it."""
+"""Run the command of a tool once in the sandbox: its input on stdin, its limits, and its output."""
 
 import asyncio
 import json
