@@ -256,6 +256,19 @@ def test_a_folder_is_trusted_only_as_it_was_shown(
     assert str(folder) in (tmp_path / ".config/evolvable/config.toml").read_text("utf-8")
 
 
+def test_an_undo_that_takes_directories_off_the_disk_names_them_and_asks(page: PagePlace, tmp_path: Path) -> None:
+    folder = tmp_path / "skills"
+    (folder / "kept").mkdir(parents=True)
+    (folder / "kept/SKILL.md").write_text(skill_text("kept"), encoding="utf-8")
+    page.library.working_copies.add(folder, identity=Identity(Principal.PERSON, "terminal"))
+    operation = page.library.store.operations(1)[0].id
+    asked = page.post("/do/undo", operation=operation, back="/operations")
+    assert asked.location == f"/operations/{operation}/undo" and (folder / "kept").is_dir()
+    assert str(folder / "kept") in page.get(asked.location).text
+    page.post("/do/undo", operation=operation, back="/operations", sure="1")
+    assert not (folder / "kept").exists()
+
+
 @pytest.mark.nightly
 def test_health_shows_what_doctor_finds_and_the_tokens_without_their_secrets(page: PagePlace) -> None:
     _, secret = Tokens(page.library.store.home).add("laptop", [Permission.READ])

@@ -85,8 +85,45 @@ BACK = {"/inbox": "/inbox", "/operations": "/operations"}
 """Where an undo may lead to."""
 
 
+MAX_DIRECTORIES = 50
+"""Directories that are named before they go."""
+
+
+def _going(library: Library, operation: int) -> list[str]:
+    """Return the directories of watched folders that an undo takes off the disk: those of what was created."""
+    created = {one.ref for one in library.store.backend.changes_of([operation]) if one.before is None}
+    heads = [head.id for ref in created if (head := library.store.head_or_none(ref)) is not None and head.version]
+    places = library.store.backend.bindings.places(heads) if heads else []
+    return sorted(str(folder.path / binding.directory) for folder, binding, _ in places)
+
+
+def _ask_undo(site: Site, asked: PageRequest) -> PageBody:
+    """Name the directories that would go from the disk, and ask."""
+    number = asked.needed("number")
+    made, going = site.library.store.operation(number), _going(site.library, number)
+    more = h.p[f"and {len(going) - MAX_DIRECTORIES:,} more"] if len(going) > MAX_DIRECTORIES else None
+    said = "These directories hold what it created, and go from the disk if nobody changed it since:"
+    fields = {"operation": number, "back": "/operations", "sure": "1"}
+    button = h.button(".bad", type="submit")[f"Take back operation {number}"]
+    return PageBody(
+        f"Operation {number}",
+        [
+            h.h1[f"Take back operation {number}?"],
+            h.blockquote[make_visible(made.reason)],
+            [h.p[said], h.ul[[h.li[h.code[make_visible(path)]] for path in going[:MAX_DIRECTORIES]]], more]
+            if going
+            else None,
+            form(asked.session.csrf, action_path("undo"), button, fields=fields),
+            h.p[h.a(href="/operations")["Leave it as it is"]],
+        ],
+        "operations",
+    )
+
+
 def _undo(site: Site, asked: PageRequest) -> str:
     number = asked.needed("operation")
+    if not asked.get("sure") and _going(site.library, number):
+        return f"/operations/{number}/undo"
     undone = proposal_inbox.revert_or_propose(site.library, site.caller, f"operation {number} undone", operation=number)
     if undone.conflicts:
         conflict = undone.conflicts[0]
@@ -95,6 +132,6 @@ def _undo(site: Site, asked: PageRequest) -> str:
     return f"{BACK.get(asked.get('back'), '/operations')}?{said}"
 
 
-VIEWS = (PageView("/operations", _operations),)
+VIEWS = (PageView("/operations", _operations), PageView("/operations/{number:int}/undo", _ask_undo))
 
 ACTIONS = (PageAction("undo", _undo),)

@@ -161,17 +161,17 @@ def draw_lane(ref: Ref, versions: Sequence[PastVersion], proposals: Sequence[Pro
 def _dot(ref: Ref, version: PastVersion, x: int) -> Element:
     author = author_of(version)
     said = one_line(f"Version {version.version} by {author}, {version.at[:16]}: {version.reason}", 160)
-    return shape("a", href=resource_address(ref, version=version.version), aria_label=said)[
+    return shape("a", href=resource_address(ref, version=version.version))[
         shape("title")[said],
         shape("circle", cx=str(x), cy=str(MIDDLE), r="13", class_=f"dot {author}"),
-        shape("text", x=str(x), y=str(MIDDLE + 4), class_="inside", aria_hidden="true")[LETTERS.get(author, "?")],
-        shape("text", x=str(x), y=str(MIDDLE - 19), class_="below", aria_hidden="true")[str(version.version)],
+        shape("text", x=str(x), y=str(MIDDLE + 4), class_="inside")[LETTERS.get(author, "?")],
+        shape("text", x=str(x), y=str(MIDDLE - 19), class_="below")[str(version.version)],
     ]
 
 
 def _refused(proposal: Proposal, x: int, y: int) -> Element:
     said = one_line(f"Proposal {proposal.id} is {proposal.state}: {proposal.reason}", 160)
-    return shape("a", href=f"/inbox/{proposal.id}", aria_label=said)[
+    return shape("a", href=f"/inbox/{proposal.id}")[
         shape("title")[said], shape("circle", cx=str(x), cy=str(y), r="7", class_="refused")
     ]
 

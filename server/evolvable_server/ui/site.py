@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from evolvable_server.config import Config
+from evolvable_server.person_config import read_person_config
 from evolvable_server.ui.access import BodyTooLong, PageAccess, PageSession
 from evolvable_server.ui.layout import Frame, PageBody, draw_page
 from evolvable_server.ui.text import make_visible
@@ -202,6 +203,8 @@ class Site:
 
     def decider(self, request: PageRequest) -> Caller:
         """Return the person with what signs a decision. Raise Refused without the passphrase that a lock needs."""
+        if read_person_config().lock_key != (self.library.lock.key if self.library.lock is not None else ""):
+            raise Refused("Approvals were locked or unlocked since this page was opened.", "Run `evolvable ui` again.")
         if self.locked and not request.get("passphrase"):
             raise Refused("Approvals are locked, and the passphrase is missing.", "Go back and type the passphrase.")
         return replace(self.caller, signer=self.services.signer(request.get("passphrase")))
