@@ -253,7 +253,7 @@ def merged_finalists(
     found: list[tuple[float, str, Program]] = []
     warnings = []
     if merge and (burnt := opened_before(library.store.home, taskset.of(Split.TEST), taskset.files)):
-        text = f"The merged program would be tested on tasks that a run opened: {format_ids(burnt)}."
+        text = f"The merged program would be tested on tasks that a run opened, {len(burnt)} of its test."
         raise InvalidArgument(text, "Add test tasks that no run has opened, and put the old ones into train or val.")
     for name in merge:
         folder, state = load_run(library.store.home, name)

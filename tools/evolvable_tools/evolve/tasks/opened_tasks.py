@@ -23,9 +23,6 @@ from evolvable_tools.evolve.tasks.similarity import TextSketch
 
 OPENED_FILE = "opened.jsonl"
 
-MAX_IMPORTED = 10_000
-"""Lines that are taken from an archive."""
-
 
 class OpeningState(StrEnum):
     """What a line says of its tasks."""
@@ -183,21 +180,21 @@ class OpenedTaskLog:
 
     def merge_backup(self, data: bytes) -> None:
         """Add the openings that a backup holds. Of a file that is damaged here the sound lines stay."""
-        try:
-            self.import_lines(data)
-        except LibraryCorrupt:
-            with FileLock(f"{self._path}.lock"):
-                sound = _in_force(_parse_sound(self.content(), limit=None))
+        with FileLock(f"{self._path}.lock") if self._path.exists() else contextlib.nullcontext():
+            try:
+                self._read()
+            except LibraryCorrupt:
+                sound = _in_force(_parse_sound(self.content()))
                 draft = self._path.with_suffix(".sound")
                 draft.write_bytes(b"".join(one.to_line() for one in sound))
                 os.replace(self._path, self._path.with_suffix(".damaged"))
                 os.replace(draft, self._path)
-            self.import_lines(data)
+        self.import_lines(data)
 
 
-def _parse_sound(data: bytes, limit: int | None = MAX_IMPORTED) -> Iterator[TaskOpening]:
+def _parse_sound(data: bytes) -> Iterator[TaskOpening]:
     """Yield the openings of the lines that can be read."""
-    for line in data.split(b"\n")[:limit]:
+    for line in data.split(b"\n"):
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
             if line:
                 yield TaskOpening.from_line(line)
