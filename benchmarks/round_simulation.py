@@ -212,6 +212,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--libraries", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     given = parser.parse_args()
     libraries, trials = given.libraries or (1 if given.quick else 8), 500 if given.quick else 4_000
     print("The looks alone (simulated): share promoted, retired early, sessions of each arm")
@@ -222,7 +223,7 @@ def main() -> int:
                 print(f"  base {base}, effect {gain:+.2f}: {promoted / trials:.3f} {retired / trials:.3f} {used:.1f}")
     worst = max(look_rates(base, 0.0, trials)[0] for base in (0.3, 0.5, 0.8))
     totals: Counter[str] = Counter()
-    for seed in range(libraries):
+    for seed in range(given.first, given.first + libraries):
         found = play(seed)
         print(json.dumps(found), flush=True)
         totals.update(found)

@@ -19,7 +19,7 @@ from round_simulation import look_rates
 from talks import Talk
 
 from evolvable_store.errors import Refused
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve.driver import drive_run
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerDamaged, NoSuchRun, find_run, read_ledger
@@ -31,7 +31,7 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.outcomes.task_types import TASK_TYPES
 from evolvable_tools.rounds.diagnosis import ProposalSign, TraceDiagnosis, diagnose, proposal_sign
-from evolvable_tools.rounds.pool import list_pool
+from evolvable_tools.rounds.pool import decide_trial, list_pool
 from evolvable_tools.rounds.round_state import LEDGER, fold_rounds
 from evolvable_tools.rounds.run_source import TrialSource
 from evolvable_tools.rounds.service import round_state, run_round
@@ -39,6 +39,7 @@ from evolvable_tools.rounds.traces import PER_CLUSTER, RetainReason, RoundTrace,
 from evolvable_tools.verbs import edit, proposal_inbox, versions
 
 PERSON = Caller(Actor.HUMAN)
+DECIDES = Caller(Actor.HUMAN, principal=Principal.PERSON, via="terminal")
 WHY = "that is wrong: check the encoding of the table before you write it"
 CLAIM = "The encoding of the table is checked before it is written."
 GUARD = "Check the encoding of the table before you write it."
@@ -384,3 +385,23 @@ def test_at_the_command_line_a_round_asks_the_command_that_a_person_named_and_no
     assert "skill:tables" in run("pool", **home).out
     spent = json.loads(run("review", "--status", "--json", **home).out)["left"]
     assert spent["of_calls"] - spent["calls"] == 3, "it is within the budget of reviews"
+
+
+@pytest.mark.process
+def test_while_a_version_is_on_trial_nothing_else_of_its_skill_is_asked_or_changed(library, sessions):
+    fill(sessions, 2)
+    with RoundModel(guards) as api, asking(api) as model:
+        run_round(library, PERSON, sessions.settings(thinker=model))
+        asked = len(api.asked)
+        for number in range(2, 4):
+            sessions.run(f"bad{number}", "tables", f"Fix the table {number} in a.csv", failing(why=WHY))
+        second = run_round(library, PERSON, sessions.settings(thinker=model))
+        assert len(api.asked) == asked and second.unasked == 0
+        assert [one.action for one in second.changes] == ["no-op"] and proposal_inbox.list_waiting(library) == []
+        assert {one["why"] for one in second.diagnosed} == {"a version of it is on trial"}
+        (trial,) = list_pool(library).trials
+        decide_trial(library, DECIDES, trial.id, "retire", "it does not help")
+        for number in range(4, 6):
+            sessions.run(f"bad{number}", "tables", f"Fix the table {number} in a.csv", failing(why=WHY))
+        third = run_round(library, PERSON, sessions.settings(thinker=model))
+    assert [one.why for one in third.changes] == ["trial 1 of the same change was retired"]

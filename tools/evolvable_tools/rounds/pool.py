@@ -32,6 +32,10 @@ MAX_TRIALS = 20
 """Trials at once in one library."""
 
 
+class TooManyTrials(Refused):
+    """Another version of the skill, or as many as there may be at once, is on trial."""
+
+
 @dataclass(frozen=True, slots=True)
 class PoolArm:
     """One arm of a trial: sessions assigned to it, and of those with a verified end how many went well."""
@@ -102,9 +106,9 @@ def check_may_try(library: Library, ref: Ref) -> Head:
         raise Refused(f"{ref} came with a repository that no person trusts.", "`evolvable trust` first.")
     running = library.store.backend.pool.on_trial()
     if any(trial.resource == head.id for trial in running):
-        raise Refused(f"Another version of {ref} is on trial.", "`evolvable pool stop` ends that trial.")
+        raise TooManyTrials(f"Another version of {ref} is on trial.", "`evolvable pool stop` ends that trial.")
     if len(running) >= MAX_TRIALS:
-        raise Refused(f"{MAX_TRIALS} versions are on trial already.", "Wait, or stop one: `evolvable pool list`.")
+        raise TooManyTrials(f"{MAX_TRIALS} versions are on trial already.", "Wait, or stop one: `evolvable pool list`.")
     return head
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, Unsafe
+from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument, Refused, Unsafe
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.proposals import OPEN, Draft, Proposal
@@ -21,7 +21,7 @@ from evolvable_tools.review.rules import RuleContext
 from evolvable_tools.review.service import WAITS
 from evolvable_tools.rounds.diagnosis import ProposalSign, TraceDiagnosis, misfit
 from evolvable_tools.rounds.policy_cards import PolicyCard
-from evolvable_tools.rounds.pool import BY_PERSON, put_on_trial
+from evolvable_tools.rounds.pool import BY_PERSON, TooManyTrials, put_on_trial
 from evolvable_tools.rounds.skill_evolve import EvolveAction, action_for, changed_share, prunable
 from evolvable_tools.verbs import edit, proposal_inbox
 from evolvable_tools.verbs.memory_facts import content_terms
@@ -102,6 +102,10 @@ def evolve_cluster(
             trial = put_on_trial(library, caller, draft.ref, draft.files, draft.reason, since_round=number)
         except Unsafe:
             return RoundChange(cluster, EvolveAction.NO_OP.value, "the scan refuses it", ref)
+        except TooManyTrials:
+            return RoundChange(cluster, EvolveAction.NO_OP.value, "it, or as many as may be, is on trial", ref)
+        except Conflict:
+            return RoundChange(cluster, EvolveAction.NO_OP.value, "it was changed meanwhile", ref)
         except (Refused, InvalidArgument):
             why = f"{why}; it may not be tried without a person"
         else:

@@ -201,9 +201,13 @@ class _RoundWork:
 
     def ask(self) -> None:
         """Ask the model about the retained traces, those of the largest clusters first."""
-        for row in self.to_ask()[: MAX_QUESTIONS - len(self.state.asked)]:
-            if self.state.stopped:
+        tried = self.clusters_on_trial()
+        for row in self.to_ask():
+            if self.state.stopped or sum(not one["why"] for one in self.state.asked.values()) >= MAX_QUESTIONS:
                 return
+            if row["cluster"] in tried:
+                self.note_asked(row, ProposalSign.NOTHING, why="a version of it is on trial")
+                continue
             if self._settings.thinker is None:
                 self.note("stopped", why="no model is named")
                 return
@@ -224,6 +228,13 @@ class _RoundWork:
             kept = self._answers.keep_json(clean) if given else ""
             about = {"cause": found.cause, "unique": found.unique, "tag": found.tag, "answer": kept}
             self.note_asked(row, sign, **about)
+
+    def clusters_on_trial(self) -> set[str]:
+        """Return the skills that an earlier round or a person has on trial: nothing else of them is changed."""
+        running = self._library.store.backend.pool.on_trial()
+        trials = [one for one in running if one.since_round != self.state.number]
+        heads = self._library.store.backend.heads_by_id(one.resource for one in trials)
+        return {str(head.ref) for head in heads.values()}
 
     def to_ask(self) -> list[Mapping[str, Any]]:
         """Return the traces that no model was asked about: by priority of their cluster, then the newest."""
