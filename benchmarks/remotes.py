@@ -144,11 +144,11 @@ def clone(folder: Path, skills: int, versions: int) -> list[Row]:
 
 
 def main() -> None:
-    options = arguments(__doc__, skills=10_000)
+    options = arguments(__doc__, skills=10_000, versions=50_000)
     with tempfile.TemporaryDirectory(prefix="evolvable-remotes-") as place:
         folder = Path(place)
         skills = options.skills or (500 if options.quick else 10_000)
-        rows = large(folder, skills, 5 * skills)
+        rows = large(folder, skills, options.versions or 5 * skills)
         rows += clone(folder / "small", 100, 500)
     conclude("A library in a git remote, over a folder of this machine", rows)
 
