@@ -44,7 +44,8 @@ class Principal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A principal, and how it is known: `terminal`, `page`, `elicitation`, `client:NAME`, `token:NAME`, `hook`, `file`."""
+    """A principal, and how it is known: `terminal`, `page`, `elicitation`, `client:NAME`, `token:NAME`, `hook` or
+    `file`."""
 
     principal: Principal
     via: str = ""
