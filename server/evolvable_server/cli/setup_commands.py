@@ -327,6 +327,7 @@ def _show_quickstart(result: Quickstart) -> None:
     say("\nNow connect your client (also claude-desktop, cursor, vscode):")
     say(*(f"  {line}" for line in result.connect))
     say("Keep your own folders of skills and the library in sync:", "  evolvable init")
+    say("Look at everything, and decide about proposals, in a browser:", "  evolvable ui")
 
 
 def _show_answer(found: dict[str, Any]) -> None:
