@@ -88,16 +88,22 @@ class AgentEpisode:
     at: str
 
 
-def agent_episodes(ends: Iterable[VerifiedEnd]) -> list[AgentEpisode]:
-    """Return the episodes of verified sessions, of each connection the last one, cut by agent.
+def agent_episodes(ends: Iterable[VerifiedEnd], executions: Iterable[Execution] = ()) -> list[AgentEpisode]:
+    """Return the episodes of verified sessions, cut by agent: of each connection and agent the last one.
 
-    No observation names its executor yet, so each session is one episode of the main agent.
+    The main agent's end is that of the session. An agent of the library has an episode of its own, with the end of its
+    execution, where that is verified; other sub-agents have none.
     """
-    last = {end.link or end.session: end for end in ends if end.outcome in REWARDS}
+    ended = [end for end in ends if end.outcome in REWARDS]
+    kinds = {end.session: end.task_type or "" for end in ended}
+    last = {(end.link or end.session, MAIN_AGENT): (end.session, end.outcome, end.at) for end in ended}
+    for one in executions:
+        if one.agent is not None and one.grade is Grade.VERIFIED and one.outcome in REWARDS and one.session in kinds:
+            last[one.link or one.session, one.executor] = (one.session, one.outcome, one.at)
     return [
-        AgentEpisode(MAIN_AGENT, end.task_type or "", end.outcome, end.session, end.at)
-        for end in last.values()
-        if end.outcome is not None
+        AgentEpisode(agent, kinds[session], outcome, session, at)
+        for (_, agent), (session, outcome, at) in last.items()
+        if outcome is not None
     ]
 
 
