@@ -402,33 +402,6 @@ def set_trusted(folder: Path, home: Path, signer: Signer | None = None, *, wante
     edit_config(change, signer)
 
 
-def set_remote(name: str, home: Path, remote: NamedRemote | None, signer: Signer | None = None) -> None:
-    """Name a remote of a library, or take its name out of the configuration. Raise as `edit_config`."""
-
-    def change(document: Any) -> None:
-        known = document.pop("remotes", [])
-        kept = [one for one in known if (one.get("name"), one.get("home")) != (name, str(home))]
-        if remote is not None:
-            scopes, parts = list(remote.scopes), list(remote.parts)
-            entry = {"name": name, "url": remote.url, "home": str(home), "branch": remote.branch}
-            kept.append(entry | {"scopes": scopes, "with": parts})
-        if kept:
-            document["remotes"] = kept
-
-    edit_config(change, signer)
-
-
-def set_remote_key(key: str, signer: Signer | None = None, *, wanted: bool) -> None:
-    """List a public key whose approvals count when they are pulled, or take it out. Raise as `edit_config`."""
-
-    def change(document: Any) -> None:
-        kept = [one for one in document.pop("remote_keys", []) if one != key]
-        if keys := [*kept, *[key] * wanted]:
-            document["remote_keys"] = keys
-
-    edit_config(change, signer)
-
-
 def write_private(path: Path, text: str) -> None:
     """Replace a file whole by one that only this account can read."""
     part = path.with_name(f".{path.name}.{os.urandom(6).hex()}")

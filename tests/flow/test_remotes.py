@@ -18,7 +18,7 @@ from soundness import assert_sound
 
 from evolvable_store.errors import Conflict, InvalidArgument, Refused, RemoteFailed, TooLarge
 from evolvable_store.fsck import check_library
-from evolvable_store.objects import MAX_FILE
+from evolvable_store.objects import MAX_FILE, File, make_manifest
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.remotes import commit_reader
 from evolvable_store.remotes.git_process import check_address, git_program
@@ -500,6 +500,25 @@ def test_an_approval_counts_where_its_key_is_listed_and_grants_nothing_elsewhere
     commit_tree(hub, [*back, ("100644", "skills/pdf/SKILL.md", skill_text("pdf", "one\n"))], "back", tip)
     told = knows.pull(Consent.NONE)
     assert knows.text("pdf") == "two\n" and len(told.proposals) == 1, "an old approval brings nothing old back"
+
+
+def test_an_approval_that_others_wrote_in_the_name_of_a_library_is_not_signed_by_it(ada, hub):
+    ada, key = locked(ada)
+    caller = replace(PERSON, signer=Opened(key))
+    ada.put("pdf", "one\n")
+    ada.library.lock.signatures(ada.store.backend).add_baseline(key.sign)
+    push(ada.library, caller, ada.remote)
+    tip = git(hub, "rev-parse", "main")
+    path = next(one for one in git(hub, "ls-tree", "-r", "--name-only", tip).splitlines() if "approvals" in one)
+    evil = skill_text("evil", "x\n")
+    tree = make_manifest({"SKILL.md": File(evil)}).tree
+    forged = [asdict(SignedApproval("skill:evil", tree, "2026-11-23T00:00:00Z", "person"))]
+    files = [(path, json.dumps(forged).encode()), ("skills/evil/SKILL.md", evil)]
+    files.append(("skills/pdf/SKILL.md", skill_text("pdf", "one\n")))
+    commit_tree(hub, [("100644", name, data) for name, data in files], "more", tip)
+    ada.pull()
+    push(ada.library, caller, ada.remote)
+    assert "skill:evil" not in git(hub, "show", f"main:{path}")
 
 
 def test_an_approval_with_a_forged_signature_or_for_another_content_counts_nothing(ada, hub, tmp_path):

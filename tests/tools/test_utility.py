@@ -9,9 +9,10 @@ import pytest
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, Use
+from evolvable_store.storage.observations import Execution, VerifiedEnd
 from evolvable_store.store import Store
 from evolvable_tools.library import Library
-from evolvable_tools.metrics import Utility, utilities
+from evolvable_tools.metrics import Utility, agent_episodes, agent_utilities, utilities
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data/evidence_vectors.json").read_text(encoding="utf-8"))
 
@@ -69,3 +70,26 @@ def test_q_comes_from_the_log_alone_whatever_the_order_it_was_stored_in(tmp_path
 def test_nothing_told_is_no_utility(tmp_path):
     with Store.open(tmp_path / "home", create=True) as store:
         assert utilities(store.backend.evidence.list_attempts()) == {}
+
+
+def test_an_agent_has_the_verified_end_of_its_own_part_and_one_episode_of_each_connection():
+    """Another sub-agent, an end that is not verified, and a session that nobody verified are no episodes."""
+    ends = [
+        VerifiedEnd("s1", "2026-11-23T08:00:00Z", Outcome.SUCCEEDED, "forms", "c1"),
+        VerifiedEnd("s2", "2026-11-23T09:00:00Z", Outcome.SUCCEEDED, "forms", "c1"),
+        VerifiedEnd("s3", "2026-11-23T10:00:00Z", Outcome.FAILED, "forms", None),
+    ]
+
+    def part(session, outcome, link, grade=Grade.VERIFIED, executor="agent:clerk", agent=7):
+        return Execution(session, executor, agent, 1, "2026-11-23T08:30:00Z", None, 3, outcome, (), grade, link)
+
+    parts = [
+        *(part("s1", Outcome.SUCCEEDED, "c1"), part("s2", Outcome.FAILED, "c1"), part("s3", Outcome.SUCCEEDED, None)),
+        part("s3", Outcome.FAILED, "c2", Grade.REPORTED),
+        part("s1", Outcome.FAILED, "c1", executor="subagent:other", agent=None),
+        part("s9", Outcome.FAILED, "c9"),
+    ]
+
+    learned = agent_utilities(agent_episodes(ends, parts))
+
+    assert learned == {("main", "forms"): Utility(0.5, 2), ("agent:clerk", "forms"): Utility(0.5, 2)}

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from evolvable_store.storage.evidence import Attempt, Outcome, one_of_each_connection
-from evolvable_store.storage.observations import VerifiedEnd
+from evolvable_store.storage.evidence import Attempt, Grade, Outcome, one_of_each_connection
+from evolvable_store.storage.observations import Execution, VerifiedEnd
 
 Z = 1.959963984540054
 """Standard deviations on each side of a 95 % interval: the 0.975 quantile of the normal distribution."""

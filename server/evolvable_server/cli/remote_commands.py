@@ -4,6 +4,7 @@ import dataclasses
 import re
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,23 +13,17 @@ from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.maintenance import warn_of_secrets
 from evolvable_server.cli.person_commands import MAX_FINDINGS, MAX_LISTED
 from evolvable_server.cli.terminal import Row, confirm, count, local_time, remark, say, show_table, some, warn
-from evolvable_server.person_config import NamedRemote, set_remote, set_remote_key
+from evolvable_server.person_config import NamedRemote, edit_config
 from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NotFound, RemoteFailed
-from evolvable_store.operation import Principal
+from evolvable_store.operation import Principal, Signer
 from evolvable_store.remotes.git_process import check_address, check_branch
 from evolvable_store.resource import USER_SCOPE, check_scope
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import FindingSeverity
 from evolvable_tools.verbs import remotes
 from evolvable_tools.verbs.purge_content import plan_blobs
-from evolvable_tools.verbs.remote_pull import (
-    Arrival,
-    Consent,
-    IncomingResource,
-    PullResult,
-    open_pull,
-    purge_as_elsewhere,
-)
+from evolvable_tools.verbs.remote_merge import Arrival, PullResult
+from evolvable_tools.verbs.remote_pull import Consent, IncomingResource, open_pull, purge_as_elsewhere
 from evolvable_tools.verbs.remotes import PARTS, PushResult, Remote, check_remote_name
 
 DEFAULT = "origin"
@@ -101,13 +96,13 @@ def _add(
     place = state.config().home.resolve()
     wanted = tuple(dict.fromkeys(check_scope(one) for one in scopes)) or (USER_SCOPE,)
     made = NamedRemote(name, check_address(url), str(place), check_branch(branch), wanted, tuple(dict.fromkeys(parts)))
-    set_remote(name, place, made, state.signer())
+    _store(name, place, made, state.signer())
     return Output(dataclasses.asdict(made), lambda _: say(f"{name} is {made.url}; `evolvable push` sends the library."))
 
 
 def _remove(state: CommandContext, name: str) -> Output[Any]:
     _find(state, name)
-    set_remote(name, state.config().home.resolve(), None, state.signer())
+    _store(name, state.config().home.resolve(), None, state.signer())
     with state.library() as (library, _):
         library.store.backend.remotes.forget(name)
     return Output(
@@ -119,9 +114,36 @@ def _set_key(state: CommandContext, key: str, *, wanted: bool) -> Output[Any]:
     if not re.fullmatch(r"[0-9a-f]{64}", key):
         hint = "The owner of the key sees it with `evolvable approvals status --json`."
         raise InvalidArgument(f"{ascii(key[:80])} is not a public key of 64 hexadecimal digits.", hint)
-    set_remote_key(key, state.signer(), wanted=wanted)
+    _store_key(key, state.signer(), wanted=wanted)
     said = "count when they are pulled" if wanted else "count no longer"
     return Output({"key": key, "allowed": wanted}, lambda _: say(f"Approvals that {key[:16]} signed {said}."))
+
+
+def _store(name: str, home: Path, remote: NamedRemote | None, signer: Signer | None) -> None:
+    """Name a remote of a library, or take its name out of the configuration. Raise as `edit_config`."""
+
+    def change(document: Any) -> None:
+        known = document.pop("remotes", [])
+        kept = [one for one in known if (one.get("name"), one.get("home")) != (name, str(home))]
+        if remote is not None:
+            scopes, parts = list(remote.scopes), list(remote.parts)
+            entry = {"name": name, "url": remote.url, "home": str(home), "branch": remote.branch}
+            kept.append(entry | {"scopes": scopes, "with": parts})
+        if kept:
+            document["remotes"] = kept
+
+    edit_config(change, signer)
+
+
+def _store_key(key: str, signer: Signer | None, *, wanted: bool) -> None:
+    """List a public key whose approvals count when they are pulled, or take it out. Raise as `edit_config`."""
+
+    def change(document: Any) -> None:
+        kept = [one for one in document.pop("remote_keys", []) if one != key]
+        if keys := [*kept, *[key] * wanted]:
+            document["remote_keys"] = keys
+
+    edit_config(change, signer)
 
 
 def _named(state: CommandContext) -> list[NamedRemote]:

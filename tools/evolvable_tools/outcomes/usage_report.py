@@ -180,7 +180,8 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
 
 
 def _agents(library: Library) -> list[AgentUtility]:
-    learned = agent_utilities(agent_episodes(library.store.backend.observations.verified_ends()))
+    seen = library.store.backend.observations
+    learned = agent_utilities(agent_episodes(seen.verified_ends(), seen.executions()))
     return [AgentUtility(agent, kind, q.value, share_of_utility(q)) for (agent, kind), q in sorted(learned.items())]
 
 

@@ -169,9 +169,10 @@ class _RoundWork:
         again = [one for one in traces if one.id in self.state.again]  # the round before has counted them
         fresh = [one for one in traces if one.id not in self.state.again]
         kept = retain(traces, self.state.failures - Counter(counted_failures(again)), self.state.procedures)
+        seen = self._library.store.backend.observations
         utilities = {
             "skills": len(verified_utilities(self._library.evidence.list_attempts())),
-            "agents": len(agent_utilities(agent_episodes(self._library.store.backend.observations.verified_ends()))),
+            "agents": len(agent_utilities(agent_episodes(seen.verified_ends(), seen.executions()))),
         }
         known = [one for one in fresh if one.reward is not None]
         self.note(

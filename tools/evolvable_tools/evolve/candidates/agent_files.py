@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from evolvable_store.errors import EvolvableError
 from evolvable_store.frontmatter import Document, Severity, parse_document
 from evolvable_store.resource import Kind
+from evolvable_tools.delegation import agent_skills
 
 AGENT_FILE = "AGENT.md"
 
 MAIN = "main"
 """The executor of all that no agent does. It has no file, and owns the skills that no agent owns."""
 
-_SKILL = re.compile(r"(?:skill:)?([a-z0-9][a-z0-9-]{0,63})")
 _KEY = re.compile(r"^([A-Za-z_][\w-]*)[ \t]*:")
 _HEADING = re.compile(r"^##[ \t]+(.*?)[ \t]*#*$")
 _TITLE = re.compile(r"\A# [^\n]*\n?")
@@ -58,14 +58,8 @@ CARD_SECTIONS = ("Responsibility", "Choose when", "Not when", "Owned skills", "R
 
 
 def owned_skills(document: Document) -> tuple[str, ...]:
-    """Return the refs of the skills that an agent's main file names as its own: `skills`, a list or a text with commas.
-
-    What is no name of a skill is left out.
-    """
-    said = document.fields.get("skills")
-    names = said.split(",") if isinstance(said, str) else said if isinstance(said, list) else []
-    found = (_SKILL.fullmatch(name.strip()) for name in names if isinstance(name, str))
-    return tuple(dict.fromkeys(f"{Kind.SKILL}:{match[1]}" for match in found if match))
+    """Return the refs of the skills that an agent's main file names as its own, as `delegation` reads them."""
+    return tuple(f"{Kind.SKILL}:{name}" for name in agent_skills(document.fields))
 
 
 def ownership(agents: Mapping[str, bytes], skills: Iterable[str]) -> dict[str, frozenset[str]]:
