@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import sqlite3
 import sys
 import tomllib
@@ -51,6 +52,9 @@ FREE = ("search_id", "how_to_answer", "instructions", "line", "next", "why")
 """Keys whose values are new each time, or are wording that may improve."""
 
 
+SEALED_TASKS = re.compile(r"^(?:(?:Fixed|Broken) in test|In test): .*\n", re.MULTILINE)
+
+
 def differences(then: object, now: object, at: str = "") -> list[str]:
     """Return where a value that was said then differs now; keys that are new are no difference."""
     if isinstance(then, dict) and isinstance(now, dict):
@@ -63,6 +67,8 @@ def differences(then: object, now: object, at: str = "") -> list[str]:
     if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
         pairs = enumerate(zip(then, now, strict=True))
         return [line for n, (one, other) in pairs for line in differences(one, other, f"{at}[{n}]")]
+    if at == "report.text":  # it named the tasks of the sealed test then, and counts them now
+        then, now = (SEALED_TASKS.sub("", str(text)) for text in (then, now))
     return [] if then == now else [f"{at}: {then!r} -> {now!r}"]
 
 
