@@ -22,6 +22,7 @@ import consenting
 import delegating
 import evolution
 import reviewing
+import rounding
 import whole_run
 from place import Place
 from talks import Check
@@ -41,6 +42,9 @@ CLAUDE: dict[str, Session] = {
     "claude, consent with a hook that answers": consenting.claude_with_a_hook_that_answers,
     "claude -p, delegation, modern": partial(delegating.claude_code, era="modern"),
     "claude -p, delegation, handshake": partial(delegating.claude_code, era="handshake"),
+    "claude -p, round, approval": rounding.by_approval,
+    "claude -p, round, trial that a person begins": partial(rounding.by_trial, waits=True),
+    "claude -p, round, trial that the round begins": partial(rounding.by_trial, waits=False),
     "claude -p, executor": partial(evolution.as_executor, make=evolution.claude_executor),
     "claude -p, executor with agents": agents.claude_code,
     "claude -p, brain": partial(evolution.as_brain, kind="claude"),

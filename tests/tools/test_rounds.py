@@ -17,10 +17,11 @@ from model_api import asking
 from round_sessions import RoundModel, Sessions, failing, guard, passing
 from round_simulation import look_rates
 from talks import Talk
+from transcripts import Run, Says, Subagent
 
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Principal
-from evolvable_store.resource import Ref
+from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve.driver import drive_run
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerDamaged, NoSuchRun, find_run, read_ledger
 from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer
@@ -92,6 +93,26 @@ def test_a_round_learns_diagnoses_and_puts_one_small_change_on_trial(library, se
     assert (again.number, again.episodes, again.changes, len(api.asked)) == (2, 0, [], 3)
     shown = json.dumps(api.shown)
     assert "policy_cards" in shown and "skill:tables" in shown
+
+
+@pytest.mark.process
+def test_a_failure_that_only_a_sub_agents_check_shows_is_evidence_against_the_skill(library, person, sessions):
+    clerk = "You are the clerk."
+    text = f"---\nname: clerk\ndescription: Keeps tables.\n---\n\n{clerk}\n"
+    ref = Ref.parse("agent:clerk")
+    edit.update_resource(library, person, ref, "new", files={"AGENT.md": text}, create=True)
+    library.working_copies.check_out(sessions.home / ".claude/agents", kind=Kind.AGENT)
+    check = "1 failed: check the encoding of the table before you write it"
+    work = [Run("pytest -q", check, code=1), Run("sed -i s/a/b/ a.py"), Run("pytest -q", check, code=1)]
+    start = Subagent("Fix it.", [*work, Says("It fails.")], "It fails.", name="clerk", system=clerk, noted=True)
+    for number in range(2):
+        sessions.run(f"bad{number}", "tables", f"Fix the table {number} in a.csv", [start])
+    assert [one.used for one in library.evidence.list_attempts([library.store.head(ref).id])] == [True] * 2
+    with RoundModel(guards) as api, asking(api) as model:
+        report = run_round(library, PERSON, sessions.settings(thinker=model))
+
+    assert {(one["cluster"], one["sign"]) for one in report.diagnosed} == {("skill:tables", "A-")}
+    assert [(one.action, one.ref) for one in report.changes] == [("refine", "skill:tables")]
 
 
 @pytest.mark.process
