@@ -114,9 +114,9 @@ def claude_code(binary: Path, place: Place, era: str) -> Iterator[Check]:
     yield "stats agent:clerk says used 1 and a verified end", clerk.get("used") == 1 == clerk["verified"]["n"], said
     with Store.open(place.library) as store:
         found = {one.executor: one for one in store.backend.observations.executions(session=session)}
-        filing = store.head(Ref.parse("filing")).id
+        skill = store.head(Ref.parse("filing")).id
     yield "the session and the agent are its executors", sorted(found) == ["agent:clerk", "main"], begun.stderr
-    uses = [one for one in found["agent:clerk"].uses if one.resource == filing]
+    uses = [one for one in found["agent:clerk"].uses if one.resource == skill]
     credited = bool(uses) and uses[0].used and {"preloaded", "delegated"} <= {*uses[0].how}
     yield "the skill is credited to the agent", credited and uses[0].outcome == "succeeded", str(uses)
 

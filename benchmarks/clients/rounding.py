@@ -107,14 +107,14 @@ class Office:
             return f"{found}"
         return str(uses[0].outcome)
 
-    def round(self, **environment: str) -> dict[str, Any]:
+    def round(self) -> dict[str, Any]:
         """Runs a round as a person does, with the Anthropic API as its proposer model."""
         self.place.address(self.model.url)
-        return dict(evolvable(self.place, "round", "--brain", "anthropic", ANTHROPIC_API_KEY=KEY, **environment))
+        return dict(evolvable(self.place, "round", "--brain", "anthropic", ANTHROPIC_API_KEY=KEY))
 
 
-def learned(office: Office, waits: bool) -> Iterator[Check]:
-    """Yields what must be seen of two sessions that fail, one that works, and a round. waits: for a person."""
+def learned(office: Office) -> Iterator[Check]:
+    """Yields what must be seen of two sessions that fail, one that works, and a round."""
     place = office.place
     done = place.person("checkout", "claude-code", "--only", "filing")
     yield "checkout writes the skill and its agent", done.returncode == 0, done.stderr
@@ -125,7 +125,7 @@ def learned(office: Office, waits: bool) -> Iterator[Check]:
     (clerk,) = evolvable(place, "stats", "agent:clerk")["resources"] or [{}]
     counted = (clerk.get("used"), clerk["verified"]["successes"], clerk["verified"]["n"])
     yield "stats agent:clerk says 1 of 3 verified uses", counted == (3, 1, 3), json.dumps(clerk)
-    report = office.round(**({"EVOLVABLE_APPROVE": "all"} if waits else {}))
+    report = office.round()
     counted = (report["episodes"], report["successes"], report["retained"].get("repeated-failure"))
     yield "the round retains the two failures as repeated", counted == (3, 1, 2), str(report)
     shown = json.dumps(office.model.reviewed)
@@ -134,8 +134,8 @@ def learned(office: Office, waits: bool) -> Iterator[Check]:
     found = {(one["cluster"], one["cause"], one["sign"]) for one in report["diagnosed"]}
     yield "both have one cause, of the skill", found == {("skill:filing", "missing precondition", "A-")}, str(found)
     made = [(one["action"], one["ref"], bool(one["proposal_id"]), bool(one["trial"])) for one in report["changes"]]
-    yield "the round proposes one edit of it", made == [("refine", "skill:filing", waits, not waits)], str(report)
-    yield "the skill is as it was", GUARD not in current(place), current(place)
+    right = made == [("refine", "skill:filing", True, False)] and GUARD not in current(place)
+    yield "the round proposes one edit of it, which waits for a person", right, str(report)
 
 
 def current(place: Place) -> str:
@@ -163,7 +163,7 @@ def by_approval(binary: Path, place: Place) -> Iterator[Check]:
     """The change waits, a person approves it, and the client preloads the changed skill."""
     office = Office(binary, place, preloaded=True)
     with office.model:
-        yield from learned(office, waits=True)
+        yield from learned(office)
         decided = evolvable(place, "inbox", "approve", waiting(place))
         copy = (place.home / ".claude" / "skills" / "filing" / "SKILL.md").read_text(encoding="utf-8")
         yield "a person's approval makes version 2", decided["version"] == 2 and GUARD in copy, f"{decided} {copy}"
@@ -171,15 +171,13 @@ def by_approval(binary: Path, place: Place) -> Iterator[Check]:
         yield "the script went through", not office.model.failures, str(office.model.failures)
 
 
-def by_trial(binary: Path, place: Place, *, waits: bool) -> Iterator[Check]:
-    """The change goes on trial, a person promotes it, and takes that back. waits: a person begins the trial."""
+def by_trial(binary: Path, place: Place) -> Iterator[Check]:
+    """A person puts the change on trial, promotes it, and takes that back; the sub-agent calls load_skill."""
     office = Office(binary, place, preloaded=False)
     with office.model:
-        yield from learned(office, waits)
-        if waits:
-            evolvable(place, "pool", "start", waiting(place))
-        (trial,) = evolvable(place, "pool")["trials"]
-        right = (trial["ref"], trial["state"], trial["approved"]) == ("skill:filing", "trial", waits)
+        yield from learned(office)
+        trial = evolvable(place, "pool", "start", waiting(place))
+        right = (trial["ref"], trial["state"]) == ("skill:filing", "trial")
         yield "the change is on trial, and the skill is as it was", right and GUARD not in current(place), str(trial)
         for number in (1, 2):
             yield from arm_of(office, str(trial["id"]), f"session {number} of the trial")

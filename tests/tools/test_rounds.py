@@ -32,7 +32,7 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.outcomes.task_types import TASK_TYPES
 from evolvable_tools.rounds.diagnosis import ProposalSign, TraceDiagnosis, diagnose, proposal_sign
-from evolvable_tools.rounds.pool import decide_trial, list_pool
+from evolvable_tools.rounds.pool import decide_trial, list_pool, start_trial
 from evolvable_tools.rounds.round_state import LEDGER, fold_rounds
 from evolvable_tools.rounds.run_source import TrialSource
 from evolvable_tools.rounds.service import round_state, run_round
@@ -96,7 +96,11 @@ def test_a_round_learns_diagnoses_and_puts_one_small_change_on_trial(library, se
 
 
 @pytest.mark.process
-def test_a_failure_that_only_a_sub_agents_check_shows_is_evidence_against_the_skill(library, person, sessions):
+def test_what_a_sub_agents_check_shows_changes_the_skill_and_a_skill_that_delegates_is_tried_by_a_person_alone(
+    library, person, skill, sessions
+):
+    lines = ["Step 0: do the reading of the table.", "Step 1: do the writing of the table."]
+    skill("ledgers", *lines, description="Keeps ledgers.", metadata="metadata:\n  delegate: agent:clerk\n")
     clerk = "You are the clerk."
     text = f"---\nname: clerk\ndescription: Keeps tables.\n---\n\n{clerk}\n"
     ref = Ref.parse("agent:clerk")
@@ -106,13 +110,15 @@ def test_a_failure_that_only_a_sub_agents_check_shows_is_evidence_against_the_sk
     work = [Run("pytest -q", check, code=1), Run("sed -i s/a/b/ a.py"), Run("pytest -q", check, code=1)]
     start = Subagent("Fix it.", [*work, Says("It fails.")], "It fails.", name="clerk", system=clerk, noted=True)
     for number in range(2):
-        sessions.run(f"bad{number}", "tables", f"Fix the table {number} in a.csv", [start])
+        sessions.run(f"bad{number}", "ledgers", f"Fix the table {number} in a.csv", [start])
     assert [one.used for one in library.evidence.list_attempts([library.store.head(ref).id])] == [True] * 2
     with RoundModel(guards) as api, asking(api) as model:
         report = run_round(library, PERSON, sessions.settings(thinker=model))
 
-    assert {(one["cluster"], one["sign"]) for one in report.diagnosed} == {("skill:tables", "A-")}
-    assert [(one.action, one.ref) for one in report.changes] == [("refine", "skill:tables")]
+    assert {(one["cluster"], one["sign"]) for one in report.diagnosed} == {("skill:ledgers", "A-")}
+    assert [(one.action, one.ref, one.trial) for one in report.changes] == [("refine", "skill:ledgers", None)]
+    (waiting,) = (one for one in proposal_inbox.list_waiting(library) if one.ref == "skill:ledgers")
+    assert start_trial(library, DECIDES, waiting.proposal_id).approved, "an agent's own text delegates nothing"
 
 
 @pytest.mark.process
