@@ -22,6 +22,7 @@ import consenting
 import delegating
 import evolution
 import reviewing
+import rounding
 import whole_run
 from place import Place
 from talks import Check
@@ -41,6 +42,8 @@ CLAUDE: dict[str, Session] = {
     "claude, consent with a hook that answers": consenting.claude_with_a_hook_that_answers,
     "claude -p, delegation, modern": partial(delegating.claude_code, era="modern"),
     "claude -p, delegation, handshake": partial(delegating.claude_code, era="handshake"),
+    "claude -p, round, approval": rounding.by_approval,
+    "claude -p, round, trial": rounding.by_trial,
     "claude -p, executor": partial(evolution.as_executor, make=evolution.claude_executor),
     "claude -p, executor with agents": agents.claude_code,
     "claude -p, brain": partial(evolution.as_brain, kind="claude"),

@@ -9,12 +9,11 @@ import re
 from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
-from typing import Any
 
 from claude import IN_PLUGIN, Claude
 from codex import SERVER as CODEX_SERVER
 from codex import Codex
-from model import Model, Say, Seen, Use
+from model import Model, Say, Seen, Turn, Use
 from place import PLUGIN, Place
 from reviewing import evolvable
 from talks import Check
@@ -34,11 +33,16 @@ class Filed(unittest.TestCase):
         self.assertTrue(os.path.exists("filed/paper.txt"))
 """
 
+_SORTER = '#!/bin/sh\nmkdir -p filed && cp "$1" filed/\n'
 
-def furnish(place: Place) -> None:
-    """Puts a skill that delegates to an agent in the library, and a paper that is to be filed in the project."""
+
+def furnish(place: Place, test: str = _TEST, sorter: str = _SORTER, preloaded: str = "skills: filing\n") -> None:
+    """Puts a skill that delegates to an agent in the library, and a paper that is to be filed in the project.
+
+    test, sorter: of the project. preloaded: what the agent's head says of its skills.
+    """
     skill = f"---\nname: filing\ndescription: Files papers.\nmetadata:\n  delegate: agent:clerk\n---\n\n{SKILL}\n"
-    agent = f"---\nname: clerk\ndescription: Files papers.\nskills: filing\n---\n\n{AGENT}\n"
+    agent = f"---\nname: clerk\ndescription: Files papers.\n{preloaded}---\n\n{AGENT}\n"
     person = Identity(Principal.PERSON, "terminal")
     with (
         Store.open(place.library) as store,
@@ -47,14 +51,14 @@ def furnish(place: Place) -> None:
         tx.put(Ref(Kind.SKILL, "filing", "user"), {"SKILL.md": File(skill.encode())})
         tx.put(Ref(Kind.AGENT, "clerk", "user"), {"AGENT.md": File(agent.encode())})
     (place.project / "paper.txt").write_text("a paper\n", encoding="utf-8")
-    (place.project / "test_filed.py").write_text(_TEST, encoding="utf-8")
+    (place.project / "test_filed.py").write_text(test, encoding="utf-8")
     script = place.project / "sorter.sh"
-    script.write_text('#!/bin/sh\nmkdir -p filed && cp "$1" filed/\n', encoding="utf-8")
+    script.write_text(sorter, encoding="utf-8")
     script.chmod(0o755)
 
 
-def following(server: str, ran: list[str]) -> Any:
-    """Returns the turn of a model that follows what it reads. ran: filled with what the sub-agent was told to be."""
+def filing(ran: list[str]) -> Turn:
+    """Returns the turn of a sub-agent that files the paper. ran: filled with what it was told to be."""
 
     def clerk(seen: Seen) -> Say | Use:
         steps = (CHECK, "./sorter.sh paper.txt", CHECK)
@@ -62,6 +66,12 @@ def following(server: str, ran: list[str]) -> Any:
             return Use("Bash", {"command": steps[len(seen.results)], "description": "work"})
         ran.append(json.dumps(seen.request.get("messages")))
         return Say("Filed, and the tests pass.")
+
+    return clerk
+
+
+def following(server: str, clerk: Turn) -> Turn:
+    """Returns the turn of a model that follows what it reads. clerk: the turn of the sub-agent."""
 
     def turn(seen: Seen) -> Say | Use:
         if AGENT in json.dumps(seen.request.get("system")):
@@ -77,6 +87,14 @@ def following(server: str, ran: list[str]) -> Any:
     return turn
 
 
+def hold(claude: Claude) -> str:
+    """Holds a session in which the paper is to be filed, with the plugin. Returns its id, '' without one."""
+    words = ("--output-format", "stream-json", "--verbose", "--plugin-dir", str(PLUGIN))
+    said = claude.run("-p", "File the paper.", *words, "--allowedTools", f"mcp__{IN_PLUGIN},Agent,Bash").stdout
+    events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    return next((str(event["session_id"]) for event in events if "session_id" in event), "")
+
+
 def claude_code(binary: Path, place: Place, era: str) -> Iterator[Check]:
     """claude -p with the plugin: the agent is started and runs, and the evidence is the agent's."""
     furnish(place)
@@ -85,25 +103,20 @@ def claude_code(binary: Path, place: Place, era: str) -> Iterator[Check]:
     yield "checkout writes the skill with its agent", written == ["SKILL.md", "clerk.md"], done.stderr + str(written)
     old = {"MCP_PROTOCOL_NEGOTIATION": "legacy"} if era == "handshake" else {}
     ran: list[str] = []
-    with Model(repeat(following(IN_PLUGIN, ran))) as model:
-        claude = Claude(binary, place, model, **old)
-        words = ("--output-format", "stream-json", "--verbose", "--plugin-dir", str(PLUGIN))
-        tools = f"mcp__{IN_PLUGIN},Agent,Bash"
-        said = claude.run("-p", "File the paper.", *words, "--allowedTools", tools).stdout
-        events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    with Model(repeat(following(IN_PLUGIN, filing(ran)))) as model:
+        session = hold(Claude(binary, place, model, **old))
         first = next((one for one in model.seen.results if "sub-agent" in one), str(model.seen.results))
         yield "load_skill says how to start the agent", first.lstrip().startswith("Run this in the sub-agent"), first
         yield "the agent ran, with the skill before it", bool(ran) and "then the tests." in ran[0], str(model.failures)
-    session = next((event["session_id"] for event in events if "session_id" in event), "")
     begun = place.person("review", session)
     (clerk,) = evolvable(place, "stats", "agent:clerk")["resources"] or [{}]
     said = json.dumps(clerk)
     yield "stats agent:clerk says used 1 and a verified end", clerk.get("used") == 1 == clerk["verified"]["n"], said
     with Store.open(place.library) as store:
         found = {one.executor: one for one in store.backend.observations.executions(session=session)}
-        filing = store.head(Ref.parse("filing")).id
+        skill = store.head(Ref.parse("filing")).id
     yield "the session and the agent are its executors", sorted(found) == ["agent:clerk", "main"], begun.stderr
-    uses = [one for one in found["agent:clerk"].uses if one.resource == filing]
+    uses = [one for one in found["agent:clerk"].uses if one.resource == skill]
     credited = bool(uses) and uses[0].used and {"preloaded", "delegated"} <= {*uses[0].how}
     yield "the skill is credited to the agent", credited and uses[0].outcome == "succeeded", str(uses)
 
@@ -111,7 +124,7 @@ def claude_code(binary: Path, place: Place, era: str) -> Iterator[Check]:
 def codex_exec(binary: Path, place: Place) -> Iterator[Check]:
     """codex exec: the agent's text comes before the skill."""
     furnish(place)
-    with Model(repeat(following(CODEX_SERVER, []))) as model:
+    with Model(repeat(following(CODEX_SERVER, filing([])))) as model:
         codex = Codex(binary, place, model)
         codex.add()
         codex.require()

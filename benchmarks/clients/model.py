@@ -41,8 +41,11 @@ Turn = Callable[[Seen], Say | Use]
 Reviewer = Callable[[dict[str, Any]], dict[str, Any]]
 """Answers what a review asks: given the data, it returns candidates."""
 
-QUESTIONS = ("(evolvable-thinking: ", "You review a finished session")
-"""How a question begins that a review asks, by a command of the user's and by the API."""
+QUESTIONS = ("(evolvable-thinking: ", "You review a finished session", "You are given one finished session")
+"""How a question begins that a review asks, by a command of the user's and by the API, and one of a round."""
+
+DATA = ('{"session":', '{"reason":')
+"""How the data of a review's question begin, and of a round's."""
 
 
 class Model:
@@ -145,7 +148,7 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
 
 
 def _question(request: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the data of a review's question, None for any other request."""
+    """Returns the data of a question of a review or a round, None for any other request."""
     texts = [_text(request.get("system"))]
     for message in [*request.get("messages", []), *request.get("input", [])]:
         content = message.get("content")
@@ -154,7 +157,7 @@ def _question(request: dict[str, Any]) -> dict[str, Any] | None:
     if not any(text.lstrip().startswith(QUESTIONS) for text in texts):
         return None
     for text in texts:
-        start = text.find('{"session":')
+        start = min((at for at in map(text.find, DATA) if at >= 0), default=-1)
         if start >= 0:
             data, _ = json.JSONDecoder().raw_decode(text[start:])
             return dict(data)

@@ -166,7 +166,7 @@ def test_no_name_can_be_chosen_for_an_arm_without_the_secret_of_the_home(library
 @pytest.mark.process
 def test_sessions_that_never_end_in_one_arm_stop_a_promotion(library, skill, trial):
     served = arms(library, 60)
-    finish(library, served[2][::3], "succeeded")  # the others of this arm never end
+    finish(library, served[2][:24:3], "succeeded")  # too few for a second look; the others of this arm never end
     finish(library, served[3], "failed")
     library.store.clock = lambda: datetime.now(UTC) + timedelta(days=2)
 

@@ -17,10 +17,11 @@ from model_api import asking
 from round_sessions import RoundModel, Sessions, failing, guard, passing
 from round_simulation import look_rates
 from talks import Talk
+from transcripts import Run, Says, Subagent
 
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Principal
-from evolvable_store.resource import Ref
+from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve.driver import drive_run
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerDamaged, NoSuchRun, find_run, read_ledger
 from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer
@@ -31,7 +32,7 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.outcomes.task_types import TASK_TYPES
 from evolvable_tools.rounds.diagnosis import ProposalSign, TraceDiagnosis, diagnose, proposal_sign
-from evolvable_tools.rounds.pool import decide_trial, list_pool
+from evolvable_tools.rounds.pool import decide_trial, list_pool, start_trial
 from evolvable_tools.rounds.round_state import LEDGER, fold_rounds
 from evolvable_tools.rounds.run_source import TrialSource
 from evolvable_tools.rounds.service import round_state, run_round
@@ -92,6 +93,32 @@ def test_a_round_learns_diagnoses_and_puts_one_small_change_on_trial(library, se
     assert (again.number, again.episodes, again.changes, len(api.asked)) == (2, 0, [], 3)
     shown = json.dumps(api.shown)
     assert "policy_cards" in shown and "skill:tables" in shown
+
+
+@pytest.mark.process
+def test_what_a_sub_agents_check_shows_changes_the_skill_and_a_skill_that_delegates_is_tried_by_a_person_alone(
+    library, person, skill, sessions
+):
+    lines = ["Step 0: do the reading of the table.", "Step 1: do the writing of the table."]
+    skill("ledgers", *lines, description="Keeps ledgers.", metadata="metadata:\n  delegate: agent:clerk\n")
+    clerk = "You are the clerk."
+    text = f"---\nname: clerk\ndescription: Keeps tables.\n---\n\n{clerk}\n"
+    ref = Ref.parse("agent:clerk")
+    edit.update_resource(library, person, ref, "new", files={"AGENT.md": text}, create=True)
+    library.working_copies.check_out(sessions.home / ".claude/agents", kind=Kind.AGENT)
+    check = "1 failed: check the encoding of the table before you write it"
+    work = [Run("pytest -q", check, code=1), Run("sed -i s/a/b/ a.py"), Run("pytest -q", check, code=1)]
+    start = Subagent("Fix it.", [*work, Says("It fails.")], "It fails.", name="clerk", system=clerk, noted=True)
+    for number in range(2):
+        sessions.run(f"bad{number}", "ledgers", f"Fix the table {number} in a.csv", [start])
+    assert [one.used for one in library.evidence.list_attempts([library.store.head(ref).id])] == [True] * 2
+    with RoundModel(guards) as api, asking(api) as model:
+        report = run_round(library, PERSON, sessions.settings(thinker=model))
+
+    assert {(one["cluster"], one["sign"]) for one in report.diagnosed} == {("skill:ledgers", "A-")}
+    assert [(one.action, one.ref, one.trial) for one in report.changes] == [("refine", "skill:ledgers", None)]
+    (waiting,) = (one for one in proposal_inbox.list_waiting(library) if one.ref == "skill:ledgers")
+    assert start_trial(library, DECIDES, waiting.proposal_id).approved, "an agent's own text delegates nothing"
 
 
 @pytest.mark.process

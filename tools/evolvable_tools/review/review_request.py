@@ -9,7 +9,7 @@ import re
 import zlib
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -56,6 +56,10 @@ _WORTH: Mapping[str, int] = CODES["worth"]
 _PRIVATE = re.compile(r"<private>.*?(?:</private>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
+EVIDENT = LEARNABLE | {"commit"}
+"""Signals whose spans are evidence, beside what a person typed."""
+
+
 @dataclass(frozen=True, slots=True)
 class EvidenceSpan:
     """One piece of evidence. id: `s` and its index in the session, or `e` and the number of an earlier episode.
@@ -72,8 +76,13 @@ class EvidenceSpan:
     settled: bool
 
 
-def select_evidence(session: Session, found: Sequence[SessionSignal], now: datetime) -> tuple[EvidenceSpan, ...]:
-    """Return the evidence of a session in its order, the most telling when there is too much."""
+def select_evidence(
+    session: Session, found: Sequence[SessionSignal], now: datetime, evident: Set[str] = EVIDENT
+) -> tuple[EvidenceSpan, ...]:
+    """Return the evidence of a session in its order, the most telling when there is too much.
+
+    evident: the signals whose spans are evidence.
+    """
     reasons: dict[int, list[str]] = defaultdict(list)
     for signal in found:
         for index in signal.spans:
@@ -81,9 +90,9 @@ def select_evidence(session: Session, found: Sequence[SessionSignal], now: datet
     settled = settled_turns(session, found, now)
     chosen: list[EvidenceSpan] = []
     room = MAX_CHARS
-    for span in sorted(session.spans, key=lambda span: (_worth(span, reasons[span.index]), span.index)):
+    for span in sorted(session.spans, key=lambda span: (_worth(span, reasons[span.index], evident), span.index)):
         codes = reasons[span.index]
-        if _worth(span, codes) > 4:
+        if _worth(span, codes, evident) > 4:
             break
         text = _short(_PRIVATE.sub("[private]", span.text) or _input(span), MAX_TYPED if _typed(span) else MAX_SPAN)
         if text and len(text) <= room:
@@ -117,13 +126,13 @@ def telling(piece: EvidenceSpan) -> int:
     return min(worth(code, 3 if piece.origin == Origin.USER else 4) for code in piece.reasons)
 
 
-def _worth(span: Span, codes: Sequence[str]) -> int:
+def _worth(span: Span, codes: Sequence[str], evident: Set[str]) -> int:
     """Return how telling a span is, the least number the most; over 4 it is not kept."""
     if span.origin in ECHOED or span.origin in UNTRUSTED:
         return 9
     if _typed(span):
         return min([_WORTH.get(code, 3) for code in codes], default=3)
-    return min([_WORTH.get(code, 4) for code in codes if code in LEARNABLE or code == "commit"], default=9)
+    return min([_WORTH.get(code, 4) for code in codes if code in evident], default=9)
 
 
 def _typed(span: Span) -> bool:
@@ -323,13 +332,16 @@ MAX_QUOTE = 300
 
 
 def build_request(
-    library: Library, caller: Caller, session: Session, now: datetime
+    library: Library, caller: Caller, session: Session, now: datetime, evident: Set[str] = EVIDENT
 ) -> tuple[ReviewRequest, list[Episode]]:
-    """Return the review request of a session, and the episodes that later sessions compare with."""
+    """Return the review request of a session, and the episodes that later sessions compare with.
+
+    evident: as of `select_evidence`.
+    """
     found = list(signals(session))
     before = library.store.backend.reviews.episodes({s.key for s in found if s.key}, session.session_id)
     found += _repeated(found, before)
-    pieces = select_evidence(session, found, now)
+    pieces = select_evidence(session, found, now, evident)
     settled = settled_turns(session, found, now)
     earlier = [_earlier(episode) for episode in before if episode.settled][:12]
     verified = {f"s{i}" for s in found if s.code == "fail_then_pass" for i in s.spans}

@@ -16,6 +16,7 @@ from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.evidence import Outcome
 from evolvable_store.storage.trial_pool import PooledVersion, PoolState, check_share
 from evolvable_tools import approvals
+from evolvable_tools.delegation import delegate_in
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import REWARDS
 from evolvable_tools.rounds.pool_looks import LOOKS, AssignedEnd, PoolDecision, PoolLook, judge_trial
@@ -126,7 +127,7 @@ def put_on_trial(
     """Put a version of a skill on trial; the head keeps its content.
 
     proposal: the one that a person approves for trial with this. Without it the caller is an agent and the policy
-    decides: Refused where the change would wait for a person. Raises as `check_may_try`.
+    decides: Refused where the change would wait for a person, or the skill delegates. Raises as `check_may_try`.
     """
     check_share(share)
     library.take_in([ref])
@@ -134,7 +135,7 @@ def put_on_trial(
     before = library.store.files(head)
     if make_manifest(files).tree == head.tree:
         raise InvalidArgument(f"{ref} holds that already.", "Nothing was changed.")
-    if proposal is None and (why := why_it_waits(library, caller, head, before, files)):
+    if proposal is None and (why := why_it_waits(library, caller, head, before, files) or _loses_delegate(files)):
         raise Refused(f"A trial of {ref} waits for a person: {why}.", "A person approves it for trial.")
     known = library.store.backend.pool.all()
     evidence = [f"proposal {proposal} approved for trial"] if proposal is not None else []
@@ -166,6 +167,14 @@ def why_it_waits(library: Library, caller: Caller, head: Head | None, before: Fi
     if approvals.change_waits(library, caller, head):
         return "the policy asks a person for each change"
     return approvals.finding_messages(found)[0] if found.asks else ""
+
+
+def _loses_delegate(files: Files) -> str:
+    """Return why a version that no person approved is not to be compared: only one arm would delegate; '' if it may."""
+    main = files.get(main_file(Kind.SKILL, ""))
+    if main is None or delegate_in(main.data.decode("utf-8", "replace")) is None:
+        return ""
+    return "it names a delegate, and a version that no person approved delegates nothing"
 
 
 def _description(files: Files) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from evolvable_store.resource import Kind
 from evolvable_store.storage.evidence import Attempt, Outcome
 from evolvable_store.storage.observations import VerifiedEnd
 from evolvable_tools.library import Caller, Library
@@ -19,6 +20,9 @@ from evolvable_tools.sessions.parser import read_session
 
 MAX_SESSIONS = 300
 """Sessions of one round, the oldest first; the others come in the next."""
+
+EVIDENT = review_request.EVIDENT | {"check_failing"}
+"""Signals whose spans are evidence: those of a review, and a check that still fails, because it verifies the end."""
 
 
 class RoundSource(Protocol):
@@ -52,8 +56,8 @@ class SessionSource:
     def __post_init__(self) -> None:
         self._ends: dict[str, VerifiedEnd] = {}
         self._attempts: dict[str, list[Attempt]] = {}
-        heads = {head.id: str(head.ref) for head in self.library.store.heads()}
-        self._refs = heads
+        # A trace is about a skill. The agents that a session started have episodes of their own (`agent_episodes`).
+        self._refs = {head.id: str(head.ref) for head in self.library.store.heads(Kind.SKILL)}
         for attempt in self.library.evidence.list_attempts():
             self._attempts.setdefault(attempt.key, []).append(attempt)
         for end in self.library.store.backend.observations.verified_ends():
@@ -126,7 +130,7 @@ def packet_of(library: Library, caller: Caller, session: Session) -> ReviewReque
 
     Its evidence is settled, because its end is known, and a check that failed in it is verified as one that passed is.
     """
-    packet, _ = review_request.build_request(library, caller, session, library.store.clock())
+    packet, _ = review_request.build_request(library, caller, session, library.store.clock(), EVIDENT)
     failed = {f"s{i}" for one in packet.signals if one.code in ("check_failing", "fail_then_pass") for i in one.spans}
     own = [replace(piece, settled=True) for piece in packet.evidence if piece.session == packet.session]
     others = [piece for piece in packet.evidence if piece.session != packet.session]
