@@ -107,6 +107,9 @@ _HARMLESS = frozenset(_TABLE["harmless"].split())
 _PASSWORDS = ("passw", "passphrase", "passcode", "pass", "pwd", "psw")
 _WORDS = (*_PASSWORDS, "secret", "token", "key", "credential", "auth", "sig", "jwt", "pin")
 
+NAME_WORDS = (*_WORDS, "cookie")
+"""Words of which a name has one where `names_credential` returns a type for it; `authorization` has `auth`."""
+
 
 def find_assigned(text: str, lower: str) -> Iterator[Hit]:
     """Yield the values after a credential's name: in programs, environments, JSON, YAML, XML, addresses, options."""

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from evolvable_tools.redaction import Hit, occurrences
-from evolvable_tools.redaction.named_secrets import is_opaque, is_password, is_secret, names_credential
+from evolvable_tools.redaction.named_secrets import NAME_WORDS, is_opaque, is_password, is_secret, names_credential
 from evolvable_tools.redaction.token_detection import CandidateText, is_random
 
 _NAMING, _HOLDING = frozenset({"key", "name", "id", "property", "k"}), frozenset({"value", "val", "v", "default"})
@@ -50,7 +50,7 @@ def find_structured(ground: CandidateText) -> Iterator[Hit]:
         if any(start in ground.joined for start in _PEM_STARTS):
             yield from _encoded_keys(text)
     if any(sign in text for sign in _CELL_ENDS) and any(word in lower for word in _COLUMN_WORDS):
-        yield from _columns(text)
+        yield from _columns(text, lower)
 
 
 def _named_value(found: re.Match[str], *, strong: bool = True) -> Iterator[Hit]:
@@ -128,8 +128,9 @@ def _holds_key(said: str) -> bool:
     return False
 
 
-def _columns(text: str) -> Iterator[Hit]:
+def _columns(text: str, lower: str) -> Iterator[Hit]:
     """Yield the values of a table of separated cells whose first line names a credential."""
+    words = [word for word in NAME_WORDS if word in lower]
     names: list[str | None] = []
     separator, at, rows = "", 0, 0
     for line in text.splitlines(keepends=True) if "\n" in text else ():
@@ -138,7 +139,9 @@ def _columns(text: str) -> Iterator[Hit]:
             rows += 1
             yield from _row(cells, names, at)
         else:
-            separator, names = _header(line.rstrip("\r\n"))
+            # A line without such a word names none; most lines end here.
+            named = any(lower.find(word, at, at + len(line)) >= 0 for word in words)
+            separator, names = _header(line.rstrip("\r\n")) if named else ("", [])
             rows = 0
         at += len(line)
 
