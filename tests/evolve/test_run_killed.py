@@ -23,18 +23,18 @@ def killed(folder: Path, first: int, step: int, *what: str) -> tuple[dict, list[
 
 
 def test_killed_at_some_records_it_comes_to_the_same_frontier_and_the_same_bill(tmp_path):
-    whole, others = killed(tmp_path, 4, 41)
+    whole, others = killed(tmp_path, 4, 23)
 
     assert whole["verdict"] == "PROMOTE" and whole["decisions"] == ["rejected", "admitted"]
-    assert len(others) >= 3
+    assert len(others) >= 5
     assert all(came_to == whole for _, came_to in others), others
 
 
 def test_a_run_that_changes_agents_and_is_killed_comes_to_the_same_changes(tmp_path):
-    whole, others = killed(tmp_path, 95, 110, "structure")
+    whole, others = killed(tmp_path, 95, 60, "structure")
 
     assert [action for action, *_ in whole["changes"]] == ["keep", "add"] and whole["decisions"] == ["admitted"] * 2
-    assert len(others) >= 2
+    assert len(others) >= 4
     assert all(came_to == whole for _, came_to in others), others
 
 

@@ -58,8 +58,14 @@ def test_eight_processes_that_make_one_library_at_once_all_succeed(children: Chi
         assert_sound(store)
 
 
+LAST = migrations.LATEST - 1
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("steps", [1, 9, migrations.LATEST - 1])
+@pytest.mark.parametrize(
+    "steps",
+    [pytest.param(n, marks=() if n in (1, 9, LAST) else pytest.mark.nightly) for n in range(1, migrations.LATEST)],
+)
 def test_eight_processes_that_open_an_older_library_at_once_bring_it_up_to_date(
     children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:

@@ -672,7 +672,7 @@ def test_death_before_any_step_leaves_the_old_or_the_new(tmp_path: Path, way: st
 def test_killed_writers_leave_whole_folders_and_readers_see_no_mix(
     pdf: Path, staging: StagingDirectory, tmp_path: Path
 ) -> None:
-    kill_writers(pdf, staging, tmp_path, kills=30)
+    kill_writers(pdf, staging, tmp_path, kills=60)
 
 
 @pytest.mark.process
