@@ -57,3 +57,9 @@ def event(stream: http.client.HTTPResponse) -> str:
     while not (line := stream.readline()).startswith(b"event: "):
         assert line
     return line[7:].strip().decode()
+
+
+def test_an_address_that_is_no_page_says_so_and_leads_back(page: PagePlace) -> None:
+    shown = page.get("/nothing/<b>here")
+    assert shown.status == 404
+    assert "There is no page /nothing/&lt;b&gt;here." in shown.text and 'href="/inbox"' in shown.text

@@ -23,9 +23,10 @@ from evolvable_server.ui import (
     session_pages,
 )
 from evolvable_server.ui.access import PageAccess, PageGuard
+from evolvable_server.ui.layout import PageBody
 from evolvable_server.ui.live import ChangeFeed, stream_endpoint
-from evolvable_server.ui.site import PageServices, Site
-from evolvable_store.errors import InvalidArgument
+from evolvable_server.ui.site import PageRequest, PageServices, PageView, Site
+from evolvable_store.errors import InvalidArgument, NotFound
 
 MODULES = (
     inbox_pages,
@@ -44,10 +45,14 @@ TRIES = 20
 """Ports that are tried until one is free at both loopback addresses."""
 
 
+def _no_page(site: Site, request: PageRequest) -> PageBody:
+    raise NotFound(f"There is no page /{request.path['rest'][:80]}.", "Follow a link of the page.")
+
+
 def page_application(services: PageServices, access: PageAccess, feed: ChangeFeed) -> ASGIApp:
     """Return the application: the check of Host and Origin, then of the session, then the pages."""
     site = Site(services, access, feed.notify, lambda: feed.seen)
-    views = [view for module in MODULES for view in module.VIEWS]
+    views = [*(view for module in MODULES for view in module.VIEWS), PageView("/{rest:path}", _no_page)]
     actions = [action for module in MODULES for action in module.ACTIONS]
     routes = [Route("/live", stream_endpoint(feed, access), methods=["GET"]), *site.routes(views, actions)]
     app = Starlette(routes=routes)
