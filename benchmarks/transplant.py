@@ -24,12 +24,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from baselines.memory_run import MemoryDirectory, MemoryLedger
 from baselines.scripted_model import ScriptedModel
 
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.agent_files import MAIN
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, make_part, make_program, skill_owners
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory
 from evolvable_tools.evolve.ledger.run_state import Journal, RunState
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
@@ -256,41 +256,6 @@ def null_world(chance: float = 0.8) -> World:
     return World("nothing wrong", base, shares, needs, dict.fromkeys(shares, (chance, 0.0)), edits)
 
 
-class _Records:
-    """A ledger in memory."""
-
-    def __init__(self) -> None:
-        self.records: list[dict[str, Any]] = []
-
-    def append(self, type: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        self.records.append({"type": type, "at": 0.0, **fields})
-        return self.records[-1]
-
-
-class _MemoryFolder(RunDirectory):
-    """A run's folder in memory."""
-
-    def __init__(self) -> None:
-        super().__init__(Path("in-memory"))
-        self._texts: dict[str, bytes] = {}
-        self._programs: dict[str, Program] = {}
-
-    def keep(self, data: bytes | str) -> str:
-        raw = data.encode() if isinstance(data, str) else data
-        name = hashlib.sha256(raw).hexdigest()
-        self._texts[name] = raw
-        return name
-
-    def kept(self, name: str) -> bytes:
-        return self._texts[name]
-
-    def keep_program(self, program: Program) -> None:
-        self._programs[program.digest] = program
-
-    def program(self, digest: str) -> Program:
-        return self._programs[digest]
-
-
 class _DrawnTrials:
     """Trials that are drawn at once."""
 
@@ -336,7 +301,7 @@ def searched(
     settings = RunSettings(
         "simulated", executor={"kind": "command"}, mode="structure", iterations=iterations, trials=trials, seed=seed
     )
-    folder, journal = _MemoryFolder(), Journal(_Records())  # type: ignore[arg-type]
+    folder, journal = MemoryDirectory(), Journal(MemoryLedger())  # type: ignore[arg-type]
     folder.keep_program(world.base)
     journal.note(
         "run",

@@ -6,23 +6,17 @@ through processes, and whoever thinks is a script that proposes what the place s
 """
 
 import asyncio
-import atexit
-import hashlib
-import itertools
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
+from baselines.memory_run import MemoryDirectory, MemoryLedger
 from baselines.scripted_model import ScriptedModel
 
 from evolution.scenarios import BASE, Found, Place, Rules
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
 from evolvable_tools.evolve.executors.simulated import find_rules
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory
 from evolvable_tools.evolve.ledger.run_state import Journal, RunSpending
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
@@ -77,46 +71,6 @@ def ours(place: Place, proposals: int, look: int = 1, design: Design = DEFAULT) 
     return Found(find_rules(run.program(said["candidate"])), said["delta"])
 
 
-@dataclass
-class _Memory:
-    """A ledger in memory."""
-
-    records: list[dict[str, Any]] = field(default_factory=list)
-
-    def append(self, type: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        self.records.append({"type": type, "at": 0.0, **fields})
-        return self.records[-1]
-
-
-_PLACE = Path(tempfile.mkdtemp(prefix="simulated-runs-"))
-_NUMBERS = itertools.count()
-atexit.register(shutil.rmtree, _PLACE, ignore_errors=True)
-
-
-class _Folder(RunDirectory):
-    """A run's folder in memory; what only a real run's sandbox reads is a file below a directory of this process."""
-
-    def __init__(self) -> None:
-        super().__init__(_PLACE / str(next(_NUMBERS)))
-        self._texts: dict[str, bytes] = {}
-        self._programs: dict[str, Program] = {}
-
-    def keep(self, data: bytes | str) -> str:
-        raw = data.encode() if isinstance(data, str) else data
-        name = hashlib.sha256(raw).hexdigest()
-        self._texts[name] = raw
-        return name
-
-    def kept(self, name: str) -> bytes:
-        return self._texts[name]
-
-    def keep_program(self, program: Program) -> None:
-        self._programs[program.digest] = program
-
-    def program(self, digest: str) -> Program:
-        return self._programs[digest]
-
-
 class _Trials:
     """Trials that are drawn at once; each counts once, as the cache of a real run sees to, and stands in the bill."""
 
@@ -162,7 +116,7 @@ class _Test:
 
 
 def _run(place: Place, base: Program, settings: RunSettings, look: int) -> RunContext:
-    folder, journal = _Folder(), Journal(_Memory())
+    folder, journal = MemoryDirectory(), Journal(MemoryLedger())
     folder.keep_program(base)
     train, val, test = (place.of(split) for split in Split)
     journal.note(
