@@ -27,7 +27,7 @@ from evolvable_tools.untrusted_text import bound_text, enclose
 from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry
 
 if TYPE_CHECKING:
-    from evolvable_tools.verbs import search
+    from evolvable_tools.verbs import prompts
 
 # Start time: a server answers its first requests before it needs the verbs.
 
@@ -62,17 +62,17 @@ class LibraryPrompts:
 
     async def everything(self) -> list[types.Prompt]:
         """Return every prompt of the library, by name."""
-        from evolvable_tools.verbs import search
+        from evolvable_tools.verbs import prompts
 
-        found = await run_sync(search.list_prompts, self._library, self._caller)
+        found = await run_sync(prompts.list_prompts, self._library, self._caller)
         return [_as_prompt(prompt) for prompt in found]
 
     async def filled(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         """Return a prompt with its arguments filled in. Raise MCPError."""
-        from evolvable_tools.verbs import search
+        from evolvable_tools.verbs import prompts
 
         try:
-            text = await run_sync(search.fill_prompt, self._library, self._caller, name, arguments)
+            text = await run_sync(prompts.fill_prompt, self._library, self._caller, name, arguments)
         except EvolvableError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=error.text) from None
         content = types.TextContent(type="text", text=text)
@@ -83,11 +83,11 @@ class LibraryPrompts:
 
         An argument that is called like a kind is a name of that kind, as is `name` of use_skill.
         """
-        from evolvable_tools.verbs import search
+        from evolvable_tools.verbs import prompts
 
         if prompt == "use_skill":
             return self._names(Kind.SKILL, begun) if argument == "name" else []
-        found = search.get_prompt(self._library, self._caller, prompt).arguments
+        found = prompts.get_prompt(self._library, self._caller, prompt).arguments
         values = next((one.values for one in found if one.name == argument), None)
         if values == () and argument in set(Kind):
             return self._names(Kind(argument), begun)
@@ -97,7 +97,7 @@ class LibraryPrompts:
         return self._library.index.names(kind, begun, MAX_COMPLETIONS + 1, self._caller.scopes)
 
 
-def _as_prompt(prompt: "search.Prompt") -> types.Prompt:
+def _as_prompt(prompt: "prompts.Prompt") -> types.Prompt:
     arguments = [
         types.PromptArgument(
             name=argument.name,

@@ -26,7 +26,7 @@ from evolvable_tools.sandbox.probe import SandboxChoice, sandbox_of
 from evolvable_tools.secret_leaks import check_served
 from evolvable_tools.untrusted_text import enclose
 from evolvable_tools.verbs import load
-from evolvable_tools.verbs.search import fill_prompt
+from evolvable_tools.verbs.prompts import fill_prompt
 from evolvable_tools.verbs.tool_commands import (
     FOLDER,
     PYTHON,

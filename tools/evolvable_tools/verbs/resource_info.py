@@ -15,7 +15,7 @@ from evolvable_tools.trust import UNMARKED_SAID, trust_statuses, version_notice
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text
 from evolvable_tools.verbs import tool_commands
 from evolvable_tools.verbs.edit import COPY_OF
-from evolvable_tools.verbs.search import prompt_arguments
+from evolvable_tools.verbs.prompts import prompt_arguments
 
 MAX_PARAMETERS = 40
 """Entries of a resource's metadata that are shown."""

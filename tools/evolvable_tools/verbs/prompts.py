@@ -1,0 +1,128 @@
+"""The library's prompts, as a client offers them.
+
+A prompt's metadata names its arguments, such as `arguments: "file, style?=short|long"`. A question mark makes one
+optional; the values after = are offered as completions. `{file}` in the text is replaced by the argument.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.frontmatter import Document, parse_document
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.untrusted_text import enclose
+from evolvable_tools.verbs import load
+from evolvable_tools.verbs.search import list_page
+
+if TYPE_CHECKING:
+    from evolvable_store.search.index import IndexEntry
+
+MAX_ARGUMENTS = 16
+"""Arguments of one prompt; those behind are passed over."""
+
+_PAGE = 200
+_ARGUMENT = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_-]{0,63})(?P<optional>\?)?(?:\s*=(?P<values>.*))?", re.DOTALL)
+_PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_-]{0,63})\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a prompt. `values`: those that are known; any other word may be given too."""
+
+    name: str
+    required: bool
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt of the library. `text` still has its places for arguments; said: why it is not trusted, or ''."""
+
+    ref: Ref
+    description: str
+    arguments: tuple[Argument, ...]
+    text: str
+    said: str = ""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether somebody whom the user trusts answers for it; `said` tells who does not."""
+        return not self.said
+
+
+def list_prompts(library: Library, caller: Caller) -> list[Prompt]:
+    """Return every prompt that the caller sees, by name; of one name the nearest scope's.
+
+    One that cannot be read is left out, so that it does not take the others with it.
+    """
+    return [prompt for entry in _entries(library, caller) if (prompt := _prompt(library, caller, entry)) is not None]
+
+
+def get_prompt(library: Library, caller: Caller, name: str) -> Prompt:
+    """Return one prompt. Raises NoSuchResource, InvalidRef, LibraryCorrupt."""
+    return _parsed(load.get_resource(library, caller, Ref(Kind.PROMPT, name)), "")
+
+
+def fill_prompt(library: Library, caller: Caller, name: str, given: Mapping[str, str]) -> str:
+    """Return a prompt's text with these arguments in it, and counts a use of it.
+
+    An optional argument that is not given leaves its place empty. One that the text has no place for is added at the
+    end, so that nothing a person typed is lost. Raises as `prompt`, and InvalidArgument for one that is missing.
+    """
+    found = get_prompt(library, caller, name)
+    missing = [a.name for a in found.arguments if a.required and not given.get(a.name, "").strip()]
+    if missing:
+        takes = ", ".join(a.name + "?" * (not a.required) for a in found.arguments)
+        raise InvalidArgument(f"{name} needs {', '.join(missing)}.", f"Its arguments are {takes}.")
+    load.load_skill(library, caller, found.ref)
+    return _filled(found, given)
+
+
+def _filled(found: Prompt, given: Mapping[str, str]) -> str:
+    values = {argument.name: given.get(argument.name, "") for argument in found.arguments}
+    placed = set(_PLACE.findall(found.text))
+    text = _PLACE.sub(lambda match: values.get(match[1], match[0]), found.text)
+    if found.said:
+        text = enclose(text, str(found.ref), found.said)
+    rest = [f"{name}: {value}" for name, value in given.items() if value.strip() and name not in placed & values.keys()]
+    return text + ("\n\n" + "\n".join(rest) if rest else "")
+
+
+def _entries(library: Library, caller: Caller) -> Iterator["IndexEntry"]:
+    cursor: str | None = None
+    while True:
+        page, cursor = list_page(library, caller.scopes, kind=Kind.PROMPT, limit=_PAGE, cursor=cursor)
+        yield from page
+        if cursor is None:
+            return
+
+
+def _prompt(library: Library, caller: Caller, entry: "IndexEntry") -> Prompt | None:
+    try:
+        return _parsed(load.get_resource(library, caller, entry.ref.at(None)), entry.description)
+    except EvolvableError:
+        return None
+
+
+def _parsed(loaded: load.Loaded, description: str) -> Prompt:
+    document = parse_document((loaded.text or "").encode("utf-8"))
+    said = loaded.trust if loaded.marked else ""
+    arguments = prompt_arguments(document)
+    return Prompt(Ref.parse(loaded.ref).at(None), description, arguments, document.body.strip(), said)
+
+
+def prompt_arguments(document: Document) -> tuple[Argument, ...]:
+    """Return the arguments that a prompt's metadata names; what is no argument is passed over."""
+    metadata = document.fields.get("metadata")
+    said = metadata.get("arguments") if isinstance(metadata, dict) else None
+    found: dict[str, Argument] = {}
+    for part in said.split(",") if isinstance(said, str) else ():
+        match = _ARGUMENT.fullmatch(part.strip())
+        if match and match["name"] not in found and len(found) < MAX_ARGUMENTS:
+            words = [word.strip() for word in (match["values"] or "").split("|")]
+            values = tuple(dict.fromkeys(word for word in words if word and not re.search(r"\s", word)))
+            found[match["name"]] = Argument(match["name"], match["optional"] is None, values)
+    return tuple(found.values())
