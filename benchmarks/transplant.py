@@ -30,7 +30,8 @@ from baselines.scripted_model import ScriptedModel
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.agent_files import MAIN
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, make_part, make_program, skill_owners
-from evolvable_tools.evolve.ledger.run_state import Journal, RunState
+from evolvable_tools.evolve.ledger.run_reducer import Journal
+from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
 from evolvable_tools.evolve.run_config import RunSettings, SpendLimit

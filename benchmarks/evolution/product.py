@@ -17,7 +17,8 @@ from evolution.scenarios import BASE, Found, Place, Rules
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
 from evolvable_tools.evolve.executors.simulated import find_rules
-from evolvable_tools.evolve.ledger.run_state import Journal, RunSpending
+from evolvable_tools.evolve.ledger.run_reducer import Journal
+from evolvable_tools.evolve.ledger.run_state import RunSpending
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
 from evolvable_tools.evolve.run_config import RunSettings, SpendLimit

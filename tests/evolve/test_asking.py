@@ -93,7 +93,7 @@ def test_what_was_stopped_takes_an_answer_and_goes_on_only_when_it_is_continued_
 
     folder = find_run(tmp_path, None)
     assert not folder.is_stop_requested
-    from evolvable_tools.evolve.ledger.run_state import load_run_state
+    from evolvable_tools.evolve.ledger.run_reducer import load_run_state
 
     assert load_run_state(folder).settings["limit"]["cost"] == 2.5
 

@@ -14,7 +14,7 @@ from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_tools.evolve.deploy import adopt
 from evolvable_tools.evolve.driver import drive_run
 from evolvable_tools.evolve.ledger.run_directory import find_run
-from evolvable_tools.evolve.ledger.run_state import load_run_state
+from evolvable_tools.evolve.ledger.run_reducer import load_run_state
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.measure import holm_adjusted, read_measurement, start_measurement
 from evolvable_tools.evolve.plan import make_plan

@@ -15,7 +15,8 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve.driver import drive_run
 from evolvable_tools.evolve.ledger.run_directory import LedgerRecord, RunDirectory, find_run, read_ledger
-from evolvable_tools.evolve.ledger.run_state import RunState, load_run_state
+from evolvable_tools.evolve.ledger.run_reducer import load_run_state
+from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.evolve.run_config import HostContext, parse_executor_spec
 from evolvable_tools.evolve.start import StartedRun, start_run
 from evolvable_tools.library import Caller, Library

@@ -20,7 +20,7 @@ from evolve_runs import program, running, scripted, task
 from transplant import InterferenceExecutor, repairer, transplant_world
 
 from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
-from evolvable_tools.evolve.ledger.run_state import fold_records
+from evolvable_tools.evolve.ledger.run_reducer import fold_records
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.task import Split

@@ -13,7 +13,7 @@ from evolvable_tools.evolve.candidates.programs import Program, make_part, make_
 from evolvable_tools.evolve.executors.base import Executor
 from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory
-from evolvable_tools.evolve.ledger.run_state import Journal
+from evolvable_tools.evolve.ledger.run_reducer import Journal
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, ProposerModel
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.run_context import RunContext

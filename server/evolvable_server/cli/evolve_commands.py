@@ -18,7 +18,7 @@ from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import run_control
 from evolvable_tools.evolve.ledger.run_directory import find_run
-from evolvable_tools.evolve.ledger.run_state import load_run_state
+from evolvable_tools.evolve.ledger.run_reducer import load_run_state
 from evolvable_tools.evolve.run_config import parse_executor_spec
 from evolvable_tools.evolve.run_context import check_runnable
 from evolvable_tools.evolve.run_control import PendingQuestions, RunStatus

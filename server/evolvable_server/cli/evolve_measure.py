@@ -14,7 +14,8 @@ from evolvable_server.run_launcher import evolve_context, start_driver
 from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve.ledger.run_directory import find_run
-from evolvable_tools.evolve.ledger.run_state import RunState, load_run_state
+from evolvable_tools.evolve.ledger.run_reducer import load_run_state
+from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.evolve.measure import (
     MeasuredUnder,
     Measurement,

@@ -16,7 +16,7 @@ from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import deploy
 from evolvable_tools.evolve.ledger.run_directory import find_run
-from evolvable_tools.evolve.ledger.run_state import load_run, read_records
+from evolvable_tools.evolve.ledger.run_reducer import load_run, read_records
 from evolvable_tools.evolve.measure import read_measurement
 from evolvable_tools.evolve.report.render import write_report
 from evolvable_tools.evolve.report.run_facts import changed_test_tasks

@@ -11,7 +11,7 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve.deploy import preview_adoption
 from evolvable_tools.evolve.ledger.run_directory import find_run
-from evolvable_tools.evolve.ledger.run_state import load_run_state
+from evolvable_tools.evolve.ledger.run_reducer import load_run_state
 from evolvable_tools.evolve.statistics.staged_test import alpha_of_look
 from evolvable_tools.evolve.tasks.holdout import look_at
 from evolvable_tools.evolve.tasks.locate import load_taskset

@@ -20,7 +20,7 @@ from evolvable_store.resource import Ref
 from evolvable_tools.evolve import run_control
 from evolvable_tools.evolve.deploy import Adoption, adopt
 from evolvable_tools.evolve.ledger.run_directory import find_run
-from evolvable_tools.evolve.ledger.run_state import load_run_state
+from evolvable_tools.evolve.ledger.run_reducer import load_run_state
 from evolvable_tools.evolve.measure import StartedMeasurement, format_measurement, read_measurement, start_measurement
 from evolvable_tools.evolve.operators import MODES
 from evolvable_tools.evolve.plan import RunPlan, make_plan

@@ -12,7 +12,7 @@ from evolvable_server.ui.text import make_visible
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve import deploy, run_control
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory, find_run
-from evolvable_tools.evolve.ledger.run_state import fold_records, read_records
+from evolvable_tools.evolve.ledger.run_reducer import fold_records, read_records
 from evolvable_tools.evolve.report import charts
 from evolvable_tools.evolve.report.run_facts import CandidateFacts, MeanInterval, RunFacts, collect_facts
 from evolvable_tools.evolve.run_control import RunStatus

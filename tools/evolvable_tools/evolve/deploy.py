@@ -12,7 +12,8 @@ from evolvable_store.storage.evidence import Outcome
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, changed_parts
 from evolvable_tools.evolve.candidates.static_gate import ChangeReview, review_change
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, translate_damage
-from evolvable_tools.evolve.ledger.run_state import RunState, iter_run_states, load_run
+from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run
+from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import wilson_interval
 from evolvable_tools.outcomes.usage_report import Share

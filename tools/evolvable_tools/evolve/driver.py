@@ -15,7 +15,8 @@ from evolvable_tools.evolve.acceptance import calibrate_judge
 from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.executors.installation import CanaryFailed, run_canary
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerBusy, RunDirectory
-from evolvable_tools.evolve.ledger.run_state import Journal, RunPhase, RunState, load_run_state
+from evolvable_tools.evolve.ledger.run_reducer import Journal, load_run_state
+from evolvable_tools.evolve.ledger.run_state import RunPhase, RunState
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelSpec, NeedsAnswer
 from evolvable_tools.evolve.run_config import HostContext

@@ -9,7 +9,8 @@ from typing import Any
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve.candidates.programs import Program, load_program
-from evolvable_tools.evolve.ledger.run_state import RunState, iter_run_states, load_run
+from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run
+from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.start import MeasuredProgram, StartedRun, start_run
 from evolvable_tools.evolve.statistics.verdict import Ruling

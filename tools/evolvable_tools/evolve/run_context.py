@@ -18,7 +18,8 @@ from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
 from evolvable_tools.evolve.executors.base import Executor
 from evolvable_tools.evolve.executors.command_executor import check_named_executor
 from evolvable_tools.evolve.ledger.run_directory import LedgerRecord, RunDirectory, translate_damage
-from evolvable_tools.evolve.ledger.run_state import Journal, RunState, load_run_state
+from evolvable_tools.evolve.ledger.run_reducer import Journal, load_run_state
+from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.evolve.operators import Mask, make_mask, proposed_kinds
 from evolvable_tools.evolve.proposers import proposer_model
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel

@@ -9,9 +9,10 @@ from typing import Any
 
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_tools.evolve.candidates.static_gate import ChangeReview, review_change
-from evolvable_tools.evolve.ledger import run_directory, run_state
+from evolvable_tools.evolve.ledger import run_directory, run_reducer, run_state
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerRecord, RunDirectory, translate_damage
-from evolvable_tools.evolve.ledger.run_state import RunPhase, RunState, load_run
+from evolvable_tools.evolve.ledger.run_reducer import load_run
+from evolvable_tools.evolve.ledger.run_state import RunPhase, RunState
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, check_answer
 from evolvable_tools.evolve.prospects import estimate_chance
 from evolvable_tools.library import Caller
@@ -104,7 +105,7 @@ def get_status(home: Path, run: str | None = None, since: int = 0) -> RunStatus:
 @translate_damage
 def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
     """Return how far a run is. Raises LedgerDamaged."""
-    state, records = run_state.load_run_state(folder), run_directory.read_ledger(folder.ledger)
+    state, records = run_reducer.load_run_state(folder), run_directory.read_ledger(folder.ledger)
     now = run_condition(folder, state)
     events = [
         RunEvent(number, record["at"], said)
@@ -144,7 +145,7 @@ def _last_log_line(folder: RunDirectory) -> str:
 def list_statuses(home: Path, limit: int = 20) -> list[RunStatus]:
     """Return the newest runs without their events."""
     said = []
-    for folder, _ in run_state.iter_run_states(home):
+    for folder, _ in run_reducer.iter_run_states(home):
         with contextlib.suppress(run_directory.LedgerDamaged):
             said.append(read_status(folder, since=10**9))
         if len(said) == limit:
@@ -216,7 +217,7 @@ def resume_run(home: Path, run: str | None = None, limit: Mapping[str, float] | 
     if limit:
         with Ledger.open(folder.ledger) as ledger:
             ledger.append("continued", {"limit": {**state.settings["limit"], **limit}})
-    return ControlResult(folder.id, run_condition(folder, run_state.load_run_state(folder)), "It goes on.")
+    return ControlResult(folder.id, run_condition(folder, run_reducer.load_run_state(folder)), "It goes on.")
 
 
 def _frontier_entry(one: run_state.RunCandidate) -> dict[str, Any]:
@@ -317,7 +318,7 @@ def decide_held_candidate(caller: Caller, home: Path, what: HeldCandidate, *, al
         raise Refused("Only a person decides whether a candidate runs without a sandbox.", "Ask the user.")
     folder = run_directory.find_run(home, what.run)
     with Ledger.open(folder.ledger) as ledger:
-        record = _find_held(folder, run_state.load_run_state(folder), what.candidate)
+        record = _find_held(folder, run_reducer.load_run_state(folder), what.candidate)
         known = {"candidate": record["candidate"], "name": record["name"]}
         ledger.append("allowed", {**known, "allowed": allowed, "via": via})
     return RunAllowance(folder.id, what.candidate, allowed)

@@ -12,7 +12,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve.candidates.programs import Program, load_program
 from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, create_run
-from evolvable_tools.evolve.ledger.run_state import iter_run_states, load_run
+from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run
 from evolvable_tools.evolve.operators import MODES, STRUCTURE_MODE
 from evolvable_tools.evolve.run_config import HostContext, RunSettings, SpendLimit, judge_name
 from evolvable_tools.evolve.run_context import EXECUTOR_DIR, check_available, make_executor, takes_agents

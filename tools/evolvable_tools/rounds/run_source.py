@@ -8,7 +8,7 @@ from typing import Any
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
 from evolvable_tools.evolve.ledger.run_directory import DAMAGE_ERRORS, LedgerDamaged
-from evolvable_tools.evolve.ledger.run_state import load_run, read_records
+from evolvable_tools.evolve.ledger.run_reducer import load_run, read_records
 from evolvable_tools.evolve.proposers.role_prompts import make_masker, shorten
 from evolvable_tools.evolve.task import Split, Task, Trial
 from evolvable_tools.evolve.tasks.locate import load_taskset

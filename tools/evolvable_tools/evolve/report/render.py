@@ -13,7 +13,8 @@ from htpy import Node, code, details, p, section, span, summary, td, th, tr
 from markupsafe import Markup
 
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory, translate_damage
-from evolvable_tools.evolve.ledger.run_state import CandidateDecision, fold_records, read_records
+from evolvable_tools.evolve.ledger.run_reducer import fold_records, read_records
+from evolvable_tools.evolve.ledger.run_state import CandidateDecision
 from evolvable_tools.evolve.report import charts
 from evolvable_tools.evolve.report.run_facts import CandidateFacts, RunFacts, TaskChange, collect_facts
 
