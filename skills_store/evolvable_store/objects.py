@@ -173,8 +173,10 @@ def pack(data: bytes) -> tuple[bytes, str]:
     return (packed, "zlib") if len(packed) < len(data) else (data, "raw")
 
 
-def unpack(packed: bytes, codec: str) -> bytes:
+def unpack(packed: object, codec: str) -> bytes:
     """Returns the bytes that `pack` took, of a tombstone what stands for them. Raises zlib.error for damage."""
+    if not isinstance(packed, bytes):  # one wrong bit in the head of a row makes its bytes a text or a number
+        raise zlib.error(f"it is {type(packed).__name__}, not bytes")
     if codec in TOMBSTONES:
         return unpack_tombstone(packed).content
     return zlib.decompress(packed) if codec == "zlib" else packed

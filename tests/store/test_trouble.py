@@ -26,6 +26,7 @@ from evolvable_store.errors import (
     LibraryReadOnly,
     VersionConflict,
 )
+from evolvable_store.fsck import check_library
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
@@ -298,6 +299,26 @@ def test_a_row_that_we_did_not_write_is_never_wrong_content(tmp_path: Path, dama
         db.execute(damage)
         db.commit()
     assert right_or_refused(tmp_path, content) < len(content)
+
+
+@pytest.mark.parametrize("data", ["'text'", "1"])
+def test_a_blob_that_damage_made_a_text_or_a_number_is_refused(tmp_path: Path, data: str) -> None:
+    """The table is STRICT, so no statement writes one; one wrong bit in the head of a row does."""
+    content = filled(tmp_path, versions=2)
+    change = "UPDATE sqlite_schema SET sql = replace(sql, {}, {}) WHERE name = 'blob'"
+    statements = (
+        change.format("') STRICT'", "') '"),
+        f"UPDATE blob SET data = {data}, codec = 'raw'",
+        change.format("') '", "') STRICT'"),
+    )
+    for statement in statements:
+        with closing(sqlite3.connect(tmp_path / FILE)) as db:
+            db.execute("PRAGMA writable_schema = ON")
+            assert db.execute(statement).rowcount > 0
+            db.commit()
+    assert right_or_refused(tmp_path, content) < len(content)
+    with Store.open(tmp_path) as store:
+        assert check_library(store).faults
 
 
 def right_or_refused(home: Path, content: dict[tuple[str, int], Files]) -> int:
