@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -217,6 +219,22 @@ def test_what_was_changed_in_the_built_folder_does_not_run(library, agent, perso
     (elsewhere / "do.py").chmod(0o700)
     (elsewhere / "do.py").write_text("print('linked')\n")
     assert ran(library, agent, a=1).text == "2\n"
+
+
+def test_callers_that_build_one_version_at_once_get_one_folder_that_stays(library, person):
+    save(library, person, PLUS.format(1))
+    together = threading.Barrier(8)
+
+    def build(_):
+        together.wait()
+        path = Path(build_resource(library, person, ADD).path)
+        return path, path.stat().st_ino
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(25):
+            (one,) = set(pool.map(build, range(8)))
+            assert [path.name for path in one[0].parent.iterdir()] == [one[0].name]
+            shutil.rmtree(one[0])
 
 
 def test_a_tool_of_another_server_and_an_environment_file_are_refused_by_name(library, agent, person):

@@ -15,6 +15,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -337,16 +338,28 @@ def build_version(library: Library, head: Head, number: int) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(file.data)
             target.chmod(0o500 if file.data.startswith(b"#!") or file.mode & 0o111 else 0o400)
-        if folder.is_symlink() or folder.exists():
-            folder.rename(place / f".old-{secrets.token_hex(8)}")
-        try:
-            draft.rename(folder)
-        except OSError:  # another process built it meanwhile
-            shutil.rmtree(draft, ignore_errors=True)
-            if not _holds(folder, files):
-                raise
+        _put(draft, folder, files)
     os.utime(folder)
     return folder
+
+
+def _put(draft: Path, folder: Path, files: Files) -> None:
+    """Give a draft its name. One that another caller built meanwhile stays, because a run may be using it."""
+    try:
+        draft.rename(folder)
+        return
+    except OSError:
+        if _holds(folder, files):
+            shutil.rmtree(draft, ignore_errors=True)
+            return
+    with suppress(FileNotFoundError):  # another caller was as fast
+        folder.rename(folder.with_name(f".old-{secrets.token_hex(8)}"))
+    try:
+        draft.rename(folder)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        if not _holds(folder, files):
+            raise
 
 
 def _holds(folder: Path, files: Files) -> bool:
@@ -366,5 +379,6 @@ def _is_folder(path: Path) -> bool:
 def _prune(place: Path) -> None:
     """Remove the built folders that nobody used for long, and what a build left over."""
     for old in place.iterdir():
-        if not old.is_symlink() and time.time() - old.stat().st_mtime > KEEP_SECONDS:
-            shutil.rmtree(old, ignore_errors=True)
+        with suppress(FileNotFoundError):  # the draft of another caller, which has its name now
+            if not old.is_symlink() and time.time() - old.stat().st_mtime > KEEP_SECONDS:
+                shutil.rmtree(old, ignore_errors=True)
