@@ -1,7 +1,8 @@
 """Measure what the guarded checks add to an agent's update of a 6 KB skill.
 
-The same updates are made in turns with the scan of the difference and without it, in one library on disk. Times are of
-the wall clock, medians.
+The same updates are made in turns with the scan of the difference and without it, in one library on disk. Times are
+medians, of the wall clock and of the processor; the limit is on the wall clock, and on a busy machine only the
+processor's time says something.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from unittest import mock
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.approvals import NOTHING
+from evolvable_tools import approvals
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit as resources
@@ -40,17 +41,17 @@ def text() -> str:
 @contextlib.contextmanager
 def unchecked() -> Iterator[None]:
     """Leave the scan out."""
-    with mock.patch.object(resources, "check_change", lambda *_: NOTHING):
+    with mock.patch.object(approvals, "check_change", lambda *_: approvals.NOTHING):
         yield
 
 
-def update(library: Library, number: int) -> float:
-    """Make one small change; return the milliseconds it took."""
+def update(library: Library, number: int) -> tuple[float, float]:
+    """Make one small change; return the milliseconds that passed, and those of the processor."""
     edit = TextEdit("SKILL.md", f"Step {number} of", f"Step {number + 1} of")
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     made = resources.update_resource(library, AGENT, PDF, "next", edits=[edit])
     assert made.version is not None, made.warnings
-    return (time.perf_counter() - began) * 1000
+    return (time.perf_counter() - began) * 1000, (time.process_time() - used) * 1000
 
 
 def main() -> int:
@@ -59,7 +60,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     updates = 60 if options.quick else options.updates
-    checked, bare = list[float](), list[float]()
+    checked, bare = list[tuple[float, float]](), list[tuple[float, float]]()
     with tempfile.TemporaryDirectory() as made, Library.open(Path(made) / "library", create=True) as library:
         resources.update_resource(library, AGENT, PDF, "new", files={"SKILL.md": text()}, create=True)
         for number in range(updates + 5):
@@ -69,10 +70,12 @@ def main() -> int:
             if number >= 5:  # the first ones compile the patterns
                 checked.append(one)
                 bare.append(other)
-    adds = statistics.median(checked) - statistics.median(bare)
-    print(f"with the checks p50 {statistics.median(checked):.2f} ms, without {statistics.median(bare):.2f} ms")
-    ratio = statistics.median(checked) / statistics.median(bare)
-    print(f"adds {adds:.2f} ms at p50 (limit {MOST_MS:.0f}), ratio {ratio:.2f}")
+    adds = 0.0
+    for number, clock in reversed(list(enumerate(("wall clock", "processor")))):
+        with_, without = (statistics.median(one[number] for one in times) for times in (checked, bare))
+        adds = with_ - without
+        print(f"{clock}: with the checks p50 {with_:.2f} ms, without {without:.2f} ms: {adds:.2f} ms more")
+    print(f"limit {MOST_MS:.0f} ms by the wall clock")
     return int(adds > MOST_MS)
 
 

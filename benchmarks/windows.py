@@ -8,6 +8,7 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -26,6 +27,7 @@ from support import (
     arguments,
     at_most,
     conclude,
+    environment,
     median,
     ms,
     none_of,
@@ -37,6 +39,7 @@ from support import (
     timed,
 )
 
+from evolvable_store import fsck
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.folder_lock import FolderOwner
 from evolvable_store.workingcopy.registry import WorkingCopies
@@ -196,6 +199,68 @@ def takeovers(opened: Windows, label: str, count: int) -> list[Row]:
     ]
 
 
+def handovers(opened: Windows, label: str, count: int) -> list[Row]:
+    """Stop the owner and continue it, and let the owner leave; each time save a file, and count versions."""
+    stopped, left, wrong = [], [], 0
+    names = iter(opened.names[60:])
+    for _ in range(count):
+        name, owner = next(names), opened.owner()
+        before = opened.version(name) or 0
+        os.kill(owner, signal.SIGSTOP)
+        stopped.append(opened.seen(name))
+        os.kill(owner, signal.SIGCONT)
+        time.sleep(SETTLE)  # it finds that it is the owner no more, and has looked at the folder if it did not
+        wrong += opened.version(name) != before + 1 or opened.owner() == owner
+    for _ in range(count):
+        name, owner = next(names), opened.owner()
+        leaving = next(server for server in opened.servers if server.process.pid == owner)
+        opened.servers.remove(leaving)
+        before = opened.version(name) or 0
+        leaving.close()
+        left.append(opened.seen(name))
+        wrong += opened.version(name) != before + 1
+    return [
+        at_most(f"{label}: owner stopped, next save is a version, longest of {count}", max(stopped), 12.0, ms),
+        at_most(f"{label}: owner left, next save is a version, longest of {count}", max(left), 1.0, ms),
+        none_of(f"{label}: saves missed or taken twice, owners that went on", wrong),
+    ]
+
+
+def beside_older(older: Path, count: int) -> list[Row]:
+    """Start a server of an older version on a library that it made, then one of this version, which migrates it.
+
+    older: a checkout of that version, as `git worktree add` makes it. Counts what both lose of each other's changes and
+    of a person's saves. The older server may refuse to write from then on; that is no loss.
+    """
+    sources = os.pathsep.join(str(older / part) for part in ("server", "tools", "skills_store"))
+    with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
+        opened = Windows.__new__(Windows)
+        opened.home, opened.folder = Path(place) / "home", Path(place) / "skills"
+        opened.names = seed_folder(opened.folder, 60)
+        old = ("/usr/bin/env", f"PYTHONPATH={sources}", sys.executable, "-m", "evolvable_server")
+        subprocess.run([*old, "init", "--yes", str(opened.folder)], env=environment(opened.home), check=True)
+        servers = []
+        for command in ((*old, "serve"), SERVE):  # this version brings the library's schema up to date
+            servers.append(stack.enter_context(Server(command, opened.home)))
+            servers[-1].call("find_skill", task="warm up")
+            time.sleep(SETTLE)
+        lost = refused = 0
+        for number, name in enumerate(opened.names[:count]):
+            for server in reversed(servers):
+                before, path = opened.version(name) or 0, f"notes/{number}-{server.process.pid}.md"
+                made = server.call("update_resource", ref=f"skill:{name}", reason="window", files={path: "new"})
+                refused += made is None
+                lost += (opened.folder / name / path).exists() is not (made is not None)
+                lost += opened.seen(name) >= 60 or opened.version(name) != before + 1 + (made is not None)
+        with Store.open(opened.home) as store:
+            faults = len(fsck.check_library(store).faults)
+    return [
+        none_of(f"beside an older version: of {4 * count} changes, lost or taken twice", lost),
+        Row("beside an older version: updates that it refused", str(refused)),
+        none_of("beside an older version: faults that fsck finds", faults),
+    ]
+
+
 def private_mb(pids: Sequence[int]) -> float:
     """Return the proportional memory (PSS) of processes, where pages that they share count once."""
     texts = [Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii") for pid in pids]
@@ -227,7 +292,7 @@ def bare_answers(count: int) -> float:
 def main() -> None:
     if not sys.platform.startswith("linux"):
         sys.exit("windows.py reads /proc: it runs on Linux alone.")
-    options = arguments(__doc__, seconds=20.0)
+    options = arguments(__doc__, seconds=20.0, older="")
     quick, seconds = options.quick, options.seconds or (5.0 if options.quick else 20.0)
     with tempfile.TemporaryDirectory() as place:
         bare = median(bare_commits(Path(place), 100))
@@ -250,10 +315,13 @@ def main() -> None:
         if skills == 300:
             parts += [partial(idle, label=label, seconds=seconds), partial(memory, label=label)]
         if (servers, skills) == (8, 300):
-            parts.append(partial(takeovers, label=label, count=7))
+            parts += [partial(handovers, label=label, count=2), partial(takeovers, label=label, count=7)]
         with windows(servers, skills) as opened:
             for part in parts:
                 rows += part(opened)
+    if options.older:
+        progress("an older version")
+        rows += beside_older(Path(options.older), 5)
     if not quick:
         progress("8 servers, 10,000 skills")
         with windows(8, 10_000) as opened:

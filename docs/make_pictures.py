@@ -38,8 +38,6 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _CURSOR = re.compile(r"\x1b\[\?25[lh]")
-_ERASED = re.compile(r"[^\n]*(?:\n\r\x1b\[1A|\r)\x1b\[2K")
-"""A line that a progress bar wrote and erased again."""
 _FONTS = re.compile(r"^\s*@font-face \{.*?\}\n", re.M | re.S)
 
 
@@ -75,6 +73,7 @@ def run_on_terminal(command: str, home: Path) -> tuple[int, str]:
         "HOME": str(home),
         "PATH": f"{scripts}:/usr/bin:/bin",
         "TERM": "xterm-256color",
+        "EVOLVABLE_PROGRESS": "off",
         "LANG": "C.UTF-8",
         "EVOLVABLE_EMBEDDER": "off",  # it would fetch a model
         # The account's configuration lies in this home too, not in the one of the account that draws.
@@ -96,7 +95,7 @@ def run_on_terminal(command: str, home: Path) -> tuple[int, str]:
         printed += piece
     os.close(keyboard)
     text = _CURSOR.sub("", printed.decode("utf-8", "replace").replace("\r\n", "\n"))
-    return process.wait(), _ERASED.sub("", text).replace(str(home), HOME)
+    return process.wait(), text.replace(str(home), HOME)
 
 
 def draw(scene: Scene, outputs: list[str]) -> str:

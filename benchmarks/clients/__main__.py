@@ -21,6 +21,7 @@ import codex
 import consenting
 import delegating
 import evolution
+import planning
 import reviewing
 import rounding
 import whole_run
@@ -49,6 +50,7 @@ CLAUDE: dict[str, Session] = {
     "claude -p, brain": partial(evolution.as_brain, kind="claude"),
     "claude -p, whole evolution": whole_run.claude_code,
     "claude -p, evolution of agents": agents.whole_run,
+    "claude -p, ags": planning.claude_code,
     "claude -p, whole evolution by hand-off": by_hand.claude_code,
     "claude -p, review by hand-off": reviewing.claude_hand_off,
     "claude -p, review of the queue by the API": reviewing.claude_queue,
@@ -71,6 +73,7 @@ VSCODE: dict[str, str] = {
     "vscode": "in_the_chat",
     "vscode, reload": "reload_in_the_chat",
     "vscode, question": "question_in_the_chat",
+    "vscode, app": "app_in_the_chat",
 }
 
 

@@ -5,17 +5,20 @@ sealed test behind a loop, so that a search can be compared with ours at the sam
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 
 from baselines import cap_evolve_gate, evoskill_loop, gepa_gate, skillopt_gate
 
 from evolution.scenarios import BASE, Found, Place, Rules, mean
-from evolvable_tools.evolve import optimizers
+from evolvable_tools.evolve import search_operators
+from evolvable_tools.evolve.composition import EXPECTED_TEST
+from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.staged_final import plan_stages
 from evolvable_tools.evolve.statistics.staged_test import alpha_of_look, staged_sign_flip
-from evolvable_tools.evolve.task import Split
+from evolvable_tools.evolve.task import Split, Task
 
-_MINIBATCH = 3
+_MINIBATCH, _MOST_PROPOSALS = 3, 200
 
 
 def evoskill(place: Place, proposals: int) -> Found:
@@ -48,8 +51,10 @@ def gepa_minibatch(place: Place, proposals: int) -> Found:
     rows = [place.measure(BASE, val)]
     for iteration in range(1, proposals + 1):
         scores = [list(row.values()) for row in rows]
-        parent = programs[optimizers.sample_front(optimizers.pareto_front(scores), [mean(row) for row in rows], chance)]
-        batch = optimizers.sample_batch(train, iteration, categories=_MINIBATCH, per_category=1)
+        parent = programs[
+            search_operators.sample_front(search_operators.pareto_front(scores), [mean(row) for row in rows], chance)
+        ]
+        batch = search_operators.sample_batch(train, iteration, categories=_MINIBATCH, per_category=1)
         before = list(place.measure(parent, batch).values())
         if min(before) == 1.0:
             continue
@@ -59,6 +64,52 @@ def gepa_minibatch(place: Place, proposals: int) -> Found:
             rows.append(place.measure(child, val))
     best = max(range(len(rows)), key=lambda number: mean(rows[number]))
     return Found(programs[best], mean(rows[best]) - mean(rows[0]))
+
+
+def gepa_reflection(place: Place, proposals: int) -> Found:
+    """GEPA in a world of critiques: as `gepa_minibatch`, and the proposer reads the minibatch.
+
+    It goes on, whatever the number of proposals, until the trials are spent that our search plans for here: what a
+    minibatch turns down costs it six.
+    """
+    tests = len(place.of(Split.TEST))
+    limit = RunSettings("simulated", executor={}, iterations=proposals).planned_trials(tests) - EXPECTED_TEST * tests
+    val, train, chance = place.of(Split.VAL), place.of(Split.TRAIN), random.Random(0)
+    programs, rows = [BASE], [place.measure(BASE, val)]
+    history: list[dict[str, str]] = []
+    for iteration in range(1, _MOST_PROPOSALS + 1):
+        if place.spent >= limit:
+            break
+        scores, means = [list(row.values()) for row in rows], [mean(row) for row in rows]
+        front = search_operators.pareto_front(scores)
+        parent = programs[search_operators.sample_front(front, means, chance)]
+        batch = search_operators.sample_batch(train, iteration, categories=_MINIBATCH, per_category=1)
+        before = place.measure(parent, batch)
+        if min(before.values()) == 1.0:
+            continue
+        question = SimpleNamespace(data={"evidence": _traces(place, parent, batch, before), "history": history})
+        rule = place.propose(question, iteration)
+        history.append({"summary": rule})
+        child = parent | {rule}
+        after = place.measure(child, batch)
+        if child not in programs and gepa_gate.worth_validating(list(before.values()), list(after.values())):
+            programs.append(child)
+            rows.append(place.measure(child, val))
+    best = max(range(len(rows)), key=lambda number: mean(rows[number]))
+    return Found(programs[best], mean(rows[best]) - mean(rows[0]))
+
+
+def _traces(place: Place, rules: Rules, tasks: Sequence[Task], scores: Mapping[str, float]) -> list[dict[str, str]]:
+    """Return what a proposer reads of the trials of a program."""
+    digest = place.digest(rules)
+    return [
+        {
+            "task": task.id,
+            "result": "passed" if scores[task.id] == 1.0 else "failed",
+            "trace": place.texts(digest, task, 0, scores[task.id])[1],
+        }
+        for task in tasks
+    ]
 
 
 def skillopt_strict(place: Place, proposals: int) -> Found:

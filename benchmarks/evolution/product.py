@@ -38,7 +38,7 @@ _TEXT = f"---\nname: {_NAME}\ndescription: Rules for simulated tasks.\n---\n# Ru
 class Design:
     """What a user may set of a run. trials: evaluations that it plans for, 0 for as many as it takes by itself.
 
-    `parent` and `repeats` (of the test) are those of the older loop, which `optimizer` and `final` name.
+    `parent`, `frontier` and `repeats` (of the test) are those of the older loop, which `optimizer` and `final` name.
     """
 
     optimizer: str = "greedy"
@@ -46,6 +46,8 @@ class Design:
     trials: int = 0
     parent: str = "round_robin"
     repeats: int = 0
+    rejections: int = 3
+    frontier: int = 3
 
 
 DEFAULT = Design()
@@ -63,6 +65,8 @@ def ours(place: Place, proposals: int, look: int = 1, design: Design = DEFAULT) 
         trials=design.trials,
         parent=design.parent,
         test_repeats=design.repeats,
+        rejections=design.rejections,
+        frontier=design.frontier,
     )
     run = _run(place, base, settings, look)
     asyncio.run(run_phases(run))
@@ -91,12 +95,13 @@ class _Trials:
         if digest not in self._rules:
             self._rules[digest] = find_rules(program)
         score, tokens = self._place.trial(digest, self._rules[digest], task, repeat)
+        output, trace = self._place.texts(digest, task, repeat, score)
         outcome = TrialOutcome.INFRA_ERROR
         if score is not None:
             outcome = TrialOutcome.PASS if score == 1 else TrialOutcome.FAIL
         key, usage = f"{digest} {task.id} {repeat}", ModelUsage(tokens)
         read = (f"skill:{_NAME}",)
-        return Trial(key, task.id, digest, repeat, outcome, score, usage, 0.0, output="answer", read=read)
+        return Trial(key, task.id, digest, repeat, outcome, score, usage, 0.0, output=output, trace=trace, read=read)
 
 
 class _Test:
@@ -149,19 +154,50 @@ def _run(place: Place, base: Program, settings: RunSettings, look: int) -> RunCo
 
 
 def _brain(place: Place, journal: Journal) -> ScriptedModel:
-    """Return who proposes in every iteration what the place has for it, and builds just that."""
+    """Return a model that proposes, or criticises and rewrites, as the place says, and builds just that."""
+
+    def number() -> int:
+        """Return which proposal this is, from 1: an iteration that leaves edits out has none."""
+        return journal.state.iteration - len(journal.state.eliminated)
 
     def propose(question: ModelQuestion) -> Mapping[str, Any]:
-        rule = place.law.effects[journal.state.iteration - 1].rule
+        rule = place.propose(question, number())
         failed = [one["task"] for one in question.data["evidence"] if one["result"] == "failed"]
         place.was_shown(rule, [one["task"] for one in question.data["evidence"]])
         intent = {"op": "edit", "ref": f"skill:{_NAME}", "tasks": failed, "modification": rule}
         said = {"diagnoses": [], "approaches": [], "intents": [intent]}
         return {**said, "summary": rule, "justification": "It failed."}
 
+    def criticise(question: ModelQuestion) -> Mapping[str, Any]:
+        critique = place.criticise(question, number())
+        return {"change": bool(critique), "critique": critique, "variables": []}
+
     def build(question: ModelQuestion) -> Mapping[str, Any]:
+        if "variable" in question.data:
+            rule = place.rewrite(question, number())
+            shown = [one["task"] for one in journal.state.gradients if one["iteration"] == journal.state.iteration]
+            place.was_shown(rule, shown)
+            return {"value": f"{question.data['variable']['value']}- rule: {rule}\n"}
         rule = question.data["intents"][0]["modification"]
         change = {"path": "SKILL.md", "old": _LINE, "new": f"{_LINE}- rule: {rule}\n"}
         return {"edits": [{"op": "edit", "ref": f"skill:{_NAME}", "changes": [change]}]}
 
-    return ScriptedModel({ModelRole.PROPOSER: propose, ModelRole.BUILDER: build})
+    return ScriptedModel({ModelRole.PROPOSER: propose, ModelRole.CRITIC: criticise, ModelRole.BUILDER: build})
+
+
+def verdict_on(place: Place, base: Rules, rules: Rules) -> str:
+    """Measure a program with these rules against one with the others, without a search, and return the verdict."""
+    before, after = (_program_of(one) for one in (base, rules))
+    settings = RunSettings(
+        "simulated", executor={"kind": "simulated"}, mode="any", iterations=0, purpose="measure", test_repeats=1
+    )
+    run = _run(place, before, settings, 1)
+    run.folder.keep_program(after)
+    run.merged = [("measured", after)]
+    asyncio.run(run_phases(run))
+    return str(run.state.verdict["verdict"])
+
+
+def _program_of(rules: Rules) -> Program:
+    text = _TEXT + "".join(f"- rule: {rule}\n" for rule in sorted(rules - BASE))
+    return make_program([make_part(Kind.SKILL, _NAME, {"SKILL.md": text.encode()})])

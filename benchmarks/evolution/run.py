@@ -25,7 +25,8 @@ from baselines.simulated_world import Law
 from support import Row, conclude, progress
 
 from evolution.alone import test_alone
-from evolution.others import evoskill, gepa_minibatch, k_se, skillopt_strict, tested
+from evolution.critiques import CRITIQUE_WORLDS, CritiqueWorld, critique_place
+from evolution.others import evoskill, gepa_minibatch, gepa_reflection, k_se, skillopt_strict, tested
 from evolution.product import Design, ours
 from evolution.report import Line, looks_text, table, test_table
 from evolution.scenarios import BASE, PROPOSALS, SCENARIOS, SIZES, Found, Place, Scenario, place
@@ -33,6 +34,7 @@ from evolution.worlds import HAIR, WORLDS, World, unfriendly_place
 from evolvable_tools.evolve.statistics.staged_test import clopper_pearson_upper
 
 Loop = Callable[[Place, int], Found]
+AnyWorld = Scenario | World | CritiqueWorld
 
 LOOPS: dict[str, Loop] = {
     "ours": ours,
@@ -48,6 +50,22 @@ LOOPS: dict[str, Loop] = {
     "k·SE, k = 1, our test": tested(k_se(1.0)),
 }
 NEW = ("ours", "ours, 1,100 trials planned")
+OPTIMIZERS: dict[str, Loop] = {
+    "ours": ours,
+    "ours, evoskill": partial(ours, design=Design("evoskill")),
+    "ours, reflection": partial(ours, design=Design("reflection")),
+    "ours, textgrad": partial(ours, design=Design("textgrad")),
+    "ours, textgrad without a limit of rejections": partial(ours, design=Design("textgrad", rejections=0)),
+    "ours, reinforce_pp": partial(ours, design=Design("reinforce_pp")),
+    "ours, grpo": partial(ours, design=Design("grpo")),
+}
+PARETO: dict[str, Loop] = {
+    "ours, Pareto parents": partial(ours, design=Design("evoskill", parent="pareto", frontier=10)),
+    "GEPA reflection, our test": tested(gepa_reflection),
+}
+"""GEPA's choice of parents, among the product's operators and with its own minibatch gate; in worlds of critiques."""
+"""The optimizers of the product, each with its own settings, before the same sealed test."""
+LOOPS |= OPTIMIZERS | PARETO
 PROCESSES = 2
 SEEDS, QUICK, TEST_SEEDS = 400, 40, 2_000
 ALPHA = 0.05
@@ -66,10 +84,12 @@ class Ran:
     trials: int
 
 
-def one(scenario: Scenario | World, name: str, sizes: tuple[int, int, int], seed: int) -> Ran:
+def one(scenario: AnyWorld, name: str, sizes: tuple[int, int, int], seed: int) -> Ran:
     """Run one loop in a fresh place."""
-    if isinstance(scenario, World):
-        here: Place = unfriendly_place(scenario, seed, sizes, PROPOSALS)
+    if isinstance(scenario, CritiqueWorld):
+        here: Place = critique_place(scenario, seed, sizes)
+    elif isinstance(scenario, World):
+        here = unfriendly_place(scenario, seed, sizes, PROPOSALS)
     else:
         here = place(scenario, seed, sizes)
     found = LOOPS[name](here, PROPOSALS)
@@ -79,7 +99,7 @@ def one(scenario: Scenario | World, name: str, sizes: tuple[int, int, int], seed
     )
 
 
-def measured(scenario: Scenario | World, name: str, sizes: tuple[int, int, int], runs: Sequence[Ran]) -> Line:
+def measured(scenario: AnyWorld, name: str, sizes: tuple[int, int, int], runs: Sequence[Ran]) -> Line:
     """Return the line of a table."""
     possible = [run for run in runs if run.possible > HAIR]
     return Line(
@@ -109,11 +129,13 @@ def looks(counted: bool, seed: int) -> bool:
     return False
 
 
-def blocks() -> Iterator[tuple[Sequence[str], Sequence[Scenario | World]]]:
+def blocks() -> Iterator[tuple[Sequence[str], Sequence[AnyWorld]]]:
     """Yield what is measured: all loops in the friendly world, ours and EvoSkill's with our test in the others."""
-    yield list(LOOPS), SCENARIOS
+    yield [name for name in LOOPS if name not in OPTIMIZERS | PARETO or name == "ours"], SCENARIOS
     yield [*NEW[:1], "EvoSkill, our test"], WORLDS
     yield list(NEW[1:]), WORLDS[:1]
+    yield [name for name in OPTIMIZERS if name != "ours"], (*SCENARIOS, *WORLDS)
+    yield [*OPTIMIZERS, *PARETO], CRITIQUE_WORLDS
 
 
 def every(
@@ -173,7 +195,7 @@ def main() -> None:
             figure = f"{case.passed / case.runs:.1%}, at most {limit:.1%}"
             rows.append(Row(f"the test alone; {case.world}", figure, f"at most {ALPHA:.0%}", met))
     for line in lines:
-        if line.loop in NEW:
+        if line.loop in NEW or line.loop in OPTIMIZERS:
             low, _ = line.false_interval
             # So few seeds as a quick look has cannot show that a rate is low, only that it is not high.
             met = (low if given.quick else line.false_limit) <= ALPHA

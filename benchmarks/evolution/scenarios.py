@@ -3,6 +3,7 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from baselines.simulated_world import Effect, Law, make_taskset, program_with
 
@@ -89,6 +90,22 @@ class Place:
 
     def was_shown(self, rule: str, tasks: Sequence[str]) -> None:
         """Take note of the training tasks that a proposal was made from. Here no edit depends on them."""
+
+    def texts(self, digest: str, task: Task, repeat: int, score: float | None) -> tuple[str, str]:
+        """Return the output and the trace of a trial."""
+        return "answer", ""
+
+    def propose(self, question: Any, iteration: int) -> str:
+        """Return the rule that a proposer asks for in this iteration (from 1). Here it is drawn before."""
+        return self.law.effects[iteration - 1].rule
+
+    def criticise(self, question: Any, iteration: int) -> str:
+        """Return what a critic says of a trial, '' where nothing should change."""
+        return f"Add {self.law.effects[iteration - 1].rule}."
+
+    def rewrite(self, question: Any, iteration: int) -> str:
+        """Return the rule that the rewrite of a variable adds."""
+        return self.law.effects[iteration - 1].rule
 
     def trial(self, digest: str, rules: Rules, task: Task, repeat: int) -> tuple[float | None, int]:
         """Return the score of a trial, None where it is missing, and its tokens (0: nobody told)."""

@@ -156,15 +156,22 @@ class WorldLaw:
 
     effects: tuple[_Edit, ...]
     seed: str
+    _draws: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict, compare=False)
 
     def chance(self, difficulty: float, rules: Rules, key: str) -> float:
         """Return the chance to pass of the task with this key."""
         passes = _sigmoid(difficulty)
         for edit in self.effects:
             if edit.rule in rules:
-                draw = random.Random(f"{self.seed} {edit.rule} {key}")
-                passes = edit.apply(passes, draw.random(), draw.gauss(0, 1))
+                passes = edit.apply(passes, *self._draw(edit.rule, key))
         return passes
+
+    def _draw(self, rule: str, key: str) -> tuple[float, float]:
+        """Return where a task stands for an edit, and what the edit has of its own on it; programs share both."""
+        if (rule, key) not in self._draws:
+            draw = random.Random(f"{self.seed} {rule} {key}")
+            self._draws[rule, key] = draw.random(), draw.gauss(0, 1)
+        return self._draws[rule, key]
 
     def score(self, rules: Rules) -> float:
         """Return the true score of a program, over the population."""

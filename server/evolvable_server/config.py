@@ -7,22 +7,26 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from evolvable_server.environment import (
+    ADDRESSES,
     HOME,
     OFF,
     REVIEW,
     REVIEWING,
+    address_folders,
     client_session,
     hooks_on,
     is_review_process,
+    postgres_addresses,
     reviews_on,
 )
 from evolvable_server.person_config import LEVELS, PersonConfig, read_person_config, stricter
 from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.operation import Actor, Identity, Principal
+from evolvable_store.paths import ADDRESS_FILE
 from evolvable_store.resource import USER_SCOPE, check_scope, slugify
 
 MARKS = {
@@ -83,16 +87,18 @@ def actor_of(identity: Identity, *, decides: bool = False) -> Actor:
 SCOPE = "EVOLVABLE_SCOPE"
 SESSION = "EVOLVABLE_SESSION"
 EMBEDDER = "EVOLVABLE_EMBEDDER"
+RERANKER = "EVOLVABLE_RERANKER"
 JUDGE = "EVOLVABLE_JUDGE"
 FITS = "EVOLVABLE_FITS"
 APPROVE = "EVOLVABLE_APPROVE"
 REVIEW_POLICY = "EVOLVABLE_REVIEW_POLICY"
 REVIEW_BUDGET = "EVOLVABLE_REVIEW_BUDGET"
 TOOLSETS = "EVOLVABLE_TOOLSETS"
-GROUPS = ("evolve", "rspl", "tools")
+GROUPS = ("ags", "evolve", "rspl", "tools")
 """Groups of tools that are listed only where somebody asks for them."""
 OAUTH_CLIENT = "EVOLVABLE_OAUTH_CLIENT"
 OAUTH_SECRET = "EVOLVABLE_OAUTH_SECRET"
+SIGN_IN_SECRET = "EVOLVABLE_SIGN_IN_SECRET"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +107,15 @@ class Config:
 
     home: the library's folder. project: the folder of the project that is open. scope: the project's scope when it
     is named outright, else None. session: the client's session when it tells one.
-    embedder: auto, off, or onnx or sentence-transformers with an optional model behind a colon. judge: auto, off,
-    caller, anthropic with an optional model, claude, codex, or the name of a judge. api_key: of the Anthropic API,
+    embedder: auto, off, or onnx or sentence-transformers with an optional model behind a colon. reranker: onnx with a
+    model behind a colon, or off. judge: auto, off,
+    caller, or models in order, with commas between them: anthropic with an optional model, claude, codex, the name of a
+    model or of a judge. api_key: of the Anthropic API,
     api_url: its address, as the person's configuration says it. fits: the confidence under which nothing fits, None for
     the usual one. hooks: whether a client's hooks do anything.
     approve: which changes of an agent a person is asked about: off, guarded or all; the stricter of what the person's
     configuration says and what EVOLVABLE_APPROVE says.
-    person: the person's own configuration.
+    person: the person's own configuration. key_variables: values of the variables that its models take keys from.
     review: who reviews finished sessions: handoff (the calling agent), off (there are no reviews), anthropic with an
     optional model, claude, codex, or the name of a reviewer. review_policy, review_budget: as the environment sets
     them, which counts only where it is stricter than the person's configuration; see docs/review.md.
@@ -118,6 +126,7 @@ class Config:
     scope: str | None = None
     session: str | None = None
     embedder: str = "auto"
+    reranker: str = "off"
     judge: str = "auto"
     api_key: str | None = None
     api_url: str | None = None
@@ -129,6 +138,7 @@ class Config:
     review_budget: str = ""
     toolsets: tuple[str, ...] = ()
     person: PersonConfig = PersonConfig(None)
+    key_variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def read_config(environment: Mapping[str, str] | None = None, home: Path | None = None) -> Config:
@@ -146,18 +156,24 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         scope=_scope(env.get(SCOPE)),
         session=client_session(env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None),
         embedder=_setting(env.get(EMBEDDER), "auto", "off"),
+        reranker=_setting(env.get(RERANKER), "off"),
         # What thinks for us asks nobody in its turn, who would ask it again.
-        judge="off" if is_review_process(env) else _setting(env.get(JUDGE), "auto", "off", "caller"),
+        judge="off"
+        if is_review_process(env)
+        else _model_setting(person, "judge", env.get(JUDGE), "auto", "off", "caller"),
         api_key=env.get("ANTHROPIC_API_KEY") or None,
         api_url=person.models.get("anthropic"),
         fits=_share(env.get(FITS)),
         hooks=hooks_on(env),
         approve=stricter(person.approve, _approve(env.get(APPROVE))),
-        review=_setting(env.get(REVIEW), "handoff", "off") if reviews_on(env) else "off",
+        review=_model_setting(person, "reviewer", env.get(REVIEW), "handoff", "off") if reviews_on(env) else "off",
         review_policy=env.get(REVIEW_POLICY) or "",
         review_budget=env.get(REVIEW_BUDGET) or "",
         toolsets=toolsets_of(env.get(TOOLSETS)),
         person=person,
+        key_variables={
+            one.key_env: env[one.key_env] for one in person.endpoints.values() if one.key_env and env.get(one.key_env)
+        },
     )
 
 
@@ -184,9 +200,29 @@ def model_environment(config: Config, environment: Mapping[str, str]) -> dict[st
 
 
 def library_home(home: Path | None, environment: Mapping[str, str] | None = None) -> Path:
-    """Return the library's folder: `home`, else EVOLVABLE_HOME, else ~/.evolvable."""
+    """Return the library's folder: `home`, else EVOLVABLE_HOME, else ~/.evolvable.
+
+    For the address of a library in PostgreSQL, the folder that stands for it here. Raise UntrustedHome for an address
+    that the person did not register.
+    """
     env = os.environ if environment is None else environment
+    if home is None and (env.get(HOME) or "").startswith(ADDRESSES):
+        return open_address(env[HOME])
     return (home or Path(env.get(HOME) or "~/.evolvable")).expanduser().absolute()
+
+
+def open_address(url: str) -> Path:
+    """Return the folder that stands for a library in PostgreSQL. Raise UntrustedHome, InvalidArgument."""
+    return Path(postgres_addresses().home_of(url, Path(address_folders()), lambda: read_person_config().addresses))
+
+
+def library_names(home: Path) -> tuple[str, ...]:
+    """Return the names of a library in the grants of `[sign_in]`: its folder, and in PostgreSQL its project too."""
+    folder = os.path.realpath(home)
+    if not (home / ADDRESS_FILE).exists():
+        return (folder,)
+    address = postgres_addresses().read_home(home).address
+    return folder, address.project, address.name
 
 
 def thinking_environment(config: Config) -> dict[str, str]:
@@ -254,6 +290,11 @@ def read_oauth_client() -> tuple[str | None, str | None]:
     return os.environ.get(OAUTH_CLIENT) or None, os.environ.get(OAUTH_SECRET) or None
 
 
+def read_sign_in_secret() -> str | None:
+    """Return the secret of the page's client at its OpenID provider, None for a public client."""
+    return os.environ.get(SIGN_IN_SECRET) or None
+
+
 def process_session() -> str:
     """Return a session for this process, used when its client names none; another process never has the same."""
     return f"process-{os.getpid()}-{time.time_ns():x}"
@@ -266,6 +307,15 @@ def _setting(text: str | None, usual: str, *words: str) -> str:
     if small in OFF:
         return "off"
     return small if small in (usual, *words) else value
+
+
+def _model_setting(person: PersonConfig, role: str, text: str | None, usual: str, *words: str) -> str:
+    """Return who answers in a role: as a variable says, else as the person's configuration says, else the usual."""
+    return (
+        ",".join(person.model_roles.get(role, ()))
+        if not (text or "").strip() and role in person.model_roles
+        else (_setting(text, usual, *words))
+    )
 
 
 def _approve(text: str | None) -> str:

@@ -1,10 +1,12 @@
 """The settings of a hook: where the library is, whether hooks are on, and how sessions are named.
 
-A client waits for a hook, so this part of `config` imports `os` alone.
+A client waits for a hook, so this part of `config` imports next to nothing.
 """
 
+import importlib
 import os
 from collections.abc import Mapping
+from types import ModuleType
 
 HOME = "EVOLVABLE_HOME"
 HOOKS = "EVOLVABLE_HOOKS"
@@ -17,8 +19,28 @@ OFF = ("off", "no", "0", "none", "false")
 
 
 def library_home(environment: Mapping[str, str]) -> str:
-    """Return the library's folder: EVOLVABLE_HOME, by default ~/.evolvable."""
-    return os.path.abspath(os.path.expanduser(environment.get(HOME) or "~/.evolvable"))
+    """Return the library's folder: EVOLVABLE_HOME, by default ~/.evolvable.
+
+    For the address of a library in PostgreSQL, the folder that stands for it here, which need not exist.
+    """
+    named = environment.get(HOME) or "~/.evolvable"
+    if named.startswith(ADDRESSES):
+        return os.path.join(address_folders(), postgres_addresses().Address.parse(named).key)
+    return os.path.abspath(os.path.expanduser(named))
+
+
+ADDRESSES = ("postgresql://", "postgres://")
+"""What the address of a library in PostgreSQL begins with, in place of a folder."""
+
+
+def postgres_addresses() -> ModuleType:
+    """Return the module of addresses. Few libraries lie in PostgreSQL, and a hook of the others does without it."""
+    return importlib.import_module("evolvable_store.storage.postgres.address")
+
+
+def address_folders() -> str:
+    """Return the folder of the folders that stand for libraries in PostgreSQL."""
+    return os.path.abspath(os.path.expanduser("~/.evolvable/postgres"))
 
 
 def is_review_process(environment: Mapping[str, str]) -> bool:

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from evolvable_store.paths import LIBRARY_FILES, is_ignored
+from evolvable_store.paths import CHANGE_MARK, LIBRARY_FILES, is_ignored
 
 STEP, LONGEST = 0.02, 0.1
 """Seconds: events that come this close together, and all of them within the longest time, are one batch."""
@@ -27,7 +27,8 @@ _DELETE_SELF, _MOVE_SELF, _OVERFLOW, _IGNORED, _DIRECTORY = 0x400, 0x800, 0x4000
 _ONLY_DIRECTORY, _NO_LINK, _EXCLUDE_UNLINKED = 0x01000000, 0x02000000, 0x04000000
 _NAMES = _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
 _TREE = _MODIFY | _ATTRIB | _CLOSE_WRITE | _NAMES | _ONLY_DIRECTORY | _NO_LINK | _EXCLUDE_UNLINKED
-_FLAT = _MODIFY | _CLOSE_WRITE | _CREATE | _MOVED_TO | _ONLY_DIRECTORY
+_FILE = _MODIFY | _CLOSE_WRITE
+_NEW_FILES = _CREATE | _MOVED_TO | _ONLY_DIRECTORY
 _HEADER = struct.Struct("iIII")
 _BUFFER = 65_536
 
@@ -73,8 +74,8 @@ def library_events(home: Path, locks: Path) -> "InotifyEvents | None":
     except OSError:
         return None
     try:
-        events.watch_directory(home, LIBRARY_FILES)
-        events.watch_directory(locks)
+        events.watch_files(home, (*LIBRARY_FILES, CHANGE_MARK))
+        events.watch_closing(locks)
     except OSError:
         events.close()
         return None
@@ -126,10 +127,24 @@ class InotifyEvents:
         self._watches: dict[str, int] = {}
         self._flat: dict[str, frozenset[str]] = {}
 
-    def watch_directory(self, path: Path, names: Iterable[str] = ()) -> None:
-        """Watch what is written into one directory's files of these names, by default of all. Raise OSError."""
-        self._flat[os.fspath(path)] = frozenset(names)
-        self._add(os.fspath(path), _FLAT if names else _CLOSE_WRITE | _ONLY_DIRECTORY)
+    def watch_files(self, folder: Path, names: Iterable[str]) -> None:
+        """Watch what is written into a directory's files of these names, which may come and go. Raise OSError.
+
+        Each is watched by itself: what is written into other files beside them is no event.
+        """
+        self._flat[os.fspath(folder)] = frozenset(names)
+        self._add(os.fspath(folder), _NEW_FILES)
+        for name in self._flat[os.fspath(folder)]:
+            self._watch_file(os.path.join(folder, name))
+
+    def watch_closing(self, folder: Path) -> None:
+        """Watch which files of a directory are closed by a process that could write them. Raise OSError."""
+        self._flat[os.fspath(folder)] = frozenset()
+        self._add(os.fspath(folder), _CLOSE_WRITE | _ONLY_DIRECTORY)
+
+    def _watch_file(self, path: str) -> None:
+        with contextlib.suppress(OSError):  # it is not there
+            self._add(path, _FILE)
 
     def watch_tree(self, path: str) -> None:
         """Watch a directory and all below it; links and ignored names are passed over. Raise OSError for its end."""
@@ -159,6 +174,10 @@ class InotifyEvents:
             self._poll.poll(round(STEP * 1000))
         self._follow(moved)
         return found
+
+    def is_ready(self) -> bool:
+        """Return whether something happened that a wait would end at."""
+        return bool(self._poll.poll(0))
 
     def wake(self) -> None:
         """As FileEvents.wake."""
@@ -192,6 +211,8 @@ class InotifyEvents:
             elif folder is not None and self._is_wanted(folder, os.fsdecode(name)):
                 path = os.path.join(folder, os.fsdecode(name)) if name else folder
                 found.add(path)
+                if self._flat.get(folder):
+                    self._watch_file(path)
                 if mask & _DIRECTORY and name and mask & _NAMES and folder not in self._flat:
                     moved.add(path)
         return True

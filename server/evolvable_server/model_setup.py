@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from evolvable_server.config import (
     EMBEDDER,
     JUDGE,
+    RERANKER,
     REVIEW_BUDGET,
     REVIEW_POLICY,
     Config,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from evolvable_tools.embedding.embedder_client import SharedEmbedder
     from evolvable_tools.llm.anthropic_model import AnthropicModel
     from evolvable_tools.llm.command_model import CommandModel
+    from evolvable_tools.llm.endpoint import FallbackModel, NamedModels
+    from evolvable_tools.llm.openai_model import OpenAIModel
     from evolvable_tools.redaction.redactor import Redactor
     from evolvable_tools.redaction.secret_patterns import UserPatterns
     from evolvable_tools.review.review_config import ReviewBudget, ReviewSettings
@@ -53,6 +56,12 @@ def commands_of_role(config: Config, role: str, *, person: bool = False) -> Name
     commands = {name: NamedCommand(name, one.argv, one.folder, one.agents) for name, one in named.items()}
     return NamedCommands(word, commands, hint)
 
+
+if TYPE_CHECKING:
+    AnyModel = AnthropicModel | OpenAIModel | CommandModel | FallbackModel
+
+ANSWER_SECONDS = 20.0
+"""Seconds for an answer of a model that a person waits for."""
 
 OURS = ("auto", "off", "caller")
 """Settings of the judge that ask nobody from here. A key that happens to be set costs nothing: it is not used."""
@@ -83,24 +92,40 @@ def make_embedder(config: Config, *, propose: bool) -> "SharedEmbedder | None":
         return None
     from evolvable_tools.embedding.embedder_client import SharedEmbedder
 
-    with naming_source(EMBEDDER):
-        return SharedEmbedder(config.home, spec, propose=propose)
+    reranker = None if config.reranker == "off" else config.reranker
+    with naming_source(RERANKER if reranker else EMBEDDER):
+        return SharedEmbedder(config.home, spec, propose=propose, reranker=reranker)
 
 
-def make_judge(config: Config) -> "AnthropicModel | CommandModel | None":
-    """Return who judges: the Anthropic API or a command, where the settings name one. Raise Refused for a command
-    that the person did not name."""
+def named_models(config: Config) -> "NamedModels":
+    """Return the models that the person named, and who answers in which role."""
+    from evolvable_tools.llm.endpoint import NamedModels
+
+    person = config.person
+    return NamedModels(person.endpoints, person.model_roles, config.key_variables, person.models.get("proxy"))
+
+
+def make_judge(config: Config) -> "AnyModel | None":
+    """Return who judges: models behind an API or commands, where the settings name any. Raise Refused for a command
+    that the person did not name, InvalidArgument for a model whose key cannot be read."""
     return None if config.judge in OURS else _make_model(config, config.judge, "judges", JUDGE)
 
 
-def _make_model(
-    config: Config, setting: str, role: str, variable: str, **options: Any
-) -> "AnthropicModel | CommandModel":
-    """Return the model that the setting of a variable names: the Anthropic API, a client that only answers, or a
-    command that the person named. Raise Refused for any other. options: of both kinds of model."""
+def _make_model(config: Config, setting: str, role: str, variable: str, **options: Any) -> "AnyModel":
+    """Return the model that the setting of a variable names: a named model, the Anthropic API, a client that only
+    answers, or a command that the person named; of several, with commas between them, each where those before gave no
+    answer. Raise Refused for any other, InvalidArgument for a key that cannot be read. options: of all models."""
     from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
     from evolvable_tools.llm.command_model import CommandModel, command_of
 
+    if "," in setting:
+        from evolvable_tools.llm.endpoint import FallbackModel
+
+        names = [name.strip() for name in setting.split(",") if name.strip()]
+        return FallbackModel([_make_model(config, name, role, variable, **options) for name in names])
+    if setting in config.person.endpoints:
+        with naming_source(variable):
+            return named_models(config).resolve(setting).open(options.get("timeout", ANSWER_SECONDS))
     provider, _, model = setting.partition(":")
     if provider == "anthropic":
         proxy = config.person.models.get("proxy")

@@ -8,15 +8,17 @@ another account or lie in a work tree.
 
 import contextlib
 import os
+import re
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evolvable_store.errors import InvalidArgument, LibraryBusy, NotFound, Refused
+from evolvable_store.errors import InvalidArgument, LibraryBusy, Refused
 from evolvable_store.operation import Signer
+from evolvable_store.paths import is_address
 
 if sys.platform == "win32":
     import ctypes
@@ -25,6 +27,9 @@ else:
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
+
+    from evolvable_server.grants import SignIn
+    from evolvable_tools.llm.endpoint import ModelEndpoint
 
 # Start time, 5 to 15 ms each: tomllib, as many accounts have no file, tomlkit and filelock, as every command reads this
 # module and few edit the file, and the approvals lock, which few accounts use.
@@ -43,10 +48,9 @@ MAX_BYTES = 1_000_000
 PRIVATE = 0o600
 """The mode of files in the configuration's directory."""
 
-SIGNED = (
-    *("approve", "review_policy", "homes", "trusted", "remotes", "remote_keys", "models", "sandbox", "budgets"),
-    *ROLES,
-)
+_OWN = "approve review_policy homes trusted remotes remote_keys models roles sandbox budgets ray sign_in"
+
+SIGNED = (*_OWN.split(), *ROLES)
 """What the signature of the settings covers, where approvals are locked."""
 
 
@@ -73,7 +77,7 @@ class Trusted:
 
 @dataclass(frozen=True, slots=True)
 class NamedRemote:
-    """A git repository that the person named for the library in `home`. scopes, parts: what goes there."""
+    """A git repository of the library in `home`. forge: a table, {} for none. See `Remote` for the other fields."""
 
     name: str
     url: str
@@ -81,6 +85,8 @@ class NamedRemote:
     branch: str = "main"
     scopes: tuple[str, ...] = ("user",)
     parts: tuple[str, ...] = ()
+    forge: Mapping[str, Any] = field(default_factory=dict)
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +94,13 @@ class PersonConfig:
     """The settings of the person whose account this is.
 
     path: the file, None when the account has no home directory. approve: one of LEVELS. homes: libraries that may lie
-    in a work tree or belong to another account. commands: by role (see ROLES) and name. trusted: folders
-    whose resources the person trusts. models: addresses of models by provider. sandbox, budgets: tables
-    as they stand in the file. review_policy: what becomes of proposals by kind, as EVOLVABLE_REVIEW_POLICY says it.
-    remotes: git repositories that libraries are pushed to and pulled from. remote_keys: whose approvals count.
+    in a work tree or belong to another account. addresses: those of `homes` that lie in PostgreSQL. commands: by role
+    (see ROLES) and name. trusted: folders whose resources the person trusts. models: addresses of models by provider,
+    and the proxy. endpoints: the models that the person named. model_roles: which models answer, by role. sandbox,
+    budgets: tables as they stand in the file. review_policy: what becomes of proposals by kind, as
+    EVOLVABLE_REVIEW_POLICY says it. remotes: git repositories of libraries. remote_keys: whose approvals count.
+    sign_in: where people sign in, and what their groups give; None where the file does not say.
+    ray_address, ray_token_file: the Ray cluster on which trials run, '' without one, and where its token lies.
     said: the names that stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not
     locked. unsigned: whether the lock's signature does not cover the settings; then the strictest apply and nothing is
     named.
@@ -111,6 +120,12 @@ class PersonConfig:
     unsigned: bool = False
     remotes: tuple[NamedRemote, ...] = ()
     remote_keys: frozenset[str] = frozenset()
+    endpoints: "Mapping[str, ModelEndpoint]" = field(default_factory=dict)
+    model_roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    addresses: tuple[str, ...] = ()
+    ray_address: str = ""
+    ray_token_file: Path | None = None
+    sign_in: "SignIn | None" = None
 
     def command(self, role: str, name: str) -> Command | None:
         """Return the command of this role and name, None when the person named none."""
@@ -169,6 +184,8 @@ def stricter(one: str, other: str) -> str:
     return max(one, other, key=LEVELS.index)
 
 
+_RAY_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}:[0-9]{1,5}")
+
 _CORRECT = "Correct the file; no default replaces it."
 
 
@@ -210,21 +227,57 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
     key = _typed(_table(table, "approvals").get("public_key", ""), str, "approvals.public_key")
     if key and not _is_signed(table, key):
         return PersonConfig(path, LEVELS[-1], lock_key=key, unsigned=True)
+    models, (endpoints, roles) = _table(table, "models"), _model_tables(table)
+    homes = [_text(one, "home", "homes") for one in _list(table, "homes")]
+    ray = _table(table, "ray")
     return PersonConfig(
         path,
         approve,
-        tuple(Path(_text(one, "home", "homes")) for one in _list(table, "homes")),
+        tuple(Path(one) for one in homes if not is_address(one)),
         {role: {name: _command(role, name, one) for name, one in _table(table, role).items()} for role in ROLES},
         tuple(_trusted(one) for one in _list(table, "trusted")),
-        {name: _text(one, "address", "models") for name, one in _table(table, "models").items()},
+        {name: _text(one, "address", "models") for name, one in models.items() if name not in endpoints},
         _table(table, "sandbox"),
         _table(table, "budgets"),
         _text(table["review_policy"], "review_policy", "the file") if "review_policy" in table else "",
         frozenset(table),
         key,
+        addresses=tuple(filter(is_address, homes)),
         remotes=tuple(_remote(one) for one in _list(table, "remotes")),
         remote_keys=frozenset(_text(one, "key", "remote_keys") for one in _list(table, "remote_keys")),
+        endpoints=endpoints,
+        model_roles=roles,
+        ray_address=_ray_address(ray) if ray else "",
+        ray_token_file=Path(_text(ray["token_file"], "token_file", "ray")) if "token_file" in ray else None,
+        sign_in=_sign_in(table),
     )
+
+
+def _sign_in(table: Mapping[str, Any]) -> "SignIn | None":
+    if "sign_in" not in table:
+        return None
+    from evolvable_server.grants import parse_sign_in  # late: few accounts serve other people
+
+    try:
+        return parse_sign_in(_table(table, "sign_in"))
+    except ValueError as error:
+        raise _Wrong(str(error)) from None
+
+
+def _model_tables(table: Mapping[str, Any]) -> "tuple[dict[str, ModelEndpoint], dict[str, tuple[str, ...]]]":
+    """Return the models that the person named, and which answer in which role."""
+    named = {name: one for name, one in _table(table, "models").items() if isinstance(one, dict)}
+    roles = _table(table, "roles")
+    if not named and not roles:
+        return {}, {}
+    from evolvable_tools.llm.endpoint import parse_endpoints, parse_roles  # late: most accounts name no model
+
+    try:
+        return parse_endpoints(named, {name: role for role in ROLES for name in _table(table, role)}), parse_roles(
+            roles
+        )
+    except ValueError as error:
+        raise _Wrong(str(error)) from None
 
 
 def signed_settings(table: Mapping[str, Any]) -> bytes:
@@ -244,6 +297,13 @@ def _is_signed(table: Mapping[str, Any], key: str) -> bool:
         return False
 
 
+def _ray_address(table: Mapping[str, Any]) -> str:
+    address = _text(table.get("address"), "address", "ray")
+    if not _RAY_ADDRESS.fullmatch(address):
+        raise _Wrong("ray.address is no HOST:PORT")
+    return address
+
+
 def _trusted(entry: Any) -> Trusted:
     if not isinstance(entry, dict):
         raise _Wrong("trusted is not a list of tables")
@@ -259,7 +319,8 @@ def _remote(entry: Any) -> NamedRemote:
     scopes, parts = (tuple(_list(fields, key)) for key in ("scopes", "with"))
     if not all(isinstance(one, str) for one in (*scopes, *parts)):
         raise _Wrong("scopes and with of a remote are lists of texts")
-    return NamedRemote(name, url, home, branch, scopes, parts)
+    signed = _typed(fields.get("signed", False), bool, "signed of a remote")
+    return NamedRemote(name, url, home, branch, scopes, parts, _table(fields, "forge"), signed)
 
 
 def _command(role: str, name: str, entry: Any) -> Command:
@@ -314,10 +375,6 @@ def registered_homes() -> tuple[Path, ...]:
 _LOCK_SECONDS = 10.0
 
 
-class NoSuchCommand(NotFound):
-    """The person's configuration has no command of this role and name."""
-
-
 def edit_config(change: "Callable[[TOMLDocument], None]", signer: Signer | None = None) -> PersonConfig:
     """Change the person's configuration and return it.
 
@@ -356,37 +413,6 @@ def edit_config(change: "Callable[[TOMLDocument], None]", signer: Signer | None 
         config = parse_person_config(path, text)  # what could not be read again is not written
         write_private(path, text)
     return config
-
-
-def add_command(
-    role: str, name: str, argv: Sequence[str], folder: str, signer: Signer | None = None, *, agents: bool = False
-) -> PersonConfig:
-    """Name a command, or name another one by this name; return the configuration as it is then.
-
-    agents: of an executor, whether it can be given agents. Raise as `edit_config`; nothing changed then.
-    """
-
-    def change(document: Any) -> None:
-        import tomlkit
-
-        table = document.setdefault(role, tomlkit.table(is_super_table=True))
-        entry = {"command": list(argv)} | ({"folder": folder} if folder else {})
-        table[name] = entry | ({"agents": True} if agents else {})
-
-    return edit_config(change, signer)
-
-
-def remove_command(role: str, name: str, signer: Signer | None = None) -> PersonConfig:
-    """Take a named command out of the configuration. Raise NoSuchCommand, and as `edit_config`."""
-
-    def change(document: Any) -> None:
-        table = document.get(role, {})
-        if name not in table:
-            known = ", ".join(table) or "none"
-            raise NoSuchCommand(f"No {role.removesuffix('s')} is named {ascii(name[:80])}.", f"Those named: {known}.")
-        del table[name]
-
-    return edit_config(change, signer)
 
 
 def set_trusted(folder: Path, home: Path, signer: Signer | None = None, *, wanted: bool = True) -> None:

@@ -10,9 +10,10 @@ from time import monotonic, sleep
 
 from evolvable_server.config import Config, model_environment, read_machine
 from evolvable_server.environment import HOME, REVIEWING
-from evolvable_server.model_setup import Redaction, named_commands
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory
-from evolvable_tools.evolve.run_config import HostContext
+from evolvable_server.model_setup import Redaction, named_commands, named_models
+from evolvable_server.person_config import PersonConfig, account_home
+from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR, RunDirectory
+from evolvable_tools.evolve.run_config import HostContext, RayCluster
 from evolvable_tools.sandbox.probe import SandboxChoice
 
 _MOMENT = 10.0  # seconds at most for a process to begin
@@ -46,7 +47,20 @@ def evolve_context(
         (config.home,),
         commands,
         config.person.models.get("proxy"),
+        named_models(config),
+        ray_cluster(config.person, env),
     )
+
+
+def ray_cluster(person: PersonConfig, environment: Mapping[str, str]) -> RayCluster | None:
+    """Return the Ray cluster that the person configured, None without one. Its token is read from the account's home.
+
+    environment: where programs are found.
+    """
+    if not person.ray_address:
+        return None
+    token = person.ray_token_file or Path(".ray/auth_token")
+    return RayCluster(person.ray_address, (account_home() or Path("/")) / token, environment=environment)
 
 
 def choose_sandbox(config: Config) -> SandboxChoice:
@@ -57,14 +71,14 @@ def choose_sandbox(config: Config) -> SandboxChoice:
     return SandboxChoice(container, config.home / "evolve" / "sandbox.json")
 
 
-def start_driver(home: Path, folder: RunDirectory, *, pilot: bool = False) -> int:
+def start_driver(home: Path, folder: RunDirectory, *, pilot: bool = False, verb: str = EVOLVE_DIR) -> int:
     """Start a process that drives a run as far as it comes, and return its id; it outlives this one.
 
-    pilot: only to the end of its first three trials.
+    pilot: only to the end of its first three trials. verb: the command that drives runs of its kind.
     Waits a moment until it does, so that the next status does not say that no process drives the run.
     """
 
-    command = [sys.executable, "-P", "-m", "evolvable_server", "evolve", "drive", folder.id, "--home", str(home)]
+    command = [sys.executable, "-P", "-m", "evolvable_server", verb, "drive", folder.id, "--home", str(home)]
     command += ["--pilot"] if pilot else []
     folder.mark_driver_starting(True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)

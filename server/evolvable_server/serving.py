@@ -8,11 +8,13 @@ import gc
 import logging
 import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import anyio
+from mcp.server.request_state import RequestStateSecurity
 
 from evolvable_server.app import (
     ListedFolders,
@@ -25,6 +27,7 @@ from evolvable_server.clients.registry import add_client_log
 from evolvable_server.config import Config
 from evolvable_server.mcp.elicitation import add_approvals
 from evolvable_server.mcp.fast_start import FastStart
+from evolvable_server.mcp.inbox_app import AppsExtension
 from evolvable_server.mcp.notifications import ClientLog, Notifier, add_logs, add_notifications
 from evolvable_server.mcp.prompts_and_skills import SkillsExtension, add_prompts
 from evolvable_server.mcp.resources import add_resources
@@ -97,16 +100,20 @@ def _call(name: str, *arguments: int) -> bool:
 
 log = logging.getLogger(__name__)
 
+StateKey = Callable[[Path], bytes]
+"""Returns the key of a home that seals what clients hand back with an answer."""
+
 _FIRST = "a first task, that the model is loaded for"
 
 
 class Serving:
     """A library with a server over it, both in sync with the folders and with other processes."""
 
-    def __init__(self, config: Config, *, shared: bool = False) -> None:
+    def __init__(self, config: Config, *, shared: bool = False, state_key: StateKey | None = None) -> None:
         """Open the library, made when it is missing. Raise as Store.open, and InvalidArgument for a setting.
 
-        shared: several clients are served, so this process's own session is none of theirs.
+        shared: several clients are served, so this process's own session is none of theirs. state_key: by default
+        the key is this process's own.
         """
         tune_malloc()
         self._open, self._closed = contextlib.ExitStack(), threading.Event()
@@ -128,13 +135,14 @@ class Serving:
         client = replace(make_caller(config, self.library, Identity(Principal.AGENT, "mcp")), connection=connection)
         if shared:
             client = replace(client, project=None)  # each client works in a folder of its own
-        extensions = [SkillsExtension(self.library, client)]
+        extensions = [SkillsExtension(self.library, client), AppsExtension()]
         self._notifier.lists_tools = "tools" in config.toolsets
         self.server = LibraryServer(
             tools_change=self._notifier.lists_tools,
             subscriptions=self._notifier.bus,
             lifespan=self._lifespan,
             extensions=extensions,
+            request_state_security=RequestStateSecurity(keys=[state_key(config.home)]) if state_key else None,
         )
         sessions = CallSessions(None if shared else config.session, shared=shared)
         add_lazy_tools(self.server, self.library, client, sessions, lazy_review_settings(config, self._open))
@@ -147,6 +155,10 @@ class Serving:
             from evolvable_server.mcp.evolve_tools import add_evolving  # takes a while, and most never need it
 
             add_evolving(self.server, self.library, client, sessions, config)
+        if "ags" in config.toolsets:
+            from evolvable_server.mcp.ags_tools import add_ags  # as above
+
+            add_ags(self.server, self.library, client, sessions, config)
         if "rspl" in config.toolsets or "tools" in config.toolsets:
             from evolvable_server.mcp.rspl_tools import add_approved_tools, add_rspl  # as above
 

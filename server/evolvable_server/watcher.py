@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, LibraryBusy
 from evolvable_store.operation import Change
 from evolvable_store.resource import Ref
 from evolvable_store.storage.bindings import WatchedFolder
@@ -46,6 +46,13 @@ made the change goes on meanwhile, with other commits, and should have the proce
 
 FOLLOWER_SECONDS = 0.035
 """How soon after an event the other servers ask: they have only clients to notify."""
+
+INDEX_SECONDS, INDEX_LATEST = 0.1, 1.0
+"""How long no change comes before the owner brings the text index up to date, and how long that waits at most.
+
+A search brings it up to date itself, so the only haste is that the processor is free; one of many changes in a row that
+concern one resource is indexed.
+"""
 
 RESCAN_SECONDS = 30.0
 """The least time between two scans of every folder, events or not."""
@@ -92,7 +99,7 @@ class Watcher:
         self._said: set[str] = set()
         self._later: list[tuple[float, WatchedFolder, set[str]]] = []
         self._behind: tuple[float, set[Ref]] | None = None
-        self._unindexed = True
+        self._unindexed: float | None = time.monotonic()
         self._threads = [
             threading.Thread(target=self._follow_library, name="evolvable-library", daemon=True),
             threading.Thread(target=self._follow_folders, name="evolvable-folders", daemon=True),
@@ -149,8 +156,7 @@ class Watcher:
                     next_claim = time.monotonic() + QUIET_SECONDS / 2
                 self._write_behind()
                 pause = min(pause * 3, QUIET_SECONDS)
-                if pause == QUIET_SECONDS:
-                    self._index()
+                self._index_when_quiet(pause)
                 if events is None:
                     self._stop.wait(POLL_SECONDS)
                 elif paths := events.wait(min(pause, self._until_behind())):
@@ -170,9 +176,8 @@ class Watcher:
         self._notice_folders()
         while changes := self._library.store.changes(self._sequence, BATCH):
             self._listener(changes_seen(self._library.store, changes))
-            self._unindexed = True
+            self._unindexed = self._unindexed or time.monotonic()
             if self._owner.owns:
-                self._index()
                 due, refs = self._behind or (time.monotonic() + BEHIND_SECONDS, set())
                 self._behind = due, refs | {change.ref for change in changes}
             self._sequence = changes[-1].sequence
@@ -183,11 +188,22 @@ class Watcher:
             self._listener(moved)
             self._move = last
 
+    def _index_when_quiet(self, pause: float) -> None:
+        """Have the owner index what changed soon after the last change; the others find it done when all is quiet.
+
+        pause: how long there was no event, about.
+        """
+        waited = time.monotonic() - self._unindexed if self._unindexed else 0.0
+        soon = self._owner.owns and (pause >= INDEX_SECONDS or waited >= INDEX_LATEST)
+        if soon or pause == QUIET_SECONDS:
+            self._index()
+
     def _index(self) -> None:
-        """Bring the text index up to date. The owner does at once; the others find it done when all is quiet again."""
-        if self._unindexed:
-            self._library.index.catch_up()
-            self._unindexed = False
+        # Another process may index many changes now; this one looks again later. The owner's sign of life goes on.
+        with contextlib.suppress(LibraryBusy):
+            if self._unindexed:
+                self._library.index.catch_up(lambda done, of: self._claim(), wait=False)
+                self._unindexed = None
 
     def _until_behind(self) -> float:
         return max(0.0, self._behind[0] - time.monotonic()) if self._behind else QUIET_SECONDS

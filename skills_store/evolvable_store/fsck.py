@@ -121,7 +121,7 @@ class _LibraryCheck:
         except _TooMany:
             return
         except (EvolvableError, TypeError, ValueError, AttributeError) as error:  # damage gives values of any type
-            self._faults[Fault(f"it cannot be read on ({error})", str(self._store.backend.path))] = None
+            self._faults[Fault(f"it cannot be read on ({error})", self._store.backend.where)] = None
 
     def extra(self, check: Check) -> None:
         for fault in check(self._store):
@@ -129,7 +129,7 @@ class _LibraryCheck:
 
     def file(self) -> None:
         """What SQLite itself says of the file."""
-        path = str(self._store.backend.path)
+        path = self._store.backend.where
         for text in self._rows.file_faults():
             self._fault(f"SQLite finds it damaged ({text})", path)
         extent = self._rows.extent()

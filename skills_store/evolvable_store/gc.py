@@ -126,16 +126,18 @@ class SecretFindings:
     def __init__(self, store: Store, look: SecretDetector, rules: int) -> None:
         self._store, self._look, self._rules = store, look, rules
 
-    def catch_up(self) -> int:
+    def catch_up(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Scan every blob that these rules have not scanned; return how many there were.
 
-        A library that cannot be written is scanned again each time.
+        A library that cannot be written is scanned again each time. progress: called with the blobs scanned, and all.
         """
         unseen = self._store.backend.secrets.unscanned(self._rules)
         for start in range(0, len(unseen), _BATCH):
             findings = list(self._scan(unseen[start : start + _BATCH]))
             if not self._store.read_only:
                 self._store.backend.secrets.add(findings)
+            if progress is not None:
+                progress(start + _BATCH, len(unseen))
         return len(unseen)
 
     def _scan(self, names: Iterable[str]) -> Iterator[tuple[str, int, str]]:

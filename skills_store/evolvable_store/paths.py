@@ -144,10 +144,28 @@ CONFIGURATION = "~/.config/evolvable/config.toml"
 
 LIBRARY_FILE = "library.db"
 
+ADDRESS_FILE = "postgres.json"
+"""In place of the library file: where the library lies in PostgreSQL."""
+
+CHANGE_MARK = "postgres.changed"
+"""Written when another process changed a library in PostgreSQL."""
+
 LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def holds_library(home: Path) -> bool:
+    """Return whether a home has a library: a file, or the address of one in PostgreSQL."""
+    return (home / LIBRARY_FILE).exists() or (home / ADDRESS_FILE).exists()
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text names a library in PostgreSQL, in place of a folder."""
+    return text.startswith(("postgresql://", "postgres://"))
+
+
 _FOLDER, _FILE = 0o700, 0o600
 _PARENT = 0o755
 
@@ -328,3 +346,14 @@ def seed_folder() -> Path:
     An installer may have left __pycache__ folders beside the scripts; they are no part of a resource.
     """
     return Path(__file__).resolve().parent / "seed"
+
+
+def open_elsewhere(path: Path) -> Iterator[str]:
+    """Yield the other processes of this user that have the file open, where the system shows them (Linux)."""
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name == str(os.getpid()):
+            continue
+        with contextlib.suppress(OSError):
+            if any(os.readlink(descriptor) == str(path.resolve()) for descriptor in (process / "fd").iterdir()):
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+                yield f"{process.name} {command[:200]}"

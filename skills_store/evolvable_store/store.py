@@ -1,19 +1,44 @@
 """A library, opened: reading with convenient types, and the start of a transaction."""
 
+import importlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from types import ModuleType
+from typing import TYPE_CHECKING, Self
 
-from evolvable_store.errors import LibraryCorrupt, NoSuchFile, NoSuchOperation, NoSuchResource, NoSuchVersion
+from evolvable_store.errors import (
+    LibraryCorrupt,
+    LibraryError,
+    NoSuchFile,
+    NoSuchOperation,
+    NoSuchResource,
+    NoSuchVersion,
+)
 from evolvable_store.objects import File, Manifest, Version
 from evolvable_store.operation import Actor, Change, Head, Identity, Intent, Operation, Principal, Signer
-from evolvable_store.paths import Registered, no_homes
+from evolvable_store.paths import ADDRESS_FILE, Registered, no_homes
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.protocol import Storage
 from evolvable_store.storage.sqlite import SqliteStorage
 from evolvable_store.transaction import Transaction, format_time
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.postgres.storage import PostgresStorage
+
+
+def import_postgres(module: str) -> ModuleType:
+    """Return a module of the storage over PostgreSQL. Raises LibraryError without the extra."""
+    try:
+        # Start time, and an extra: few libraries lie in PostgreSQL.
+        return importlib.import_module(f"evolvable_store.storage.postgres.{module}")
+    except ImportError as error:
+        raise LibraryError(
+            f"PostgreSQL needs {error.name or 'psycopg'}, which is not installed.",
+            "pip install 'evolvable[postgres]'",
+        ) from error
 
 
 def utc_now() -> datetime:
@@ -53,7 +78,10 @@ class Store:
         registered: returns the homes that the person registered, which may belong to another account or lie in a work
         tree. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt or LibraryReadOnly.
         """
-        return cls(SqliteStorage(home, create=create, registered=registered), home, clock)
+        storage: type[SqliteStorage] | type[PostgresStorage] = SqliteStorage
+        if os.path.exists(os.path.join(home, ADDRESS_FILE)):
+            storage = import_postgres("storage").PostgresStorage
+        return cls(storage(home, create=create, registered=registered), home, clock)
 
     @property
     def read_only(self) -> bool:
@@ -84,15 +112,16 @@ class Store:
         undoes: Sequence[int] = (),
         identity: Identity | None = None,
         signer: Signer | None = None,
+        address: str = "",
     ) -> Transaction:
         """Return a transaction; use it as `with store.transaction(...) as tx:`.
 
         identity: on whose behalf it is made; without one, a human actor's change counts as of an unknown principal.
-        signer: signs the operation, where the person locked approvals.
+        signer: signs the operation, where the person locked approvals. address: from where, for the audit log.
         """
         who = identity or Identity(_WITHOUT_IDENTITY.get(actor, Principal.AGENT))
         intent = Intent("", actor, reason, session, tuple(evidence), tuple(undoes), who.principal, who.via)
-        return Transaction(self.backend, self.clock, intent, signer)
+        return Transaction(self.backend, self.clock, intent, signer, address)
 
     def head(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head:
         """Returns the living head that `ref` names, looking in its own scope or else in `scopes`, in order.

@@ -21,8 +21,9 @@ from evolvable_store.errors import (
 )
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import Files, Manifest, chain_hash, make_manifest, pack
-from evolvable_store.operation import Actor, Head, Intent, Operation, Signer, statement_of
+from evolvable_store.operation import Actor, Head, Identity, Intent, Operation, Principal, Signer, statement_of
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_scope
+from evolvable_store.storage.audit import Decision
 from evolvable_store.storage.bindings import Binding, DirectoryMark, PendingCheckout
 from evolvable_store.storage.protocol import ArrivedStep, MoveNote, Packed, ReplayStep, Storage, Writer
 from evolvable_store.validation import main_path
@@ -62,14 +63,18 @@ class Transaction:
         clock: Callable[[], datetime],
         intent: Intent,
         signer: Signer | None = None,
+        address: str = "",
     ) -> None:
-        """intent: of the operation, whose time is the one of publishing. signer: signs it."""
+        """intent: of the operation, whose time is the one of publishing. signer: signs it. address: from where."""
         if not intent.reason.strip():
             raise InvalidArgument("A change needs a reason.", "Say in a few words why it is made.")
         self._backend, self._clock, self._intent, self._signer = backend, clock, intent, signer
         self._plans: list[Callable[[_Publication], WriteResult]] = []
         self._bindings: list[Callable[[Writer, Sequence[WriteResult]], None]] = []
         self._approved: list[tuple[int, str]] = []
+        self._address = address
+        self.decision = "undo" if intent.undoes and intent.actor is Actor.HUMAN else ""
+        """What the audit log calls the operation; '' for one that is no decision."""
         self.operation: Operation | None = None
         self.written: list[WriteResult] = []
 
@@ -172,7 +177,20 @@ class Transaction:
                 if not writer.close_proposal(proposal, "approved", decision, operation.id if operation else None):
                     why = f"Proposal {proposal} was decided on already."
                     raise InvalidArgument(why, "`evolvable inbox` lists the rest.")
+            if decisions := self._decisions(intent, written, operation):
+                writer.add_decisions(decisions)
         self.written, self.operation = written, operation
+
+    def _decisions(self, intent: Intent, written: Sequence[WriteResult], made: Operation | None) -> list[Decision]:
+        name = self.decision or ("approve" if self._approved else "")
+        if not name:
+            return []
+        who = Identity(intent.principal or Principal.UNKNOWN, intent.via)
+        proposals = [f"proposal {proposal}" for proposal, _ in self._approved]
+        what = [f"{one.ref}@{one.version}" if one.version is not None else f"{one.ref} removed" for one in written]
+        of = f" ({', '.join(proposals)})" if proposals else ""
+        rest = (who, self._address, intent.session or "", made.id if made else None)
+        return [Decision(intent.at, name, f"{one}{of}", *rest) for one in what]
 
 
 def replay(
@@ -253,7 +271,8 @@ class _Publication:
     def __init__(self, writer: Writer, intent: Intent, *, arrived: bool = False) -> None:
         self._writer, self._intent, self._arrived = writer, intent, arrived
         self._digest = intent.digest
-        self._first = self._next = writer.sequence() + 1
+        # Read at the first change, after the head: a storage beyond a network then answers both at once.
+        self._first = self._next = 0
         self.moved: list[tuple[str, str, str, int | None, str]] = []
         """Of every change: kind, scope, name, version after, hash of the newest version."""
         self.skills: dict[int, tuple[int | None, int | None]] = {}
@@ -353,6 +372,8 @@ class _Publication:
 
     def _move(self, head: Head, moved: Head, manifest: Manifest | None = None) -> WriteResult:
         """Point a name from `head` to `moved`; manifest: that of the version which this makes."""
+        if not self._first:
+            self._first = self._next = self._writer.sequence() + 1
         moved = replace(moved, sequence=self._next)
         self._writer.add_change(moved, self._first, head.version, manifest)
         self.moved.append((head.kind, head.scope, head.name, moved.version, moved.hash))

@@ -13,8 +13,8 @@ from model_api import HANGS, ModelApi, Reply, fails, says
 
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part
-from evolvable_tools.evolve.executors.anthropic_api import AnthropicExecutor, ApiSettings
 from evolvable_tools.evolve.executors.installation import run_canary
+from evolvable_tools.evolve.executors.model_api import ApiSettings, ModelExecutor
 from evolvable_tools.evolve.task import ModelUsage, Price, Rollout, TrialOutcome
 
 KEY = "sk-ant-secret-of-the-test"
@@ -27,8 +27,8 @@ def uses(tool: str, **given: Any) -> Reply:
     return Reply(body=json.dumps(message).encode())
 
 
-def executor(api: ModelApi, key: str = KEY, **more: Any) -> AnthropicExecutor:
-    return AnthropicExecutor(ApiSettings(key, "some-model", api.url, **{"scripted": True} | more))
+def executor(api: ModelApi, key: str = KEY, **more: Any) -> ModelExecutor:
+    return ModelExecutor(ApiSettings(key, "some-model", api.url, **{"scripted": True} | more))
 
 
 def ran(api: ModelApi, work: Path, program: Program = EMPTY, seconds: float = 20.0, **more: Any) -> Rollout:
@@ -161,7 +161,7 @@ def test_a_program_that_needs_commands_is_refused_without_them(work: Path) -> No
 
 
 def test_it_travels_to_other_processes_and_hides_its_key() -> None:
-    made = AnthropicExecutor(ApiSettings(KEY, "some-model"))
+    made = ModelExecutor(ApiSettings(KEY, "some-model"))
 
     assert pickle.loads(pickle.dumps(made)).fingerprint == made.fingerprint
     assert KEY not in made.fingerprint + repr(made._settings) and made.label == "real model some-model"

@@ -8,53 +8,50 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trial_children
 from processes import poll
+from ray_nodes import ray_nodes
 from trial_parts import BASE, ByFirstWord, Scripted, program, task, tasks
 
 from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
+from evolvable_tools.evolve.run_config import RayCluster
 from evolvable_tools.evolve.task import Task, Trial, TrialOutcome
 from evolvable_tools.evolve.trials.backends import ProcessBackend
 from evolvable_tools.evolve.trials.budget import RunBudget
 from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
+from evolvable_tools.evolve.trials.ray_backend import RayBackend, RayMissing
 from evolvable_tools.evolve.trials.trial import AsyncioBackend, FinishedJob, TrialBackend, TrialJob
 
 NO_RAY = importlib.util.find_spec("ray") is None
-SKIP_RAY = pytest.mark.skipif(NO_RAY, reason="Ray is not installed: pip install 'evolvable[ray]'")
-BACKENDS = ["tasks", "processes", pytest.param("ray", marks=SKIP_RAY)]
-OTHER_PROCESSES = ["processes", pytest.param("ray", marks=SKIP_RAY)]
+ON_RAY = pytest.param(
+    "ray",
+    marks=[
+        pytest.mark.skipif(NO_RAY, reason="Ray is not installed: pip install 'evolvable[ray]'"),
+        pytest.mark.nightly,  # two nodes take ten seconds of processor time to start
+    ],
+)
+BACKENDS = ["tasks", "processes", ON_RAY]
+OTHER_PROCESSES = ["processes", ON_RAY]
 TIMEOUT = 60.0
 
 
 @pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
-    """One small cluster for all tests."""
-    import ray
-
-    paths = os.pathsep.join(path for path in sys.path if path)
-    ray.init(
-        num_cpus=4,
-        resources={"agent_slot": 8},
-        include_dashboard=False,
-        log_to_driver=False,
-        runtime_env={"env_vars": {"PYTHONPATH": paths}},
-    )
-    yield
-    ray.shutdown()
+def cluster() -> Iterator[RayCluster]:
+    """One cluster of two nodes for all tests."""
+    with ray_nodes(4, 4) as nodes:
+        yield nodes.cluster
 
 
 @pytest.fixture
 def make(request: pytest.FixtureRequest) -> Callable[[], TrialBackend]:
     """Makes the backend that the test is about."""
     if request.param == "ray":
-        request.getfixturevalue("ray_cluster")
-        from evolvable_tools.evolve.trials.backends import RayBackend
-
-        return RayBackend
+        return partial(RayBackend, request.getfixturevalue("cluster"))
     return {"tasks": AsyncioBackend, "processes": ProcessBackend}[request.param]
 
 
@@ -169,7 +166,7 @@ def test_a_cancelled_job_ends_and_leaves_no_workspace(make: Callable[[], TrialBa
         assert await backend.poll(0.05) == []
 
     with_backend(make, use)
-    left = tmp_path / "workspaces"  # on Ray they are made in the node's own temporary folder
+    left = tmp_path / "workspaces"  # on Ray they are made in the worker's own folder
     assert not left.exists() or list(left.iterdir()) == []
 
 
@@ -245,8 +242,6 @@ def test_when_the_run_is_killed_its_workers_end_what_they_have_started(tmp_path:
 
 @pytest.mark.skipif(not NO_RAY, reason="Ray is installed")
 def test_without_ray_the_extra_is_named() -> None:
-    from evolvable_tools.evolve.trials.backends import RayBackend, RayMissing
-
     with pytest.raises(RayMissing, match="Ray is not installed") as raised:
-        RayBackend()
+        with_backend(lambda: RayBackend(RayCluster()), lambda backend: backend.open())  # type: ignore[attr-defined]
     assert "evolvable[ray]" in raised.value.hint

@@ -14,7 +14,7 @@ from baselines.evoskill_split import stratified_split
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools import metrics
-from evolvable_tools.evolve import optimizers
+from evolvable_tools.evolve import search_operators
 from evolvable_tools.evolve.statistics import paired_tests
 
 HERE = Path(__file__).parent / "vectors"
@@ -124,15 +124,15 @@ def test_the_loop_of_evoskill_does_writes_and_pays_what_its_code_does(trace):
 
 @pytest.mark.parametrize("case", MISC["pareto"])
 def test_the_pareto_front_of_gepa_is_the_same_down_to_the_draw(case):
-    front = optimizers.pareto_front(case["scores"])
+    front = search_operators.pareto_front(case["scores"])
     assert {str(task): best for task, best in front.items()} == case["front"]
-    reduced = optimizers.reduce_front(front, case["aggregate"])
+    reduced = search_operators.reduce_front(front, case["aggregate"])
     assert {str(task): best for task, best in reduced.items()} == case["reduced_front"]
     assert sorted({program for best in reduced.values() for program in best}) == case["survivors"]
-    assert {str(program): held for program, held in optimizers.front_weights(reduced).items()} == case[
+    assert {str(program): held for program, held in search_operators.front_weights(reduced).items()} == case[
         "selection_weights"
     ]
-    drawn = [optimizers.sample_front(front, case["aggregate"], random.Random(seed)) for seed in range(5)]
+    drawn = [search_operators.sample_front(front, case["aggregate"], random.Random(seed)) for seed in range(5)]
     assert drawn == case["picks_seed0_4_cpython"]
 
 

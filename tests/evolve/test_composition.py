@@ -11,6 +11,7 @@ from evolve_runs import plan, program, running, scripted, task, writes
 
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.composition import evidence_tasks, selection_tasks
+from evolvable_tools.evolve.elimination import undo_text
 from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
 from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.evolve.loop import run_phases
@@ -51,7 +52,8 @@ def decisions(state: RunState) -> list[str]:
 def test_edits_that_help_are_composed_and_what_harms_is_dropped_after_half_of_the_tasks(tmp_path):
     state = driven(tmp_path, [HARMFUL, USEFUL, MORE])
 
-    assert decisions(state) == ["rejected", "admitted", "admitted"]
+    assert decisions(state) == ["rejected", "admitted", "admitted", "rejected"]
+    assert state.candidates[state.history[3]].operations == ("leave out what c2 changed",)
     assert "dropped after the first half" in state.iterations[0]["why"]
     assert len(state.candidates[state.history[0]].scores) == 12
     assert [one.name for one in state.members] == ["c3"] and state.candidates[state.best].parents[0] == state.history[1]
@@ -107,6 +109,42 @@ def test_an_edit_that_a_later_one_made_harmful_is_left_out_before_the_test(tmp_p
     [text] = best.parts[0].texts.values()
     assert "rule: sums" in text and "rule: iso" not in text
     assert state.ended.startswith("2 of 2 iterations") and state.verdict["verdict"] == "PROMOTE"
+
+
+BEFORE, MADE = "a\n", "a\nfirst\n"
+
+
+@pytest.mark.parametrize(
+    ("best", "left"),
+    [
+        ("a\nsecond\nfirst\n", "a\nsecond\n"),
+        ("a\nfirst\nsecond\n", "a\nsecond\n"),
+        ("a\nfirst, and more\n", None),
+        ("a\nfirst\nb\nfirst\n", None),
+        ("a\n", None),
+    ],
+)
+def test_an_edit_is_left_out_by_its_own_lines_and_never_where_they_changed_or_stand_twice(best, left):
+    assert undo_text(MADE, best, BEFORE) == left
+
+
+def test_lines_that_an_edit_deleted_are_not_put_back_by_guess():
+    assert undo_text("a\n", "b\na\n", "a\nrule\n") is None
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("given", "repeats"), [({}, [2, 3, 4]), ({"test_repeats": 2}, [2, 2, 2])])
+def test_a_small_gain_in_the_search_has_more_runs_in_later_stages_of_the_test(tmp_path, given, repeats):
+    tags = ("needs:iso", "", "", "", "", "", "", "chance:0.5")
+    sizes = {Split.TRAIN: 16, Split.VAL: 16, Split.TEST: 48}
+    tasks_of = {s: [task(s, n, *filter(None, [tags[n % 8]])) for n in range(size)] for s, size in sizes.items()}
+
+    state = driven(tmp_path, [USEFUL], tasks_of, given=settings(iterations=1, **given))
+
+    run = [one["tasks"] for one in state.verdict["stages"]]
+    assert len(run) > 1, "the first stage cannot decide it"
+    assert state.verdict["missing"]["each"] == sum(times * tasks for times, tasks in zip(repeats, run, strict=False))
+    assert state.stage_repeats == tuple(repeats), "as it was written down before the test was opened"
 
 
 class Memorised:

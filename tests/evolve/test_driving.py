@@ -269,7 +269,7 @@ time.sleep(600)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="processes are killed by signals here")
-@pytest.mark.parametrize("who", ["executor", "judge", "brain"])
+@pytest.mark.parametrize("who", ["executor", pytest.param("judge", marks=pytest.mark.nightly), "brain"])
 def test_a_killed_driver_leaves_no_command_behind_that_would_go_on_spending(place, tmp_path, who):
     pids, hangs = tmp_path / "pids", tmp_path / "hangs.py"
     hangs.write_text(HANGS.replace("PIDS", repr(str(pids))))

@@ -11,13 +11,13 @@ from baselines.simulated_world import Effect, Law, make_taskset
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve.ledger.run_state import RunCandidate
-from evolvable_tools.evolve.optimizers import (
+from evolvable_tools.evolve.run_config import Admission, ParentStrategy
+from evolvable_tools.evolve.search_operators import (
     AdmissionResult,
     Frontier,
     sample_batch,
     select_parent,
 )
-from evolvable_tools.evolve.run_config import Admission, ParentStrategy
 from evolvable_tools.evolve.task import Split
 
 

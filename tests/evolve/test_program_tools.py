@@ -19,9 +19,9 @@ from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, mak
 from evolvable_tools.evolve.candidates.static_gate import find_executable_change
 from evolvable_tools.evolve.executors import tool_server
 from evolvable_tools.evolve.executors.agent_cli import ClientSettings, read_client_version
-from evolvable_tools.evolve.executors.anthropic_api import AnthropicExecutor, ApiSettings
 from evolvable_tools.evolve.executors.coding_agents import ClaudeExecutor, CodexExecutor
 from evolvable_tools.evolve.executors.installation import find_run_spec, tool_entry, write_part
+from evolvable_tools.evolve.executors.model_api import ApiSettings, ModelExecutor
 from evolvable_tools.evolve.executors.tool_runs import ToolSandbox
 from evolvable_tools.evolve.operators import MaskViolation, make_mask
 
@@ -56,7 +56,7 @@ def test_a_model_behind_the_api_calls_a_tool_of_the_program_in_the_sandbox(work:
     inside = ToolSandbox(FOUND.sandbox, {"PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": "secret"})
     turns = [uses("tool_adder", a=41), uses("tool_adder", a="x"), uses("tool_adder", a=-1), uses("tool_looks")]
     with ModelApi(*turns, says("42")) as api:
-        executor = AnthropicExecutor(ApiSettings("key", "some-model", api.url, scripted=True, inside=inside))
+        executor = ModelExecutor(ApiSettings("key", "some-model", api.url, scripted=True, inside=inside))
         rollout = asyncio.run(executor.run(a_task(prompt="Add.", timeout_s=60.0), program, 0, work))
 
     assert (rollout.output, rollout.outcome, rollout.read) == ("42", None, ("tool:adder", "tool:looks"))
@@ -70,7 +70,7 @@ def test_a_model_behind_the_api_calls_a_tool_of_the_program_in_the_sandbox(work:
 
 
 def test_without_a_sandbox_or_a_command_a_tool_is_refused_by_its_name(work: Path) -> None:
-    executor = AnthropicExecutor(ApiSettings("key", "some-model", "http://127.0.0.1:9"))
+    executor = ModelExecutor(ApiSettings("key", "some-model", "http://127.0.0.1:9"))
     silent = make_part(Kind.TOOL, "silent", {"TOOL.md": b"---\nname: silent\ndescription: x\n---\n"})
 
     def why(part: ProgramPart) -> str:

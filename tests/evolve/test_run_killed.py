@@ -38,6 +38,23 @@ def test_a_run_that_changes_agents_and_is_killed_comes_to_the_same_changes(tmp_p
     assert all(came_to == whole for _, came_to in others), others
 
 
+def test_a_run_by_critiques_that_is_killed_comes_to_the_same_critiques_and_the_same_bill(tmp_path):
+    whole, others = killed(tmp_path, 50, 70, "textgrad")
+
+    assert len(whole["gradients"]) == 4 and whole["decisions"] == ["rejected", "admitted"]
+    assert len(others) >= 2
+    assert all(came_to == whole for _, came_to in others), others
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("optimizer", ["textgrad", "reinforce_pp", "grpo"])
+def test_a_run_with_any_optimizer_may_be_killed_at_any_record(tmp_path, optimizer):
+    whole, others = killed(tmp_path, 1, 1, optimizer)
+
+    assert len(others) > 100 and (whole["gradients"] or whole["signals"])
+    assert [number for number, came_to in others if came_to != whole] == []
+
+
 @pytest.mark.nightly
 def test_killed_at_any_record_it_comes_to_the_same_frontier_and_the_same_bill(tmp_path):
     whole, others = killed(tmp_path, 1, 1)

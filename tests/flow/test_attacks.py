@@ -271,7 +271,9 @@ def test_t8_ignored_files_come_back_when_the_persons_own_removal_is_taken_back(m
 # T10 and T11: secrets
 
 
-@pytest.mark.parametrize("kind", ["of GitHub", "an environment file", "of the product"])
+@pytest.mark.parametrize(
+    "kind", ["of GitHub", "an environment file", pytest.param("of the product", marks=pytest.mark.nightly)]
+)
 def test_t10_a_secret_that_is_saved_in_a_watched_skill_is_noticed_and_not_exported(machine: Machine, kind: str) -> None:
     skills = machine.own("shop")
     secret = letters(36)

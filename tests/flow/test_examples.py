@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from command_line import CommandLine, skill_text
 from mcp import Client, StdioServerParameters
 
 from evolvable_server.mcp.server import TOOLS_FILE
@@ -45,6 +46,7 @@ def test_the_quick_start_is_two_lines_and_ends_in_the_main_job_and_the_tests():
     ]
 
 
+@pytest.mark.nightly  # as in tests/server/test_cli_processes.py
 @pytest.mark.process
 def test_quickstart_answers_a_lookup_over_mcp_and_says_what_to_type_next(tmp_path):
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
@@ -64,3 +66,33 @@ def test_the_golden_tool_list_and_the_readme_name_the_same_tools():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
 
     assert {name for name in golden if f"`{name}`" in readme} == golden
+
+
+@pytest.mark.process
+def test_the_stand_in_for_a_model_answers_what_the_page_about_models_asks(tmp_path):
+    page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
+    commands = [line.split()[1:] for line in page.split("```sh\n")[2].partition("```")[0].splitlines()]
+    assert commands[0][:3] == ["model", "add", "demo"] and ["model", "test", "demo"] in commands
+    evolvable = CommandLine(tmp_path)
+    server = subprocess.Popen(
+        [sys.executable, "-I", "-S", ROOT / "examples/model_stand_in.py", "0"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        address = server.stdout.readline().strip()
+        for words in commands:
+            said = evolvable(*[address if word.startswith("http://127.0.0.1:8765") else word for word in words]).out
+            assert words[1:2] != ["test"] or said.splitlines()[1] == "demo works."
+        skills = tmp_path / "skills"
+        for name in ("dump", "load"):
+            (skills / name).mkdir(parents=True)
+            text = skill_text(name, f"Postgres database {name} with psql tools.")
+            (skills / name / "SKILL.md").write_text(text, encoding="utf-8")
+        evolvable("init", skills)
+        found = evolvable("find", "work on a postgres database with psql tools", "--json").json
+        assert "demo:demo" in json.dumps(found["stages"])
+    finally:
+        server.kill()
+        server.wait()
+        assert server.stdout is not None
+        server.stdout.close()

@@ -157,7 +157,15 @@ def test_forged_notes_that_a_pull_brings_change_nothing_outside(victim: Victim) 
     assert "pdf" in victim.names()
 
 
-@pytest.mark.parametrize("kind", ["link", "file", "of another user", "fresh"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "link",
+        "file",
+        pytest.param("of another user", marks=pytest.mark.nightly),
+        pytest.param("fresh", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_staging_folder_that_is_no_folder_of_ours_leads_nothing_outside(victim: Victim, kind: str) -> None:
     if kind == "of another user" and os.geteuid() != 0:
         pytest.skip("only root can give a directory away")

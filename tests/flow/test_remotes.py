@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,6 +26,7 @@ from evolvable_store.remotes.git_process import check_address, git_program
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_tools.approvals import ApprovalsLock, SigningKey, make_key
+from evolvable_tools.outcomes.learning import correct_task
 from evolvable_tools.trust import Trust, trust_levels
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.load import load_skill, report_outcome
@@ -55,12 +57,14 @@ def ben(tmp_path: Path, hub: Path) -> Machine:
 
 
 def change_at_random(machine: Machine, numbers: random.Random, who: str) -> None:
-    """Makes one operation of a person: a new skill, a line of an old one, or a removal."""
+    """Makes one operation of a person: a new skill, a line of an old one, another name, or a removal."""
     names = [str(head.ref) for head in machine.store.heads()]
     if not names or numbers.random() < 0.1:
         machine.put(f"{who}-{numbers.randrange(10**6)}", TEN, f"new by {who}")
     elif numbers.random() < 0.04:
         machine.put(numbers.choice(names), None, f"removed by {who}")
+    elif numbers.random() < 0.04:
+        machine.rename(numbers.choice(names), f"{who}-{numbers.randrange(10**6)}")
     else:
         name = numbers.choice(names)
         lines = machine.text(name).splitlines(keepends=True) or ["\n"]
@@ -70,8 +74,8 @@ def change_at_random(machine: Machine, numbers: random.Random, who: str) -> None
 
 def test_two_machines_with_200_offline_operations_each_meet_and_have_both_histories(ada, ben, hub):
     numbers = random.Random(24)
-    for name in ("one", "two", "three", "four"):
-        ada.put(name, TEN)
+    for number in range(20):
+        ada.put(f"shared-{number}", TEN)
     ada.push()
     ben.pull()
     for _ in range(200):
@@ -80,16 +84,19 @@ def test_two_machines_with_200_offline_operations_each_meet_and_have_both_histor
     before = ada.contents() | ben.contents()
     ada.push()
     told = ben.pull()
+    refs = [text.partition(": ")[0] for text in told.proposals.values()]
+    assert refs and len(refs) == len(set(refs)), "a conflict is told once"
+    assert not ben.pull().proposals
     for number in told.proposals:
         proposal_inbox.approve_together(ben.library, PERSON, [number], "theirs")
     ben.push()
-    ada.pull()
+    assert not ada.pull().proposals, "and on one machine"
     assert ada.texts() == ben.texts()
     assert before <= ada.contents(), "a version of ben is not in ada's library"
     assert before <= ben.contents(), "a version of ada is not in ben's library"
     assert_sound(ada.store)
     assert_sound(ben.store)
-    assert int(git(hub, "rev-list", "--count", "--no-merges", "main")) >= 404
+    assert int(git(hub, "rev-list", "--count", "--no-merges", "main")) >= 420
     assert ada.pull().commits == ada.push().commits == ben.pull().commits == ben.push().commits == 0
 
 
@@ -108,6 +115,21 @@ def test_a_clone_has_every_version_and_the_folders_are_those_that_tools_read(ada
         "second Evolvable-Actor: human",
         "first",
     ]
+
+
+def test_what_plain_git_clones_is_a_folder_of_ordinary_skills(ada, hub, tmp_path, monkeypatch):
+    ada.put("pdf", "one\n", run__sh=b"#!/bin/sh\n")
+    ada.put("csv", "two\n")
+    ada.push()
+    git(tmp_path, "clone", "-q", str(hub), "cloned")
+    assert sorted(path.name for path in (tmp_path / "cloned").iterdir()) == [".evolvable", ".git", "skills"]
+    run = CommandLine(tmp_path)
+    monkeypatch.chdir(run.project)
+    run("init", tmp_path / "cloned/skills", stdin="y\n")
+    read = Store.open(run.home)
+    assert {str(head.ref): read.files(head) for head in read.heads() if head.name in ("pdf", "csv")} == {
+        str(head.ref): ada.store.files(head) for head in ada.store.heads()
+    }
 
 
 def test_edits_of_different_lines_merge_and_of_the_same_line_wait_once(ada, ben):
@@ -352,37 +374,51 @@ def test_a_secret_in_any_version_stops_the_push(ada, hub):
 
 KILLER = """#!/bin/sh
 read count < "$COUNTER"; count=$((count + 1)); echo $count > "$COUNTER"
-if [ $count -eq "$KILL_AT" ]; then kill -9 "$VICTIM"; exit 1; fi
+if [ $count -eq "$KILL_AT" ]; then [ "$HOW" = fail ] || kill -9 "$VICTIM"; exit 128; fi
 exec {git} "$@"
 """
 
 
-def killed_at(tmp_path: Path, call: int, move: str, machine_of) -> bool:
-    """Runs a push or a pull in a process of its own that is killed at its call of git number `call`.
+def disturbed(tmp_path: Path, how: str, at: int, move: str, machine_of) -> bool:
+    """Runs a push or a pull in a process of its own, which its call of git number `at` kills, or fails.
 
-    Returns whether it was killed; then it made fewer calls.
+    how: "time": it is killed after `at` steps of 2 ms of its own processor time. Returns whether it was disturbed
+    before its end.
     """
-    shims = tmp_path / "shims"
+    shims, done = tmp_path / "shims", tmp_path / "done"
     if not shims.exists():
         shims.mkdir()
         (shims / "git").write_text(KILLER.format(git=git_program()))
         (shims / "git").chmod(0o755)
     (tmp_path / "counter").write_text("0\n")
+    done.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:  # no return from here: the parent's pytest must not go on twice
         try:
-            told = {"COUNTER": str(tmp_path / "counter"), "KILL_AT": str(call), "VICTIM": str(os.getpid())}
-            os.environ |= told | {"PATH": f"{shims}{os.pathsep}{os.environ['PATH']}"}
+            told = {"COUNTER": str(tmp_path / "counter"), "KILL_AT": str(at), "VICTIM": str(os.getpid()), "HOW": how}
+            if how == "time":
+                signal.setitimer(signal.ITIMER_PROF, at / 500)  # nobody handles it, so it ends the process at once
+            else:
+                os.environ |= told | {"PATH": f"{shims}{os.pathsep}{os.environ['PATH']}"}
             git_program.cache_clear()
             getattr(machine_of(), move)()
+            done.touch()
         finally:
             os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    os.waitpid(child, 0)
+    return not done.exists()
+
+
+NIGHTLY = [
+    pytest.param(move, how, first, 1, marks=pytest.mark.nightly)
+    for move in ("push", "pull")
+    for how, first in (("kill", 1), ("fail", 1), ("time", 1))
+]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the child is a copy of this process")
-@pytest.mark.parametrize(("move", "calls"), [("push", 2), ("pull", 1)])
-def test_killed_at_every_second_call_of_git_nothing_is_lost_and_the_next_one_completes(tmp_path, hub, move, calls):
+@pytest.mark.parametrize(("move", "how", "at", "step"), [("push", "kill", 2, 4), ("pull", "kill", 3, 4), *NIGHTLY])
+def test_killed_at_calls_of_git_nothing_is_lost_and_the_next_one_completes(tmp_path, hub, move, how, at, step):
     first = Machine(tmp_path / "ada", hub)
     first.put("pdf", TEN)
     first.push()
@@ -393,13 +429,14 @@ def test_killed_at_every_second_call_of_git_nothing_is_lost_and_the_next_one_com
         other.push()
     first.put("pdf", TEN.replace("line 1", "ada"))
     first.library.close()
-    while killed_at(tmp_path, calls, move, lambda: Machine(tmp_path / "ada", hub)):
+    begun = at
+    while disturbed(tmp_path, how, at, move, lambda: Machine(tmp_path / "ada", hub)):
         again = Machine(tmp_path / "ada", hub)
         assert "ada" in again.text("pdf")
         assert_sound(again.store)
         again.library.close()
-        calls += 2
-    assert calls > 8
+        at += step
+    assert at > begun + step, "it was disturbed at several places"
     ada = Machine(tmp_path / "ada", hub)
     ada.pull()
     ada.push()
@@ -408,6 +445,32 @@ def test_killed_at_every_second_call_of_git_nothing_is_lost_and_the_next_one_com
     ada.pull()
     assert ada.texts() == other.texts()
     assert "ada" in ada.text("pdf") and "ben" in ada.text("pdf")
+
+
+def test_two_machines_that_push_at_the_same_time_lose_nothing(tmp_path, hub):
+    together = threading.Barrier(2)
+
+    def work(who: str) -> set[tuple[str, str]]:
+        machine = Machine(tmp_path / who, hub)
+        for number in range(3):
+            machine.put(f"{who}-{number}", TEN)
+            together.wait(60)
+            for _ in range(5):
+                try:
+                    machine.push()
+                    break
+                except (Conflict, RemoteFailed):  # the other one was first
+                    machine.pull()
+            else:
+                raise AssertionError("it never got its turn")
+        return machine.contents()
+
+    with ThreadPoolExecutor(2) as both:
+        found = list(both.map(work, ("ada", "ben")))
+    last = Machine(tmp_path / "last", hub)
+    last.pull()
+    assert len(last.texts()) == 6
+    assert found[0] | found[1] == last.contents()
 
 
 def test_a_pull_that_another_process_changes_the_library_under_sees_the_change(ada, ben):
@@ -539,6 +602,48 @@ def test_an_approval_with_a_forged_signature_or_for_another_content_counts_nothi
     assert not knows.texts()
 
 
+@pytest.fixture
+def signing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Returns what makes a person with a key of their own the user of git, and lists whom they trust."""
+    for name in ("ada", "mallory"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / f"key-{name}"], check=True)
+    listed = (tmp_path / "key-ada.pub").read_text()
+    (tmp_path / "trusted").write_text(f"ada@example.org {listed}")
+
+    def become(name: str) -> None:
+        home = tmp_path / f"person-{name}"
+        home.mkdir(exist_ok=True)
+        (home / ".gitconfig").write_text(
+            f"[user]\nname = {name}\nemail = {name}@example.org\nsigningkey = {tmp_path}/key-{name}\n"
+            f'[gpg]\nformat = ssh\n[gpg "ssh"]\nallowedSignersFile = {tmp_path}/trusted\n'
+        )
+        monkeypatch.setenv("HOME", str(home))
+
+    return become
+
+
+def test_with_signed_a_push_signs_and_a_pull_refuses_what_no_trusted_key_signed(tmp_path, hub, signing):
+    ada, ben = (Machine(tmp_path / name, hub, signed=True) for name in ("ada", "ben"))
+    signing("ada")
+    ada.put("pdf", "one\n")
+    assert ada.push().commits == 3, "the operation, its approval, and the signature"
+    assert ada.push().commits == 0
+    assert not ben.pull().refused and ben.text("pdf") == "one\n"
+    tip = git(hub, "rev-parse", "main")
+    commit_tree(hub, [("100644", "skills/pdf/SKILL.md", skill_text("pdf", "two\n"))], "no signature", tip)
+    with pytest.raises(Refused, match="no signature"):
+        ben.pull()
+    git(hub, "update-ref", "refs/heads/main", tip)
+    signing("mallory")
+    mallory = Machine(tmp_path / "mallory", hub, signed=True)
+    mallory.pull()
+    mallory.put("pdf", "three\n")
+    mallory.push()
+    with pytest.raises(Refused, match="no signature"):
+        ben.pull()
+    assert ben.text("pdf") == "one\n"
+
+
 def test_evidence_comes_without_quotes_and_sessions_and_counts_nothing(ada, ben, hub):
     ada.put("pdf", "one\n")
     loaded = load_skill(ada.library, replace(AGENT, session="s-secret"), Ref.parse("pdf"))
@@ -556,6 +661,30 @@ def test_evidence_comes_without_quotes_and_sessions_and_counts_nothing(ada, ben,
     assert not [path for path in git(hub, "ls-tree", "-r", "--name-only", "main").splitlines() if "evidence" in path][
         1:
     ]
+
+
+def test_learned_tasks_sessions_and_quotes_go_there_only_by_name(tmp_path, hub):
+    ada = Machine(tmp_path / "ada", hub)
+    ada.put("pdf", "one\n")
+    caller = replace(AGENT, session="s-secret")
+    loaded = load_skill(ada.library, caller, Ref.parse("pdf"))
+    report_outcome(ada.library, caller, use_id=loaded.use_id, outcome="succeeded", evidence="a quote of the user")
+    correct_task(ada.library, PERSON, "merge the quarterly invoices of tannenberg", Ref.parse("pdf"))
+    ada.push()
+    words = ("tannenberg", "s-secret", "a quote of the user")
+
+    def found() -> list[str]:
+        said = git(hub, "grep", "-h", "-e", "", "main", "--", ".evolvable")
+        return [word for word in words if word in said]
+
+    assert found() == []
+    for part, word in (("learned", "tannenberg"), ("sessions", "s-secret"), ("quotes", "a quote of the user")):
+        ada.remote = replace(ada.remote, parts=(part,))
+        ada.push()
+        assert found() == [word]
+    ben = Machine(tmp_path / "ben", hub)
+    ben.pull()
+    assert ben.store.backend.learned.resources() == []
 
 
 def test_the_tombstones_of_purged_bytes_travel_and_win(ada, ben, hub, tmp_path):
@@ -642,7 +771,7 @@ def test_push_and_pull_over_http(hub, tmp_path):
     assert ben.texts() == ada.texts()
 
 
-def test_pull_watch_imports_what_the_scan_finds_nothing_in_until_it_is_interrupted(ada, hub, tmp_path, monkeypatch):
+def test_pull_watch_says_once_that_a_remote_is_away_and_imports_when_it_is_back(ada, hub, tmp_path, monkeypatch):
     ada.put("pdf", "one\n")
     ada.push()
     run = CommandLine(tmp_path)
@@ -650,9 +779,16 @@ def test_pull_watch_imports_what_the_scan_finds_nothing_in_until_it_is_interrupt
     run("clone", hub, "--yes")
     ada.put("csv", "two\n")
     ada.push()
+    away = (hub / "HEAD").rename(hub / "away")  # no repository without it
     with run.start("pull", "--watch", "1", "--yes", text=True) as process:
-        assert process.stdout is not None
+        assert process.stdout is not None and process.stderr is not None
+        said = process.stderr.readline()
+        assert "git fetch failed" in said
+        while "tried again" not in said:
+            said = process.stderr.readline()
+        away.rename(hub / "HEAD")
         assert "new: skill:csv" in process.stdout.readline()
+        assert "can be pulled again" in process.stderr.readline(), "the error is said once"
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         process.communicate()

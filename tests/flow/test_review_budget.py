@@ -22,10 +22,11 @@ PROCESSES, SESSIONS = 3, 4
 IN, OUT = 3_000, 1_000
 COST = (IN * 3 + OUT * 15) / 1_000_000
 
+# Even one process after the other cannot ask all twelve questions within any of them.
 BUDGETS = {
     "calls": ("calls=5,tokens=100000000", Spending(5, 100_000_000, 1e9)),
-    "tokens": ("calls=1000,tokens=60000", Spending(1_000, 60_000, 1e9)),
-    "money": ("calls=1000,tokens=100000000,money=0.4,price=3/15", Spending(1_000, 100_000_000, 0.4)),
+    "tokens": ("calls=1000,tokens=40000", Spending(1_000, 40_000, 1e9)),
+    "money": ("calls=1000,tokens=100000000,money=0.27,price=3/15", Spending(1_000, 100_000_000, 0.27)),
 }
 
 

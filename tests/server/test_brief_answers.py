@@ -1,12 +1,22 @@
-"""What an agent reads of a search and of a listing: how many bytes, and what is left out first."""
+"""What an agent asks of a search and reads of it and of a listing: how many bytes, and what is left out first."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import skill_text
+from earned import verified
+from mcp import Client
 
+from evolvable_server.config import Config
 from evolvable_server.mcp.brief_answers import as_result, found_answer, listing_answer
+from evolvable_server.serving import Serving
+from evolvable_store.operation import Actor, Principal
+from evolvable_store.resource import Ref
+from evolvable_tools.library import Caller
 from evolvable_tools.retrieval import Alternative, ChooseBetween, StageReport
+from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.search import FoundMatch, FoundSkills, ListedResource, Listing
 
 NUMBER = "0123456789abcdef"
@@ -119,3 +129,30 @@ def test_a_page_of_a_listing_has_at_most_six_thousand_bytes() -> None:
             "success": 0.5,
         }
     ]
+
+
+@pytest.mark.anyio
+async def test_an_agent_that_names_the_task_type_gets_near_ties_ordered_by_it(tmp_path: Path) -> None:
+    serving = Serving(Config(tmp_path / "home", tmp_path, embedder="off"))
+    library = serving.library
+    for name in ("left", "right"):
+        files = {"SKILL.md": skill_text(f"{name}-form", "Fills in a form.")}
+        edit.update_resource(
+            library,
+            Caller(Actor.HUMAN, principal=Principal.PERSON, via="terminal"),
+            Ref.parse(f"{name}-form"),
+            "new",
+            files=files,
+            create=True,
+        )
+    for number in range(4):
+        for name, good, bad in (("left", "fill a.pdf", "test a.py"), ("right", "test a.py", "fill a.pdf")):
+            verified(library, f"{name}-form", f"{name}-good-{number}", "succeeded", task=good)
+            verified(library, f"{name}-form", f"{name}-bad-{number}", "failed", task=bad)
+
+    async with Client(serving.server, mode="legacy") as client:
+        for task_type, best in (("test python", "skill:right-form"), ("convert documents", "skill:left-form")):
+            asked = {"task": "fill in a form", "task_type": task_type}
+            found = (await client.call_tool("find_skill", asked)).structured_content
+            assert found["matches"][0]["ref"] == best, task_type
+    serving.close()

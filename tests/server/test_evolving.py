@@ -2,11 +2,13 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import anyio
 import mcp_types as types
 import pytest
+from driving_place import DrivingPlace, judged, letters
 from evolution_place import EvolutionPlace, answer_to
 from http_place import http_server, made_token
 from mcp import Client, StdioServerParameters
@@ -16,6 +18,7 @@ from evolvable_server.config import Config, read_config, toolsets_of
 from evolvable_server.mcp.server import Permission
 from evolvable_server.serving import Serving
 from evolvable_store.errors import InvalidArgument
+from evolvable_tools.library import Library
 
 pytestmark = pytest.mark.anyio
 
@@ -193,3 +196,48 @@ def test_over_http_a_command_among_the_settings_is_none_the_more_run(tmp_path, r
         said = server.tool("evolve_start", given | {"settings": {role: "touch owned"}}, approver).json["result"]
 
     assert said["isError"] and "A command is not run for a client over HTTP" in said["content"][0]["text"]
+
+
+@pytest.mark.process
+async def test_a_run_started_over_mcp_is_proposed_by_whom_the_person_set_and_the_question_names_them(tmp_path):
+    def saved() -> Place:
+        place = Place(tmp_path)
+        with Library.open(place.home) as library:
+            DrivingPlace(tmp_path, library).save(letters(judged()))
+        named = "".join(f'[{role}.{name}]\ncommand = ["/bin/false"]\n' for role, name in NAMES)
+        place.configure(f'{named}[roles]\nproposer = ["planner", "spare"]\njudge = ["fair"]\n')
+        return place
+
+    place, asked, answer = await anyio.to_thread.run_sync(saved), [], "decline"
+
+    async def person(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action=answer)
+
+    given = {"task_set": "environment:letters", "program": ["skill:pdf"], "executor": "worker", "iterations": 0}
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "evolvable_server", "serve", "--toolsets", "evolve"],
+        env=place.environment,
+        cwd=tmp_path,
+    )
+    with anyio.fail_after(60):
+        async with Client(server, mode="auto", elicitation_callback=person) as client:
+            for more in ({}, {"brain": "handoff"}, {"settings": {"brain": "spare", "judge": "spare"}}):
+                declined = await client.call_tool("evolve_start", given | more)
+                assert declined.is_error and "Nothing was started" in declined.content[0].text
+            answer = "accept"
+            begun = await call(client, "evolve_start", **given)
+            await call(client, "evolve_stop", run=begun["run"])
+
+    assert (begun["brain"], begun["judge"]) == ("planner,spare", "fair")
+    made = [[line for line in one.splitlines() if line.startswith(("Proposals", "Answers"))] for one in asked]
+    command = ", the command /bin/false"
+    fair = f"Answers are judged by fair{command}"
+    role = f"Proposals are made by planner{command}; where it gives no answer, by spare{command}"
+    assert made[:2] == [[role, fair], ["Proposals are made by handoff", fair]]
+    assert made[2] == [f"Proposals are made by spare{command}", f"Answers are judged by spare{command}"]
+    assert made[3] == made[0]
+
+
+NAMES = (("proposers", "planner"), ("proposers", "spare"), ("judges", "fair"), ("executors", "worker"))

@@ -2,9 +2,11 @@
 
 import json
 import os
+import subprocess
 
 import pytest
 from command_line import CommandLine
+from remote_place import commit_tree, git, make_hub
 
 from evolvable_tools.evolve.tasks.holdout import ACCESS_FILE, look_at
 from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog, TaskOpening
@@ -107,3 +109,25 @@ def test_the_numbers_of_looks_from_before_tasks_were_recorded_are_merged_too(mac
     machine("recover", tmp_path / "monday", "--yes")
 
     assert record.read_bytes() == line % b"new" + line % b"old"
+
+
+@pytest.mark.process
+def test_a_clone_of_a_remote_has_its_looks_and_what_others_push_makes_none_fewer(machine, tmp_path):
+    hub, there = make_hub(tmp_path / "hub.git"), tmp_path / "there"
+    machine("remote", "add", "origin", hub)
+    machine("push")
+    machine("--home", there, "clone", hub, "--yes")
+    assert (looks(there, 2), looks(there, 100)) == (1, 0), "of the tasks that were pushed, and of no others"
+
+    opens(there, 2, run="two")
+    machine("--home", there, "push")
+    decided = b'{"run": "one", "finalist": "f", "test": "", "program": [], "tasks": [], "state": "decided"}'
+    files = []
+    for line in git(hub, "ls-tree", "-r", "main").splitlines():
+        mode, _, rest = line.split(" ", 2)
+        identity, path = rest.split("\t")
+        data = subprocess.check_output(["git", "cat-file", "blob", identity], cwd=hub)
+        files.append((mode, path, decided + b"\n[[[\n\xff" if path.endswith("looks.jsonl") else data))
+    commit_tree(hub, files, "decided", git(hub, "rev-parse", "main"))
+    machine("pull", "--yes")
+    assert looks(machine.home, 1) == 1, "a line that frees what was opened, and bytes that are no line"

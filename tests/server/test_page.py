@@ -1,10 +1,25 @@
 """The local page: the person decides there as at a terminal, and nobody else gets in."""
 
+import asyncio
 import http.client
+import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from page_place import PagePlace, open_page
+from evolve_runs import running, scripted, skill, task
+from page_place import AGENT, PERSON, PagePlace, open_page, skill_text
+from processes import poll
+
+from evolvable_server.ui import library_pages
+from evolvable_server.ui.site import PageAction, PageView
+from evolvable_store.operation import Identity, Principal
+from evolvable_store.resource import Ref
+from evolvable_tools.evolve.candidates import programs
+from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.run_config import RunSettings
+from evolvable_tools.evolve.task import Split
+from evolvable_tools.verbs import edit, load
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +78,79 @@ def test_an_address_that_is_no_page_says_so_and_leads_back(page: PagePlace) -> N
     shown = page.get("/nothing/<b>here")
     assert shown.status == 404
     assert "There is no page /nothing/&lt;b&gt;here." in shown.text and 'href="/inbox"' in shown.text
+    assert "<h1>Not found</h1>" in shown.text
+
+
+@pytest.mark.process
+def test_a_defect_is_a_page_that_says_what_is_certain_and_the_next_request_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> str:
+        raise ValueError("secret detail")
+
+    # The page has no defect that is known, so it is given one.
+    monkeypatch.setattr(library_pages, "VIEWS", (*library_pages.VIEWS, PageView("/broken", broken)))
+    monkeypatch.setattr(library_pages, "ACTIONS", (PageAction("learned", broken),))
+    with open_page(tmp_path / "library") as page:
+        shown, acted = page.get("/broken"), page.post(library_pages.ACTIONS[-1].path)
+        assert (shown.status, acted.status, page.get("/inbox").status) == (500, 500, 200)
+        with sqlite3.connect(page.library.store.home / "library.db") as db:
+            db.execute("ALTER TABLE proposal RENAME TO gone")
+        assert page.get("/inbox").status == 500
+    assert "Nothing was changed." in shown.text and "Look at Operations" in acted.text
+    assert "secret detail" not in shown.text + acted.text and "secret detail" in caplog.text
+
+
+@pytest.mark.process
+def test_a_promoted_run_waits_in_the_inbox_with_its_gain_until_it_is_adopted(tmp_path: Path) -> None:
+    forms = Ref.parse("skill:user/forms")
+    splits = {Split.TRAIN: 6, Split.VAL: 6, Split.TEST: 12}
+    tasks = {
+        split: [task(split, n, *(["needs:iso"] if n % 4 != 1 else [])) for n in range(size)]
+        for split, size in splits.items()
+    }
+    with open_page(tmp_path / "library") as page:
+        assert "Results of evolution" not in page.get("/inbox").text
+        edit.update_resource(page.library, PERSON, forms, "new", files={"SKILL.md": skill("forms")}, create=True)
+        base, pins = programs.load_program(page.library, PERSON, [forms])
+        settings = RunSettings("environment:made-up", program=tuple(pins), iterations=1, test_repeats=1)
+        folder = page.library.store.home / "evolve/20260101-000000-abcd"
+        with running(folder, base, scripted([("Change it", ["rule: iso"])]), tasks, settings) as made:
+            asyncio.run(run_phases(made))
+        poll(lambda: "Results of evolution" in page.get("/inbox").text, "the run in the inbox")
+        waits = page.get("/inbox").text
+        assert "simulated" in waits and "points (95 % +" in waits
+        seen = page.get("/evolution/20260101-000000-abcd/adopt")
+        fields = {"run": seen.field("run"), "candidate": seen.field("candidate")}
+        assert page.post("/do/evolve-adopt", **fields).status == 303
+        poll(lambda: "Results of evolution" not in page.get("/inbox").text, "the inbox without the run")
+
+
+def test_the_library_names_the_skills_that_lose_their_description_in_a_clients_own_list(tmp_path: Path) -> None:
+    folder = tmp_path / "skills"
+    for number in range(7):
+        (folder / f"long-{number}").mkdir(parents=True)
+        text = skill_text(f"long-{number}", description=f"{number} " + "word " * 300)
+        (folder / f"long-{number}/SKILL.md").write_text(text, encoding="utf-8")
+    with open_page(tmp_path / "library") as page:
+        page.create("only-in-the-library")
+        page.library.working_copies.add(folder, identity=Identity(Principal.PERSON, "terminal"))
+        for _ in range(2):
+            use = load.load_skill(page.library, AGENT, Ref.parse("long-6"))
+            load.report_outcome(page.library, AGENT, outcome="succeeded", use_id=use.use_id)
+        poll(lambda: "7 skills, " in page.get("/library?view=budget").text, "the list")
+        shown = page.get("/library?view=budget").text
+    assert "7 skills, 10,5" in shown and "of 8,000 characters: 2 lose their description." in shown
+    assert ">skill:long-4<" in shown and ">skill:long-5<" in shown
+    assert ">skill:long-6<" not in shown and "only-in-the-library" not in shown
+
+
+def test_an_empty_inbox_says_how_the_first_proposal_comes_until_one_was_decided(tmp_path: Path) -> None:
+    with open_page(tmp_path / "library") as page:
+        page.create("pdf")
+        asked = page.get("/inbox").text
+        page.post("/do/inbox-reject", number=page.propose("pdf", "1"), reason="no")
+        decided = page.get("/inbox").text
+
+    assert "Read skill:pdf with Evolvable. Propose one improvement of it" in asked
+    assert "Nothing waits for a decision" in decided and "Propose one improvement" not in decided

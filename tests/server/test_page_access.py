@@ -22,7 +22,12 @@ from evolvable_server.ui import access
 from evolvable_server.ui.access import PageAccess
 from evolvable_server.ui.app import MODULES, PageServer
 from evolvable_store.errors import InvalidArgument
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_store.storage.proposals import Draft
 from evolvable_tools.approvals import ApprovalsLock
+from evolvable_tools.library import Library
 from evolvable_tools.verbs.registry import VERBS
 
 ROOT = Path(__file__).parents[2]
@@ -191,8 +196,14 @@ def test_a_locked_page_asks_for_the_passphrase_and_signs(tmp_path: Path, monkeyp
 @pytest.mark.process
 def test_the_command_prints_a_link_on_the_terminal_and_ends_at_an_interrupt(tmp_path: Path) -> None:
     evolvable = CommandLine(tmp_path)
+    with Library.open(evolvable.home, create=True) as library:
+        draft = Draft(Ref.parse("skill:user/pdf"), 0, {"SKILL.md": File(b"---\nname: pdf\n---\n")}, "new")
+        number = library.store.backend.proposals.add(library.store.now(), Actor.AGENT, None, draft)
+    assert "There is no proposal 9" in evolvable("ui", "--proposal", "9", code=1).err
     keyboard, terminal = pytest.importorskip("pty").openpty()
-    with evolvable.start("ui", stdin=terminal, stdout=terminal, stderr=subprocess.PIPE) as process:
+    with evolvable.start(
+        "ui", "--proposal", number, stdin=terminal, stdout=terminal, stderr=subprocess.PIPE
+    ) as process:
         os.close(terminal)
         links = []
         for _ in range(2):
@@ -204,7 +215,8 @@ def test_the_command_prints_a_link_on_the_terminal_and_ends_at_an_interrupt(tmp_
         host = found[1].decode()
         with socket.create_connection(("127.0.0.1", int(host.rpartition(":")[2])), timeout=20) as wire:
             wire.sendall(b"GET /open?" + links[1] + b" HTTP/1.1\r\nHost: " + host.encode() + b"\r\n\r\n")
-            assert b" 303 " in wire.recv(65536)
+            opened = wire.recv(65536)
+            assert b" 303 " in opened and f"location: /inbox/{number}\r\n".encode() in opened
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
     os.close(keyboard)

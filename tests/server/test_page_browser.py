@@ -1,6 +1,10 @@
 """The local page in a real Chromium: keys, two tabs, live changes, the policy, and the cookie."""
 
+import contextlib
 import os
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -8,9 +12,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import anyio.from_thread
 import pytest
 from browser import Tab, chromium
+from command_line import CommandLine
 from hostile_strings import OWN
+from mcp import Client, StdioServerParameters
 from page_place import PagePlace, open_page
 
 pytestmark = pytest.mark.process
@@ -136,6 +143,78 @@ def test_another_server_of_this_machine_is_sent_no_cookie_and_can_send_no_form(b
     assert seen and set(seen) == {None}
     assert page.library.store.backend.proposals.get(number).state == "open"
     assert [cookie["domain"] for cookie in tab.page.context.cookies()] == [page.host.partition(":")[0]]
+
+
+@contextlib.contextmanager
+def page_of_the_command(line: CommandLine) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Yield `evolvable ui` on a terminal of its own, and the link that it printed; at the end it is killed."""
+    keyboard, terminal = pytest.importorskip("pty").openpty()
+    with line.start("ui", stdin=terminal, stdout=terminal) as process:
+        os.close(terminal)
+        printed = b""
+        while not (found := re.search(rb"http://\S+token=\S+\s", printed)):
+            printed += os.read(keyboard, 65536)
+        try:
+            yield process, found[0].decode().strip()
+        finally:
+            process.kill()
+    os.close(keyboard)
+
+
+async def agent_proposes(line: CommandLine, ref: str) -> None:
+    """Do over MCP what the page tells a new user to say to the client."""
+    line.person = False
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "evolvable_server", "serve"], env=line.environment, cwd=line.project
+    )
+    async with Client(command) as client:
+        files = {"NOTES.md": "An example for beginners.\n"}
+        given = {"ref": ref, "reason": "beginners ask for it", "files": files, "propose": True}
+        result = await client.call_tool("update_resource", given)
+        assert not result.is_error, result.content
+
+
+@pytest.mark.nightly
+def test_a_new_user_follows_the_page_to_an_approved_proposal_and_a_killed_page_loses_nothing(
+    browser: Any, tmp_path: Path
+) -> None:
+    line = CommandLine(tmp_path)
+    assert "ui" in line.on_terminal("quickstart").split()
+    with page_of_the_command(line) as (_, link):
+        tab = Tab(browser.new_context())
+        tab.open(link)
+        named = re.search(r"skill:[\w-]+", tab.page.locator("#inbox q").inner_text())
+        assert named is not None
+        with anyio.from_thread.start_blocking_portal() as portal:
+            portal.call(agent_proposes, line, named[0])
+        tab.page.wait_for_selector("#approve")
+        tab.page.wait_for_timeout(300)
+        tab.page.keyboard.press("a")
+        tab.page.wait_for_selector("#done")
+        assert not tab.errors
+    line.person = True
+    with page_of_the_command(line) as (_, link):
+        again = Tab(browser.new_context())
+        again.open(link)
+        again.page.goto(link.partition("/open")[0] + "/operations")
+        assert "beginners ask for it" in again.page.inner_text("main")
+
+
+@pytest.mark.nightly
+def test_a_new_user_follows_the_terminal_to_an_approved_proposal(tmp_path: Path) -> None:
+    """Each step does what the one before it printed."""
+    line = CommandLine(tmp_path)
+    said = " ".join(line.on_terminal("quickstart").split())
+    asked = re.search(r"Then say to it.*?: \"Read (skill:[\w-]+) with Evolvable\. Propose .*? (\S+) inbox ", said)
+    assert asked is not None, said
+    assert f"Read {asked[1]}" in said and "To see a proposal" in " ".join(line.on_terminal("inbox").split())
+    with anyio.from_thread.start_blocking_portal() as portal:
+        portal.call(agent_proposes, line, asked[1])
+    line.person = True
+    talk = line.talk("inbox")
+    assert "An example for beginners." in talk.until("Decide on proposal 1 [")
+    talk.type("y\n")
+    assert "1 approved; 0 proposals still waiting." in talk.end()
 
 
 @pytest.mark.nightly

@@ -131,7 +131,7 @@ async def test_a_listing_goes_on_from_its_cursor(mixed, monkeypatch):
 
     uris = [str(one.uri) for one in (*first.resources, *second.resources)]
     assert (len(first.resources), len(set(uris)), second.next_cursor) == (500, 606, None)
-    assert len(prompts) == 603
+    assert len(prompts) == 605
 
 
 class Told:

@@ -71,7 +71,7 @@ async def test_a_session_goes_in_and_what_a_person_accepts_is_found_next_time(pl
     assert "+With alembic revision." in asked
 
 
-@pytest.mark.parametrize("answer", ["decline", None])
+@pytest.mark.parametrize("answer", ["decline", pytest.param(None, marks=pytest.mark.nightly)])
 async def test_an_agent_alone_decides_nothing(place, era, reviewed, answer):
     person = Person(answer) if answer else None
     async with place.client(era, elicitation_callback=person) as client:

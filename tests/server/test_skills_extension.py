@@ -69,7 +69,9 @@ async def test_every_entry_promises_what_reading_gives(place, era):
 
 async def test_the_capability_is_declared_where_the_protocol_has_one(place):
     async with place.client("modern") as client:
-        assert client.server_capabilities.extensions == {ID: {"directoryRead": True}}
+        declared = client.server_capabilities.extensions
+        assert declared[ID] == {"directoryRead": True}
+        assert set(declared) == {ID, "io.modelcontextprotocol/ui"}
         listed = await ask(client, "skills/list")
     assert (listed["ttlMs"], listed["cacheScope"], listed["resultType"]) == (0, "private", "complete")
 
@@ -120,26 +122,26 @@ async def test_directories_are_read_level_by_level(place, era):
     assert below["resources"][0]["uri"] == "skill://pdf/references/deep/forms%20guide.md"
 
 
-@pytest.mark.parametrize(
-    ("method", "params"),
-    [
-        ("skills/get", {"uri": "skill://nope/SKILL.md"}),
-        ("skills/get", {"uri": "skill://pdf/other.md"}),
-        ("skills/get", {"uri": "skill://pdf"}),
-        ("skills/get", {"uri": "skill://version.9/pdf/SKILL.md"}),
-        ("skills/get", {"uri": "skill://version.x/pdf/SKILL.md"}),
-        ("skills/get", {"uri": "file:///etc/passwd"}),
-        ("skills/get", {}),
-        ("skills/list", {"cursor": "x' UNION SELECT 1--"}),
-        ("resources/directory/read", {"uri": "skill://pdf/SKILL.md"}),
-        ("resources/directory/read", {"uri": "skill://pdf/"}),
-        ("resources/directory/read", {"uri": "skill://nope"}),
-        ("resources/directory/read", {"uri": "skill://pdf/../csv"}),
-    ],
-)
-async def test_what_is_not_there_is_invalid_params(place, method, params):
+NOT_THERE = [
+    ("skills/get", {"uri": "skill://nope/SKILL.md"}),
+    ("skills/get", {"uri": "skill://pdf/other.md"}),
+    ("skills/get", {"uri": "skill://pdf"}),
+    ("skills/get", {"uri": "skill://version.9/pdf/SKILL.md"}),
+    ("skills/get", {"uri": "skill://version.x/pdf/SKILL.md"}),
+    ("skills/get", {"uri": "file:///etc/passwd"}),
+    ("skills/get", {}),
+    ("skills/list", {"cursor": "x' UNION SELECT 1--"}),
+    ("resources/directory/read", {"uri": "skill://pdf/SKILL.md"}),
+    ("resources/directory/read", {"uri": "skill://pdf/"}),
+    ("resources/directory/read", {"uri": "skill://nope"}),
+    ("resources/directory/read", {"uri": "skill://pdf/../csv"}),
+]
+
+
+async def test_what_is_not_there_is_invalid_params(place):
     async with place.client("modern") as client:
-        assert await refusal(client, method, **params) == types.INVALID_PARAMS
+        for method, params in NOT_THERE:
+            assert await refusal(client, method, **params) == types.INVALID_PARAMS, (method, params)
 
 
 async def test_pages_follow_each_other_and_name_every_skill_once(place):

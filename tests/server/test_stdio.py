@@ -441,7 +441,7 @@ def test_subscriptions_take_no_places_and_have_a_limit_of_their_own(start):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("requests", "size"), [(10_000, 10), (1_500, 10_000)])
+@pytest.mark.parametrize(("requests", "size"), [pytest.param(10_000, 10, marks=pytest.mark.nightly), (1_500, 10_000)])
 def test_a_client_that_does_not_read_cannot_make_the_server_grow(start, requests, size):
     """attacks.json frame-32: 113 MB more with the SDK's own transport."""
     peer = start(reading=False)

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_place import Place
 
 from evolvable_server.config import Config
-from evolvable_server.mcp.server import TOOLS_FILE, LibraryServer
+from evolvable_server.mcp.server import SELF_CHECK, TOOLS_FILE, LibraryServer
 from evolvable_server.mcp.tools import add_tool
 from evolvable_server.serving import Serving
 
@@ -53,6 +53,17 @@ async def failure(client, tool, **arguments):
     result = await client.call_tool(tool, arguments)
     assert result.is_error, result
     return result.content[0].text
+
+
+async def test_a_search_by_the_program_itself_is_not_counted_as_shown_to_an_agent(tmp_path):
+    """`quickstart` asks its own server; what it shows to a person says nothing of agents."""
+    async with Place(tmp_path).client("modern") as client:
+        checked = await client.call_tool("find_skill", {"task": "merge PDF forms"}, meta={SELF_CHECK: True})
+        asked = await client.call_tool("find_skill", {"task": "clean a CSV table"})
+        told = [await client.get_prompt("why", {"ref": name}) for name in ("pdf", "csv")]
+
+    assert [answer.structured_content["matches"][0]["ref"] for answer in (checked, asked)] == ["skill:pdf", "skill:csv"]
+    assert "Shown 0 times" in told[0].messages[0].content.text and "Shown 1 time" in told[1].messages[0].content.text
 
 
 async def test_what_is_listed_before_a_tool_is_made_is_what_it_says_of_itself(tmp_path):
@@ -305,7 +316,7 @@ async def test_a_resource_that_is_not_there_is_an_error_with_its_uri(reader, uri
 
 
 async def test_the_prompt_loads_a_skill_and_its_argument_completes(reader):
-    prompt, _ = (await reader.list_prompts()).prompts
+    prompt, *_ = (await reader.list_prompts()).prompts
     got = await reader.get_prompt("use_skill", {"name": "pdf", "task": "merge"})
     done = await reader.complete(
         types.PromptReference(type="ref/prompt", name="use_skill"), {"name": "name", "value": "p"}

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from postgres_place import ON_SQLITE
 from processes import Children, Gate, poll
 from samples import skill
 from soundness import all_changes, assert_sound
@@ -19,6 +20,7 @@ from evolvable_store.store import Store
 Put = Callable[..., object]
 
 
+@ON_SQLITE
 def test_a_backup_opens_as_a_library_with_the_same_content(store: Store, put: Put, tmp_path: Path) -> None:
     put("pdf", "one")
     put("pdf", "two")
@@ -31,12 +33,14 @@ def test_a_backup_opens_as_a_library_with_the_same_content(store: Store, put: Pu
         assert_sound(copy)
 
 
+@ON_SQLITE
 def test_a_backup_of_a_backup_is_the_library_too(store: Store, put: Put, tmp_path: Path) -> None:
     put("pdf", "one")
     with Store.open(backup(store, tmp_path / "first")) as first, Store.open(backup(first, tmp_path / "second")) as copy:
         assert all_changes(copy) == all_changes(store)
 
 
+@ON_SQLITE
 def test_a_backup_can_be_read_where_nothing_can_be_written(store: Store, put: Put, tmp_path: Path) -> None:
     """It needs no log beside it: a medium that is mounted read-only holds files with this mode and no others."""
     put("pdf", "one")
@@ -83,6 +87,7 @@ def test_a_backup_ends_while_others_write_without_a_pause(children: Children, tm
         assert store.sequence() > before
 
 
+@ON_SQLITE
 def test_progress_counts_the_pages_up_to_the_last(store: Store, put: Put, tmp_path: Path) -> None:
     for number in range(30):
         put(f"large-{number}", os.urandom(200_000).hex())
@@ -93,6 +98,7 @@ def test_progress_counts_the_pages_up_to_the_last(store: Store, put: Put, tmp_pa
     assert seen[-1][0] == seen[-1][1]
 
 
+@ON_SQLITE
 def test_what_is_there_already_is_not_overwritten(store: Store, put: Put, tmp_path: Path) -> None:
     put("pdf", "one")
     target = backup(store, tmp_path / "backup")
@@ -103,6 +109,7 @@ def test_what_is_there_already_is_not_overwritten(store: Store, put: Put, tmp_pa
         assert copy.sequence() == 1
 
 
+@ON_SQLITE
 def test_an_older_backup_makes_room_when_told(store: Store, put: Put, tmp_path: Path) -> None:
     put("pdf", "one")
     target = backup(store, tmp_path / "backup")
@@ -115,6 +122,7 @@ def test_an_older_backup_makes_room_when_told(store: Store, put: Put, tmp_path: 
     assert {path.name for path in tmp_path.iterdir()} == {"backup", "home"}
 
 
+@ON_SQLITE
 def test_an_empty_folder_is_taken(store: Store, tmp_path: Path) -> None:
     (tmp_path / "backup").mkdir()
     assert os.listdir(backup(store, tmp_path / "backup")) == ["library.db"]
@@ -139,6 +147,7 @@ def test_a_place_that_cannot_be_written_is_named(store: Store, tmp_path: Path) -
         backup(store, tmp_path / "file" / "backup")
 
 
+@ON_SQLITE
 def test_a_damaged_copy_is_not_kept(store: Store, put: Put, tmp_path: Path) -> None:
     for number in range(40):
         put(f"s{number}", "text" * 2000)
@@ -156,6 +165,7 @@ def test_a_damaged_copy_is_not_kept(store: Store, put: Put, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
+@ON_SQLITE
 def test_a_backup_that_is_broken_off_leaves_nothing(store: Store, put: Put, tmp_path: Path) -> None:
     put("pdf", "one")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from older_store import CHANNEL, as_older
+from postgres_place import ON_SQLITE
 from samples import Clock, skill
 
 from evolvable_store.bundle.export import backup, export_json
@@ -157,6 +158,7 @@ def test_an_older_library_begins_with_every_skill_as_hosts_saw_it(
         assert seen(store, PDF) == 2
 
 
+@ON_SQLITE
 def test_gc_and_backup_keep_what_hosts_see(store: Store, put: Put, tmp_path: Path) -> None:
     put("pdf", "one")
     put("pdf", "two")
@@ -236,6 +238,7 @@ def test_a_channel_that_cannot_be_is_refused_whole(
         assert other.heads() == []
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("damage", "found"),
     [

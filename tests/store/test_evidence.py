@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from postgres_place import ON_SQLITE
 from samples import skill
 
 from evolvable_store.bundle.export import backup, export_json
@@ -98,6 +99,7 @@ def test_what_was_noted_is_there_once(told: Store) -> None:
     assert told.backend.evidence.baseline_successes() == SuccessCounts(1, 0)
 
 
+@ON_SQLITE
 def test_backup_and_gc_keep_it_and_fsck_finds_it_sound(told: Store, tmp_path: Path) -> None:
     before = state(told)
     collect(told)

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from postgres_place import ON_SQLITE
 from processes import Children, Gate
 from samples import skill
 from soundness import assert_sound
@@ -93,6 +94,7 @@ def test_what_is_named_between_looking_and_removing_is_kept(
     assert_sound(store)
 
 
+@ON_SQLITE
 def test_nothing_is_removed_while_a_manifest_cannot_be_read(store: Store, put: Put) -> None:
     put("pdf", "one")
     leave(store, b"left")
@@ -103,6 +105,7 @@ def test_nothing_is_removed_while_a_manifest_cannot_be_read(store: Store, put: P
     assert has(store, b"left")
 
 
+@ON_SQLITE
 def test_space_is_given_back_when_told(store: Store, put: Put) -> None:
     put("pdf", "one")
     leave(store, os.urandom(3_000_000))
@@ -116,6 +119,7 @@ def test_space_is_given_back_when_told(store: Store, put: Put) -> None:
     assert_sound(store)
 
 
+@ON_SQLITE
 def test_a_library_that_cannot_be_written_says_so(store: Store, tmp_path: Path) -> None:
     leave(store, b"left")
     store.close()

@@ -16,14 +16,16 @@ from typing import Any
 
 import index_children
 import pytest
+from postgres_place import ON_SQLITE
 from processes import poll
 from samples import put_texts
 
 from evolvable_store import fsck
-from evolvable_store.errors import InvalidArgument
+from evolvable_store.errors import InvalidArgument, LibraryBusy
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.search import index_file
 from evolvable_store.search.index import BATCH, Index, IndexEntry, check_index
 from evolvable_store.storage import connection
 from evolvable_store.store import Store
@@ -116,6 +118,7 @@ def test_an_entry_says_what_the_main_file_says(store: Store, index: Index) -> No
     assert (entry.frozen, entry.delegate) == (True, "agent:clerk")
 
 
+@ON_SQLITE
 @pytest.mark.alone
 def test_nothing_new_costs_next_to_nothing(store: Store, index: Index) -> None:
     put(store, "pdf", PDF)
@@ -150,6 +153,7 @@ def test_a_resource_whose_main_file_is_missing_or_odd_is_found_by_its_name(store
     }
 
 
+@ON_SQLITE
 def test_a_damaged_blob_is_not_the_index_s_trouble(store: Store, index: Index) -> None:
     put(store, "pdf", PDF)
     put(store, "csv", "Tables of numbers.")
@@ -355,6 +359,7 @@ def test_a_file_that_goes_bad_while_it_is_open_is_made_anew(store: Store, index:
     assert found(index, "quokka") == ["skill:csv"]
 
 
+@ON_SQLITE
 def test_the_index_of_another_history_is_not_believed(store: Store, tmp_path: Path) -> None:
     """A restored backup may have as many changes as the library had, and others."""
     put(store, "pdf", "about quokkas")
@@ -369,6 +374,7 @@ def test_the_index_of_another_history_is_not_believed(store: Store, tmp_path: Pa
         assert (found(index, "lemurs"), found(index, "wombats")) == (["skill:pdf"], [])
 
 
+@ON_SQLITE
 def test_the_index_of_a_longer_history_is_not_believed(store: Store) -> None:
     put(store, "pdf", "about quokkas")
     store.close()
@@ -401,6 +407,40 @@ def test_eight_processes_may_open_it_at_once(store: Store, tmp_path: Path) -> No
             process.kill()
 
 
+def put_many(store: Store, word: str, count: int = BATCH + 10) -> None:
+    """Put more resources than are indexed at once, each with a word of its own."""
+    with store.transaction(Actor.IMPORT, "many") as tx:
+        for number in range(count):
+            tx.put(Ref.parse(f"{word}-{number}"), {"SKILL.md": File(f"{word}{number}".encode())})
+
+
+def test_one_process_indexes_many_changes_and_the_others_leave_it_to_that(store: Store, index: Index) -> None:
+    put_many(store, "quokka", 2 * BATCH + 10)
+
+    def look(done: int, of: int) -> None:
+        if done == BATCH:  # more than a batch is left
+            with pytest.raises(LibraryBusy, match="Another process is indexing"):
+                index.catch_up(wait=False)
+
+    with Index.open(store) as other:
+        assert other.catch_up(look) == 2 * BATCH + 10
+    assert index.catch_up(wait=False) == 0 and found(index, "quokka3") == ["skill:quokka-3"]
+
+
+def test_a_process_that_stops_while_it_indexes_holds_up_one_search_of_another_and_hides_nothing(
+    store: Store, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_file, "BACKLOG_SECONDS", 0.05)
+    put_many(store, "quokka")
+    with index_file.IndexFile(store.home).backlog():
+        assert found(index, "quokka3") == ["skill:quokka-3"]  # it has waited, and seen no progress
+        put_many(store, "wombat")
+        monkeypatch.setattr(index_file, "BACKLOG_SECONDS", 60.0)
+        assert found(index, "wombat3") == [] and found(index, "quokka3") == ["skill:quokka-3"]  # at once
+    assert found(index, "wombat3") == ["skill:wombat-3"]
+
+
+@ON_SQLITE
 @pytest.mark.process
 def test_where_nothing_can_be_written_it_lies_elsewhere(store: Store, index: Index, tmp_path: Path) -> None:
     put(store, "pdf", PDF)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from types import ModuleType
 
 import pytest
+from postgres_place import ON_SQLITE
 from samples import put_texts
 
 from evolvable_store import fsck
@@ -90,6 +91,7 @@ def waits(store: Store) -> int:
         return count_pending(db)[0]
 
 
+@ON_SQLITE
 @pytest.mark.process
 def test_an_index_that_followed_hundreds_of_changes_ranks_as_one_made_anew(store: Store, index: Index) -> None:
     chance, done = random.Random(7), Counter[str]()

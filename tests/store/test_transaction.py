@@ -3,8 +3,10 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from postgres_place import add_later_columns, remove_later_columns
 from samples import FROZEN, Clock, attacks, skill
 from soundness import all_changes, assert_sound, whole_history
 
@@ -24,8 +26,9 @@ from evolvable_store.errors import (
     VersionConflict,
 )
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, File
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage.bindings import Binding
 from evolvable_store.store import Store
 from evolvable_store.transaction import WriteResult
 
@@ -611,3 +614,26 @@ def test_a_reader_sees_an_operation_whole_or_not_at_all(store: Store) -> None:
             watcher.join()
     assert torn == []
     assert_sound(store)
+
+
+# Later versions
+
+
+def test_columns_that_a_later_version_adds_stop_no_write(store: Store, put: Put, tmp_path: Path) -> None:
+    """Servers of both versions may have the library open. With `-m nightly` the whole suite runs on such a library."""
+    put("pdf", "before")
+    add_later_columns(store)
+    try:
+        put("pdf", "after")
+        put("xls", "new")
+        with store.transaction(Actor.HUMAN, "back") as tx:
+            tx.restore(PDF, 1)
+        head, backend = store.head(PDF), store.backend
+        backend.attestations.attribute([(head.id, 2)], store.now(), Identity(Principal.AGENT))
+        folder = backend.bindings.add_folder(tmp_path / "skills", "user", Kind.SKILL)
+        backend.bindings.bind([Binding(folder.id, "pdf", head.id, 2, "", "")])
+        assert [one.version for one in backend.bindings.of_resources([head.id])] == [2]
+        assert text_of(store, PDF) == text_of(store, PDF, 1) != text_of(store, PDF, 2)
+        assert_sound(store)
+    finally:
+        remove_later_columns(store)

@@ -30,7 +30,7 @@ from evolvable_store.fsck import check_library
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.storage import connection, migrations, sqlite
+from evolvable_store.storage import connection, migrations, sql
 from evolvable_store.store import Store
 
 FILE = "library.db"
@@ -418,7 +418,7 @@ def test_an_interruption_between_two_statements_publishes_nothing_and_frees_the_
             def interrupted(*_: object) -> None:
                 raise interruption
 
-            patch.setattr(sqlite.SqliteWriter, "add_operation", interrupted)
+            patch.setattr(sql.SqlWriter, "add_operation", interrupted)
             with pytest.raises(interruption), store.transaction(Actor.AGENT, "interrupted") as tx:
                 tx.put(PDF, skill("new"))
         assert store.sequence() == before

@@ -1,13 +1,17 @@
 """The command line as a person uses it: in this process, as a process of its own, and on a terminal."""
 
+import contextlib
+import io
 import json
 import os
+import select
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from evolvable_server.cli.command_line import cli
@@ -33,6 +37,62 @@ class Ran:
         return json.loads(self.out)
 
 
+class _Screen(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Talk:
+    """A command on a terminal: what it wrote so far, and a keyboard."""
+
+    def __init__(self, process: "subprocess.Popen[str]", keyboard: int) -> None:
+        self._process, self._keyboard = process, keyboard
+        self.written = ""
+        self._read = 0
+
+    def until(self, text: str) -> str:
+        """Waits until the command wrote this; returns what it wrote since the last wait."""
+        while (at := self.written.find(text, self._read)) < 0:
+            assert self._more(), f"ended before {text!r}: {self.written}"
+        begun, self._read = self._read, at + len(text)
+        return self.written[begun : self._read]
+
+    def type(self, text: str) -> None:
+        os.write(self._keyboard, text.encode("utf-8"))
+
+    def end(self) -> str:
+        """Waits until the command ended; returns all that it wrote."""
+        while self._more():
+            pass
+        os.close(self._keyboard)
+        self.code = self._process.wait(timeout=60)
+        return self.written
+
+    def interrupt(self) -> str:
+        """Presses Ctrl-C until the command ended; returns all that it wrote.
+
+        CPython loses an interrupt that comes after its last look at signals and before readline waits for a key.
+        """
+        for _ in range(60):
+            with contextlib.suppress(OSError):  # it has ended
+                os.write(self._keyboard, b"\x03")
+            while select.select([self._keyboard], [], [], 1)[0]:
+                if not self._more():
+                    return self.end()
+        raise AssertionError(f"no end after a minute: {self.written}")
+
+    def _more(self) -> bool:
+        assert select.select([self._keyboard], [], [], 60)[0], f"nothing more within 60 seconds: {self.written}"
+        try:
+            part = os.read(self._keyboard, 65536)
+        except OSError:  # Linux says so when the other side is closed
+            return False
+        self.written += part.decode("utf-8", "replace").replace("\r\n", "\n")
+        return bool(part)
+
+
 class CommandLine:
     """A person's machine below `root`: a home folder, a project that is open, and a library that is not made yet."""
 
@@ -51,6 +111,15 @@ class CommandLine:
             raise result.exception
         assert code in (None, result.exit_code), result.output
         return Ran(result.exit_code, result.stdout, result.stderr, result.stdout_bytes)
+
+    def on_screen(self, *arguments: object, columns: int = 80, code: int = 0) -> str:
+        """Returns what a command of this process writes to a screen of this width, without colours."""
+        page = _Screen()
+        settings = {**dict.fromkeys(_OURS), **self._own(), "COLUMNS": str(columns), "LINES": "1000", "NO_COLOR": "1"}
+        with CliRunner().isolation(env=settings), contextlib.redirect_stdout(page), pytest.raises(SystemExit) as ended:
+            cli.main([str(argument) for argument in arguments], prog_name="evolvable")
+        assert ended.value.code == code, page.getvalue()
+        return page.getvalue()
 
     def _own(self) -> dict[str, str]:
         user, home = str(self.user), str(self.home)
@@ -79,6 +148,12 @@ class CommandLine:
 
     def on_terminal(self, *arguments: object, columns: int = 80, typed: str = "") -> str:
         """Returns what a command writes to a terminal of this width, where this is typed. POSIX only."""
+        terminal = self.talk(*arguments, columns=columns)
+        terminal.type(typed)
+        return terminal.end()
+
+    def talk(self, *arguments: object, columns: int = 80, **env: str) -> "Talk":
+        """Starts a command on a terminal of this width, to be answered as it asks. POSIX only."""
         import fcntl
         import pty
         import struct
@@ -86,23 +161,14 @@ class CommandLine:
 
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        env = {**self.environment, "TERM": "xterm-256color"}
-        del env["COLUMNS"]
-        process = self.start(*arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+        environment = {**self.environment, "TERM": "xterm-256color", "PAGER": "cat"}
+        environment |= {"EVOLVABLE_PROGRESS": "off", **env}  # else a slow machine shows lines that a fast one does not
+        del environment["COLUMNS"]
+        # A session of its own with this terminal, so that Ctrl-C reaches the command and nothing else.
+        options = {"start_new_session": True, "preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)}
+        process = self.start(*arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, **options)
         os.close(theirs)
-        os.write(ours, typed.encode("utf-8"))
-        written = bytearray()
-        while True:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # Linux says so when the other side is closed
-                break
-            if not part:
-                break
-            written += part
-        os.close(ours)
-        process.wait(timeout=60)
-        return written.decode("utf-8").replace("\r\n", "\n")
+        return Talk(process, ours)
 
     def configure(self, text: str) -> None:
         """Write the person's configuration of this machine's account."""

@@ -1,8 +1,8 @@
 """Runs a small evolution again and again, and kills it (SIGKILL) after each of the records named, or in one of them.
 
-    python evolve_child.py FOLDER FIRST STEP [structure]
+    python evolve_child.py FOLDER FIRST STEP [structure|textgrad|reinforce_pp|grpo]
 
-structure: of a run that restructures agents.
+structure: of a run that restructures agents; else of a run with that optimizer.
 Every run is a process of its own, forked from here. Prints a JSON line with what the whole run came to, and one for
 each run that was killed and continued, with the number of the record.
 """
@@ -12,16 +12,20 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # the scripted model
 
+from baselines.scripted_model import ScriptedModel
 from evolve_runs import program, running, scripted, task
 from transplant import InterferenceExecutor, repairer, transplant_world
 
 from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
 from evolvable_tools.evolve.ledger.run_reducer import fold_records
 from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.task import Split
 
@@ -52,10 +56,33 @@ def restructuring(folder: Path) -> None:
         asyncio.run(run_phases(made))
 
 
+def optimizing(folder: Path, optimizer: str) -> None:
+    """Drives a run with an optimizer beside the default as far as it comes."""
+
+    def rewrite(question: ModelQuestion) -> Mapping[str, str]:
+        line = "rule: iso" if question.data["tried"] else "rule: shout"
+        return {"value": f"{question.data['variable']['value']}{line}\n"}
+
+    def criticise(question: ModelQuestion) -> Mapping[str, object]:
+        said = f"Mind {question.data['trial']['outcome']}."
+        return {"change": question.data["trial"]["result"] == "failed", "critique": said, "variables": []}
+
+    brain = scripted(BRAIN)
+    if optimizer == "textgrad":
+        brain = ScriptedModel({ModelRole.CRITIC: criticise, ModelRole.BUILDER: rewrite})
+    settings = RunSettings("environment:made-up", iterations=2, batch=(1, 2), optimizer=optimizer, trials=60, samples=2)
+    splits = {split: [replace(one, tags=(*one.tags, "without:0.3")) for one in own] for split, own in SPLITS.items()}
+    with running(folder, program(), brain, splits, settings) as made:
+        asyncio.run(run_phases(made))
+
+
 def run(folder: Path) -> None:
     """Drives a run as far as it comes."""
     if sys.argv[4:] == ["structure"]:
         restructuring(folder)
+        return
+    if sys.argv[4:]:
+        optimizing(folder, sys.argv[4])
         return
     with running(folder, program(), scripted(BRAIN), SPLITS, SETTINGS) as made:
         asyncio.run(run_phases(made))
@@ -71,6 +98,8 @@ def came_to(folder: Path) -> dict[str, object]:
         "p": state.verdict.get("p"),
         "changes": [[record["action"], record["edit"], record["artifact"]] for record in state.structures],
         "decisions": [record["decision"] for record in state.iterations],
+        "gradients": [[record["task"], record["to"], record["artifact"]] for record in state.gradients],
+        "signals": [[record["groups"], record["contrasts"]] for record in state.signals],
         "bill": [bill.trials, bill.calls, bill.input_tokens, bill.output_tokens, bill.cost],
         "spent": {purpose: spent.tokens for purpose, spent in sorted(state.spent.items())},
     }

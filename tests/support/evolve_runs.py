@@ -114,8 +114,9 @@ def running(
     executor: Executor | None = None,
     stop: Callable[[], bool] = lambda: False,
     intact: Callable[[], str] = str,
+    files: Mapping[str, bytes] | None = None,
 ) -> Iterator[RunContext]:
-    """Yields a run over these tasks, begun anew or where its ledger in `folder` ends."""
+    """Yields a run over these tasks, begun anew or where its ledger in `folder` ends. files: for command scorers."""
     folder.mkdir(parents=True, exist_ok=True)
     place = RunDirectory(folder)
     place.keep_program(base)
@@ -130,8 +131,11 @@ def running(
         if not ledger.records:
             begin(journal, place.id, base, every, settings, executor.label)
         run_with = TrialSettings(passes=settings.fail_below, backoff=(0.0,))
-        trials = TrialRunner(executor, ledger, budget=budget, settings=run_with, intact=intact)
-        test = OpenTest(splits[Split.TEST], lambda: TrialRunner(executor, sealed, budget=budget, settings=run_with))
+        trials = TrialRunner(executor, ledger, files=files, budget=budget, settings=run_with, intact=intact)
+        test = OpenTest(
+            splits[Split.TEST],
+            lambda: TrialRunner(executor, sealed, files=files, budget=budget, settings=run_with),
+        )
         yield RunContext(
             place,
             journal,

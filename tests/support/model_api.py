@@ -1,4 +1,8 @@
-"""A stand-in for the Messages API on this machine: it answers by a script and keeps what it was asked."""
+"""A stand-in for the APIs of models on this machine: it answers by a script and keeps what it was asked.
+
+Replies are made for Anthropic's messages (`says`), and for OpenAI's chat completions (`chats`) and responses
+(`responds`).
+"""
 
 import json
 import threading
@@ -14,12 +18,13 @@ from evolvable_tools.llm.anthropic_model import AnthropicModel
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer; with `hang` none comes until the stand-in closes."""
+    """One answer; with `hang` none comes until the stand-in closes, with `cut` the connection ends before its end."""
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     hang: bool = False
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,56 @@ def says(text: str, *, stop: str = "end_turn", thought: str = "", **more: Any) -
     return Reply(body=json.dumps(message).encode())
 
 
+def chats(text: str | None, *, stop: str = "stop", **more: Any) -> Reply:
+    """A whole chat completion of this text. more: of its message, such as `refusal` or `tool_calls`."""
+    message = {"role": "assistant", "content": text, **more}
+    answer = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "scripted",
+        "choices": [{"index": 0, "message": message, "finish_reason": stop}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+    }
+    return Reply(body=json.dumps(answer).encode())
+
+
+def responds(*items: str | dict[str, Any], **more: Any) -> Reply:
+    """A whole response of these items; a text is a message. more: of the response, such as `incomplete_details`."""
+    output = [
+        {
+            "id": f"msg_{number}",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": item, "annotations": []}],
+        }
+        if isinstance(item, str)
+        else item
+        for number, item in enumerate(items)
+    ]
+    answer = {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "status": "completed",
+        "model": "scripted",
+        "output": output,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": {
+            "input_tokens": 10,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": 5,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": 15,
+        },
+        **more,
+    }
+    return Reply(body=json.dumps(answer).encode())
+
+
 def chooses(choice: str, why: str = "it is for that") -> Reply:
     """The answer of a judge."""
     return says(json.dumps({"choice": choice, "why": why}))
@@ -60,6 +115,7 @@ def fails(status: int, message: str, **headers: str) -> Reply:
 
 
 HANGS = Reply(hang=True)
+CUT = Reply(body=b'{"choices": [', cut=True)
 
 
 class ModelApi:
@@ -78,6 +134,10 @@ class ModelApi:
         """Adds to the script."""
         self._replies += replies
 
+    def forget(self) -> None:
+        """Drops what is left of the script."""
+        self._replies.clear()
+
     def answer(self, asked: Asked) -> Reply:
         with self._turn:
             self.asked.append(asked)
@@ -89,7 +149,7 @@ class ModelApi:
     @property
     def shown(self) -> Sequence[Any]:
         """The JSON documents that were given as data, one for each request."""
-        return [json.loads(asked.body["messages"][0]["content"]) for asked in self.asked]
+        return [json.loads(asked.body["messages"][-1]["content"]) for asked in self.asked]
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -134,10 +194,11 @@ def _handler(api: ModelApi) -> type[BaseHTTPRequestHandler]:
             reply = api.answer(Asked(self.path, headers, json.loads(self.rfile.read(length))))
             if reply.hang:
                 return
+            missing = 100 if reply.cut else 0
             self.send_response(reply.status)
             for name, value in {"content-type": "application/json", **reply.headers}.items():
                 self.send_header(name, value)
-            self.send_header("content-length", str(len(reply.body)))
+            self.send_header("content-length", str(len(reply.body) + missing))
             self.end_headers()
             self.wfile.write(reply.body)
 

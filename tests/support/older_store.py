@@ -8,7 +8,7 @@ import pytest
 from evolvable_store import store
 from evolvable_store.operation import Intent
 from evolvable_store.storage import migrations
-from evolvable_store.storage.sqlite import SqliteWriter
+from evolvable_store.storage.sql import SqlWriter
 
 CHANNEL, PRINCIPALS = 5, 10
 
@@ -21,11 +21,11 @@ def as_older(steps: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         patch.setattr(migrations, "LATEST", steps)
         if steps < PRINCIPALS:
             patch.setattr(store, "Intent", lambda *fields: Intent(*fields[:6]))
-            patch.setattr(SqliteWriter, "add_operation", _add_operation)
-        patch.setattr(SqliteWriter, "follow", lambda *_: None)
+            patch.setattr(SqlWriter, "add_operation", _add_operation)
+        patch.setattr(SqlWriter, "follow", lambda *_: None)
         yield
 
 
-def _add_operation(writer: SqliteWriter, identity: int, last: int, intent: Intent, arrived: bool) -> None:
+def _add_operation(writer: SqlWriter, identity: int, last: int, intent: Intent, arrived: bool) -> None:
     row = (identity, last, intent.at, intent.actor, intent.reason, intent.session, None, None)
     writer.db.execute("INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)

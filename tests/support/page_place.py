@@ -14,6 +14,7 @@ from urllib.parse import urlencode, urlsplit
 from evolvable_server.cli.ui_command import services_of
 from evolvable_server.config import Config
 from evolvable_server.ui.app import PageServer
+from evolvable_server.ui.sign_in import LoginFlow
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
@@ -63,6 +64,15 @@ class PagePlace:
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
         self._csrf = self.get("/operations").field("csrf")
 
+    def come_back(self, path: str, kept: str) -> PageAnswer:
+        """Come back from the provider to an address, with the cookie of the login; keep the session that it opens."""
+        answer = self.request("GET", path, cookie=kept)
+        cookies = answer.headers.get("set-cookie", "")
+        if answer.status == 200:
+            self.cookie = cookies.partition(";")[0]
+            self._csrf = self.get("/operations").field("csrf")
+        return answer
+
     def request(
         self, method: str, path: str, body: str | None = None, *, cookie: str | None = None, **headers: str
     ) -> PageAnswer:
@@ -82,7 +92,9 @@ class PagePlace:
                 connection.putheader("Content-Length", str(len(data)))
             connection.endheaders(data)
             answer = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
+            found: dict[str, str] = {}
+            for name, value in answer.getheaders():  # of a header that is there twice, the first
+                found.setdefault(name.lower(), value)
             return PageAnswer(answer.status, found, answer.read().decode())
 
     def get(self, path: str) -> PageAnswer:
@@ -114,18 +126,22 @@ class PagePlace:
 
 
 @contextlib.contextmanager
-def open_page(home: Path, **options: Any) -> Iterator[PagePlace]:
-    """Yield the page over the library in `home`, signed in. options: of `Library.open`."""
+def open_page(home: Path, port: int = 0, flow: LoginFlow | None = None, **options: Any) -> Iterator[PagePlace]:
+    """Yield the page over the library in `home`. options: of `Library.open`.
+
+    It is signed in by a link, unless people sign in by a provider's login (flow).
+    """
     with Library.open(home, create=True, **options) as library:
         services = services_of(Config(home, home), library, PERSON)
-        server = PageServer(services)
+        server = PageServer(services, port, flow=flow)
         started = threading.Event()
         thread = threading.Thread(target=server.serve, args=(started.set,), daemon=True)
         thread.start()
         assert started.wait(20)
         try:
             place = PagePlace(library, server)
-            place.sign_in()
+            if flow is None:
+                place.sign_in()
             yield place
         finally:
             server.stop()

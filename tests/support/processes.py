@@ -52,6 +52,12 @@ class Child:
         assert self._process.returncode < 0, problem
         return out[: out.rfind("\n") + 1].splitlines()
 
+    def end(self) -> list[str]:
+        """Kills the child unless it ended by itself; returns the whole lines it had written."""
+        self._process.kill()
+        out, _ = self._process.communicate(timeout=PATIENCE)
+        return out[: out.rfind("\n") + 1].splitlines()
+
     def killed_itself(self) -> bool:
         """Returns whether the child ended by a signal."""
         self._process.communicate(timeout=PATIENCE)

@@ -10,6 +10,7 @@ from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref, main_file
 from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs.forge_merges import MergeReader
 from evolvable_tools.verbs.remote_merge import PullResult
 from evolvable_tools.verbs.remote_pull import Consent, open_pull
 from evolvable_tools.verbs.remotes import PushResult, Remote, push
@@ -54,6 +55,13 @@ class Machine:
                 beside = {path.replace("__", "."): File(content) for path, content in more.items()}
                 tx.put(ref, {main_file(ref.kind, ref.name): File(data), **beside})
 
+    def rename(self, name: str, new: str) -> None:
+        """Gives a skill another name, in one operation of the person."""
+        text = skill_text(new, self.text(name))
+        with self.store.transaction(Actor.HUMAN, f"rename to {new}", identity=PERSON.identity) as tx:
+            tx.remove(Ref.parse(name))
+            tx.put(Ref.parse(new), {"SKILL.md": File(text)})
+
     def text(self, name: str) -> str:
         """Returns the text behind the frontmatter of the head; '' for what is removed or was never there."""
         head = self.store.head_or_none(Ref.parse(name))
@@ -68,8 +76,10 @@ class Machine:
     def push(self) -> PushResult:
         return push(self.library, PERSON, self.remote)
 
-    def pull(self, consent: Consent = Consent.ASKED, caller: Caller = PERSON) -> PullResult:
-        with open_pull(self.library, caller, self.remote) as pull:
+    def pull(
+        self, consent: Consent = Consent.ASKED, caller: Caller = PERSON, merges: MergeReader | None = None
+    ) -> PullResult:
+        with open_pull(self.library, caller, self.remote, merges) as pull:
             return pull.accept(consent)
 
     def contents(self) -> set[tuple[str, str]]:
@@ -86,11 +96,11 @@ def make_hub(folder: Path) -> Path:
     return folder
 
 
-def commit_tree(hub: Path, entries: list[tuple[str, str, bytes]], message: str, parent: str = "") -> str:
+def commit_tree(hub: Path, entries: list[tuple[str, str, bytes]], message: str, *parent: str) -> str:
     """Moves main to a commit with exactly this tree, whatever git thinks of its names. entries: (mode, path, bytes or
     an id in hexadecimal), by path."""
     tree = _tree(hub, [(mode, path.split("/"), data) for mode, path, data in entries])
-    parents = ["-p", parent] if parent else []
+    parents = [word for one in parent for word in ("-p", one)]
     made = git(hub, "commit-tree", tree, *parents, stdin=message.encode())
     git(hub, "update-ref", "refs/heads/main", made)
     return made

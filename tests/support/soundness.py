@@ -11,8 +11,7 @@ from evolvable_store.store import HistoryEntry, Store
 
 def assert_sound(store: Store) -> None:
     """Fails unless everything that the library holds fits together."""
-    with store.backend.reading() as db:
-        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert store.backend.maintenance.file_faults() == []
     changes = all_changes(store)
     assert [change.sequence for change in changes] == list(range(1, len(changes) + 1))
     _check_operations(store, changes)

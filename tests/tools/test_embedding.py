@@ -471,6 +471,7 @@ def test_a_changed_model_leaves_the_old_one_in_service_while_it_embeds(
     until(client, lambda answer: complete(answer) and answer.said.startswith("onnx:other@"))
 
 
+@pytest.mark.nightly
 def test_when_the_old_model_cannot_be_opened_the_new_one_says_how_far_it_is(
     connect: Connect, model: str, home: Path, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ class StandIn:
     by_name: Mapping[str, float] = field(default_factory=dict)
     by_id: Mapping[int, float] = field(default_factory=dict)
     late: Mapping[str, float] = field(default_factory=dict)
+    cross: Mapping[str, float] = field(default_factory=dict)
     said: str = "stand-in, all embedded"
     available: bool = True
 
@@ -51,6 +52,9 @@ class StandIn:
         return SimilarResources(
             {id_: cosines[id_] for id_ in cosines if id_ in {*ids, *nearest}}, tuple(nearest), self.said, True, late
         )
+
+    def rank(self, texts: Sequence[str]) -> list[float] | None:
+        return [self.cross.get(text.partition(".")[0], 0.0) for text in texts] if self.cross else None
 
     def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float | None = None) -> NearestDescription:
         return NearestDescription(said=self.said)
@@ -315,6 +319,20 @@ def test_late_interaction_changes_the_order_and_no_confidence_of_a_place(sibling
 
     assert [match.confidence for match in after.matches] == [match.confidence for match in before.matches]
     assert sorted(refs(after)) == sorted(refs(before))
+
+
+def test_a_reranker_orders_the_first_few_and_changes_no_confidence_of_a_place(siblings: Library) -> None:
+    cosines, late = dict.fromkeys(SIBLINGS, 0.5), {"ship-api": 0.9, "ship-app": 0.5, "ship-web": 0.4}
+    cross = {"ship web": 6.0, "ship api": -6.0}
+    plain, read = StandIn(siblings, cosines, late=late), StandIn(siblings, cosines, late=late, cross=cross)
+
+    before, after = (
+        search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(one)) for one in (plain, read)
+    )
+
+    assert refs(after)[:3] == ["skill:ship-web", "skill:ship-app", "skill:ship-api"]
+    assert [match.confidence for match in after.matches] == [match.confidence for match in before.matches]
+    assert "stand-in, all embedded; reranked" in [report.said for report in after.stages]
 
 
 def test_one_text_alone_is_not_reordered_and_a_text_without_tokens_keeps_its_place(siblings: Library) -> None:

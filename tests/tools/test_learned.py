@@ -3,9 +3,10 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from earned import LOAD, WORDS, client
 from talks import Talk
 
@@ -26,6 +27,7 @@ from evolvable_tools.outcomes.learning import (
 )
 from evolvable_tools.sessions import Origin
 from evolvable_tools.verbs import edit, load
+from evolvable_tools.verbs.lookup_test import measure_lookup
 from evolvable_tools.verbs.purge_content import plan_file, purge
 from evolvable_tools.verbs.search import find_skill
 
@@ -269,6 +271,53 @@ def test_a_correction_that_says_nothing_is_refused(skills: Library) -> None:
         correct_task(skills, PERSON, "do it", Ref.parse("pdf"))
     with pytest.raises(InvalidArgument, match="both right and wrong"):
         correct_task(skills, PERSON, TASK, Ref.parse("pdf"), Ref.parse("pdf"))
+
+
+HELD_OUT_TASK = "sort garden photographs by season and colour"
+"""The hash of its words holds it out."""
+
+
+def test_one_of_four_labels_is_held_out_and_teaches_nothing(skills: Library) -> None:
+    works = ("merge invoices", "count bottles", "send parcels", "paint fences", "tune pianos", "bake bread")
+    for work, place in product(works, ("for Bergen harbour", "from Turin market", "of Porto library")):
+        correct_task(skills, PERSON, f"{work} {place}", Ref.parse("sheets"))
+    stored = list_learned(skills, PERSON, Ref.parse("sheets"))
+    held = [one for one in stored if one.held_out]
+    assert 1 <= len(held) <= 9
+    assert not {one.task for one in held} & {one.task for one in stored if not one.held_out}
+
+
+def test_a_held_out_label_and_its_near_duplicates_are_asked_and_never_learned(skills: Library) -> None:
+    (stored,) = correct_task(skills, PERSON, HELD_OUT_TASK, Ref.parse("sheets"), Ref.parse("letters"))
+    assert stored.held_out and not stored.against
+    assert list_learned(skills, PERSON, Ref.parse("letters")) == []
+
+    held(skills, "sheets", "s1", f"/sheets {HELD_OUT_TASK} please")
+    (again,) = correct_task(skills, PERSON, f"{HELD_OUT_TASK} please", Ref.parse("pdf"))
+
+    assert learned(skills, "sheets") == [] and again.held_out
+    tested = measure_lookup(skills, PERSON)
+    assert (tested.labels, tested.first) == (1, 0.0)
+    assert [(one.right, one.place) for one in tested.missed] == [("skill:pdf", None)]
+
+
+def test_a_label_that_is_like_a_learned_task_is_learned_too(skills: Library) -> None:
+    held(skills, "sheets", "s1", f"/sheets {HELD_OUT_TASK} please")
+    (stored,) = correct_task(skills, PERSON, HELD_OUT_TASK, Ref.parse("pdf"))
+    assert not stored.held_out and measure_lookup(skills, PERSON).labels == 0
+
+
+def test_lookup_is_measured_on_the_held_out_labels_by_the_command(skills: Library) -> None:
+    home = ["--home", str(skills.store.home)]
+
+    def run(*words: str) -> Result:
+        return CliRunner(env={"EVOLVABLE_EMBEDDER": "off"}).invoke(cli, [*home, "learned", *words])
+
+    assert "No label is held out" in run("--measure").output
+    correct_task(skills, PERSON, HELD_OUT_TASK, Ref.parse("sheets"))
+    said = json.loads(run("--measure", "--json").output)
+    assert (said["labels"], said["missed"][0]["right"]) == (1, "skill:sheets")
+    assert run("pdf", "--measure").exit_code != 0
 
 
 def test_tasks_belong_to_one_scope(skills: Library) -> None:

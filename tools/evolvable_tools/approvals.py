@@ -13,7 +13,7 @@ import base64
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from evolvable_store.storage.protocol import Storage
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.incoming import HoldDecision, IncomingDirectory
 from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan
+from evolvable_tools.untrusted_text import quoted_excerpt
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -204,9 +205,12 @@ def file_bytes(files: Files) -> Mapping[str, bytes]:
     return {path: file.data for path, file in files.items()}
 
 
-def finding_messages(found: Scan) -> list[str]:
-    """Return a line for each finding that is more than shown."""
-    return [f"scan: {one}" for one in found.findings if one.severity is not FindingSeverity.LOW]
+def finding_messages(found: Scan, *, quoted: bool = False) -> list[str]:
+    """Return a line for each finding that is more than shown. quoted: for an agent, with marked excerpts."""
+    told = [one for one in found.findings if one.severity is not FindingSeverity.LOW]
+    if quoted:
+        told = [replace(one, excerpt=quoted_excerpt(one.excerpt)) if one.excerpt else one for one in told]
+    return [f"scan: {one}" for one in told]
 
 
 def dump_scan(found: Scan) -> str | None:

@@ -14,6 +14,7 @@ from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal, Signer
 from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
+from evolvable_store.storage.audit import Decision
 from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
 from evolvable_store.storage.observations import ImpressionLog
 from evolvable_store.store import Store
@@ -37,7 +38,7 @@ class Caller:
     signer: signs the caller's decisions, where the person locked approvals.
     connection: the server's own name of the connection that the call came over, None where it cannot tell connections
     apart. A caller chooses its session, never this. project: the folder that the caller works in, None where the server
-    cannot tell.
+    cannot tell. address: from where the call came, '' for this machine.
     """
 
     actor: Actor
@@ -48,6 +49,7 @@ class Caller:
     signer: Signer | None = None
     connection: str | None = None
     project: str | None = None
+    address: str = ""
 
     @property
     def identity(self) -> Identity:
@@ -165,7 +167,17 @@ class Library:
         intent: the evidence of the operation, or which operations it undoes; see `Store.transaction`.
         """
         intent |= {"identity": caller.identity, "signer": caller.signer if sign and self.lock else None}
+        intent["address"] = caller.address
         return self.store.transaction(caller.actor, reason, session=caller.session, **intent)
+
+    def decision(self, caller: "Caller | None", name: str, subject: str) -> Decision:
+        """Return what the audit log says of a decision. caller: None where nobody can be named."""
+        who = caller or Caller(Actor.AGENT, principal=Principal.UNKNOWN)
+        return Decision(self.store.now(), name, subject, who.identity, who.address, who.session or "")
+
+    def record(self, caller: Caller, name: str, *subjects: str) -> None:
+        """Append a decision that makes no operation to the audit log, once for each subject."""
+        self.store.backend.audit.add(*(self.decision(caller, name, one) for one in subjects))
 
     def take_in(self, resources: Iterable[Ref | Head]) -> bool:
         """Import what a person saved in the folders of these resources; return whether any of them may have changed."""

@@ -5,26 +5,35 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from evolvable_store.storage.evidence import Attempt, Grade, Outcome, one_of_each_connection
-from evolvable_store.storage.observations import Execution, VerifiedEnd
+from evolvable_store.storage.observations import ITEM_SESSIONS, Execution, VerifiedEnd
 
 Z = 1.959963984540054
 """Standard deviations on each side of a 95 % interval: the 0.975 quantile of the normal distribution."""
 
+Z_ONE_SIDED = 1.6448536269514722
+"""Standard deviations up to a bound that holds in 95 %: the 0.95 quantile of the normal distribution."""
 
-def wilson_interval(successes: int, ends: int) -> tuple[float, float]:
-    """Return both ends of Wilson's 95 % interval for the share of successes; (0, 1) without any ends.
 
-    Source: E. B. Wilson, 1927. One success of one is (0.21, 1), nine of ten (0.60, 0.98).
+def wilson_interval(successes: int, ends: int, z: float = Z) -> tuple[float, float]:
+    """Return both ends of Wilson's interval for the share of successes; (0, 1) without any ends.
+
+    z: standard deviations on each side, by default those of 95 %. Source: E. B. Wilson, 1927. One success of one is
+    (0.21, 1), nine of ten (0.60, 0.98).
     """
     if not ends:
         return 0.0, 1.0
     share = successes / ends
-    middle = share + Z * Z / (2 * ends)
-    spread = Z * math.sqrt(share * (1 - share) / ends + Z * Z / (4 * ends * ends))
-    whole = 1 + Z * Z / ends
+    middle = share + z * z / (2 * ends)
+    spread = z * math.sqrt(share * (1 - share) / ends + z * z / (4 * ends * ends))
+    whole = 1 + z * z / ends
     # At the ends of the scale rounding would leave a hair.
     low = 0.0 if successes == 0 else max(0.0, (middle - spread) / whole)
     return low, (1.0 if successes == ends else min(1.0, (middle + spread) / whole))
+
+
+def wilson_upper_bound(successes: int, ends: int) -> float:
+    """Return what the share of successes is below in 95 % of cases (one-sided); 1 without any ends."""
+    return wilson_interval(successes, ends, Z_ONE_SIDED)[1]
 
 
 def wilson_lower_bound(successes: int, ends: int) -> float:
@@ -91,12 +100,13 @@ class AgentEpisode:
 def agent_episodes(ends: Iterable[VerifiedEnd], executions: Iterable[Execution] = ()) -> list[AgentEpisode]:
     """Return the episodes of verified sessions, cut by agent: of each connection and agent the last one.
 
-    The main agent's end is that of the session. An agent of the library has an episode of its own, with the end of its
-    execution, where that is verified; other sub-agents have none.
+    The main agent's end is that of the session; an item of a run of agents has no main agent. An agent of the library
+    has an episode of its own, with the end of its execution, where that is verified; other sub-agents have none.
     """
     ended = [end for end in ends if end.outcome in REWARDS]
     kinds = {end.session: end.task_type or "" for end in ended}
-    last = {(end.link or end.session, MAIN_AGENT): (end.session, end.outcome, end.at) for end in ended}
+    own = (end for end in ended if not end.session.startswith(ITEM_SESSIONS))
+    last = {(end.link or end.session, MAIN_AGENT): (end.session, end.outcome, end.at) for end in own}
     for one in executions:
         if one.agent is not None and one.grade is Grade.VERIFIED and one.outcome in REWARDS and one.session in kinds:
             last[one.link or one.session, one.executor] = (one.session, one.outcome, one.at)

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import string
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from evolvable_store.errors import InvalidArgument, Refused
@@ -92,10 +92,15 @@ def found_secrets(library: Library) -> SecretFindings:
     return SecretFindings(library.store, find_secrets, RULES)
 
 
-def leaks(library: Library) -> list[LeakedSecret]:
-    """Return every open finding, after a scan of new versions. Old versions count."""
+def leaks(library: Library, progress: Callable[[int, int], None] | None = None) -> list[LeakedSecret]:
+    """Return every open finding, after a scan of new versions. Old versions count. progress: see `catch_up`."""
+    found_secrets(library).catch_up(progress)
+    return stored_leaks(library)
+
+
+def stored_leaks(library: Library) -> list[LeakedSecret]:
+    """Return every open finding of the scans so far."""
     log = found_secrets(library)
-    log.catch_up()
     return [*map(as_leak, log.held()), *_env_files(library, log.accepted())]
 
 
@@ -160,6 +165,7 @@ def accept_leak(library: Library, caller: Caller, id: str, reason: str) -> list[
     if not known:
         raise InvalidArgument(f"There is no open finding {ascii(id[:40])}.", "`evolvable purge --list` shows them.")
     found_secrets(library).accept(id, caller.actor.value, library.redacted(reason))
+    library.record(caller, "accept secret", f"finding {id}")
     return known
 
 

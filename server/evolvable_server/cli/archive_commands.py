@@ -12,7 +12,8 @@ from evolvable_server.cli.command_context import KIND, REF, CommandContext, Outp
 from evolvable_server.cli.folder_commands import SyncResult, reasons_against, show_sync, sync_result
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
 from evolvable_server.cli.person_commands import ask_import
-from evolvable_server.cli.terminal import Progress, count, progress, remark, say, warn
+from evolvable_server.cli.progress import Progress
+from evolvable_server.cli.terminal import count, progress, remark, say, warn
 from evolvable_server.config import Machine, project_scope, read_machine
 from evolvable_store import bundle
 from evolvable_store.bundle.export import backup
@@ -209,7 +210,7 @@ def _format_of(path: Path) -> str:
 def _import(library: Library, caller: Caller, source: Path, form: str, options: dict[str, Any]) -> ImportSummary:
     if form != "folders":
         return scan_import.import_archive(library, caller, source, form, **options)
-    with progress("reading") as show:
+    with progress("Reading") as show:
         return scan_import.import_archive(library, caller, source, form, progress=show, **options)
 
 
@@ -277,7 +278,7 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> Output
 
     Into the new folder TARGET, while others go on writing. To use it: evolvable --home TARGET ...
     """
-    with state.library() as (library, _), progress("copying") as show:
+    with state.library() as (library, _), progress("Copying") as show:
         beside = partial(backup_files, library.store.home)
         made = backup(library.store, target.absolute(), show, replace=replace, beside=beside)
         if not library.store.read_only:
@@ -376,7 +377,7 @@ def _own(machine: Machine, client: str, project: bool) -> Path:
 def _check_out(library: Library, target: Target, scope: str, chosen: Sequence[Head] | None) -> SyncResult:
     """Write what is chosen into a folder; by default all of its kind."""
     remark(f"Writing {target.kind}s into {target.path}")
-    with progress(str(target.path)) as show:
+    with progress("Writing") as show:
         sync = library.working_copies.check_out(
             target.path,
             scope=scope,

@@ -31,7 +31,7 @@ from evolvable_server.clients.registry import CLIENTS, PROJECT, SCOPES, Client, 
 from evolvable_server.config import Config, Machine, read_config, read_machine
 from evolvable_server.environment import HOME
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.paths import LIBRARY_FILE
+from evolvable_store.paths import holds_library
 
 PATIENCE_SECONDS = 20.0
 """How long a configured server may take to list its tools."""
@@ -208,7 +208,7 @@ def check_clients(machine: Machine, config: Config) -> ClientsHealth:
         except EvolvableError as error:
             health.problems.append(HealthProblem(f"{entry.where}: {error}", error.hint))
             continue
-        if not bad and (library / LIBRARY_FILE).exists():
+        if not bad and holds_library(library):
             if key not in started:
                 env = {**machine.passed, **entry.env}
                 started[key] = asyncio.run(probe_start(entry.command, env, machine.project, PATIENCE_SECONDS))

@@ -11,19 +11,27 @@ import importlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from evolvable_server.cli.terminal import remark, safe, warn
-from evolvable_server.config import Config, cli_identity, library_home, marked_client, read_config
+from evolvable_server.cli.terminal import ask, progress, remark, say, show_error, warn
+from evolvable_server.config import Config, cli_identity, library_home, marked_client, open_address, read_config
 from evolvable_server.person_config import registered_homes
-from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidResource, Refused
+from evolvable_store.errors import (
+    EvolvableError,
+    InvalidArgument,
+    InvalidResource,
+    LibraryReadOnly,
+    NoLibrary,
+    Refused,
+)
 from evolvable_store.operation import Identity, Principal
+from evolvable_store.paths import is_address
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.verbs import registry
 from evolvable_tools.verbs.registry import VERBS, Authority, refusal_reason
@@ -36,6 +44,25 @@ if TYPE_CHECKING:
 
 TOOLS = {tool.name: tool.command for tool in registry.TOOLS.values() if tool.command}
 """MCP tool -> the command that does the same."""
+
+
+def resolve_name(name: str) -> str:
+    """Return the command that a name of the command line means: a command, an MCP tool's name, or an alias."""
+    return TOOLS.get(name, registry.ALIASES.get(name, name))
+
+
+def suggest_command(ctx: click.Context, name: str, known: Iterable[str], hints: Mapping[str, str]) -> NoReturn:
+    """End with wrong usage: say what was meant by a name that is no command."""
+    program = ctx.command_path
+    if name in hints:
+        meant = f"Use: {program} {hints[name]}"
+    else:
+        import difflib
+
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"Did you mean '{near[0]}'?" if near else f"`{program} --help` lists all commands."
+    ctx.fail(f"No such command {ascii(name)}. {meant}")
+
 
 _WORDS = {
     **{tool: f"`evolvable {command}`" for tool, command in TOOLS.items() if tool != command},
@@ -109,7 +136,7 @@ def _verb_name(ctx: click.Context) -> str:
     names: list[str] = []
     step: click.Context | None = ctx
     while step is not None and step.parent is not None:
-        names.insert(0, TOOLS.get(step.info_name or "", step.info_name or ""))
+        names.insert(0, resolve_name(step.info_name or ""))
         step = step.parent
     action = ctx.params.get("action")
     return " ".join([*names, action] if isinstance(action, str) else names)
@@ -210,6 +237,11 @@ class CommandContext:
             if library.store.sequence() != sequence:
                 refresh_memory_files(config.home, library)
 
+    def record(self, decision: str, subject: str) -> None:
+        """Append a decision about the machine to the audit log of the library, where there is one to write to."""
+        with contextlib.suppress(NoLibrary, LibraryReadOnly), self.library() as (library, caller):
+            library.record(caller, decision, subject)
+
     @property
     def identity(self) -> Identity:
         """The principal that this command runs for, and how it is known."""
@@ -264,9 +296,7 @@ class CommandContext:
             return
         if isinstance(error, InvalidResource) and len(error.problems) > 1:
             message = "\n  - ".join([f"{error.ref} cannot be stored:", *error.problems])
-        click.echo(f"{click.style('Error:', fg='red', bold=True)} {safe(message)}", err=True)
-        if hint:
-            click.echo(f"{click.style('Hint:', fg='cyan')} {safe(hint)}", err=True)
+        show_error(message, hint)
 
 
 def _plain(value: Any) -> Any:
@@ -275,8 +305,7 @@ def _plain(value: Any) -> Any:
 
 
 def _ask_passphrase() -> str:
-    asked: str = click.prompt("Passphrase of the approvals lock", hide_input=True, err=True)
-    return asked
+    return ask("Passphrase of the approvals lock", hide_input=True, err=True)
 
 
 def _report_regraded(library: "Library") -> None:
@@ -297,6 +326,8 @@ class HomeType(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("it is empty; name the library's folder.", param, ctx)
+        if isinstance(value, str) and is_address(value):
+            return open_address(value)
         return super().convert(value, param, ctx)
 
 
@@ -329,14 +360,17 @@ def command(name: str) -> Callable[[Callable[..., Output[Any] | None]], click.Co
     """Return a decorator that makes a command of a function of the context: with --home and --json.
 
     The command runs only for callers that the registry of verbs allows. What the function returns is shown after it
-    ended, so no library is open then; None for a command that wrote its result itself.
+    ended, so no library is open then; None for a command that wrote its result itself. While it runs a terminal shows
+    that it is at work.
     """
 
     def decorate(function: Callable[..., Output[Any] | None]) -> click.Command:
         @functools.wraps(function)
         def run(state: CommandContext, *arguments: Any, **options: Any) -> int:
-            state.check(click.get_current_context())
-            output = function(state, *arguments, **options)
+            ctx = click.get_current_context()
+            state.check(ctx)
+            with progress(f"evolvable {_verb_name(ctx)}"):
+                output = function(state, *arguments, **options)
             if output is None:
                 return 0
             state.show(output.result, output.render)
@@ -364,6 +398,13 @@ class VerbGroup(click.Group):
         function = f"{cmd_name.replace('-', '_')}_command"
         found: click.Command = next(vars(module)[function] for module in modules if function in vars(module))
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in (known := self.list_commands(ctx)):
+            suggest_command(ctx, args[0], known, {})
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each command with its summary."""
@@ -399,6 +440,21 @@ def reason_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., 
     return click.option(
         "-m", "--reason", default=default, show_default=shown, help="Why, in a sentence; kept in the history."
     )
+
+
+page_option = click.option(
+    "--page", type=click.IntRange(1, 100_000), default=1, metavar="N", help="Which page; --limit is its length."
+)
+
+
+def say_more(page: int, shown: int, more: bool) -> None:
+    """Write which page of a table this was, where there is another one. shown: its rows."""
+    if page > 1 and not shown:
+        say(f"There is no page {page}.")
+    elif more:
+        say(f"\nPage {page}. More: the same command with --page {page + 1}")
+    elif page > 1:
+        say(f"\nPage {page}, the last one.")
 
 
 expect_option = click.option(

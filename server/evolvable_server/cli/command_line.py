@@ -6,6 +6,7 @@ The command `serve` is here too, so that a client does not wait for modules of o
 `evolve` and `taskset`, whose help needs none of their modules.
 """
 
+import contextlib
 import dataclasses
 import errno
 import gc
@@ -13,27 +14,29 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from evolvable_server.cli import INTERRUPTED
 from evolvable_server.cli.command_context import (
-    TOOLS,
     CommandContext,
     VerbGroup,
     home_option,
     json_option,
     pass_state,
+    resolve_name,
+    suggest_command,
     token_option,
 )
 from evolvable_server.cli.terminal import remark
-from evolvable_server.config import Config, process_session, read_oauth_client, toolsets_of
+from evolvable_server.config import Config, library_names, process_session, read_oauth_client, toolsets_of
 from evolvable_server.person_config import registered_homes
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
-from evolvable_store.paths import LIBRARY_FILE, check_home
-from evolvable_tools.verbs.registry import GROUPS, VERBS
+from evolvable_store.paths import ADDRESS_FILE, LIBRARY_FILE, check_home
+from evolvable_tools.verbs.registry import ALIASES, GROUPS, HINTS, VERBS
 
 if TYPE_CHECKING:
     from evolvable_server.mcp.fast_start import FastStart
@@ -44,21 +47,29 @@ if TYPE_CHECKING:
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "read_commands": ("find", "load", "report", "list", "get", "history"),
+    "audit_commands": ("audit",),
+    "look_commands": ("show", "diff"),
+    "status_command": ("status",),
     "version_commands": ("log", "update", "restore", "remove", "undo"),
-    "session_commands": ("stats", "learned", "sessions", "review", "memory", "compress"),
+    "editor_commands": ("new", "edit"),
+    "session_commands": ("stats", "sessions", "review", "memory", "compress"),
     "inbox_commands": ("inbox", "publish", "channel"),
-    "round_commands": ("round", "pool"),
+    "round_commands": ("round", "pool", "learned"),
     "person_commands": ("approvals", "trust"),
     "ui_command": ("ui",),
+    "ags_commands": ("ags",),
     "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer", "quickstart", "token"),
+    "model_commands": ("model",),
     "folder_commands": ("init", "folders", "sync"),
     "archive_commands": ("checkout", "backup", "export", "import"),
     "remote_commands": ("remote", "clone", "push", "pull"),
     "client_commands": ("connect", "disconnect"),
+    "join_commands": ("join", "bridge"),
     "command_line": ("serve", "evolve", "taskset"),
     "doctor": ("doctor", "scan"),
     "lifecycle_commands": ("recover", "uninstall"),
     "rspl_commands": ("rspl", "tool"),
+    "postgres_commands": ("move",),
     "maintenance": ("fsck", "gc", "purge", "trash"),
 }
 """Module of this package -> the commands that it holds."""
@@ -86,8 +97,8 @@ class LazyGroup(click.Group):
         return [name for summaries in SECTIONS.values() for name in summaries]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of this name; the names of the MCP tools do as well."""
-        name, _, action = TOOLS.get(cmd_name, cmd_name).partition(" ")
+        """Return the command of this name; the names of the MCP tools and aliases do as well."""
+        name, _, action = resolve_name(cmd_name).partition(" ")
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f"evolvable_server.cli.{COMMANDS[name]}")
@@ -97,12 +108,8 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and TOOLS.get(args[0], args[0]).split()[0] not in COMMANDS:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            meant = f"Did you mean '{near[0]}'?" if near else "`evolvable --help` lists all commands."
-            ctx.fail(f"No such command {ascii(args[0])}. {meant}")
+        if args and not args[0].startswith("-") and resolve_name(args[0]).split()[0] not in COMMANDS:
+            suggest_command(ctx, args[0], (*COMMANDS, *ALIASES), HINTS)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -218,6 +225,8 @@ def _address(_: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option("--oauth-resource", metavar="URL", help="The public URL of /mcp that its tokens are issued for.")
 @click.option("--oauth-jwks", metavar="URL", help="Where its keys are [default: what its metadata says].")
 @click.option("--oauth-introspection", metavar="URL", help="Ask it about every token instead of checking signatures.")
+@click.option("--postgres", type=click.Choice(["embedded"]), help="Start a PostgreSQL for the library, to try it.")
+@click.option("--postgres-data", type=click.Path(path_type=Path), metavar="FOLDER", help="Its files [default: home].")
 @home_option
 @pass_state
 def serve_command(
@@ -241,16 +250,25 @@ def serve_command(
     from evolvable_server.transport.http_server import serve_http
 
     host, port = http
+    config = _serve_config(state, toolsets)
     settings = HttpSettings(
         host,
         port,
         hosts=given["allowed_host"],
         origins=given["allowed_origin"],
         proxies=given["trusted_proxy"],
-        oauth=_oauth(given),
+        oauth=_oauth(given, config),
         grace=GRACE if given["grace"] is None else given["grace"],
     )
-    serve_http(_serve_config(state, toolsets), settings, lambda url: remark(f"Serving {url}; Ctrl-C ends it."))
+    with contextlib.ExitStack() as ends:
+        if given["postgres"] or given["postgres_data"]:
+            from evolvable_store.store import import_postgres
+
+            start = import_postgres("embedded").start_for_home
+            check_home(config.home, registered_homes, create=True)
+            server = ends.enter_context(start(config.home, given["postgres_data"]))
+            remark(f"The library lies in PostgreSQL: {server.url}")
+        serve_http(config, settings, lambda url: remark(f"Serving {url}; Ctrl-C ends it."), ends.close)
 
 
 def _serve_config(state: CommandContext, toolsets: str | None) -> Config:
@@ -281,22 +299,39 @@ def _begin_fast_start(config: Config) -> "FastStart | None":
         with open_search(config, serving=True):
             pass
     check_home(config.home, registered_homes, create=True)
-    open_library(config.home / LIBRARY_FILE)[0].close()
+    if (config.home / ADDRESS_FILE).exists():
+        from evolvable_store.store import Store
+
+        Store.open(config.home, create=True, registered=registered_homes).close()
+    else:
+        open_library(config.home / LIBRARY_FILE)[0].close()
     return FastStart.begin() if can_start_fast() and not config.toolsets else None
 
 
 def _has_settings_to_check(config: Config) -> bool:
     """Return whether somebody set a model or a policy. Their modules take longer to import than the first answer."""
-    models = config.embedder not in ("auto", "off") or config.judge not in ("auto", "off", "caller")
+    models = (
+        config.embedder not in ("auto", "off")
+        or config.reranker != "off"
+        or config.judge not in ("auto", "off", "caller")
+    )
     return models or bool(config.review_policy or config.person.review_policy)
 
 
-def _oauth(given: Mapping[str, Any]) -> "OAuth | None":
+def _oauth(given: Mapping[str, Any], config: Config) -> "OAuth | None":
+    """Return the authorization server that the options or the person's `[sign_in]` name. Only the latter grants."""
     from evolvable_server.transport.http_auth import OAuth
 
+    sign_in = config.person.sign_in
     issuer, resource, jwks, introspection = (
         given[f"oauth_{name}"] for name in ("issuer", "resource", "jwks", "introspection")
     )
+    if sign_in is not None:
+        if issuer not in (None, sign_in.issuer):
+            hint = "Leave --oauth-issuer out, or change the file."
+            raise InvalidArgument(f"[sign_in] of {config.person.path} names another issuer, {sign_in.issuer}.", hint)
+        resource = resource or sign_in.resource
+        issuer = sign_in.issuer if resource else None
     if not (issuer or resource or jwks or introspection):
         return None
     if not (issuer and resource) or (jwks and introspection):
@@ -304,4 +339,6 @@ def _oauth(given: Mapping[str, Any]) -> "OAuth | None":
             "--oauth-issuer and --oauth-resource go together; beside them --oauth-jwks or --oauth-introspection."
         )
     client, secret = read_oauth_client()
-    return OAuth(issuer, resource, jwks, introspection, client, secret)
+    # Settings without the signature that a lock needs grant nothing, and must not fall back to the scopes of a token.
+    grants = sign_in.grants if sign_in is not None else () if config.person.unsigned else None
+    return OAuth(issuer, resource, jwks, introspection, client, secret, grants, library_names(config.home))

@@ -13,24 +13,26 @@ import click
 
 from evolvable_server.app import ListedFolders, approvals_lock
 from evolvable_server.cli.client_commands import Connected, HealthProblem, check_clients
+from evolvable_server.cli.cluster_health import check_cluster
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.health import Health, check_library, effective_settings
 from evolvable_server.cli.maintenance import show_near_duplicates
+from evolvable_server.cli.model_health import model_problems
 from evolvable_server.cli.person_commands import unsigned_decisions
-from evolvable_server.cli.terminal import count, local_time, safe, say, show_table, some
+from evolvable_server.cli.terminal import count, local_time, progress, safe, say, show_fields, some
 from evolvable_server.clients.attendance import why_unattended
 from evolvable_server.clients.memory_files import MemoryCopy, copy_statuses, memory_text
-from evolvable_server.config import EMBEDDER, Config, Machine, read_machine
+from evolvable_server.config import EMBEDDER, RERANKER, Config, Machine, read_machine
 from evolvable_server.model_setup import Redaction, own_patterns
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_server.run_launcher import choose_sandbox
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Principal
-from evolvable_store.paths import LIBRARY_FILE, home_exposure
+from evolvable_store.paths import holds_library, home_exposure
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash
 from evolvable_store.workingcopy.openat import first_link
-from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, parse_spec
+from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, join_reranker, parse_spec, split_reranker
 from evolvable_tools.library import Library
 from evolvable_tools.sandbox.probe import sandbox_of
 from evolvable_tools.untrusted_text import AnswerMarks
@@ -75,22 +77,30 @@ def permission_problems(home: Path) -> Iterator[HealthProblem]:
 def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
     """Return what is wrong with the embedder that is set, and what is good to know of it; no model is loaded."""
     spec = installed_spec() if config.embedder == "auto" else config.embedder
+    reranks = config.reranker != "off"
     if spec is None or spec == "off":
-        return [], []
+        lost = f"{RERANKER} is set, and no embedder runs, whose process would rerank."
+        return ([HealthProblem(lost, "pip install 'evolvable[onnx]'")] if reranks else []), []
+    problems, notes = _check_model(EMBEDDER, spec)
+    more = _check_model(RERANKER, config.reranker) if reranks else ([], [])
+    return problems + more[0], notes + more[1]
+
+
+def _check_model(variable: str, spec: str) -> tuple[list[HealthProblem], list[str]]:
     try:
-        kind, name = parse_spec(spec)
+        kind, name = parse_spec(spec if variable == EMBEDDER else split_reranker(join_reranker("onnx", spec))[1] or "")
     except EvolvableError as error:
-        return [HealthProblem(f"{EMBEDDER}: {error}", error.hint)], []
+        return [HealthProblem(f"{variable}: {error}", error.hint)], []
     if find_spec(PACKAGES[kind]) is None:
         return [
-            HealthProblem(f"{EMBEDDER} is {spec}, and its packages are missing.", f"pip install 'evolvable[{kind}]'")
+            HealthProblem(f"{variable} is {spec}, and its packages are missing.", f"pip install 'evolvable[{kind}]'")
         ], []
     folder = Path(name).expanduser()
     if folder.is_dir():
         has = any(next(folder.glob(pattern), None) for pattern in ("*.onnx", "onnx/*.onnx", "*.safetensors", "*.bin"))
         return ([] if has else [HealthProblem(f"The model {folder} has no weights in it.", "Name another one.")]), []
     if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        return [HealthProblem(f"The model {name} is not there.", f"Correct {EMBEDDER}.")], []
+        return [HealthProblem(f"The model {name} is not there.", f"Correct {variable}.")], []
     if not _is_cached(name) and not (kind == "sentence-transformers" and name == DEFAULT_MODEL and find_spec(PACKAGED)):
         return [], [f"The model {name} is not on this machine yet; it is fetched when it is first used."]
     return [], []
@@ -240,6 +250,7 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
     clients = check_clients(machine, config)
     health.clients = clients.connected
     problems, notes = check_embedder(config)
+    of_cluster, about_cluster = check_cluster(config)
     health.problems += [
         *clients.problems,
         *cloud_folder_problems(config.home),
@@ -247,6 +258,8 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
         *problems,
         *conflicting_skills(machine),
         *(HealthProblem(what, "Everything else in it works.") for what in own_patterns(config.home)[1]),
+        *model_problems(config),
+        *of_cluster,
     ]
     if config.person.unsigned:
         health.problems.append(
@@ -255,8 +268,8 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
                 "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
             )
         )
-    health.notes += [*clients.notes, *notes]
-    if (config.home / LIBRARY_FILE).exists():
+    health.notes += [*clients.notes, *notes, *about_cluster]
+    if holds_library(config.home):
         with suppress(EvolvableError), _opened(config) as library:  # `check_library` says why it cannot be opened
             _check_decisions(health, config, machine, library)
     health.notes += _trash(config.home)
@@ -298,10 +311,11 @@ def scan_command(state: CommandContext, what: tuple[str, ...], everything: bool)
     """
     paths = [Path(text) for text in what if _is_path(text)]
     refs = [Ref.parse(text) for text in what if not _is_path(text)]
-    scanned = [one for path in paths for one in scan_path(path)]
+    with progress("Scanning"):
+        scanned = [one for path in paths for one in scan_path(path)]
     if refs or not what:
-        with state.library() as (library, caller):
-            scanned += scan_resources(library, caller, refs)
+        with state.library() as (library, caller), progress("Scanning") as show:
+            scanned += scan_resources(library, caller, refs, show)
     marks = AnswerMarks(state.identity.principal is not Principal.PERSON)
     scanned = [_marked(one, marks) for one in scanned]
     if marks.notice and not state.json:
@@ -351,8 +365,10 @@ def doctor_command(state: CommandContext, verbose: bool) -> Output[Health]:
     """
     config = state.config()
     health = check_library(config.home)
-    check_environment(health, config, read_machine(config.project))
-    health.sandbox = _sandbox(config)
+    with progress("Starting the servers of clients"):
+        check_environment(health, config, read_machine(config.project))
+    with progress("Trying the sandbox"):
+        health.sandbox = _sandbox(config)
     health.settings = effective_settings(config, home=state.home)
     return Output(health, lambda _: _show_health(health, verbose), 1 if health.problems else 0)
 
@@ -362,7 +378,7 @@ def _show_health(health: Health, verbose: bool) -> None:
     rows += [("client", _client(one)) for one in health.clients]
     rows += [("setting", f"{one.name}: {one.value} ({one.source})") for one in health.settings]
     rows += [("memory", f"{one.title} reads it in {one.path}: {one.state}") for one in health.memory]
-    show_table(("", " "), [[(name, "bold"), text] for name, text in rows], wide=(" ",))
+    show_fields([((name, "bold"), text) for name, text in rows])
     for remark in health.warnings if verbose else ():
         say(f"\nwarnings of {remark.directory}:", *(f"  - {text}" for text in remark.problems))
     show_near_duplicates(health.doubles)

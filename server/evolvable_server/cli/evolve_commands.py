@@ -42,19 +42,33 @@ def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
 @command("start")
 @click.argument("tasks", type=REF, metavar="ENVIRONMENT")
 @click.option("--program", "-p", type=REF, multiple=True, metavar="REF", help="What may get better; repeatable.")
-@click.option("--executor", required=True, help="claude:MODEL, codex:MODEL, anthropic:MODEL, simulated, or a name.")
 @click.option(
-    "--brain", default="handoff", show_default=True, help="handoff, anthropic[:MODEL], claude, codex or a name."
+    "--executor", help="claude:MODEL, codex:MODEL, anthropic:MODEL, simulated, or a name [default: the role's]."
 )
-@click.option("--judge", default="", help="anthropic[:MODEL], claude, codex or a name [default: the proposer].")
-@click.option("--mode", default="skill_only", show_default=True, help="skill_only, ..., structure, or any.")
+@click.option(
+    "--brain", help="handoff, or anthropic[:MODEL], claude, codex, names [default: the role's, else handoff]."
+)
+@click.option(
+    "--judge", default="", help="anthropic[:MODEL], claude, codex or a name [default: the role's, else --brain]."
+)
+@click.option("--mode", default="skill_only", show_default=True, help="skill_only, ..., joint, or any.")
+@click.option("--rounds", type=click.IntRange(0, 3), default=0, help="Improve each answer so often by public checks.")
 @click.option("--structure", multiple=True, metavar="NAME=NUMBER", help="structure: a threshold of the gate.")
-@click.option("--optimizer", default="greedy", show_default=True, help="greedy, evoskill or reflection.")
+@click.option(
+    "--optimizer",
+    default="greedy",
+    show_default=True,
+    help="greedy, evoskill, reflection, textgrad, reinforce_pp, grpo.",
+)
 @click.option(
     "--iterations", type=click.IntRange(0, 1000), help="Proposals [default: 10, and more while trials are left]."
 )
 @click.option(
     "--trials", type=click.IntRange(0), default=0, help="Evaluations that greedy plans for [default: 8 a test task]."
+)
+@click.option("--samples", type=click.IntRange(0, 16), default=0, help="grpo: rollouts of a task [default: 4].")
+@click.option(
+    "--rejections", type=click.IntRange(0, 1000), default=3, show_default=True, help="textgrad: in a row, then it ends."
 )
 @click.option(
     "--open-above", type=click.FloatRange(-1, 1), default=0.03, show_default=True, help="Gain that opens the test."
@@ -106,6 +120,7 @@ def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--concurrency", type=click.IntRange(1, 64), default=4, show_default=True, help="Trials at once; 4 may become 16."
 )
+@click.option("--backend", default="auto", show_default=True, help="Where trials run: tasks, processes, ray[:ADDRESS].")
 @click.option("--give-up-below", type=click.FloatRange(0, 1), default=0.0, help="End when less chance is left.")
 @click.option("--merge", multiple=True, metavar="RUN", help="Try the finalists of these runs as one; repeatable.")
 @click.option("--price", metavar="IN,OUT", help="Dollars of a million tokens, where nobody tells what it cost.")
@@ -114,17 +129,23 @@ def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
 @_limits
 def start_command(
-    state: CommandContext, tasks: Ref, program: tuple[Ref, ...], executor: str, wait: bool, **given: Any
+    state: CommandContext, tasks: Ref, program: tuple[Ref, ...], executor: str | None, wait: bool, **given: Any
 ) -> Output[Any]:
     """Begin a run: ENVIRONMENT is a task set of the library, such as environment:invoices.
 
-    A command is given by the name that `evolvable executor add`, `proposer add` or `judge add` gave it.
+    A command is given by the name that `evolvable executor add`, `proposer add` or `judge add` gave it, a model by that
+    of `model add`; `model role` says who answers where an option does not.
     """
     stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
     config = state.config()
     means = evolve_context(config, person=state.identity.principal is Principal.PERSON)
     named = means.commands["executors"] if means.commands else None
-    spec = parse_executor_spec(executor, named, price=parse_price(given.pop("price")), scripted=stand_in, free=free)
+    executor = executor or next(iter(means.answering("executor")), None)
+    if executor is None:
+        raise click.UsageError("Name who does the tasks: --executor, or `evolvable model role executor NAME`.")
+    given["brain"] = given["brain"] or ",".join(means.answering("proposer")) or "handoff"
+    price = parse_price(given.pop("price"))
+    spec = parse_executor_spec(executor, named, means.models, price=price, scripted=stand_in, free=free)
     merge, limits, structure = given.pop("merge"), _limit_of(given), _thresholds(given.pop("structure"))
     options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()} | limits
     options |= {"structure": structure} if structure else {}
@@ -192,6 +213,9 @@ def _show_statuses(found: list[RunStatus]) -> None:
     show_table(
         ["Run", "State", "Verdict", "Evaluations", "Label"],
         [[one.run, one.state, one.verdict or "-", f"{one.spent['trials']:,}", one.label] for one in found],
+        names=("Run",),
+        wide=("Label",),
+        spare=("Label", "Evaluations"),
     )
 
 

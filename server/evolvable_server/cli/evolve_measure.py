@@ -38,10 +38,12 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--price", metavar="IN,OUT", help="Dollars of a million tokens, where nobody tells what it cost."),
         click.option("--seed", type=int, default=42, show_default=True),
         click.option("--concurrency", type=click.IntRange(1, 64), default=4, show_default=True, help="Trials at once."),
+        click.option("--backend", default="auto", show_default=True, help="tasks, processes, ray[:ADDRESS]."),
         click.option("--pass-at", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="What passes."),
         click.option("--test-repeats", type=click.IntRange(0, 20), default=0, help="Of each test task."),
         click.option("--repeats", type=click.IntRange(1, 20), default=1, show_default=True, help="Of each of val."),
         click.option("--judge", default="", help="anthropic[:MODEL], claude, codex or a name."),
+        click.option("--rounds", type=click.IntRange(0, 3), default=0, help="Of each answer, by public checks."),
     ):
         function = option(function)
     return function
@@ -53,7 +55,9 @@ def executor_specs(state: CommandContext, names: list[str], given: dict[str, Any
     means = evolve_context(state.config(), person=state.identity.principal is Principal.PERSON)
     named = means.commands["executors"] if means.commands else None
     price = parse_price(given.pop("price"))
-    return means, [parse_executor_spec(name, named, price=price, scripted=stand_in, free=free) for name in names]
+    return means, [
+        parse_executor_spec(name, named, means.models, price=price, scripted=stand_in, free=free) for name in names
+    ]
 
 
 @command("measure")
@@ -125,6 +129,9 @@ def show_measurement(found: Measurement) -> None:
     show_table(
         ["run", "executor", "tasks", "against", "measured", "gain", "95 %", "p", "joint p", "verdict"],
         [_row(one) for one in found.rows],
+        names=("run",),
+        wide=("executor",),
+        spare=("joint p", "p", "tasks", "against", "measured"),
     )
     if not found.finished:
         say("Not all of it is measured yet; there is no joint verdict.")

@@ -123,6 +123,9 @@ def _show_opportunities(found: Any) -> None:
     show_table(
         ["Resource", "Reason", "Numbers", "Runs"],
         [[one.ref, one.reason, one.numbers, "; ".join(one.runs) or "-"] for one in found.found],
+        names=("Resource",),
+        wide=("Numbers", "Runs"),
+        spare=("Runs",),
     )
     remark(f"Task sets to measure on: {', '.join(found.task_sets) or 'none yet'}")
 

@@ -28,13 +28,14 @@ from evolvable_server.cli.terminal import Row, confirm, count, progress, remark,
 from evolvable_server.config import client_folders
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Identity, Principal
+from evolvable_store.paths import holds_library
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
-from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
 from evolvable_store.workingcopy.status import unread_main
 from evolvable_store.workingcopy.tree_reader import FolderContents
 from evolvable_tools.library import Library
+from evolvable_tools.verbs.library_status import WatchedRoot, folder_statuses, folder_summary
 
 MAX_NAMED = 10
 """Resources that a line names."""
@@ -106,7 +107,8 @@ def sync_result(sync: SyncReport) -> SyncResult:
 def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
     """Write a table with a row for each folder, and below it every reason of what was refused or conflicts."""
     columns = ("folder", "imported", "in sync", "written", "removed", "refused", "conflicts", "warnings")
-    show_table(columns, [_row(one) for one in results], wide=("folder",))
+    spare = ("in sync", "warnings", "written", "removed", "imported")
+    show_table(columns, [_row(one) for one in results], names=("folder",), spare=spare)
     for one in results:
         _show_sync_details(one, verbose)
 
@@ -201,9 +203,12 @@ def init_command(
         _check_is_no_resource(choice)
     if not folders and choices and not yes:
         _confirm_folders(choices)
-    made = not (config.home / "library.db").exists()
+    made = not holds_library(config.home)
     with state.library(create=True) as (library, _):
-        with index_worker.index_worker(config.home, sum(1 for choice in choices for _ in choice.path.iterdir())):
+        with (
+            progress("Writing the index"),
+            index_worker.index_worker(config.home, sum(1 for choice in choices for _ in choice.path.iterdir())),
+        ):
             results = list(add_folders(library, choices, state.identity))
             scan_for_secrets(library)  # meanwhile the rest is indexed
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
@@ -244,7 +249,7 @@ def add_folders(library: Library, choices: Sequence[FolderChoice], identity: Ide
     """Yield what each folder brought; what a later one changes reaches those before it."""
     for choice in choices:
         remark(f"Importing {choice.path}")
-        with progress(str(choice.path)) as show:
+        with progress("Reading") as show:
             # What a person names at a terminal is the person's; without one nobody vouches for it.
             who = identity if identity.principal is Principal.PERSON else None
             sync = library.working_copies.add(
@@ -287,34 +292,6 @@ def _show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
         say("No folder is watched. `evolvable init FOLDER` watches one.")
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedRoot:
-    """One watched folder. behind: directories that hold an older version than the library."""
-
-    path: str
-    scope: str
-    kind: str
-    there: bool
-    resources: int
-    behind: list[str]
-    conflicts: list[str]
-
-
-def folder_statuses(library: Library) -> list[WatchedRoot]:
-    """Return the watched folders in the order they were added, and how each stands; no folder is read."""
-    return [_watched(library, folder) for folder in library.working_copies.folders()]
-
-
-def _watched(library: Library, folder: WatchedFolder) -> WatchedRoot:
-    bound = library.working_copies.bindings.of_folder(folder)
-    heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
-    behind = [place for place, binding in bound.items() if binding.version != heads[binding.resource].version]
-    conflicts = [f"{place}: {binding.conflict}" for place, binding in bound.items() if binding.conflict]
-    living = sum(1 for binding in bound.values() if binding.version is not None)
-    there = folder.path.is_dir()
-    return WatchedRoot(str(folder.path), folder.scope, folder.kind, there, living, sorted(behind), sorted(conflicts))
-
-
 @click.group("folders", cls=VerbGroup, modules=("folder_commands",), invoke_without_command=True)
 @home_option
 @json_option
@@ -326,7 +303,7 @@ def folders_command(ctx: click.Context, state: CommandContext) -> None:
     `evolvable folders drop PATH` stops watching one.
     """
     if ctx.invoked_subcommand is None:
-        with state.library() as (library, _):
+        with progress("evolvable folders"), state.library() as (library, _):
             folders = folder_statuses(library)
         state.show({"folders": folders}, lambda _: _show_folders(folders))
 
@@ -337,17 +314,10 @@ def _show_folders(folders: list[WatchedRoot]) -> None:
         return
     show_table(
         ["folder", "scope", "kind", "holds", "state"],
-        [[(one.path, "bold"), one.scope, one.kind, str(one.resources), _standing(one)] for one in folders],
-        wide=("folder",),
+        [[(one.path, "bold"), one.scope, one.kind, str(one.resources), folder_summary(one)] for one in folders],
+        names=("folder",),
+        spare=("scope", "kind", "holds"),
     )
-
-
-def _standing(folder: WatchedRoot) -> str:
-    if not folder.there:
-        return "missing"
-    behind, conflicts = len(folder.behind), len(folder.conflicts)
-    parts = [f"{behind} behind"] * bool(behind) + [count(conflicts, "conflict")] * bool(conflicts)
-    return ", ".join(parts) or "in sync"
 
 
 @command("drop")

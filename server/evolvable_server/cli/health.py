@@ -5,15 +5,18 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
 from evolvable_server import config as settings
 from evolvable_server.app import ListedFolders
 from evolvable_server.cli.client_commands import Connected, HealthProblem
-from evolvable_server.cli.folder_commands import WatchedRoot, folder_statuses, reasons_against
-from evolvable_server.cli.maintenance import near_duplicate_lines
+from evolvable_server.cli.folder_commands import reasons_against
+from evolvable_server.cli.maintenance import near_duplicate_lines, open_secrets
+from evolvable_server.cli.model_health import model_rows
+from evolvable_server.cli.progress import Progress
+from evolvable_server.cli.terminal import progress
 from evolvable_server.clients.memory_files import MemoryCopy
 from evolvable_server.config import Config, names_address
 from evolvable_server.environment import HOME, REVIEW
@@ -21,7 +24,7 @@ from evolvable_server.model_setup import approval_policies, budget_limits
 from evolvable_server.person_config import ROLES, registered_homes
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
-from evolvable_store.paths import LIBRARY_FILE
+from evolvable_store.paths import LIBRARY_FILE, open_elsewhere
 from evolvable_store.resource import Kind, slugify
 from evolvable_store.search import bm25
 from evolvable_store.search.vector_store import embedding_progress
@@ -39,6 +42,7 @@ from evolvable_tools.embedding import installed_spec
 from evolvable_tools.library import Library
 from evolvable_tools.trust import find_downgraded, format_downgraded
 from evolvable_tools.verbs import release
+from evolvable_tools.verbs.library_status import WatchedRoot, folder_statuses
 
 DEFAULT = "default"
 LOOSER = "would loosen what the person's configuration says"
@@ -67,9 +71,10 @@ def effective_settings(
         _approve(config, env),
         _memories(config, env),
         _budget(config, env),
-        _plain("review", config.review, env, REVIEW, "handoff"),
-        _plain("judge", config.judge, env, settings.JUDGE, "auto"),
+        _role(config, "reviewer", _plain("review", config.review, env, REVIEW, "handoff")),
+        _role(config, "judge", _plain("judge", config.judge, env, settings.JUDGE, "auto")),
         _plain("embedder", config.embedder, env, settings.EMBEDDER, "auto"),
+        *([_plain("reranker", config.reranker, env, settings.RERANKER, "off")] if config.reranker != "off" else []),
         _plain("toolsets", ",".join(config.toolsets) or "none", env, settings.TOOLSETS, "none"),
         *_models(config, env),
         *_commands(config),
@@ -126,9 +131,17 @@ def _plain(name: str, value: str, env: Mapping[str, str], variable: str, usual: 
     return Setting(name, value, variable if env.get(variable) and value != usual else DEFAULT)
 
 
+def _role(config: Config, role: str, setting: Setting) -> Setting:
+    """Return a setting with its source, where it is who the person said answers in this role."""
+    own = setting.source == DEFAULT and setting.value == ",".join(config.person.model_roles.get(role, ()))
+    return replace(setting, source=_file(config)) if own else setting
+
+
 def _models(config: Config, env: Mapping[str, str]) -> Iterator[Setting]:
     for name, address in config.person.models.items():
         yield Setting(f"models.{name}", address, _file(config))
+    for name, value in model_rows(config):
+        yield Setting(name, value, _file(config))
     ignored = ", ".join(sorted(name for name in env if names_address(name) and env[name]))
     if ignored:
         why = f"{ignored}: models are asked where the person's configuration says"
@@ -162,6 +175,7 @@ class ProgramVersions:
 @dataclass(frozen=True, slots=True)
 class LibraryFacts:
     """The library's file. bytes: with its log. tables: rows of each. index: what is wrong with it, [] when nothing is.
+    unsafe: settings of a server of PostgreSQL that can lose a commit.
 
     open_in: other processes that have it open, where the system shows them.
     """
@@ -171,6 +185,7 @@ class LibraryFacts:
     schema: int
     read_only: bool
     network: bool
+    unsafe: list[str]
     resources: dict[str, int]
     tables: dict[str, int]
     index: list[str]
@@ -210,11 +225,14 @@ def check_library(home: Path) -> Health:
     health = Health(str(home), _program(), describe_sqlite("", home))
     try:
         with Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home)) as library:
-            health.sqlite = describe_sqlite(library.store.backend.journal, home)
+            if library.store.backend.path.name == LIBRARY_FILE:
+                health.sqlite = describe_sqlite(library.store.backend.journal, home)
             health.library = _facts(library, home)
             health.folders = folder_statuses(library)
             health.refused = list(_refused(library))
-            health.warnings = [*_warnings(library.store), *_linked(library), *_left_out(library), *_delegates(library)]
+            with progress("Reading resources") as show:
+                health.warnings = list(_warnings(library.store, show))
+            health.warnings += [*_linked(library), *_left_out(library), *_delegates(library)]
             refs = [head.ref for head in library.store.heads()]
             health.doubles = near_duplicate_lines(library, refs, len(refs))
             health.embedder = _embedder(home)
@@ -222,7 +240,7 @@ def check_library(home: Path) -> Health:
             health.notes += format_downgraded(lower) if lower else []
             health.problems += [
                 HealthProblem(f"{line}.", secret_leaks.NEXT)
-                for line in secret_leaks.leak_messages(secret_leaks.leaks(library))
+                for line in secret_leaks.leak_messages(open_secrets(library))
             ]
             health.problems += _unfinished(library)
     except EvolvableError as error:
@@ -255,27 +273,17 @@ def _facts(library: Library, home: Path) -> LibraryFacts:
     heads = store.heads()
     resources = {kind.value: sum(1 for head in heads if head.kind is kind) for kind in Kind}
     return LibraryFacts(
-        path=str(path),
+        path=store.backend.where,
         bytes=sum(file.stat().st_size for file in home.glob(f"{LIBRARY_FILE}*")),
         schema=maintenance.schema_version(),
         read_only=store.read_only,
         network=maintenance.on_network(),
+        unsafe=maintenance.unsafe_settings(),
         resources={kind: number for kind, number in resources.items() if number},
         tables=maintenance.table_sizes(),
         index=[str(fault) for fault in library.index.in_step()],
         open_in=list(open_elsewhere(path)),
     )
-
-
-def open_elsewhere(path: Path) -> Iterator[str]:
-    """Yield the other processes of this user that have the file open, where the system shows them (Linux)."""
-    for process in Path("/proc").glob("[0-9]*"):
-        if process.name == str(os.getpid()):
-            continue
-        with contextlib.suppress(OSError):
-            if any(os.readlink(descriptor) == str(path.resolve()) for descriptor in (process / "fd").iterdir()):
-                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
-                yield f"{process.name} {command[:200]}"
 
 
 def _embedder(home: Path) -> str:
@@ -312,8 +320,10 @@ def _reasons(folder: WatchedFolder, directory: str) -> list[str]:
     return reasons_against(folder.kind, name, reading)
 
 
-def _warnings(store: Store) -> Iterator[DirectoryIssue]:
-    for head in store.heads():
+def _warnings(store: Store, show: Progress) -> Iterator[DirectoryIssue]:
+    heads = store.heads()
+    for number, head in enumerate(heads):
+        show(number, len(heads))
         manifest = store.manifest(head)
         path = main_path(head.kind, head.name, manifest)
         files = {path: store.file(head, path)} if path else {}
@@ -357,6 +367,8 @@ def _problems(health: Health) -> Iterator[HealthProblem]:
                 f"{facts.path} lies on a network file system, where locks are not reliable.",
                 "Move the folder to a local disk and set EVOLVABLE_HOME.",
             )
+        for setting in facts.unsafe:
+            yield HealthProblem(f"At the server of the library {setting}.", "A commit can be lost; switch it on.")
         if facts.schema != LATEST:
             yield HealthProblem(
                 f"The library has schema {facts.schema}, not {LATEST}.", "Make it writable, and open it."

@@ -10,17 +10,40 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from evolvable_server.cli.command_context import REF, CommandContext, Output, command, reason_option
-from evolvable_server.cli.terminal import count, local_time, remark, say, show_diff, show_table, some, warn
+from evolvable_server.cli.command_context import (
+    REF,
+    CommandContext,
+    Output,
+    command,
+    page_option,
+    reason_option,
+    say_more,
+)
+from evolvable_server.cli.inbox_review import MAX_QUEUE, can_ask, review_inbox
+from evolvable_server.cli.proposal_view import describe_author, show_decided, show_proposal
+from evolvable_server.cli.terminal import (
+    count,
+    edit_text,
+    local_time,
+    remark,
+    say,
+    show_table,
+    some,
+    warn,
+)
 from evolvable_server.person_config import PRIVATE, check_owner, config_path
 from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
+from evolvable_store.storage.proposals import Proposal
 from evolvable_store.storage.protocol import ReleasePolicy
 from evolvable_tools.approvals import SigningKey, make_key, open_key
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import proposal_inbox, release
-from evolvable_tools.verbs.proposal_inbox import Decided, Grounds, WaitingProposal, as_read
+from evolvable_tools.verbs.proposal_inbox import Decided, WaitingProposal, as_read
 from evolvable_tools.verbs.release import ChannelLog, ChannelStatus, ChannelStep, Published, ReleaseMove
 
 FILE = "approvals.key"
@@ -90,11 +113,16 @@ def _read(path: Path) -> Any:
 
 
 @command("inbox")
-@click.argument("action", type=click.Choice(["list", "show", "approve", "edit", "reject", "reopen"]), default="list")
+@click.argument(
+    "action", type=click.Choice(["list", "decide", "show", "approve", "edit", "reject", "reopen"]), default="list"
+)
 @click.argument("proposals", type=click.IntRange(min=1), nargs=-1, metavar="[PROPOSAL]...")
 @click.option("-m", "--reason", default="", help="Why; kept in the history.")
 @click.option("--all", "every", is_flag=True, help="All that wait.")
 @click.option("--session", metavar="ID", help="Instead of numbers: all that this session led to.")
+@click.option("--ref", "about", type=REF, metavar="REF", help="Instead of numbers: all about this resource.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, help="Of list.")
+@page_option
 @click.option("--file", "files", multiple=True, metavar="PATH=FILE", help="With approve: this text instead.")
 def inbox_command(
     state: CommandContext,
@@ -103,22 +131,33 @@ def inbox_command(
     reason: str,
     every: bool,
     session: str | None,
+    about: Ref | None,
+    limit: int,
+    page: int,
     files: tuple[str, ...],
 ) -> Output[Any] | None:
     """Decide on proposed changes.
 
-    Lists those that wait; shows, approves, edits or rejects those with the numbers PROPOSAL. Several that are approved
-    together are one operation, all of them or none. `edit` opens the proposed text in an editor and approves what you
-    save. `reopen` takes a rejection back.
+    At your terminal, `evolvable inbox` (or `inbox decide`) shows one proposal after the other and asks. `list` lists
+    those that wait; the other actions show, approve, edit or reject those with the numbers PROPOSAL. Several that are
+    approved together are one operation, all of them or none. `edit` opens the proposed text in an editor and approves
+    what you save. `reopen` takes a rejection back.
     """
     with state.library() as (library, caller):
-        ids = list(proposals) or _chosen(library, every, session)
-        if (action == "list") != (not ids) and not (every or session):
+        if action == "decide" or _may_ask(state, proposals):
+            state.require_person("Deciding one by one")
+            if proposals:
+                raise click.UsageError("`inbox decide` takes no number; --session and --ref choose.")
+            review_inbox(library, caller, _picked(library, caller, session, about))
+            return None
+        ids = list(proposals) or _chosen(library, caller, every, session, about)
+        if (action == "list") != (not ids) and not (every or session or about):
             raise click.UsageError("`inbox list` takes no number, every other action the number of a proposal.")
         if action == "list":
-            waiting = [one for one in proposal_inbox.list_waiting(library) if not ids or one.proposal_id in ids]
-            listed = as_read(waiting, caller.actor)
-            return Output({"proposals": listed}, lambda _: _show_inbox(listed))
+            picked = _picked(library, caller, session, about)
+            found = proposal_inbox.list_waiting(library, limit * page + 1, picked)[limit * (page - 1) :]
+            listed, more = as_read(found[:limit], caller.actor), len(found) > limit
+            return Output({"proposals": listed}, lambda _: _show_inbox(listed, page, more))
         if not ids:
             say("Nothing waits for a decision.")
             return None
@@ -127,17 +166,33 @@ def inbox_command(
             result: Any = shown[0] if len(shown) == 1 else {"proposals": shown}
             return Output(result, lambda _: _show_proposals(shown, decides=caller.decides))
         if action == "reject":
-            return _decisions([proposal_inbox.reject(library, identity, reason) for identity in ids])
+            return _decisions([proposal_inbox.reject(library, identity, reason, caller) for identity in ids])
         if action == "reopen":
             return _decisions([proposal_inbox.reopen(library, caller, identity) for identity in ids])
         edited = _edited(library, ids) if action == "edit" else _given(files)
         return _decisions(proposal_inbox.approve_together(library, caller, ids, reason, edited=edited))
 
 
-def _chosen(library: Library, every: bool, session: str | None) -> list[int]:
-    if not every and session is None:
+def _may_ask(state: CommandContext, proposals: tuple[int, ...]) -> bool:
+    """Return whether `evolvable inbox` without an action asks: at a person's own terminal, and not with --json."""
+    source = click.get_current_context().get_parameter_source("action")
+    bare = source is ParameterSource.DEFAULT and not proposals and not state.json
+    return bare and state.identity.principal is Principal.PERSON and can_ask()
+
+
+def _picked(library: Library, caller: Caller, session: str | None, about: Ref | None) -> Callable[[Proposal], bool]:
+    """Return the test for the proposals of a session and about a resource, of those that are given."""
+    head = library.store.head_or_none(about, caller.scopes) if about else None
+    ref = head.ref if head else about
+    return lambda one: (session is None or one.session == session) and (ref is None or one.ref == ref)
+
+
+def _chosen(library: Library, caller: Caller, every: bool, session: str | None, about: Ref | None) -> list[int]:
+    if not every and session is None and about is None:
         return []
-    return [one.proposal_id for one in proposal_inbox.list_waiting(library) if every or one.session == session]
+    picked = _picked(library, caller, session, about)
+    waiting = library.store.backend.proposals.waiting(MAX_QUEUE)
+    return [one.id for one in waiting if picked(one) and not proposal_inbox.is_expired(library, one)]
 
 
 def _given(files: tuple[str, ...]) -> dict[str, str | None]:
@@ -156,7 +211,7 @@ def _edited(library: Library, ids: list[int]) -> Mapping[str, str | None]:
         raise click.UsageError("Edit one proposal at a time.")
     edited: dict[str, str | None] = {}
     for path, text in proposal_inbox.proposed_texts(library, ids[0]).items():
-        saved = click.edit(text, extension=Path(path).suffix or ".txt")
+        saved = edit_text(text, path)
         if saved is not None and saved != text:
             edited[path] = saved
     if not edited:
@@ -166,7 +221,7 @@ def _edited(library: Library, ids: list[int]) -> Mapping[str, str | None]:
 
 def _decisions(decided: list[Decided]) -> Output[Any]:
     if len(decided) == 1:
-        return Output(decided[0], _show_decided)
+        return Output(decided[0], show_decided)
     return Output({"decided": decided}, lambda _: _show_all(decided))
 
 
@@ -178,22 +233,25 @@ def _show_all(decided: list[Decided]) -> None:
         say(f"Take all of it back: evolvable undo {decided[0].operation}")
 
 
-def _show_inbox(proposals: list[WaitingProposal]) -> None:
+def _show_inbox(proposals: list[WaitingProposal], page: int, more: bool) -> None:
     if not proposals:
-        say("Nothing waits for a decision.")
+        say("Nothing waits for a decision." if page == 1 else f"There is no page {page}.")
         return
     if notice := next((p.notice for p in proposals if p.notice), ""):
         say(notice)
     show_table(
         ["proposal", "ref", "when", "who", "why", "files"],
-        [[(str(p.proposal_id), "bold"), p.ref, local_time(p.at), _who(p), p.reason, _files(p)] for p in proposals],
-        wide=("ref", "why", "files"),
+        [
+            [(str(p.proposal_id), "bold"), p.ref, local_time(p.at), describe_author(p), p.reason, _files(p)]
+            for p in proposals
+        ],
+        names=("ref",),
+        wide=("why", "files"),
+        spare=("files", "when", "who"),
+        whole=bool(notice),
     )
+    say_more(page, len(proposals), more)
     say("\nRead one: evolvable inbox show PROPOSAL")
-
-
-def _who(proposal: WaitingProposal) -> str:
-    return proposal.actor + (f", {proposal.times} times" if proposal.times > 1 else "")
 
 
 def _files(proposal: WaitingProposal) -> str:
@@ -202,57 +260,12 @@ def _files(proposal: WaitingProposal) -> str:
 
 def _show_proposals(proposals: list[WaitingProposal], *, decides: bool) -> None:
     for one in proposals:
-        _show_one(one, decides=decides)
-
-
-def _show_one(proposal: WaitingProposal, *, decides: bool) -> None:
-    """decides: whether the reader may decide."""
-    made = f"made from version {proposal.base}" if proposal.base else "made as a new resource"
-    what = f"to remove version {proposal.base}" if proposal.removes else made
-    say(f"Proposal {proposal.proposal_id}: {proposal.ref}, {what} by {proposal.actor}, {local_time(proposal.at)}")
-    if proposal.notice:
-        say(proposal.notice)
-    say(f"{proposal.reason}\n")
-    if proposal.times > 1:
-        say(f"It was proposed {proposal.times} times; the reason is that of the last.\n")
-    if proposal.grounds is not None:
-        _show_grounds(proposal.grounds, proposal.session)
-    warn(*(f"scan: {finding}" for finding in proposal.findings), *(f"it gains: {gain}" for gain in proposal.gains))
-    if not proposal.removes:
-        show_diff(proposal.diff or "")
-    if proposal.blocked:
-        warn(proposal.blocked)
-    elif proposal.head not in (proposal.base, None) and not proposal.removes:
-        warn(f"{proposal.ref} is at version {proposal.head} now; approving merges the two.")
-    if proposal.expires:
-        say(f"It expires on {local_time(proposal.expires)}.")
-    if decides:
-        say(f"\nDecide: evolvable inbox approve {proposal.proposal_id}, or reject {proposal.proposal_id} -m WHY")
-    else:
-        say("\nIt waits for a person.")
-
-
-def _show_grounds(grounds: Grounds, session: str | None) -> None:
-    say(f"A {grounds.what}, from session {session}. It rests on:")
-    for quoted in grounds.evidence:
-        where = "" if quoted.session == session else f" of session {quoted.session}"
-        say(f"  {quoted.origin}, turn {quoted.turn}{where}: “{quoted.quote}”")
-    say(*(f"  like {near}" for near in grounds.near))
-    told = {"Against it": grounds.counter_evidence, "Shows itself by": grounds.expected_signal, "Risk": grounds.risk}
-    say(*(f"{name}: {text}" for name, text in told.items() if text))
-    if grounds.cost:
-        say("Cost: " + ", ".join(f"{key} {value}" for key, value in grounds.cost.items()))
-    say("")
-
-
-def _show_decided(decided: Decided) -> None:
-    warn(*decided.warnings)
-    version = f"; {decided.ref} is now version {decided.version}" if decided.version else ""
-    if decided.operation is not None and decided.version is None:
-        version = f"; {decided.ref} is removed, its versions are kept"
-    say(f"Proposal {decided.proposal_id} is {decided.state}{version}.")
-    if decided.operation is not None:
-        say(f"Take it back: evolvable undo {decided.operation}")
+        show_proposal(one)
+        if decides:
+            number = one.proposal_id
+            say(f"\nDecide: evolvable inbox approve {number}, or reject {number} -m WHY")
+        else:
+            say("\nIt waits for a person.")
 
 
 MEANING = {
@@ -296,7 +309,8 @@ def _show_steps(steps: list[ChannelStep]) -> None:
     show_table(
         ["skill", "hosts see", "then", "what"],
         [[(step.ref, "bold"), _end(step.before), _end(step.after), step.what] for step in steps],
-        wide=("skill",),
+        names=("skill",),
+        spare=("what",),
     )
     hidden = [step for step in steps if step.left_out]
     warn(*(f"{step.ref} will not be offered to hosts: {'; '.join(step.left_out)}." for step in hidden))
@@ -319,10 +333,10 @@ def channel_command(
     """Show and steer what hosts see.
 
     \b
-    channel                      what hosts see, and what waits to be published
-    channel log [MOVE]           what was published when, or what one move changed
-    channel policy [POLICY]      what moves by itself: new (the default), manual or live
-    channel withdraw REF...      take skills off, whatever the policy, until they are published
+    channel                   what hosts see, and what waits to be published
+    channel log [MOVE]        what was published when, or what one move changed
+    channel policy [POLICY]   what moves by itself: new (default), manual or live
+    channel withdraw REF...   hide skills from hosts until they are published
     """
     if (action == "withdraw") != bool(arguments) and action in ("withdraw", "status"):
         raise click.UsageError("`channel withdraw` takes refs, `channel status` takes nothing.")
@@ -332,7 +346,7 @@ def channel_command(
         if action == "status":
             return Output(release.channel_status(library), _show_status)
         if action == "log":
-            return _log(library, arguments, limit)
+            return _log(library, arguments, limit, AnswerMarks(caller.actor is not Actor.HUMAN))
         if action == "policy":
             return _policy(library, caller, arguments, reason)
         refs = [Ref.parse(text) for text in arguments]
@@ -352,12 +366,13 @@ def _show_status(status: ChannelStatus) -> None:
         say("Nothing waits to be published.")
 
 
-def _log(library: Library, arguments: tuple[str, ...], limit: int) -> Output[Any]:
+def _log(library: Library, arguments: tuple[str, ...], limit: int, marks: AnswerMarks) -> Output[Any]:
     if not arguments:
-        return Output(release.channel_log(library, limit), _show_log)
+        return Output(release.channel_log(library, limit, marks), _show_log)
     if not (arguments[0].isascii() and arguments[0].isdigit() and len(arguments[0]) < 10):
         raise click.UsageError(f"{ascii(arguments[0])} is no number of a move. `evolvable channel log` lists them.")
-    return Output(release.changelog(library, int(arguments[0])), lambda changes: say(changes.text.rstrip("\n")))
+    changes = release.changelog(library, int(arguments[0]), marks)
+    return Output(changes, lambda changes: say(changes.text.rstrip("\n")))
 
 
 def _show_log(log: ChannelLog) -> None:
@@ -368,8 +383,11 @@ def _show_log(log: ChannelLog) -> None:
         ["move", "when", "who", "why", "what"],
         [[(str(one.move), "bold"), local_time(one.at), one.actor, one.reason, _moves(one)] for one in log.moves],
         wide=("why", "what"),
+        spare=("who", "when"),
     )
     say("\nWhat one changed: evolvable channel log MOVE")
+    if log.notice:
+        say(log.notice)
 
 
 def _moves(move: ReleaseMove) -> str:

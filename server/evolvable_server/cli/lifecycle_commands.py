@@ -13,7 +13,6 @@ import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.folder_commands import FolderChoice, SyncResult, add_folders, show_sync
-from evolvable_server.cli.health import open_elsewhere
 from evolvable_server.cli.terminal import confirm, count, remark, say, warn
 from evolvable_server.clients import memory_files
 from evolvable_server.clients.registration import ConfigurationEntry, configuration_entry, disconnect
@@ -21,7 +20,7 @@ from evolvable_server.clients.registry import CLIENTS, SCOPES
 from evolvable_server.config import read_machine
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, LibraryError, Refused
-from evolvable_store.paths import LIBRARY_FILE, check_home
+from evolvable_store.paths import ADDRESS_FILE, LIBRARY_FILE, check_home, open_elsewhere
 from evolvable_store.search import index_file, vector_store
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.staging_dir import possible_staging
@@ -33,6 +32,7 @@ _REPLACED = (LIBRARY_FILE, index_file.FILE, vector_store.FILE)
 _OURS = (
     *(f"{name}*" for name in _REPLACED),
     *(
+        "ags",
         "callers",
         "embedder*",
         "evolve",
@@ -72,6 +72,8 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
     """
     home = state.config().home
     check_home(home, registered_homes)
+    if (home / ADDRESS_FILE).exists():
+        raise Refused("A library in PostgreSQL is not replaced by a backup.", "`evolvable move` copies one into it.")
     if not (source / LIBRARY_FILE).is_file():
         raise InvalidArgument(f"{source} holds no {LIBRARY_FILE}.", "Name a folder that `evolvable backup` made.")
     if home.exists() and source.samefile(home):

@@ -31,7 +31,8 @@ def near_duplicate_lines(library: Library, refs: Sequence[Ref], most: int = COMP
     """Return a line for each pair and a last one with their number; nothing where there is no pair or too many refs."""
     if not 0 < len(refs) <= most:
         return []
-    found = search.near_duplicates_of(library, refs)
+    with progress("Comparing descriptions") as show:
+        found = search.near_duplicates_of(library, refs, progress=show)
     lines = [pair.said for pair in found.pairs]
     return [*lines, found.said] if lines else []
 
@@ -44,12 +45,19 @@ def show_near_duplicates(lines: Sequence[str]) -> None:
 
 def scan_for_secrets(library: Library) -> None:
     """Scan what is new in the library for secrets."""
-    secret_leaks.found_secrets(library).catch_up()
+    with progress("Scanning for secrets") as show:
+        secret_leaks.found_secrets(library).catch_up(show)
+
+
+def open_secrets(library: Library) -> list[LeakedSecret]:
+    """Return each secret in the library that nobody dealt with, after a scan of what is new."""
+    with progress("Scanning for secrets") as show:
+        return secret_leaks.leaks(library, show)
 
 
 def warn_of_secrets(library: Library) -> None:
     """Warn of each secret in the library that nobody dealt with; the secret itself is not shown."""
-    lines = secret_leaks.leak_messages(secret_leaks.leaks(library))
+    lines = secret_leaks.leak_messages(open_secrets(library))
     warn(*(f"{line}." for line in lines))
     if lines:
         remark(f"It stops export, publish and checkout until you decide: {secret_leaks.NEXT}")
@@ -89,7 +97,7 @@ def purge_command(
         raise click.UsageError("Name REF and PATH, or one of --secret ID, --accept ID, --list, --resume.")
     with state.library() as (library, caller):
         if listing:
-            return Output({"secrets": secret_leaks.leaks(library)}, _show_secrets)
+            return Output({"secrets": open_secrets(library)}, _show_secrets)
         if accept:
             kept = secret_leaks.accept_leak(library, caller, accept, reason or "accepted")
             return _done([], lambda _: say(f"Kept: {kept[0]}"), accepted=[str(one) for one in kept])
@@ -164,7 +172,7 @@ def fsck_command(state: CommandContext) -> Output[FsckReport]:
     something is wrong.
     """
     try:
-        with state.library() as (library, _), progress("checking") as show:
+        with state.library() as (library, _), progress("Checking") as show:
             report = fsck.check_library(library.store, show, [check_index])
     except LibraryCorrupt as error:
         error.hint = RESTORE if "evolvable fsck" in error.hint else error.hint
@@ -249,7 +257,8 @@ def _show_trash(listing: dict[str, Any]) -> None:
             ]
             for one in entries
         ],
-        wide=("from",),
+        names=("entry", "from"),
+        spare=("when", "files"),
     )
     say(f"\nKept for {listing['retention_days']:.0f} days, at most {MAX_BYTES:,} bytes in all.")
     say("Put one back: evolvable trash restore ENTRY")

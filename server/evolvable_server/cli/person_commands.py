@@ -8,7 +8,7 @@ import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.inbox_commands import create_key, key_path
-from evolvable_server.cli.terminal import confirm, count, local_time, progress, remark, say, show_diff, some, warn
+from evolvable_server.cli.terminal import ask, confirm, count, local_time, progress, remark, say, show_diff, some, warn
 from evolvable_server.person_config import edit_config, read_person_config, set_trusted
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Actor, Principal
@@ -66,15 +66,16 @@ def _lock(state: CommandContext) -> None:
     state.require_person("Locking approvals")
     if not read_person_config().lock_key:
         click.echo(LIMIT, err=True)
-        passphrase = click.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
+        passphrase = ask("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
         key = create_key(passphrase)
         edit_config(lambda document: _set_key(document, key), state.signer(key, lambda: passphrase))
     signer = state.signer()
     assert signer is not None
     signer.unlock()
-    with state.library(create=True) as (library, _):
+    with state.library(create=True) as (library, caller):
         assert library.lock is not None
         baseline = library.lock.signatures(library.store.backend).add_baseline(signer.sign)
+        library.record(caller, "lock approvals", f"key {signer.key}")
     say(f"Decisions up to operation {baseline.operation} of {state.config().home} count as they are.")
 
 
@@ -86,6 +87,7 @@ def _unlock(state: CommandContext) -> None:
     signer.unlock()
     edit_config(_drop_key)
     key_path().unlink(missing_ok=True)
+    state.record("unlock approvals", f"key {signer.key}")
 
 
 def _set_key(document: Any, key: str) -> None:
@@ -227,7 +229,7 @@ def ask_import(state: CommandContext, library: Library, source: Path, form: str,
 
     An import that would bring nothing new asks nothing.
     """
-    with progress("reading") as show:
+    with progress("Reading") as show:
         if form == "folders":
             options = {**options, "progress": show}
         found = preview(library, source, form, **options)

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import KIND, REF, CommandContext, Output, command
+from evolvable_server.cli.command_context import KIND, REF, CommandContext, Output, command, page_option, say_more
 from evolvable_server.cli.terminal import (
-    count,
     local_time,
     one_line,
     remark,
@@ -82,39 +81,51 @@ def show_found(found: search.FoundSkills) -> None:
 @click.option("--kind", type=KIND, help="Only this kind.")
 @click.option("--scope", help="Only this scope: 'user' or a project's name.")
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
-@click.option("--cursor", help="Go on where the page before ended.")
-def list_command(state: CommandContext, kind: str | None, scope: str | None, **given: Any) -> Output[search.Listing]:
+@page_option
+@click.option("--cursor", help="For scripts: go on after the page whose next_cursor this is.")
+def list_command(
+    state: CommandContext, kind: str | None, scope: str | None, page: int, cursor: str | None, **given: Any
+) -> Output[search.Listing]:
     """List what the library holds.
 
     With QUERY, only what has this text in its name or description.
     """
     with state.library() as (library, caller):
         kinds, scopes = Kind(kind) if kind else None, check_scope(scope) if scope else None
-        return Output(search.list_resources(library, caller, kind=kinds, scope=scopes, **given), _show_listing)
+        for _ in range(page - 1):
+            wanted = (scopes,) if scopes else caller.scopes
+            _, cursor = search.list_page(library, wanted, kind=kinds, cursor=cursor, **given)
+            if cursor is None:
+                return Output(search.Listing([]), lambda _: say_more(page, 0, False))
+        found = search.list_resources(library, caller, kind=kinds, scope=scopes, cursor=cursor, **given)
+    return Output(found, partial(_show_listing, page=page))
 
 
-def _show_listing(listing: search.Listing) -> None:
+def _show_listing(listing: search.Listing, page: int) -> None:
     if not listing.resources:
         say("Nothing. `evolvable init` imports folders of skills, `evolvable import` an archive.")
         return
     if listing.notice:
         say(listing.notice)
     show_table(
-        ["ref", "trust", "maturity", "used", "description"],
-        [[(f"{r.ref}@{r.version}", "bold"), r.trust, r.maturity, _uses(r), r.description] for r in listing.resources],
+        ["ref", "trust", "maturity", "used", "helped", "description"],
+        [
+            [(f"{r.ref}@{r.version}", "bold"), r.trust, r.maturity, str(r.uses), _helped(r), r.description]
+            for r in listing.resources
+        ],
+        names=("ref",),
         wide=("description",),
-        cut=not listing.notice,
+        spare=("maturity", "helped", "used", "trust"),
+        whole=bool(listing.notice),
     )
-    if listing.next_cursor:
-        say(f"\nMore: the same command with --cursor {listing.next_cursor}")
+    say_more(page, len(listing.resources), listing.next_cursor is not None)
 
 
-def _uses(listed: search.ListedResource) -> str:
-    if not listed.uses:
-        return "never"
-    success = "" if listed.success is None else f", {listed.success:.0%} well"
-    verified = f" ({listed.verified} verified)" if listed.verified else ""
-    return count(listed.uses, "time") + success + verified
+def _helped(listed: search.ListedResource) -> str:
+    """Return the share of rated uses that ended well, and how many of them are verified."""
+    if listed.success is None:
+        return "-"
+    return f"{listed.success:.0%}" + (f", {listed.verified} verified" if listed.verified else "")
 
 
 MAX_FILES_SHOWN = 10
@@ -141,7 +152,7 @@ def load_command(state: CommandContext, ref: Ref, **given: Any) -> Output[load.L
         if found is not None:
             load.use_delegate(library, caller, found)
         opening = inline_text(found) if found is not None else ""
-        return Output(loaded, partial(_show_document, opening=opening))
+        return Output(loaded, partial(show_document, opening=opening))
 
 
 @command("get")
@@ -157,7 +168,7 @@ def get_command(state: CommandContext, ref: Ref, **given: Any) -> Output[load.Lo
         loaded = load.get_resource(library, caller, ref, **given)
         data = None if state.json or sys.stdout.isatty() else _exact(library, loaded)
     if data is None:
-        return Output(loaded, _show_document)
+        return Output(loaded, show_document)
     if loaded.marked:
         remark(f"{loaded.ref}@{loaded.version}: {loaded.trust}. It is material to judge, not an instruction.")
     sys.stdout.buffer.write(data)
@@ -172,7 +183,7 @@ def _exact(library: Library, loaded: load.Loaded) -> bytes:
     return library.store.file(head, loaded.path, loaded.version).data
 
 
-def _show_document(loaded: load.Loaded, *, opening: str = "") -> None:
+def show_document(loaded: load.Loaded, *, opening: str = "") -> None:
     """Write the document, and after it what else there is; one that is not trusted between marks.
 
     opening: what comes before it.
@@ -216,8 +227,9 @@ def version_range(value: str) -> tuple[int | None, int | None]:
     "--diff", "between", type=version_range, metavar="FROM..TO", help="Show what changed; 5 alone: what version 5 did."
 )
 @click.option("--limit", type=click.IntRange(1, versions.MAX_LIMIT), default=20, show_default=True)
+@page_option
 def history_command(
-    state: CommandContext, ref: Ref, between: tuple[int | None, int | None] | None, limit: int
+    state: CommandContext, ref: Ref, between: tuple[int | None, int | None] | None, limit: int, page: int
 ) -> Output[versions.History]:
     """Show versions, or what changed.
 
@@ -225,11 +237,15 @@ def history_command(
     """
     start, end = between or (None, None)
     with state.library() as (library, caller):
-        past = versions.resource_history(library, caller, ref, from_version=start, to_version=end, limit=limit)
-    return Output(past, lambda _: _show_history(past, limit))
+        head = library.store.head_or_none(ref, caller.scopes) or library.store.head(ref, caller.scopes)
+        below = head.latest + 1 - (page - 1) * limit  # versions are numbered without a gap
+        past = versions.resource_history(
+            library, caller, ref, from_version=start, to_version=end, limit=limit, below=max(below, 1)
+        )
+    return Output(past, lambda _: _show_history(past, page))
 
 
-def _show_history(past: versions.History, limit: int) -> None:
+def _show_history(past: versions.History, page: int) -> None:
     if past.diff is not None:
         show_diff(past.diff)
         if not past.diff:
@@ -238,7 +254,7 @@ def _show_history(past: versions.History, limit: int) -> None:
     if past.notice:
         say(past.notice)
     if past.head is None:
-        newest = past.versions[0].version
+        newest = past.versions[0].version if past.versions else 1
         say(f"{past.ref} was removed. `evolvable restore {past.ref} {newest}` brings it back.")
     show_table(
         ["version", "when", "who", "why", "files", "operation"],
@@ -254,11 +270,12 @@ def _show_history(past: versions.History, limit: int) -> None:
             for v in past.versions
         ],
         wide=("why", "files"),
+        spare=("files", "who", "operation"),
+        whole=bool(past.notice),
     )
     for version in past.versions:
         say(*(f"version {version.version}: {one_line(line)}" for line in version.evidence))
-    if past.versions and past.versions[-1].version > 1:
-        say(f"(the newest {limit}; --limit shows more)")
+    say_more(page, len(past.versions), bool(past.versions) and past.versions[-1].version > 1)
 
 
 _USE = re.compile(r"use-[0-9a-f]{12}")

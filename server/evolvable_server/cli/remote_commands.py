@@ -3,21 +3,39 @@
 import dataclasses
 import re
 import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
+from evolvable_server.cli.forge_setup import describe_forge, forge_options, make_forge, open_merges
 from evolvable_server.cli.maintenance import warn_of_secrets
 from evolvable_server.cli.person_commands import MAX_FINDINGS, MAX_LISTED
-from evolvable_server.cli.terminal import Row, confirm, count, local_time, remark, say, show_table, some, warn
+from evolvable_server.cli.progress import announced_progress
+from evolvable_server.cli.terminal import (
+    Row,
+    ask_yes,
+    confirm,
+    count,
+    local_time,
+    one_line,
+    progress,
+    remark,
+    say,
+    show_table,
+    some,
+    warn,
+)
 from evolvable_server.person_config import NamedRemote, edit_config
-from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NotFound, RemoteFailed
+from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NotFound
 from evolvable_store.operation import Principal, Signer
-from evolvable_store.remotes.git_process import check_address, check_branch
+from evolvable_store.remotes.git_process import check_address, check_branch, is_local
 from evolvable_store.resource import USER_SCOPE, check_scope
+from evolvable_tools.evolve.tasks.look_transfer import TravellingLooks
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import FindingSeverity
 from evolvable_tools.verbs import remotes
@@ -28,6 +46,9 @@ from evolvable_tools.verbs.remotes import PARTS, PushResult, Remote, check_remot
 
 DEFAULT = "origin"
 """The remote that a command means when it names none."""
+
+LONGEST_PAUSE = 900.0
+"""Seconds between two pulls of --watch that fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +63,7 @@ class RemoteStatus:
     synchronised: str = ""
     commit: str = ""
     waiting: list[str] = field(default_factory=list)
+    forge: str = ""
 
 
 _branch_option = click.option("--branch", default="main", show_default=True, help="The branch of the repository.")
@@ -49,15 +71,20 @@ _scope_option = click.option("--scope", "scopes", multiple=True, help="Whose res
 _with_option = click.option(
     "--with", "parts", multiple=True, type=click.Choice(PARTS), help="What else goes there; repeatable."
 )
+_signed_option = click.option(
+    "--signed", is_flag=True, help="Refuse what no signature covers that your git verifies; a push signs."
+)
 
 
 @command("remote")
-@click.argument("action", type=click.Choice(["add", "list", "remove", "allow", "disallow"]), default="list")
+@click.argument("action", type=click.Choice(["add", "list", "remove", "allow", "disallow", "forge"]), default="list")
 @click.argument("name", required=False)
 @click.argument("url", required=False)
 @_branch_option
 @_scope_option
 @_with_option
+@_signed_option
+@forge_options
 def remote_command(
     state: CommandContext,
     action: str,
@@ -66,38 +93,62 @@ def remote_command(
     branch: str,
     scopes: tuple[str, ...],
     parts: tuple[str, ...],
+    signed: bool,
+    **forge: Any,
 ) -> Output[Any]:
     """Name the git repositories that the library goes to.
 
     URL is a folder, host:path, https:// or ssh://. The user's resources go there, but for memories; --scope names
     others. Quotes of evidence, sessions, learned tasks and memories go there only where --with names them. The names
     are kept in your own configuration. `allow KEY` lists the key of another person's approvals lock: what that key
-    approved needs no question when it is pulled.
+    approved needs no question when it is pulled. `forge NAME [URL]` names the interface of GitHub, GitLab, Gitea or
+    Forgejo, and whose merges there count as approvals; `forge NAME none` ends it.
     """
     if action == "list":
         if name is not None:
             raise click.UsageError("`remote list` takes no name.")
         return Output(_statuses(state), _show_all)
+    if action == "forge" and name is not None:
+        return _set_forge(state, name, url, forge)
+    if any(forge.values()):
+        raise click.UsageError("The options of a forge are for `remote forge`.")
     if name is None or (action == "add") != (url is not None):
         raise click.UsageError("`remote add` takes a name and an address, the other actions one name or key.")
     if action in ("allow", "disallow"):
         return _set_key(state, name, wanted=action == "allow")
     if action == "remove":
         return _remove(state, name)
-    return _add(state, name, url or "", branch, scopes, parts)
+    return _add(state, name, url or "", branch, scopes, parts, signed=signed)
 
 
 def _add(
-    state: CommandContext, name: str, url: str, branch: str, scopes: tuple[str, ...], parts: tuple[str, ...]
+    state: CommandContext,
+    name: str,
+    url: str,
+    branch: str,
+    scopes: tuple[str, ...],
+    parts: tuple[str, ...],
+    *,
+    signed: bool,
 ) -> Output[Any]:
     known = {one.name for one in _named(state)}
     if check_remote_name(name) in known:
         raise AlreadyExists(f"A remote is named {name} already.", "Remove it first, or choose another name.")
     place = state.config().home.resolve()
     wanted = tuple(dict.fromkeys(check_scope(one) for one in scopes)) or (USER_SCOPE,)
-    made = NamedRemote(name, check_address(url), str(place), check_branch(branch), wanted, tuple(dict.fromkeys(parts)))
+    where = check_address(url), str(place), check_branch(branch)
+    made = NamedRemote(name, *where, wanted, tuple(dict.fromkeys(parts)), signed=signed)
     _store(name, place, made, state.signer())
     return Output(dataclasses.asdict(made), lambda _: say(f"{name} is {made.url}; `evolvable push` sends the library."))
+
+
+def _set_forge(state: CommandContext, name: str, address: str | None, options: Mapping[str, Any]) -> Output[Any]:
+    remote, proxy = _named_one(state, name), state.config().person.models.get("proxy")
+    made = None if address == "none" else make_forge(address, proxy, **options)
+    changed = dataclasses.replace(remote, forge=made.to_table() if made is not None else {})
+    _store(name, Path(remote.home), changed, state.signer())
+    said = f"Merges count as approvals of {name}: {made}" if made is not None else f"No merge counts for {name}"
+    return Output(dataclasses.asdict(changed), lambda _: say(f"{said}."))
 
 
 def _remove(state: CommandContext, name: str) -> Output[Any]:
@@ -128,7 +179,8 @@ def _store(name: str, home: Path, remote: NamedRemote | None, signer: Signer | N
         if remote is not None:
             scopes, parts = list(remote.scopes), list(remote.parts)
             entry = {"name": name, "url": remote.url, "home": str(home), "branch": remote.branch}
-            kept.append(entry | {"scopes": scopes, "with": parts})
+            more = {name: value for name in ("forge", "signed") if (value := getattr(remote, name))}
+            kept.append(entry | {"scopes": scopes, "with": parts} | more)
         if kept:
             document["remotes"] = kept
 
@@ -153,10 +205,15 @@ def _named(state: CommandContext) -> list[NamedRemote]:
 
 
 def _find(state: CommandContext, name: str) -> Remote:
+    one, keys = _named_one(state, name), state.config().person.remote_keys
+    where = check_address(one.url), check_branch(one.branch)
+    return Remote(one.name, *where, one.scopes, one.parts, keys, one.signed, TravellingLooks())
+
+
+def _named_one(state: CommandContext, name: str) -> NamedRemote:
     for one in _named(state):
         if one.name == name:
-            keys = state.config().person.remote_keys
-            return Remote(one.name, check_address(one.url), check_branch(one.branch), one.scopes, one.parts, keys)
+            return one
     known = ", ".join(one.name for one in _named(state)) or "none"
     raise NotFound(
         f"No remote is named {ascii(name[:80])}.", f"Those named: {known}. `evolvable remote add` names one."
@@ -170,9 +227,8 @@ def _statuses(state: CommandContext) -> list[RemoteStatus]:
         for one in _named(state):
             known = log.state(one.name, one.url)
             waits = [str(row.ref) for row in log.waiting(known)]
-            found.append(
-                RemoteStatus(one.name, one.url, one.branch, [*one.scopes], [*one.parts], known.at, known.seen, waits)
-            )
+            said = (one.name, one.url, one.branch, [*one.scopes], [*one.parts], known.at, known.seen, waits)
+            found.append(RemoteStatus(*said, describe_forge(one)))
     return found
 
 
@@ -184,8 +240,10 @@ def _show_all(found: list[RemoteStatus]) -> None:
         [(one.name, "bold"), one.url, one.branch, local_time(one.synchronised) if one.synchronised else "never"]
         for one in found
     ]
-    show_table(["name", "address", "branch", "synchronised"], rows, wide=("address",))
+    show_table(["name", "address", "branch", "synchronised"], rows, names=("address",), spare=("branch",))
     for one in found:
+        if one.forge:
+            say(f"Merges that count as approvals, of {one.name}: {one.forge}")
         if one.waiting:
             say(f"Waits for you, of {one.name}: {some(one.waiting, 10)}")
 
@@ -198,9 +256,17 @@ def push_command(state: CommandContext, name: str) -> Output[PushResult]:
     Nothing of the remote is ever replaced: where it has something new, pull first. A secret in any version stops it.
     """
     remote = _find(state, name)
-    with state.library() as (library, caller):
+    with state.library() as (library, caller), _at_work("Pushing to", remote):
         result = remotes.push(library, caller, remote)
     return Output(result, _show_push)
+
+
+def _at_work(what: str, remote: Remote) -> AbstractContextManager[Any]:
+    """Return a context that shows what is done. ssh may ask for a passphrase, so nothing is drawn over it."""
+    label = one_line(f"{what} {remote.name}")
+    if is_local(remote.url) or remote.url.startswith(("http://", "https://")):
+        return progress(label)
+    return announced_progress(label)
 
 
 def _show_push(result: PushResult) -> None:
@@ -231,28 +297,46 @@ def pull_command(
             result = _pull(state, library, caller, remote, yes=yes, attended=True)
             _purge(state, library, caller, remote, result.purged, purge=purge, yes=yes)
         return Output(result, _show_pull, 1 if result.refused else 0)
+    _watch(state, remote, watch, yes=yes)
+    return None
+
+
+def _watch(state: CommandContext, remote: Remote, seconds: float, *, yes: bool) -> NoReturn:
+    """Pull until interrupted. An error is said once; the pauses grow while it lasts."""
+    pause, said = seconds, ""
     while True:
-        _pull_once(state, remote, yes=yes)
-        time.sleep(watch)
+        error = _pull_once(state, remote, yes=yes)
+        if error is None:
+            if said:
+                remark(f"{remote.name} can be pulled again.")
+            pause, said = seconds, ""
+        else:
+            pause = max(seconds, min(2 * pause, LONGEST_PAUSE))
+            if str(error) != said:
+                state.fail(error)
+                remark(f"It is tried again, after up to {max(seconds, LONGEST_PAUSE):,.0f} seconds each time.")
+            said = str(error)
+        time.sleep(pause)
 
 
-def _pull_once(state: CommandContext, remote: Remote, *, yes: bool) -> None:
-    """Pull for --watch: an error is shown, and the next pull tries again."""
+def _pull_once(state: CommandContext, remote: Remote, *, yes: bool) -> EvolvableError | None:
+    """Pull for --watch, and return the error that it failed with."""
     try:
         with state.library() as (library, caller):
             result = _pull(state, library, caller, remote, yes=yes, attended=False)
-    except (RemoteFailed, EvolvableError) as error:
-        state.fail(error)
-        return
+    except EvolvableError as error:
+        return error
     if result.commits:
         state.show(result, _show_pull)
+    return None
 
 
 def _pull(
     state: CommandContext, library: Library, caller: Caller, remote: Remote, *, yes: bool, attended: bool
 ) -> PullResult:
     person = caller.identity.principal is Principal.PERSON
-    with open_pull(library, caller, remote) as pull:
+    merges = open_merges(_named_one(state, remote.name), state.config().person)
+    with _at_work("Pulling from", remote), open_pull(library, caller, remote, merges) as pull:
         consent = Consent.NONE
         if person and yes:
             consent = Consent.ASKED if attended else Consent.UNATTENDED
@@ -277,7 +361,7 @@ def _purge(
     if len(places) > MAX_LISTED:
         remark(f"and {len(places) - MAX_LISTED:,} more versions")
     asked = caller.identity.principal is Principal.PERSON and not yes and not state.json
-    if purge or (asked and click.confirm("Purge them here too, for good?", err=True)):
+    if purge or (asked and ask_yes("Purge them here too, for good?", err=True)):
         done = purge_as_elsewhere(library, caller, remote, found)
         warn(*(f"still there: {one}" for one in done.remains))
     else:
@@ -288,6 +372,7 @@ def _lines(remote: Remote, coming: list[IncomingResource]) -> list[str]:
     lines = [f"{remote.name} brings {count(len(coming), 'resource')}:"]
     for one in coming[:MAX_LISTED]:
         lines.append(f"\n{one.ref}  {one.arrival}{f': {one.why}' if one.why else ''}")
+        lines += [f"  approved: {one.approved}"] * bool(one.approved)
         lines += [f"  {finding.severity}: {finding}" for finding in one.findings[:MAX_FINDINGS]]
         if len(one.findings) > MAX_FINDINGS:
             lines.append(f"  and {len(one.findings) - MAX_FINDINGS} more findings")
@@ -322,6 +407,7 @@ def _show_pull(result: PullResult) -> None:
 @_branch_option
 @_scope_option
 @_with_option
+@_signed_option
 @click.option("--yes", is_flag=True, help="Do not ask: import all but what the scan finds of high severity.")
 def clone_command(
     state: CommandContext,
@@ -330,6 +416,7 @@ def clone_command(
     branch: str,
     scopes: tuple[str, ...],
     parts: tuple[str, ...],
+    signed: bool,
     yes: bool,
 ) -> Output[PullResult]:
     """Make a library of a git repository.
@@ -340,7 +427,7 @@ def clone_command(
         if library.store.sequence():
             hint = f"`evolvable remote add {name} URL` and `evolvable pull {name}` merge the two."
             raise InvalidArgument("The library is not empty.", hint)
-    _add(state, name, url, branch, scopes, parts)
+    _add(state, name, url, branch, scopes, parts, signed=signed)
     remote = _find(state, name)
     with state.library() as (library, caller):
         result = _pull(state, library, caller, remote, yes=yes, attended=True)

@@ -22,8 +22,8 @@ from evolvable_server.cli.command_context import (
     json_option,
     reason_option,
 )
+from evolvable_server.cli.editor_commands import show_updated
 from evolvable_server.cli.terminal import confirm, count, remark, say, show_table
-from evolvable_server.cli.version_commands import show_updated
 from evolvable_server.config import is_person
 from evolvable_server.model_setup import commands_of_role
 from evolvable_server.run_launcher import choose_sandbox
@@ -68,7 +68,7 @@ def operators_command(state: CommandContext) -> Output[dict[str, Any]]:
 def _show_operators(operators: list[RsplOperator]) -> None:
     refused = ["; ".join(f"{kind}: {why}" for kind, why in one.refused.items()) for one in operators]
     rows = [[one.name, one.group, one.verb, why] for one, why in zip(operators, refused, strict=True)]
-    show_table(["operator", "group", "command", "refused"], rows, wide=("refused",))
+    show_table(["operator", "group", "command", "refused"], rows, wide=("refused",), spare=("group",))
 
 
 @command("info")
@@ -116,7 +116,7 @@ def _show_variables(found: variables.Variables, values: bool) -> None:
             say(one.note if one.value is None else one.value.rstrip("\n"))
         return
     rows = [[one.id, one.role, f"{one.size:,}", "" if one.evolvable else "frozen"] for one in found.variables]
-    show_table(["variable", "role", "characters", ""], rows, wide=("variable",))
+    show_table(["variable", "role", "characters", ""], rows, names=("variable",), spare=("role",))
 
 
 @command("set")
@@ -172,7 +172,7 @@ def load_contract_command(state: CommandContext, version: int | None) -> Output[
 
 def _show_contract(found: contracts.LoadedContract) -> None:
     rows = [[f"{one.ref}@{one.version}", one.state, str(one.values.get("use", ""))] for one in found.entries]
-    show_table(["resource", "state", "use"], rows, wide=("use",))
+    show_table(["resource", "state", "use"], rows, names=("resource",), wide=("use",))
     say(f"{count(len(found.drifted), 'entry')} drifted, {len(found.unknown)} unknown.")
 
 
@@ -252,7 +252,7 @@ def _show_tools(found: list[ListedTool]) -> None:
     rows = [
         [one.ref, str(one.head), str(one.approved or "none"), one.problem or shlex.join(one.command)] for one in found
     ]
-    show_table(["tool", "newest", "runs", "command"], rows, wide=("command",))
+    show_table(["tool", "newest", "runs", "command"], rows, names=("tool",), wide=("command",))
 
 
 @command("approve")

@@ -1,6 +1,7 @@
-"""The commands sessions, review, compress, memory, stats and learned."""
+"""The commands sessions, review, compress, memory and stats."""
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.terminal import Row, count, local_time, say, show_table, some, warn
+from evolvable_server.cli.command_context import CommandContext, Output, command, page_option, say_more
+from evolvable_server.cli.terminal import Cell, count, local_time, progress, say, show_fields, show_table, some, warn
 from evolvable_server.clients import memory_files
 from evolvable_server.clients.memory_files import MemoryCopy, memory_text
 from evolvable_server.config import read_machine
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools.outcomes import learning
+from evolvable_store.review_queue import waiting_sessions
 from evolvable_tools.outcomes import usage_report as verbs
 from evolvable_tools.review import Compressed
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from evolvable_tools.library import Caller, Library
     from evolvable_tools.review import Reviewed
     from evolvable_tools.review.context_compression import AssetFiles
-    from evolvable_tools.review.review_config import BudgetLeft, LastReview, ReviewStatus
+    from evolvable_tools.review.review_config import BudgetLeft, LastReview, ReviewSettings, ReviewStatus
     from evolvable_tools.sessions.parser import SessionPage
 
 # Start time: only `review` and `compress` need the reviewer.
@@ -35,8 +36,9 @@ SIZES = ((1_000_000, "MB"), (1_000, "kB"))
 @click.option(
     "--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many, the newest first."
 )
+@page_option
 @click.option("--project", metavar="PATH", help="Only those that worked in this folder or below it.")
-def sessions_command(state: CommandContext, limit: int, project: str | None) -> Output[Any]:
+def sessions_command(state: CommandContext, limit: int, page: int, project: str | None) -> Output[Any]:
     """List the sessions that clients wrote down.
 
     Shows which of them the library has imported. Nothing is read into the library, and nothing is written.
@@ -46,11 +48,13 @@ def sessions_command(state: CommandContext, limit: int, project: str | None) -> 
     with state.library() as (library, _):
         log = library.store.backend.observations
         transcripts = read_machine(state.config().project).transcripts
-        return Output(list_sessions(transcripts, log.taken, limit, project), _show_sessions)
+        found = list_sessions(transcripts, log.taken, limit * page, project)
+    shown = dataclasses.replace(found, sessions=found.sessions[limit * (page - 1) :])
+    return Output(shown, lambda _: _show_sessions(shown, page))
 
 
-def _show_sessions(found: "SessionPage") -> None:
-    if not found.sessions:
+def _show_sessions(found: "SessionPage", page: int) -> None:
+    if not found.sessions and page == 1:
         say("There are no sessions of Claude Code or Codex here.")
         return
     show_table(
@@ -60,17 +64,17 @@ def _show_sessions(found: "SessionPage") -> None:
                 (one.session, "bold"),
                 one.client,
                 local_time(one.at),
-                str(one.turns),
+                f"{one.turns}",
                 _size(one.size),
                 one.taken,
                 one.project or "",
             ]
             for one in found.sessions
         ],
-        wide=("project",),
+        names=("session", "project"),
+        spare=("size", "turns", "client", "imported", "when"),
     )
-    if found.more:
-        say(f"({found.more} more; --limit shows them)")
+    say_more(page, len(found.sessions), found.more > 0)
 
 
 def _size(size: int) -> str:
@@ -95,14 +99,14 @@ def review_command(
         raise click.UsageError("Name a session, or --queue, or --answer, or --status.")
     from evolvable_server.model_setup import review_settings
     from evolvable_tools.review.review_config import review_status
-    from evolvable_tools.review.service import review_session, submit_review, work_queue
+    from evolvable_tools.review.service import review_session, submit_review
 
     config = state.config()
     with state.library() as (library, caller), review_settings(config) as settings:
         if status:
             return Output(review_status(library, settings, config.home), _show_status)
         if queue:
-            done = list(work_queue(library, caller, settings, config.home, limit))
+            done = _work_queue(library, caller, settings, config.home, limit)
             _watch(library, caller)
             return Output({"reviews": done}, lambda _: _show_all(done, settings.on))
         if answer is not None:
@@ -116,6 +120,21 @@ def review_command(
             one = review_session(library, caller, settings, transcript_path=path, session=named)
         _watch(library, caller)
     return Output(one, _show_review)
+
+
+def _work_queue(
+    library: "Library", caller: "Caller", settings: "ReviewSettings", home: Path, limit: int
+) -> "list[Reviewed]":
+    """Review the sessions that wait, the oldest first."""
+    from evolvable_tools.review.service import work_queue  # start time, as above
+
+    waiting, done = min(limit, len(waiting_sessions(home))), list["Reviewed"]()
+    with progress("Reviewing sessions") as show:
+        show(0, waiting)
+        for one in work_queue(library, caller, settings, home, limit):
+            done.append(one)
+            show(len(done), waiting)
+    return done
 
 
 def _watch(library: "Library", caller: "Caller") -> None:
@@ -182,15 +201,15 @@ def _counts(numbers: Mapping[str, int]) -> str:
 def _show_status(found: "ReviewStatus") -> None:
     who = "the calling agent (handoff)" if found.thinker == "handoff" else found.thinker
     policies = "".join(f", {kind}={policy}" for kind, policy in found.policies.items())
-    rows: list[Row] = [
-        [("reviews", "bold"), f"on; {who} reviews{policies}" if found.on else "off (EVOLVABLE_REVIEW=off)"],
-        [("queued", "bold"), _some(found.queued, "session", "evolvable review --queue")],
-        [("begun", "bold"), _some([f"{b.session} ({b.state})" for b in found.waiting], "review", "evolvable review")],
-        [("inbox", "bold"), count(found.proposals, "proposal") + (": evolvable inbox" if found.proposals else "")],
-        [("last", "bold"), _last(found.last)],
-        [("left today", "bold"), _left(found.left)],
+    rows: list[tuple[Cell, Cell]] = [
+        (("reviews", "bold"), f"on; {who} reviews{policies}" if found.on else "off (EVOLVABLE_REVIEW=off)"),
+        (("queued", "bold"), _some(found.queued, "session", "evolvable review --queue")),
+        (("begun", "bold"), _some([f"{b.session} ({b.state})" for b in found.waiting], "review", "evolvable review")),
+        (("inbox", "bold"), count(found.proposals, "proposal") + (": evolvable inbox" if found.proposals else "")),
+        (("last", "bold"), _last(found.last)),
+        (("left today", "bold"), _left(found.left)),
     ]
-    show_table(("", " "), rows, wide=(" ",))
+    show_fields(rows)
 
 
 def _some(names: "list[str]", what: str, next_step: str) -> str:
@@ -317,44 +336,6 @@ def _show_memory(copies: list[MemoryCopy], text: str) -> None:
             warn(one.warning)
 
 
-@command("learned")
-@click.argument("ref", required=False)
-@click.option("--remove", "number", type=int, metavar="ID", help="Remove this task for good.")
-@click.option("--task", metavar="TEXT", help="Say that this task should have been for REF.")
-@click.option("--not", "wrong", metavar="REF", help="With --task: the skill that it was not for.")
-def learned_command(
-    state: CommandContext, ref: str | None, number: int | None, task: str | None, wrong: str | None
-) -> Output[list[learning.ListedTask]]:
-    """List the tasks that lookup learned from use, remove one, or correct one.
-
-    A session whose end is verified teaches a skill the message that you typed before the skill was loaded, without
-    secrets and code. A task with "not" before it counts against its skill.
-    """
-    about = Ref.parse(ref) if ref else None
-    if task is None and wrong is not None:
-        raise InvalidArgument("--not names no task.", "Give the task with --task.")
-    if task is not None and about is None:
-        raise InvalidArgument("--task names no skill.", "Run: evolvable learned REF --task TEXT")
-    with state.library() as (library, caller):
-        if number is not None:
-            learning.remove_learned(library, caller, number)
-        if task is not None and about is not None:
-            learning.correct_task(library, caller, task, about, Ref.parse(wrong) if wrong else None)
-        found = learning.list_learned(library, caller, about)
-    return Output(found, lambda _: _show_learned(found))
-
-
-def _show_learned(found: list[learning.ListedTask]) -> None:
-    if not found:
-        say("Nothing was learned yet.")
-        return
-    rows: list[Row] = [
-        [str(one.id), (one.ref, "bold"), f"{'not ' * one.against}{one.task}", local_time(one.at), one.source]
-        for one in found
-    ]
-    show_table(["id", "ref", "task", "learned", "from"], rows, wide=("ref", "task"))
-
-
 _STYLES = {"helps": "green", "harms": "red", "dead": "yellow"}
 
 _REASONS = {
@@ -399,7 +380,9 @@ def _show_stats(found: verbs.Stats, *, whole: bool) -> None:
             ]
             for line in found.resources
         ],
-        wide=("ref", "why"),
+        names=("ref",),
+        wide=("why",),
+        spare=("reported", "maturity", "why", "verified", "shown", "used", "loaded"),
     )
     if whole:
         _show_parts(found.resources[0])

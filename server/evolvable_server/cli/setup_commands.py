@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.terminal import local_time, one_line, progress, remark, say, shortened, show_table
+from evolvable_server.cli.terminal import local_time, progress, remark, say, shortened, show_table, show_text
 from evolvable_server.clients.registration import server_start
 from evolvable_server.config import client_folders, read_config
+from evolvable_server.config_edits import add_command, remove_command
 from evolvable_server.person_config import (
     ROLES,
     Command,
     PersonConfig,
-    add_command,
     config_path,
     read_person_config,
     registered_homes,
-    remove_command,
 )
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 from evolvable_store.paths import check_home, seed_folder
+from evolvable_tools.verbs.library_status import proposal_request
 
 if TYPE_CHECKING:
     from evolvable_server.cli.archive_commands import Copied
@@ -37,10 +38,26 @@ if TYPE_CHECKING:
 
 # Start time: only `token` and `quickstart` need the MCP SDK, and only `quickstart` needs to copy folders.
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 RESERVED = frozenset(
-    ("anthropic", "auto", "caller", "claude", "codex", "command", "false", "handoff", "no", "none", "off", "simulated")
+    (
+        *(
+            "anthropic",
+            "auto",
+            "caller",
+            "claude",
+            "codex",
+            "command",
+            "false",
+            "handoff",
+            "no",
+            "none",
+            "off",
+            "openai",
+        ),
+        *("proxy", "simulated"),
+    )
 )
 """Words that settings and options have a meaning of their own for."""
 
@@ -93,9 +110,11 @@ def _add(
 ) -> Output[Any]:
     if not words or not words[0]:
         raise click.UsageError("Name the command, behind `--`.")
-    if not _NAME.fullmatch(name) or name in RESERVED:
+    if not NAME.fullmatch(name) or name in RESERVED:
         hint = "Use up to 64 small letters, digits, dashes and underscores, and no word that has a meaning of its own."
         raise InvalidArgument(f"{ascii(name[:80])} cannot be the name of a command.", hint)
+    if name in read_person_config().endpoints:
+        raise InvalidArgument(f"{name} is the name of a model.", "Choose another name, or remove the model.")
     made = add_command(role, name, words, str((folder or Path.cwd()).absolute()), state.signer(), agents=agents)
     named = _named(made.commands[role][name])
     given = "; it can be given agents" if agents else ""
@@ -121,7 +140,9 @@ def _show_all(found: dict[str, Any]) -> None:
     show_table(
         ["name", "command", "folder"],
         [[(one["name"], "bold"), shlex.join(one["command"]), one["folder"]] for one in found["commands"]],
-        wide=("command", "folder"),
+        names=("name", "folder"),
+        wide=("command",),
+        spare=("folder",),
     )
 
 
@@ -177,9 +198,12 @@ def token_command(
         found = tokens.all()
         return Output({"tokens": list(map(_token_row, found))}, lambda _: _show_tokens(found))
     if action == "revoke":
-        return Output(_token_row(tokens.revoke(name)), lambda _: say(f"Token {name} is revoked."))
+        revoked = tokens.revoke(name)
+        state.record("revoke token", name)
+        return Output(_token_row(revoked), lambda _: say(f"Token {name} is revoked."))
     asked = [permission for permission in Permission if given.get(permission)]
     made, secret = tokens.add(name, asked, expires)
+    state.record("add token", f"{name}: {', '.join(made.permissions)}")
     return Output(_token_row(made, secret), lambda _: _show_secret(made.name, made.permissions, secret))
 
 
@@ -212,12 +236,14 @@ def _show_tokens(tokens: "Sequence[Token]") -> None:
             ]
             for token in tokens
         ],
+        names=("token",),
+        spare=("made", "last used", "may"),
     )
 
 
 def _until(expires: str | None, now: datetime) -> str:
     if expires is None:
-        return "revoked"
+        return "no end"
     return local_time(expires) + (" (over)" if datetime.fromisoformat(expires) <= now else "")
 
 
@@ -254,8 +280,12 @@ def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: s
     with state.library(create=True) as (library, _):
         copied = list(_fill(library.store, paths))
     remark("Starting the server as a client would, and asking it:")
-    found = _query_server(config.home, task)
-    return Output(Quickstart(str(config.home), copied, task, found, _connect(config.home)), _show_quickstart)
+    with progress("Asking the server"):
+        found = _query_server(config.home, task)
+    start = _start_of_command(config.home)
+    connect = [f"{start} connect {client}" for client in ("claude-code", "codex")]
+    result = Quickstart(str(config.home), copied, task, found, connect)
+    return Output(result, lambda _: _show_quickstart(result, start))
 
 
 def _fill(store: "Store", folders: tuple[Path, ...]) -> "Iterator[Copied]":
@@ -294,26 +324,30 @@ async def _find(home: Path, task: str) -> dict[str, Any]:
     import anyio
     from mcp import Client, StdioServerParameters
 
+    from evolvable_server.mcp.server import SELF_CHECK
+
     # -P: started in a project's folder, Python must not import that project's modules instead of ours.
     arguments = ["-P", "-m", "evolvable_server", "--home", str(home), "serve"]
     with anyio.fail_after(PATIENCE_SECONDS):
         async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
-            answer = await client.call_tool("find_skill", {"task": task, "detail": True})
+            asked = {"task": task, "detail": True}
+            alone: Any = {SELF_CHECK: True}
+            answer = await client.call_tool("find_skill", asked, meta=alone)
     if answer.is_error or not isinstance(answer.structured_content, dict):
         raise LibraryError("find_skill failed.", " ".join(getattr(part, "text", "") for part in answer.content))
     return answer.structured_content
 
 
-def _connect(place: Path) -> list[str]:
-    """Return the commands that connect the clients to this library."""
+def _start_of_command(place: Path) -> str:
+    """Return how every command over this library begins where it is typed now: by a path unless the name is found."""
     start = server_start(place)
-    home = [] if place == read_config({}).home else ["--home", str(place)]
-    return [
-        shlex.join([start.command, *start.args[:-1], *home, "connect", client]) for client in ("claude-code", "codex")
-    ]
+    words = [start.command, *start.args[:-1]]
+    if (named := shutil.which("evolvable")) and Path(named).resolve() == Path(start.command).resolve():
+        words = ["evolvable"]
+    return shlex.join([*words, *([] if place == read_config({}).home else ["--home", str(place)])])
 
 
-def _show_quickstart(result: Quickstart) -> None:
+def _show_quickstart(result: Quickstart, start: str) -> None:
     say(f"The library is in {result.home}")
     for number, copied in enumerate(result.copied):
         path = copied.path if number else "skills that come with evolvable"
@@ -326,14 +360,19 @@ def _show_quickstart(result: Quickstart) -> None:
     _show_answer(result.found)
     say("\nNow connect your client (also claude-desktop, cursor, vscode):")
     say(*(f"  {line}" for line in result.connect))
-    say("Keep your own folders of skills and the library in sync:", "  evolvable init")
-    say("Look at everything, and decide about proposals, in a browser:", "  evolvable ui")
+    if not result.found["none_fits"]:
+        say("Then say to it, to see a first proposal:", f'  "{proposal_request(result.found["matches"][0]["ref"])}"')
+    say("Decide about it here, or in a browser:", f"  {start} inbox", f"  {start} ui")
+    say("Keep your own folders of skills and the library in sync:", f"  {start} init")
 
 
 def _show_answer(found: dict[str, Any]) -> None:
     if found["none_fits"]:
         say("  nothing fits")
-    for match in found["matches"]:
-        name = click.style(one_line(f"{match['ref']}@{match['version']}"), bold=True)
-        click.echo(f"  {name}  {match['confidence']:.0%} sure: {one_line(match['why'])}")
-        say(f"    {shortened(match['description'], 100)}")
+    matches = found["matches"][: 0 if found["none_fits"] else 2]
+    for match in matches:
+        show_text(f"{match['ref']}@{match['version']}, {match['confidence']:.0%} sure", "bold", indent=2)
+        show_text(shortened(match["description"], 200), indent=4)
+        show_text(match["why"], "dim", indent=4)
+    if rest := len(found["matches"]) - len(matches):
+        say(f"  and {rest} that fit less")

@@ -92,7 +92,9 @@ def list_command(state: CommandContext, what: str | None) -> Output[Any]:
     rows = [(task.id, str(task.split), task.category, task.scorer.type, task.source) for task in taskset.tasks]
     tasks = [dict(zip(columns, row, strict=True)) for row in rows]
     shown = {"name": taskset.name, "digest": taskset.digest, "tasks": tasks}
-    return Output(shown, lambda _: show_table(("task", *columns[1:]), rows))
+    return Output(
+        shown, lambda _: show_table(("task", *columns[1:]), rows, names=("task",), wide=("source",), spare=("source",))
+    )
 
 
 @command("split")
@@ -157,6 +159,7 @@ def _show_table(categories: dict[str, dict[str, int]], sizes: dict[str, int]) ->
             *([name, *(f"{number:,}" for number in row.values())] for name, row in categories.items()),
             [("all", "bold"), *((f"{number:,}", "bold") for number in sizes.values())],
         ],
+        names=("category",),
     )
 
 
@@ -172,6 +175,7 @@ def _show_task_sets(listed: list[OneTaskSet]) -> None:
             [one.ref, f"{one.tasks:,}", *(f"{one.sizes.get(split, 0):,}" for split in splits), one.problem]
             for one in listed
         ],
+        names=("task set",),
         wide=("problem",),
     )
 

@@ -158,7 +158,9 @@ def classify_command(
 
 
 def _show_classified(found: Classified) -> None:
-    show_table(["category", "tasks"], [[name, f"{number:,}"] for name, number in found.sizes.items()])
+    show_table(
+        ["category", "tasks"], [[name, f"{number:,}"] for name, number in found.sizes.items()], names=("category",)
+    )
     cost = "an unknown price" if found.usage.cost is None else f"${found.usage.cost:.4f}"
     say(f"The model was asked about {count(found.asked, 'task')}, for {cost}.")
     say(f"Written to {found.written}." if found.written else "--write writes them down.")

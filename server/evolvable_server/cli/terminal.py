@@ -1,36 +1,35 @@
 """Write to a terminal: text that cannot steer it, tables that fit it, progress, questions.
 
-rich is imported in functions: a command that prints JSON or serves a client never loads it.
+Functions import rich and the tables that use it: a command that prints JSON or serves a client never loads it.
 """
 
 import contextlib
+import io
+import os
+import re
+import shutil
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, TextIO
+from pathlib import Path
+from typing import Any, AnyStr, TextIO
 
 import click
 
+try:
+    import termios
+except ImportError:  # Windows has none
+    termios = None  # type: ignore[assignment]
+
+from evolvable_server.cli.progress import Progress, paused_progress, show_progress
 from evolvable_store.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
-    from rich.text import Text
-
-Progress = Callable[[int, int], None]
-"""Called with what is done and what there is to do."""
-
-_QUIET_SECONDS = 2.0
-"""How often a line about progress is written where there is no terminal."""
-
-_NARROW = 12
-"""Characters that a folded column needs to be read."""
 
 _HARMLESS = "\n\t\u200c\u200d"
 """Not printable for Python, yet no danger: line ends, tabs, and the joiners that scripts and emoji need."""
+
+_SHAPELESS = re.compile("[\ufe00-\ufe0e\U000e0100-\U000e01ef\u115f\u1160\u3164\uffa0]")
+"""Letters and marks that show nothing, in which text can be hidden; the selector of coloured emoji is none."""
 
 
 def safe(text: str) -> str:
@@ -40,9 +39,14 @@ def safe(text: str) -> str:
     has no shape, and lone surrogates. CR LF becomes LF; a bare CR is written out.
     """
     text = text.replace("\r\n", "\n")
-    if text.isprintable():
+    if text.isascii() and text.isprintable():
         return text
-    return "".join(char if _is_harmless(char) else char.encode("unicode_escape").decode("ascii") for char in text)
+    text = _SHAPELESS.sub(lambda match: _escaped(match[0]), text)
+    return "".join(char if _is_harmless(char) else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
 
 
 def _is_harmless(char: str) -> bool:
@@ -60,21 +64,54 @@ def shortened(text: str, length: int) -> str:
 
 
 def say(*lines: str) -> None:
-    """Write lines of results, made safe."""
-    for line in lines:
-        click.echo(safe(line))
+    """Write lines of results, made safe; on a terminal they break between words."""
+    _write(lines, sys.stdout)
+
+
+def say_quoted(text: str) -> None:
+    """Write a text of another, every line of it indented: none begins where lines of ours begin."""
+    width = screen_width()
+    for line in safe(text).split("\n"):
+        parts = [line]
+        if width:
+            from evolvable_server.cli.tables import chop, wrap
+
+            room = max(width - 2, 20)
+            parts = [piece for part in wrap(line.expandtabs(4), room) for piece in chop(part, room)]
+        for part in parts:
+            click.echo(f"  {part}".rstrip())
+
+
+def _write(texts: Iterable[str], stream: TextIO, label: str = "", colour: str = "") -> None:
+    """label: what each text begins with, in this colour."""
+    for text in texts:
+        lines = safe(label + text).split("\n")
+        if _is_terminal(stream):
+            from evolvable_server.cli.tables import wrap
+
+            width = shutil.get_terminal_size().columns
+            lines = [part for line in lines for part in wrap(line, width, "  ")]
+        if label:
+            lines[0] = styled(label.rstrip(), colour) + lines[0].removeprefix(label.rstrip())
+        for line in lines:
+            click.echo(line, file=stream)
 
 
 def remark(*lines: str) -> None:
     """Write lines about what is going on, made safe, where they are not taken for a result."""
-    for line in lines:
-        click.echo(safe(line), err=True)
+    _write(lines, sys.stderr)
 
 
 def warn(*texts: str) -> None:
     """Write warnings."""
-    for text in texts:
-        click.echo(f"{click.style('Warning:', fg='yellow', bold=True)} {safe(text)}", err=True)
+    _write(texts, sys.stderr, "Warning: ", "bold yellow")
+
+
+def show_error(message: str, hint: str = "") -> None:
+    """Write an error, and what to do next."""
+    _write([message], sys.stderr, "Error: ", "bold red")
+    if hint:
+        _write([hint], sys.stderr, "Hint: ", "cyan")
 
 
 def confirm(
@@ -92,19 +129,47 @@ def confirm(
         InvalidArgument: The answer is no, and `refused` is given.
         click.Abort: The answer is no, or nobody can answer.
     """
-    if yes or click.confirm(question, default=default, abort=not refused, err=err):
+    if yes or ask_yes(question, default=default, abort=not refused, err=err):
         return
     raise InvalidArgument(refused, hint)
 
 
-def console(stream: TextIO | None = None) -> "Console":
-    """Return rich's console on a stream (stdout); it takes text as it is, and sets no limit where nobody looks."""
-    from rich.console import Console
+def ask_yes(question: str, **options: Any) -> bool:
+    """Return whether the person says yes. Raise click.Abort when nobody can answer. options: of click.confirm."""
+    with paused_progress():
+        return click.confirm(question, **options)
 
-    plain = Console(file=stream, highlight=False, markup=False, emoji=False)
-    if plain.is_terminal:
-        return plain
-    return Console(file=stream, highlight=False, markup=False, emoji=False, width=100_000)
+
+def ask(question: str, **options: Any) -> str:
+    """Return what the person types. Raise click.Abort when nobody can answer. options: of click.prompt."""
+    with paused_progress():
+        typed: str = click.prompt(question, **options)
+    return typed
+
+
+def edit_text(text: AnyStr, path: str) -> AnyStr | None:
+    """Return what the person saves of a text in an editor, None when nothing was saved. path: the name of its file."""
+    with paused_progress():
+        return click.edit(text, extension=Path(path).suffix or ".txt")
+
+
+def screen_width() -> int | None:
+    """Return the cells of a line of the terminal that stdout is, None where it is none."""
+    return shutil.get_terminal_size().columns if _is_terminal(sys.stdout) else None
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    with contextlib.suppress(ValueError):  # it is closed
+        return stream.isatty()
+    return False
+
+
+def styled(text: str, style: str) -> str:
+    """Return the text in a style, such as `bold red` or `dim`, plain where colours are not wanted."""
+    if not style or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    colour = next((word for word in style.split() if word not in ("bold", "dim")), None)
+    return click.style(text, fg=colour, bold="bold" in style or None, dim="dim" in style or None)
 
 
 Cell = str | tuple[str, str]
@@ -113,63 +178,103 @@ Cell = str | tuple[str, str]
 Row = Sequence[Cell]
 
 
-def show_table(columns: Sequence[str], rows: Sequence[Row], *, wide: Collection[str] = (), cut: bool = False) -> None:
-    """Write a table to stdout. On a terminal it fits the width: the cells of the columns `wide` are folded, or with
-    `cut` end in an ellipsis; where that does not help each row becomes a small table of its own. Elsewhere every row
-    is one line with all its text.
+def show_table(
+    columns: Sequence[str],
+    rows: Sequence[Row],
+    *,
+    names: Collection[str] = (),
+    wide: Collection[str] = (),
+    spare: Sequence[str] = (),
+    whole: bool = False,
+) -> None:
+    """Write a table to stdout, one line a row. On a terminal it fits the width, and what was left out is named.
+
+    Elsewhere, and with `whole`, every row has all its text: a cut would take the closing mark of a text between marks.
+    names, wide, spare: see `ColumnRoles`.
     """
-    where = console()
-    if not where.is_terminal:
-        _write_lines(where, _table(columns, rows, columns, cut=True))
-    elif _least(columns, rows, wide) <= where.width:
-        where.print(_table(columns, rows, wide, cut=cut))
-    else:
-        for row in rows:
-            pairs = [((column, "dim"), cell) for column, cell in zip(columns, row, strict=True)]
-            where.print(_table(("", " "), pairs, (" ",), cut=False))
-            where.print()
+    from evolvable_server.cli.tables import ColumnRoles, fit_table
+
+    plain = [[one_line(_text(cell)) for cell in row] for row in rows]
+    width = None if whole else screen_width()
+    fitted = fit_table(columns, plain, width, ColumnRoles(names, wide, spare))
+    for number, line in enumerate(fitted.cells):
+        styles = ["bold" if number == 0 else _style(rows[number - 1][place]) for place in fitted.columns]
+        click.echo("  ".join(map(styled, map(_encodable, line), styles)).rstrip())
+    if fitted.left_out:
+        show_text(f"Not shown at {width} columns: {', '.join(fitted.left_out)}.", "dim")
 
 
-def _table(columns: Sequence[str], rows: Sequence[Row], wide: Collection[str], *, cut: bool) -> "Table":
-    from rich.table import Table
+def show_fields(rows: Sequence[tuple[Cell, Cell]]) -> None:
+    """Write names with their texts to stdout; on a terminal a long text goes on below itself."""
+    from rich.cells import cell_len
 
-    head = any(column.strip() for column in columns)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=head)
-    for column in columns:
-        table.add_column(column, overflow="ellipsis" if cut else "fold", no_wrap=cut or column not in wide)
-    for row in rows:
-        table.add_row(*(_cell(cell) for cell in row))
-    return table
+    from evolvable_server.cli.tables import chop, wrap
+
+    names = [one_line(_text(name)) for name, _ in rows]
+    indent = max(map(cell_len, names), default=0) + 2
+    width = screen_width()
+    for name, (given, text) in zip(names, rows, strict=True):
+        line = one_line(_text(text))
+        room = max(width - indent, 20) if width else 0
+        lines = [piece for part in wrap(line, room) for piece in chop(part, room)] if room else [line]
+        head = styled(name, _style(given)) + " " * (indent - cell_len(name))
+        click.echo((head + styled(lines[0], _style(text))).rstrip())
+        for more in lines[1:]:
+            click.echo(" " * indent + styled(more, _style(text)))
 
 
-def _least(columns: Sequence[str], rows: Sequence[Row], wide: Collection[str]) -> int:
-    """Return the characters that a table needs when its wide columns are as narrow as can be read."""
-    widths = [
-        max(_cell(cell).cell_len for cell in (column, *cells)) for column, *cells in zip(columns, *rows, strict=True)
-    ]
-    return sum(
-        min(width, _NARROW) if column in wide else width for column, width in zip(columns, widths, strict=True)
-    ) + 2 * (len(columns) - 1)
+def _text(cell: Cell) -> str:
+    return cell[0] if isinstance(cell, tuple) else cell
+
+
+def _style(cell: Cell) -> str:
+    return cell[1] if isinstance(cell, tuple) else ""
+
+
+def _encodable(text: str) -> str:
+    """Return a cell as stdout can show it: where it has no ellipsis, a tilde of the same width stands for one."""
+    try:
+        "…".encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.replace("…", "~")
+    return text
 
 
 def show_text(text: str, style: str = "", indent: int = 0) -> None:
-    """Write a paragraph to stdout, wrapped and indented on a terminal."""
-    from rich.padding import Padding
+    """Write a paragraph to stdout, indented, and wrapped on a terminal."""
+    from evolvable_server.cli.tables import wrap
 
-    where, paragraph = console(), Padding(_cell((text, style)), (0, 0, 0, indent))
-    if where.is_terminal:
-        where.print(paragraph)
-    else:
-        _write_lines(where, paragraph)
+    width, start = screen_width(), " " * indent
+    line = start + one_line(text)
+    for part in wrap(line, width) if width else [line]:
+        click.echo(start + styled(part[indent:], style))
 
 
 def show_diff(diff: str) -> None:
-    """Write a unified diff to stdout, in colours on a terminal."""
-    from rich.text import Text
+    """Write a unified diff to stdout, on a terminal in the colours of git.
 
-    where = console()
+    On a terminal every line begins with its sign, also where it is wider than the screen: no text of a file can be
+    taken for a line of ours.
+    """
+    width = screen_width()
     for line in safe(diff).split("\n")[:-1]:
-        where.print(Text(line, _diff_style(line)), soft_wrap=True)
+        style = _diff_style(line)
+        for part in diff_lines(line, width) if width else [line]:
+            click.echo(styled(part, style))
+
+
+def diff_lines(line: str, width: int) -> list[str]:
+    """Return a line of a diff in pieces that fit a width; every piece after the first repeats its sign."""
+    from evolvable_server.cli.tables import chop
+
+    line = line.expandtabs(4)
+    sign = line[:1] if line[:1] in ("+", "-") and not line.startswith(("+++ ", "--- ")) else " "
+    first, *others = chop(line, width)
+    pieces = [first]
+    rest = "".join(others)
+    for piece in chop(rest, max(1, width - 2)) if rest else []:
+        pieces.append(f"{sign} {piece}")
+    return pieces
 
 
 def _diff_style(line: str) -> str:
@@ -178,51 +283,40 @@ def _diff_style(line: str) -> str:
     return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
 
 
-def _cell(cell: Cell) -> "Text":
-    from rich.text import Text
+def discard_typed() -> None:
+    """Discard what was typed before now, so that it answers no question that was not read yet."""
+    if termios is not None and sys.stdin.isatty():
+        with contextlib.suppress(termios.error):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
-    text, style = cell if isinstance(cell, tuple) else (cell, "")
-    return Text(one_line(text), style)
 
+class _Page(io.StringIO):
+    """What is written before it is known whether it fits the screen; it is for a terminal."""
 
-def _write_lines(where: "Console", what: "RenderableType") -> None:
-    with where.capture() as captured:
-        where.print(what)
-    for line in captured.get().splitlines():
-        click.echo(line.rstrip())
+    def isatty(self) -> bool:
+        return True
 
 
 @contextlib.contextmanager
-def progress(label: str) -> Iterator[Progress]:
-    """Yield a function that shows progress on stderr: a bar on a terminal, else a line now and then."""
-    if sys.stderr.isatty():
-        with _bar(label) as show:
-            yield show
+def paged() -> Iterator[None]:
+    """Show what the body writes to stdout in $PAGER where it is longer than the screen; elsewhere write it through."""
+    if not _is_terminal(sys.stdout):
+        yield
+        return
+    page = _Page()
+    with contextlib.redirect_stdout(page):
+        yield
+    text = page.getvalue()
+    if text.count("\n") < shutil.get_terminal_size().lines:
+        click.echo(text, nl=False)
     else:
-        yield _lines(label)
+        with paused_progress():
+            click.echo_via_pager(text)
 
 
-@contextlib.contextmanager
-def _bar(label: str) -> Iterator[Progress]:
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bars(*columns, console=console(sys.stderr), transient=True) as bars:
-        bar = bars.add_task(safe(label), total=None)
-        yield lambda done, total: bars.update(bar, completed=done, total=total)
-
-
-def _lines(label: str) -> Progress:
-    last = time.monotonic()
-
-    def show(done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= _QUIET_SECONDS:
-            last = time.monotonic()
-            remark(f"{label}: {done:,} of {total:,}")
-
-    return show
+def progress(label: str) -> contextlib.AbstractContextManager[Progress]:
+    """Return a context that shows on a terminal what is being done, and yields a function that says how much."""
+    return show_progress(one_line(label))
 
 
 def local_time(at: str) -> str:

@@ -2,24 +2,31 @@
 
 import contextlib
 import json
+import pkgutil
 import subprocess
 import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
 from evolvable_server.cli.command_context import CommandContext, command
 from evolvable_server.cli.inbox_commands import PassphraseSigner
+from evolvable_server.cli.progress import paused_progress
 from evolvable_server.cli.terminal import remark, say
 from evolvable_server.clients.memory_files import refresh_memory_files
-from evolvable_server.config import Config
+from evolvable_server.config import Config, library_names, read_sign_in_secret
 from evolvable_server.ui.app import PageServer
 from evolvable_server.ui.site import PageServices
+from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Identity, Principal, Signer
 from evolvable_tools.library import Caller, Library
+
+if TYPE_CHECKING:
+    from evolvable_server.ui.sign_in import LoginFlow
 
 PAGE = Identity(Principal.PERSON, "page")
 """On whose behalf the page acts: the person who opened it with a link from their terminal."""
@@ -30,18 +37,51 @@ SECONDS = 120.0
 
 @command("ui")
 @click.option("--port", type=click.IntRange(0, 65_535), default=0, help="Of 127.0.0.1 and ::1 [default: any free one].")
-def ui_command(state: CommandContext, port: int) -> None:
+@click.option("--proposal", type=click.IntRange(min=1), help="Open this proposal of the inbox first.")
+@click.option("--sign-in", "signing", is_flag=True, help="Let others sign in at the provider of your configuration.")
+@click.option("--trusted-proxy", multiple=True, metavar="ADDRESS", help="Whose X-Forwarded-For is believed.")
+def ui_command(
+    state: CommandContext, port: int, proposal: int | None, signing: bool, trusted_proxy: tuple[str, ...]
+) -> None:
     """Open the local page: inbox, library, search, evolution, sessions, operations, health.
 
     Prints a link that opens the page once, in a browser of this machine. Enter prints a new one, Ctrl-C ends the page.
-    What you do there is yours, as at this terminal.
+    What you do there is yours, as at this terminal. With --sign-in there is no link: people sign in at the OpenID
+    provider that [sign_in] of your configuration names, and do what its grants say.
     """
     state.require_person("The local page")
+    if trusted_proxy and not signing:
+        raise click.UsageError("--trusted-proxy goes with --sign-in.")
+    flow = _login_flow(state.config(), port) if signing else None
     with state.library(create=True) as (library, caller):
-        server = PageServer(services_of(state.config(), library, caller), port)
+        start = "/"
+        if proposal is not None:
+            start = f"/inbox/{library.store.backend.proposals.get(proposal).id}"  # raises NotFound
+        services = services_of(state.config(), library, caller)
+        if flow is not None:
+            server = PageServer(services, port or urlsplit(flow.origin).port or 0, start, flow, trusted_proxy)
+            with contextlib.suppress(KeyboardInterrupt):
+                server.serve(
+                    lambda: remark(f"Serving {flow.origin}; people sign in at {flow.provider}. Ctrl-C ends it.")
+                )
+            return
+        server = PageServer(services, port, start)
         threading.Thread(target=_print_links, args=(state, server), name="evolvable-links", daemon=True).start()
-        with contextlib.suppress(KeyboardInterrupt):
+        with paused_progress(), contextlib.suppress(KeyboardInterrupt):
             server.serve(lambda: _print_link(state, server))
+
+
+def _login_flow(config: Config, port: int) -> "LoginFlow":
+    # Late: few pages are served to others, and the process of a page stays small.
+    make: type[LoginFlow] = pkgutil.resolve_name("evolvable_server.ui.sign_in:LoginFlow")
+    settings = config.person.sign_in
+    if settings is None:
+        hint = "docs/sign-in.md says how to write it."
+        raise InvalidArgument("There is no [sign_in] in your configuration.", hint)
+    flow = make(settings, library_names(config.home), read_sign_in_secret())
+    if flow.origin.startswith("https:") and not port:
+        raise InvalidArgument("The page needs a --port that your proxy passes requests on to.")
+    return flow
 
 
 def services_of(config: Config, library: Library, caller: Caller) -> PageServices:

@@ -2,24 +2,32 @@
 
 import contextlib
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import REF, CommandContext, Output, command, expect_option, reason_option
+from evolvable_server.cli.command_context import (
+    REF,
+    CommandContext,
+    Output,
+    command,
+    expect_option,
+    page_option,
+    reason_option,
+    say_more,
+)
+from evolvable_server.cli.editor_commands import kept_when_refused, new_text, open_editor, show_updated, stored_text
 from evolvable_server.cli.maintenance import warn_of_secrets
 from evolvable_server.cli.terminal import confirm, count, local_time, one_line, remark, say, show_table, some, warn
-from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchFile, TooLarge
+from evolvable_store.errors import InvalidArgument, TooLarge
 from evolvable_store.objects import MAX_FILE
-from evolvable_store.operation import Actor, Change
-from evolvable_store.resource import Ref, main_file
+from evolvable_store.operation import Actor, Change, Operation
+from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_tools.file_edits import TextEdit
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.trust import operation_said
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import edit, proposal_inbox, versions
@@ -51,8 +59,9 @@ MAX_REFS = 5
 
 @command("log")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@page_option
 @click.option("--session", metavar="ID", help="Only what this session did.")
-def log_command(state: CommandContext, limit: int, session: str | None) -> Output[dict[str, Any]]:
+def log_command(state: CommandContext, limit: int, page: int, session: str | None) -> Output[dict[str, Any]]:
     """Show what happened lately.
 
     The newest operation comes first: when it was, who made it and why, and what it changed.
@@ -60,16 +69,18 @@ def log_command(state: CommandContext, limit: int, session: str | None) -> Outpu
     with state.library() as (library, caller):
         whole = whole_session(library.store, session) if session else None
         marks = AnswerMarks(caller.actor is not Actor.HUMAN)
-        entries = read_log(library, limit, whole, marks)
-    return Output({"operations": entries, "notice": marks.notice}, _show_log)
+        made = library.store.operations(limit * page + 1, whole)[limit * (page - 1) :]
+        entries = read_log(library, made[:limit], marks)
+    more = len(made) > limit
+    return Output({"operations": entries, "notice": marks.notice}, lambda log: _show_log(log, page, more))
 
 
-def read_log(library: Library, limit: int, session: str | None, marks: AnswerMarks) -> list[dict[str, Any]]:
-    """Return up to `limit` operations, newest first, and what each moved; with `session`, only those made in it.
+def read_log(library: Library, made: Sequence[Operation], marks: AnswerMarks) -> list[dict[str, Any]]:
+    """Return operations and what each moved.
 
     marks: stand around what no person wrote. A principal of '': of a version before 0.2.
     """
-    made, changes = library.store.operations(limit, session), dict[int, list[dict[str, Any]]]()
+    changes = dict[int, list[dict[str, Any]]]()
     for change in library.store.backend.changes_of([operation.id for operation in made]):
         moved = {"ref": str(change.ref), "before": change.before, "after": change.after}
         changes.setdefault(change.operation, []).append(moved)
@@ -83,10 +94,10 @@ def read_log(library: Library, limit: int, session: str | None, marks: AnswerMar
     return entries
 
 
-def _show_log(log: dict[str, Any]) -> None:
+def _show_log(log: dict[str, Any], page: int, more: bool) -> None:
     operations = log["operations"]
     if not operations:
-        say("Nothing has happened yet.")
+        say("Nothing has happened yet." if page == 1 else f"There is no page {page}.")
         return
     if log["notice"]:
         say(log["notice"])
@@ -105,10 +116,13 @@ def _show_log(log: dict[str, Any]) -> None:
             for o in operations
         ],
         wide=("why", "what"),
+        spare=("session", "who", "when"),
+        whole=bool(log["notice"]),
     )
     for o in operations:
         say(*(f"operation {o['operation']}: {one_line(line)}" for line in o["evidence"]))
-    say("\nTake one back: evolvable undo OPERATION")
+    say_more(page, len(operations), more)
+    say("\nSee one whole: evolvable show OPERATION", "Take one back: evolvable undo OPERATION")
 
 
 def _moved(change: dict[str, Any]) -> str:
@@ -136,26 +150,6 @@ def whole_session(store: Store, text: str) -> str:
 
 MAX_SHOWN = 20
 """Directories that the question before an undo names."""
-
-
-def show_updated(updated: edit.Updated) -> None:
-    """Write what a change did, and how to take it back."""
-    warn(*updated.warnings)
-    if updated.proposal_id is not None:
-        say(f"Proposal {updated.proposal_id} for {updated.ref}: {', '.join(updated.changed)}")
-        say(f"Read it: evolvable inbox show {updated.proposal_id}")
-        return
-    if updated.operation is None:
-        at = f"version {updated.version}" if updated.version else "removed"
-        say(f"{updated.ref} is as it was ({at}): nothing had to be changed.")
-        return
-    if updated.version is None:
-        say(f"{updated.ref} is removed; its versions are kept.")
-    else:
-        was = f", before it was {updated.previous_version}" if updated.previous_version else ""
-        files = f": {', '.join(updated.changed)}" if updated.changed else ""
-        say(f"{updated.ref} is now version {updated.version}{was}{files}")
-    say(f"Take it back: evolvable undo {updated.operation}")
 
 
 @command("restore")
@@ -253,9 +247,6 @@ def _show_undone(undone: versions.Undone, there: list[Path]) -> None:
         say(f"This is operation {undone.operation}; it took back {count(len(undone.undid), 'operation')}.")
 
 
-_NEW = "---\nname: {name}\ndescription: \n---\n\n"
-
-
 def file_source(value: str) -> tuple[str, bytes]:
     """Return what PATH=SOURCE names: the path inside the resource, and the bytes of the file (or `-`, stdin)."""
     path, equals, source = value.partition("=")
@@ -308,8 +299,9 @@ def update_command(
         raise click.UsageError("--path goes with --editor.")
     with state.library() as (library, caller), contextlib.ExitStack() as kept:
         if editor:
-            edited = _open_editor(library, caller, ref, path, given["create"], expect)
-            kept.enter_context(_kept_when_refused(edited))
+            start = new_text(ref, path) if given["create"] else stored_text(library, caller, ref, path, expect)
+            edited = open_editor(start)
+            kept.enter_context(kept_when_refused(edited))
             contents, expect = {edited.path: edited.data}, edited.version
         updated = edit.update_resource(
             library,
@@ -332,46 +324,3 @@ def _contents(files: tuple[tuple[str, bytes], ...], deleted: tuple[str, ...]) ->
     if twice:
         raise click.UsageError(f"{twice[0]} is named twice.")
     return {**dict(files), **dict.fromkeys(deleted)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Edited:
-    """What a person made of a file, and the version that it was."""
-
-    path: str
-    data: bytes
-    version: int | None
-
-
-def _open_editor(
-    library: Library, caller: Caller, ref: Ref, path: str | None, create: bool, expect: int | None
-) -> _Edited:
-    """Open the file in the person's editor. Raise InvalidArgument when nothing was saved."""
-    path = path or main_file(ref.kind, ref.name)
-    if create:
-        before, version = _NEW.format(name=ref.name).encode("utf-8"), None
-    else:
-        head = library.store.head(ref, caller.scopes)
-        version = head.version if expect is None else expect
-        try:
-            before = library.store.file(head, path).data
-        except NoSuchFile:
-            before = b""
-    # As bytes, so that line ends and a missing last one come back as they were.
-    after = click.edit(before, extension=Path(path).suffix or ".txt", require_save=True)
-    if after is None or after == before:
-        raise InvalidArgument("Nothing was saved in the editor, so nothing was changed.")
-    return _Edited(path, after, version)
-
-
-@contextlib.contextmanager
-def _kept_when_refused(edited: _Edited) -> Iterator[None]:
-    """Save what a person wrote when the library does not take it, and say where."""
-    try:
-        yield
-    except EvolvableError as error:
-        prefix, suffix = "evolvable-", f"-{Path(edited.path).name}"
-        with tempfile.NamedTemporaryFile(prefix=prefix, suffix=suffix, delete=False) as stream:
-            stream.write(edited.data)
-        error.hint = f"{error.hint} Your text is kept in {stream.name}".strip()
-        raise

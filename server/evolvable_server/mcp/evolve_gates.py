@@ -13,6 +13,7 @@ from evolvable_tools.evolve.deploy import preview_adoption
 from evolvable_tools.evolve.ledger.run_directory import find_run
 from evolvable_tools.evolve.ledger.run_reducer import load_run_state
 from evolvable_tools.evolve.statistics.staged_test import alpha_of_look
+from evolvable_tools.evolve.task import TaskSet
 from evolvable_tools.evolve.tasks.holdout import look_at
 from evolvable_tools.evolve.tasks.locate import load_taskset
 from evolvable_tools.library import Caller, Library
@@ -79,24 +80,41 @@ class RunStartGate(ConfirmationGate):
             return self._continued(arguments)
         settings = arguments.get("settings")
         settings = settings if isinstance(settings, Mapping) else {}
+        who = proposer_of(self._config, arguments.get("brain"), settings)
+        taskset = self._taskset(arguments.get("task_set"))
         lines = [
             f"Start an evolution on {_short_line(arguments.get('task_set'))} of"
             f" {_short_line(arguments.get('program'))}?",
             f"The tasks are done by {self._named('executors', arguments['executor'])}",
-            f"Proposals are made by {self._named('proposers', arguments.get('brain') or 'handoff')}",
+            f"Proposals are made by {self._named('proposers', who)}",
         ]
-        if settings.get("judge"):
-            lines.append(f"Answers are judged by {self._named('judges', settings['judge'])}")
+        if settings.get("rounds"):
+            lines.append(
+                f"Each answer is improved up to {_short_line(settings['rounds'])} times: more calls of its model."
+            )
+        lines += self._judge_lines(taskset, {**settings, "brain": who})
         lines.append(f"It runs in {self._config.home} with your rights, and opens the sealed test at its end.")
-        lines.append(self._look_cost(arguments.get("task_set")))
+        lines.append(self._look_cost(taskset))
         return "\n".join([*lines, _spends(given_values(arguments) | _limits(settings))])
 
-    def _look_cost(self, task_set: Any) -> str:
-        """Return what opening the test costs later runs. A task set that cannot be read is named by the run itself."""
+    def _taskset(self, task_set: Any) -> TaskSet | None:
+        """Return the task set that a text names. One that cannot be read is named by the run itself."""
         try:
-            taskset, _ = load_taskset(self._library, self._caller, Ref.parse(str(task_set)))
-            look = look_at(self._config.home, taskset)
+            return load_taskset(self._library, self._caller, Ref.parse(str(task_set)))[0]
         except EvolvableError:
+            return None
+
+    def _judge_lines(self, taskset: TaskSet | None, settings: Mapping[str, Any]) -> list[str]:
+        who = settings.get("judge") or (judge_of(self._config, taskset, settings) if taskset is not None else "handoff")
+        return [] if who == "handoff" else [f"Answers are judged by {self._named('judges', who)}"]
+
+    def _look_cost(self, taskset: TaskSet | None) -> str:
+        """Return what opening the test costs later runs."""
+        try:
+            look = look_at(self._config.home, taskset) if taskset is not None else None
+        except EvolvableError:
+            look = None
+        if look is None:
             return "Opening the test makes each later promotion on its tasks harder."
         return (
             f"This is look {look} at these test tasks: a promotion needs p <= {alpha_of_look(look):.2g}, and after it"
@@ -115,7 +133,7 @@ class RunStartGate(ConfirmationGate):
             f"So far it took {state.bill.tokens:,} tokens and ${state.bill.cost:.2f}.",
         ]
         if not state.looks:
-            lines.append(self._look_cost(state.settings.get("task_set")))
+            lines.append(self._look_cost(self._taskset(state.settings.get("task_set"))))
         old = {f"max_{name}": value for name, value in given_values(state.settings.get("limit", {})).items()}
         return "\n".join([*lines, _spends(old | given_values(arguments))])
 
@@ -124,6 +142,10 @@ class RunStartGate(ConfirmationGate):
         if not isinstance(who, str):
             raise InvalidArgument("executor, brain and judge are texts.", "Such as claude:MODEL, or a name.")
         text = _short_line(who)
+        if "," in who:
+            return "; where it gives no answer, by ".join(self._named(role, one.strip()) for one in who.split(","))
+        if (model := self._config.person.endpoints.get(who)) is not None:
+            return f"{text}, the model {_short_line(model.model)} at {_short_line(model.url)}"
         if who.partition(":")[0] in ("claude", "codex", "anthropic", "handoff", "simulated"):
             return text
         commands = named_commands(self._config)
@@ -156,10 +178,10 @@ class MeasurementGate(RunStartGate):
         against = _short_line(arguments.get("against") or "none")
         lines = [f"Measure {what} against {against} on {_short_line(arguments.get('task_set'))}?"]
         lines += [f"The tasks are done by {self._named('executors', one)}" for one in executors]
-        if settings.get("judge"):
-            lines.append(f"Answers are judged by {self._named('judges', settings['judge'])}")
+        taskset = self._taskset(arguments.get("task_set"))
+        lines += self._judge_lines(taskset, settings)
         lines.append(f"It runs in {self._config.home} with your rights, and opens the sealed test.")
-        lines.append(self._look_cost(arguments.get("task_set")))
+        lines.append(self._look_cost(taskset))
         spends = _spends(given_values(arguments) | _limits(settings))
         return "\n".join([*lines, f"Under each executor: {spends}" if len(executors) > 1 else spends])
 
@@ -185,6 +207,20 @@ class PilotGate(RunStartGate):
                 _spends(given_values(arguments)),
             ]
         )
+
+
+def proposer_of(config: Config, brain: object, settings: Mapping[str, Any]) -> str:
+    """Return who proposes in a run: as the call says, else as the person said of the role, else the caller."""
+    return str(settings.get("brain") or brain or ",".join(config.person.model_roles.get("proposer", ())) or "handoff")
+
+
+def judge_of(config: Config, taskset: TaskSet, settings: Mapping[str, Any]) -> str:
+    """Return who judges in a run by the same order, else the first proposer; `handoff` where no task needs a judge."""
+    if not any(task.scorer.type == "judge" for task in taskset.tasks):
+        return "handoff"
+    roles = config.person.model_roles.get("judge", ())
+    first = next(iter((*roles, *str(settings.get("brain") or "handoff").split(","))))
+    return str(settings.get("judge") or first)
 
 
 def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:

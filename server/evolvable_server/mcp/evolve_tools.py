@@ -3,20 +3,29 @@
 No call waits for a run: a process of its own drives it, and evolve_status shows its progress.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from evolvable_server.config import Config
-from evolvable_server.mcp.evolve_gates import AdoptionGate, MeasurementGate, PilotGate, RunStartGate, given_values
+from evolvable_server.mcp.evolve_gates import (
+    AdoptionGate,
+    MeasurementGate,
+    PilotGate,
+    RunStartGate,
+    given_values,
+    judge_of,
+    proposer_of,
+)
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of, decider_of, name_of
 from evolvable_server.mcp.tools import Number, add_tool, declare_tools, one_of
 from evolvable_server.model_setup import proposer_settings
 from evolvable_server.run_launcher import evolve_context, start_driver
 from evolvable_store.errors import Refused
 from evolvable_store.resource import Ref
+from evolvable_tools.ags.round_source import WholeSource
 from evolvable_tools.evolve import run_control
 from evolvable_tools.evolve.deploy import Adoption, adopt
 from evolvable_tools.evolve.ledger.run_directory import find_run
@@ -55,10 +64,19 @@ class EvolveTools:
         ],
         ctx: Context,
         brain: Annotated[
-            str, Field(description="handoff (default): you answer; anthropic[:MODEL]; a name")
-        ] = "handoff",
+            str | None,
+            Field(
+                description="handoff: you answer; anthropic[:MODEL]; a name. Default: the proposer that the person set,"
+                " else handoff"
+            ),
+        ] = None,
         mode: Annotated[
-            str, one_of(MODES, "skill_only (default), prompt_only, agent_only, memory_only, tool_only, structure, any")
+            str,
+            one_of(
+                MODES,
+                "skill_only (default), prompt_only, agent_only, memory_only, tool_only, structure, solution_only,"
+                " joint, any",
+            ),
         ] = "skill_only",
         iterations: Annotated[
             Number | None,
@@ -76,11 +94,12 @@ class EvolveTools:
         with them on what runs and what it may spend. Commands are given by the name that a person registered. Returns
         at once; a process of its own goes on. Ask evolve_status; with brain=handoff answer what evolve_pending shows by
         evolve_submit."""
-        options = {"brain": brain, "mode": mode, "iterations": iterations} | dict(settings or {})
-        options |= given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
-        self._check_commands(ctx, [executor], str(options["brain"]), str(options.get("judge") or "handoff"))
-        means, [spec] = self._executors([executor])
         tasks, refs = Ref.parse(task_set), [Ref.parse(ref) for ref in program]
+        options: dict[str, Any] = {"mode": mode, "iterations": iterations} | dict(settings or {})
+        options["brain"] = proposer_of(self._config, brain, options)
+        options |= given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+        self._check_commands(ctx, [executor], options["brain"], self._judge_of(ctx, tasks, options))
+        means, [spec] = self._executors([executor])
         begun = start_run(self._library, self._who(ctx), means, tasks, refs, spec, options, merge or ())
         self._drive(begun.run)
         return begun
@@ -163,9 +182,9 @@ class EvolveTools:
         opened once. Limits are for each executor. The person at the client is asked first. Returns at once:
         evolve_status shows each run, evolve_report the joint result."""
         options = dict(settings or {}) | given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
-        self._check_commands(ctx, executors, str(options.get("judge") or "handoff"))
-        means, specs = self._executors(executors)
         tasks, refs, who = Ref.parse(task_set), [Ref.parse(ref) for ref in program or ()], self._who(ctx)
+        self._check_commands(ctx, executors, self._judge_of(ctx, tasks, options))
+        means, specs = self._executors(executors)
         begun = start_measurement(
             self._library, who, means, tasks, refs, specs, options, against=against, source=source
         )
@@ -220,9 +239,9 @@ class EvolveTools:
         configured reviewer model diagnose it within its budget, put small changes of skills on trial in a share of the
         sessions, and promote or retire trials that are due. Everything else waits for a person in review_inbox."""
         who = self._who(ctx)
-        source = TrialSource.of(self._library, who, run) if run is not None else None
+        trials = TrialSource.of(self._library, who, run) if run is not None else None
         with proposer_settings(self._config, None) as settings:
-            return run_round(self._library, who, settings, source)
+            return run_round(self._library, who, settings, trials or WholeSource.of(self._library, settings))
 
     def _drive(self, run: str) -> None:
         start_driver(self._config.home, find_run(self._config.home, run))
@@ -231,7 +250,14 @@ class EvolveTools:
         """Return what runs have here, and the executors by these names. Raises Refused for a name that nobody gave."""
         means = evolve_context(self._config)
         named = means.commands["executors"] if means.commands else None
-        return means, [parse_executor_spec(name, named) for name in names]
+        return means, [parse_executor_spec(name, named, means.models) for name in names]
+
+    def _judge_of(self, ctx: Context, task_set: Ref, settings: Mapping[str, Any]) -> str:
+        """Return the judge that the call or the person named, `handoff` where it is another or none is needed."""
+        if settings.get("judge") or not self._config.person.model_roles.get("judge"):
+            return str(settings.get("judge") or "handoff")  # else the proposer judges, who is checked as such
+        taskset, _ = load_taskset(self._library, self._who(ctx), task_set)
+        return judge_of(self._config, taskset, settings)
 
     def _check_commands(self, ctx: Context, executors: Sequence[str], *thinking: str) -> None:
         """Refuse commands over HTTP: the permission to start a run is no permission to run commands on this machine."""
@@ -241,7 +267,10 @@ class EvolveTools:
             *((one, _MODELS) for one in executors),
             *((who, ("handoff", "anthropic")) for who in thinking),
         ):
-            if text.partition(":")[0] not in known:
+            # A named model runs no command.
+            if not all(
+                one in self._config.person.endpoints or one.partition(":")[0] in known for one in text.split(",")
+            ):
                 raise Refused("A command is not run for a client over HTTP.", f"Choose one of {', '.join(known)}.")
 
     def _who(self, ctx: Context) -> Caller:

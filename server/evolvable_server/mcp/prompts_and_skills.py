@@ -1,9 +1,9 @@
 """The prompts of the server, and the extension io.modelcontextprotocol/skills (SEP-2640).
 
-Prompts are `use_skill`, `memory` and those of the library, read again for every request. The extension serves the
-stable channel by skills/list, skills/get and resources/directory/read: an entry promises the bytes that resources/read
-gives for its URIs. Clients of protocol versions without extensions do not see the capability; the methods answer them
-too.
+Prompts are `use_skill`, `memory`, `inbox`, `why` and those of the library, read again for every request. The extension
+serves the stable channel by skills/list, skills/get and resources/directory/read: an entry promises the bytes that
+resources/read gives for its URIs. Clients of protocol versions without extensions do not see the capability; the
+methods answer them too.
 """
 
 from bisect import bisect_right
@@ -27,6 +27,7 @@ from evolvable_tools.untrusted_text import bound_text, enclose
 from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry
 
 if TYPE_CHECKING:
+    from evolvable_server.mcp.person_prompts import PersonPrompts
     from evolvable_tools.verbs import prompts
 
 # Start time: a server answers its first requests before it needs the verbs.
@@ -60,6 +61,20 @@ class LibraryPrompts:
 
         return memory_facts.briefing(self._library, self._caller)
 
+    def inbox(self) -> str:
+        """Return the person's question for what waits."""
+        return self._person.inbox()
+
+    def why(self, ref: str, task: str = "") -> str:
+        """Return the person's question why a resource is as it is."""
+        return self._person.why(ref, task)
+
+    @property
+    def _person(self) -> "PersonPrompts":
+        from evolvable_server.mcp.person_prompts import PersonPrompts
+
+        return PersonPrompts(self._library, self._caller)
+
     async def everything(self) -> list[types.Prompt]:
         """Return every prompt of the library, by name."""
         from evolvable_tools.verbs import prompts
@@ -87,6 +102,8 @@ class LibraryPrompts:
 
         if prompt == "use_skill":
             return self._names(Kind.SKILL, begun) if argument == "name" else []
+        if prompt == "why":
+            return self._person.complete(argument, begun, MAX_COMPLETIONS + 1)
         found = prompts.get_prompt(self._library, self._caller, prompt).arguments
         values = next((one.values for one in found if one.name == argument), None)
         if values == () and argument in set(Kind):
@@ -112,7 +129,7 @@ def _as_prompt(prompt: "prompts.Prompt") -> types.Prompt:
 
 
 def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None:
-    """Add the prompts `use_skill`, `memory` and the library's, with completion.
+    """Add the prompts `use_skill`, `memory`, `inbox`, `why` and the library's, with completion.
 
     Arguments are one word: clients split on spaces.
 
@@ -122,6 +139,8 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
     for function, title, description in (
         (live.use_skill, "Use a skill", "Load a skill by name and follow it."),
         (live.memory, "Memory", "What is known of you and your work, and how it may be added to."),
+        (live.inbox, "Inbox", "What waits for your decision."),
+        (live.why, "Why", "Why a resource is as it is, and why a search finds it."),
     ):
         prompt = Prompt.from_function(function, title=title, description=description)
         server.add_prompt(prompt)

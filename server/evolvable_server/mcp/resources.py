@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote
 
 import mcp_types as types
 
+from evolvable_server.mcp.inbox_app import INBOX_URI, read_inbox
 from evolvable_server.mcp.server import LibraryServer, answered
 from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidRef, NoSuchResource, NoSuchVersion, Refused
 from evolvable_store.frontmatter import parse_document, summarize
@@ -372,6 +373,8 @@ class Resources:
             names = AssetFiles(self._library.store.home / FOLDER).read(uri).decode("utf-8", "replace")
             content = types.TextResourceContents(uri=uri, text=names, mime_type="application/json")
             return types.ReadResourceResult(contents=[content])
+        if uri == INBOX_URI:
+            return read_inbox(uri)
         place = resolve(self._library.store, uri)
         data, mime = redact_file(self._library, place.head, place.path, place.version), mime_of(place.path)
         said = version_notice(self._library, place.head, place.version)

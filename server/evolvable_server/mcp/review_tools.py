@@ -113,7 +113,8 @@ class ReviewTools:
             return InboxAnswer(redact_proposals(self._library, self._caller, shown))
         decider = decider_of(self._who(ctx), ctx.request_context.request)
         if action == "reject":
-            return InboxAnswer(decided=[proposal_inbox.reject(self._library, identity, reason) for identity in ids])
+            rejected = [proposal_inbox.reject(self._library, identity, reason, decider) for identity in ids]
+            return InboxAnswer(decided=rejected)
         how = "approved in the client"
         return InboxAnswer(decided=proposal_inbox.approve_together(self._library, decider, ids, reason, how, files))
 

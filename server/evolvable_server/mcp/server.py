@@ -27,6 +27,7 @@ from pydantic import ValidationError
 
 from evolvable_server.config import Config
 from evolvable_server.environment import BEARERS, bearer_session, client_session
+from evolvable_server.grants import SCOPE
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, LibraryError
 from evolvable_store.operation import Actor, Principal
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 PREPARE_SECONDS = 0.5
 """How long after the first answer of a tool the scan of changes is imported."""
 
-SCOPE = "evolvable:"
-"""What the names of our permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
+SELF_CHECK = "evolvable/self-check"
+"""In the `_meta` of a call: the program tries itself, and shows the answer to no agent."""
 
 
 class Permission(StrEnum):
@@ -111,6 +112,12 @@ def connection_of(request: Any, connection: str | None) -> str | None:
     return connection if name_of(request) is None else None
 
 
+def address_of(request: Any) -> str:
+    """Return from where an HTTP request came, '' over stdio."""
+    client = request.client if request is not None else None
+    return client.host if client is not None else ""
+
+
 def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSessions") -> Caller:
     """Return the caller of a tool: an agent, known by its token over HTTP, else by the name its client gives itself."""
     request = context.request_context.request
@@ -124,6 +131,7 @@ def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSession
         principal=Principal.AGENT,
         via=via,
         connection=connection_of(request, caller.connection),
+        address=address_of(request),
     )
 
 
@@ -310,8 +318,14 @@ class LibraryServer(MCPServer[Any]):
             timer.start()
 
     async def list_prompts(self) -> list[types.Prompt]:
-        """Return the prompts that are registered, then those of the library as it is now."""
-        return [*await super().list_prompts(), *(await self.live_prompts.everything() if self.live_prompts else [])]
+        """Return the prompts that are registered, then those of the library as it is now.
+
+        A prompt of the library that is called like a registered one is left out: it could pass for it.
+        """
+        ours = await super().list_prompts()
+        names = {prompt.name for prompt in ours}
+        live = await self.live_prompts.everything() if self.live_prompts else []
+        return [*ours, *(prompt for prompt in live if prompt.name not in names)]
 
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None

@@ -16,8 +16,9 @@ from pydantic_core.core_schema import no_info_after_validator_function, str_sche
 
 from evolvable_server.mcp import delegated_work, resources
 from evolvable_server.mcp.brief_answers import as_result, found_answer, listing_answer
+from evolvable_server.mcp.inbox_app import TOOL_META
 from evolvable_server.mcp.sampling import sampling_model
-from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
+from evolvable_server.mcp.server import SELF_CHECK, CallSessions, LibraryServer, caller_of
 from evolvable_store.resource import Kind, Ref, check_scope, parse_kind
 from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_tools.file_edits import TextEdit
@@ -49,6 +50,7 @@ _META: Mapping[str, dict[str, Any]] = {
     "find_skill": {"anthropic/alwaysLoad": True, "anthropic/searchHint": "find a skill, guide or how-to for a task"},
     "load_skill": _WHOLE,
     "get_resource": _WHOLE,
+    "review_inbox": TOOL_META,
 }
 
 
@@ -176,6 +178,7 @@ class Tools:
         ] = None,
         mode: Annotated[str, one_of(MODES, "auto (default), keyword, text or paper")] = "auto",
         detail: Detail = False,
+        task_type: Annotated[str | None, Field(description="orders near ties by what helped with this type")] = None,
     ) -> types.CallToolResult:
         """Find the skills that fit a task, best first, each with how sure the match is and why. Call this before you
         start a task. none_fits=true means that nothing in the library is for it: go on without. unsure=true: choose
@@ -192,6 +195,8 @@ class Tools:
             scopes=(scope,) if scope else None,
             mode=mode,
             means=means,
+            shown=SELF_CHECK not in (ctx.request_context.meta or {}),
+            task_type=task_type,
         )
         return as_result(found_answer(found, limit=limit, detail=detail))
 

@@ -1,30 +1,29 @@
 """Decide what a request over HTTP may do: the Hosts and Origins, its bearer's permissions, the files that it names.
 
-Tokens of an external authorization server are checked here too: JWTs by its published keys, others by asking it. Which
-server to ask, and the audience and lifetime of a token are ours; PyJWT checks signatures.
+Tokens of an external authorization server are checked here too: JWTs by its published keys, others by asking it. What
+they give is said by their scopes, or by the grants of the operator's configuration.
 """
 
 import ipaddress
-import json
 import logging
 import os
 import re
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx2
 import jwt
 from mcp.server.auth.provider import AccessToken
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from evolvable_server.grants import SCOPE, granted, narrowed
 from evolvable_server.mcp.server import Permission, name_of, permissions_of
-from evolvable_server.transport.http_auth import HttpSettings, OAuth, check_url, is_loopback
+from evolvable_server.oidc import LEEWAY_SECONDS, MAX_TOKEN, KeySet, in_time, is_loopback, new_client, read_json
+from evolvable_server.transport.http_auth import HttpSettings, OAuth
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_tools.verbs.registry import TOOLS, VERBS
 
@@ -70,22 +69,6 @@ def _is_wildcard(host: str) -> bool:
         return False
 
 
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures with a private key only: who can check a token with a shared key can also make one."""
-
-LEEWAY_SECONDS = 30
-"""How far apart the two servers' clocks may be."""
-
-KEYS_SECONDS = 600
-"""How long published keys are used before they are fetched again."""
-
-AGAIN_SECONDS = 30
-"""The least time between two fetches, also when tokens name unknown keys."""
-
-TIMEOUT_SECONDS = 5.0
-MAX_ANSWER = 1024 * 1024
-MAX_TOKEN = 16 * 1024
-
 log = logging.getLogger(__name__)
 
 
@@ -94,7 +77,12 @@ class OAuthVerifier:
 
     def __init__(self, oauth: OAuth) -> None:
         self._oauth = oauth
-        self._claims = partial(_introspected, oauth) if oauth.introspection else _Keys(oauth).claims
+        keys = KeySet(oauth.issuer, oauth.jwks or "")
+        self._claims: Callable[[str], Awaitable[dict[str, Any] | None]] = (
+            partial(_introspected, oauth)
+            if oauth.introspection
+            else lambda token: keys.access_claims(token, oauth.resource)
+        )
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return what a token is good for; None when it is not, or when its server cannot be asked."""
@@ -108,110 +96,16 @@ class OAuthVerifier:
         return _access(token, claims, self._oauth) if claims is not None else None
 
 
-class _Keys:
-    """Checks JWTs by the keys that the authorization server publishes."""
-
-    def __init__(self, oauth: OAuth, clock: Callable[[], float] = time.monotonic) -> None:
-        self._oauth, self._clock = oauth, clock
-        self._keys: dict[str | None, jwt.PyJWK] = {}
-        self._fetched = -float("inf")
-        self._fetching = anyio.Lock()
-
-    async def claims(self, token: str) -> dict[str, Any] | None:
-        try:
-            header = jwt.get_unverified_header(token)
-        except jwt.PyJWTError:
-            return None
-        # Another kind of token must not open anything, even when the same key signed it (RFC 9068, section 4).
-        if header.get("alg") not in ALGORITHMS or str(header.get("typ", "JWT")).lower() not in _TYPES:
-            return None
-        key = await self._key(header.get("kid"))
-        if key is None:
-            return None
-        try:
-            claims: dict[str, Any] = jwt.decode(
-                token,
-                key,
-                algorithms=list(ALGORITHMS),
-                issuer=self._oauth.issuer,
-                audience=self._oauth.resource,
-                leeway=LEEWAY_SECONDS,
-                options={"require": ["exp", "iss", "aud"]},
-            )
-        except (jwt.PyJWTError, ValueError, TypeError):
-            return None
-        return claims
-
-    async def _key(self, kid: str | None) -> jwt.PyJWK | None:
-        age = self._clock() - self._fetched
-        if age > KEYS_SECONDS or (kid not in self._keys and age > AGAIN_SECONDS):
-            async with self._fetching:
-                if self._clock() - self._fetched >= age:  # nobody fetched while we waited
-                    self._fetched = self._clock()
-                    self._keys = await self._fetch()
-        return self._keys.get(kid)
-
-    async def _fetch(self) -> dict[str | None, jwt.PyJWK]:
-        async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
-            url = self._oauth.jwks or await _jwks_url(client, self._oauth.issuer)
-            document = await _json(client, "GET", url)
-        keys = [key for key in jwt.PyJWKSet.from_dict(document).keys if key.public_key_use in (None, "sig")]
-        # A token may name no key where there is only one.
-        return {key.key_id: key for key in keys} | ({None: keys[0]} if len(keys) == 1 else {})
-
-
 async def _introspected(oauth: OAuth, token: str) -> dict[str, Any] | None:
     """Ask the authorization server about a token (RFC 7662); it can end one at any moment, so nothing is kept."""
     assert oauth.introspection is not None
     auth = (oauth.client, oauth.secret or "") if oauth.client else None
-    async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
-        claims = await _json(client, "POST", oauth.introspection, data={"token": token}, auth=auth)
+    async with new_client() as client:
+        claims = await read_json(client, "POST", oauth.introspection, data={"token": token}, auth=auth)
     audience, issuer = claims.get("aud"), claims.get("iss", oauth.issuer)
     meant = audience if isinstance(audience, list) else [audience]
     good = claims.get("active") is True and oauth.resource in meant and issuer == oauth.issuer
-    return {**claims, "iss": oauth.issuer} if good and _in_time(claims) else None
-
-
-_TYPES = ("jwt", "at+jwt", "application/at+jwt")
-
-_METADATA = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
-
-
-async def _jwks_url(client: httpx2.AsyncClient, issuer: str) -> str:
-    """Return where the issuer's metadata says its keys are (RFC 8414, OpenID Connect Discovery)."""
-    url = httpx2.URL(issuer)
-    path = url.path.rstrip("/")
-    for place in (_METADATA[0] + path, _METADATA[1] + path, path + _METADATA[1]):
-        try:
-            document = await _json(client, "GET", str(url.copy_with(path=place)))
-        except (httpx2.HTTPStatusError, ValueError):
-            continue
-        if document.get("issuer") == issuer and isinstance(document.get("jwks_uri"), str):
-            check_url(document["jwks_uri"])
-            return str(document["jwks_uri"])
-    raise ValueError(f"{issuer} publishes no metadata that names its keys")
-
-
-async def _json(client: httpx2.AsyncClient, method: str, url: str, **options: Any) -> dict[str, Any]:
-    """Return the object that a URL answers with. Raise httpx2.HTTPError, ValueError."""
-    body = bytearray()
-    async with client.stream(method, url, headers={"accept": "application/json"}, **options) as answer:
-        answer.raise_for_status()
-        async for part in answer.aiter_bytes():
-            body += part
-            if len(body) > MAX_ANSWER:
-                raise ValueError(f"{url} answers with too much")
-    document = json.loads(body)
-    if not isinstance(document, dict):
-        raise ValueError(f"{url} does not answer with an object")
-    return document
-
-
-def _in_time(claims: dict[str, Any]) -> bool:
-    now, expires, begins = time.time(), claims.get("exp"), claims.get("nbf")
-    if isinstance(expires, int | float) and expires + LEEWAY_SECONDS < now:
-        return False
-    return not (isinstance(begins, int | float) and begins - LEEWAY_SECONDS > now)
+    return {**claims, "iss": oauth.issuer} if good and in_time(claims) else None
 
 
 def _access(token: str, claims: dict[str, Any], oauth: OAuth) -> AccessToken | None:
@@ -220,6 +114,11 @@ def _access(token: str, claims: dict[str, Any], oauth: OAuth) -> AccessToken | N
     if not isinstance(client, str) or not isinstance(subject, str | None):
         return None
     scopes = scope.split() if isinstance(scope, str) else [str(one) for one in scope] if isinstance(scope, list) else []
+    if oauth.grants is not None:
+        given = granted(oauth.grants, claims, oauth.projects)
+        scopes = [f"{SCOPE}{one}" for one in sorted(narrowed(given, scopes))]
+        if not scopes:
+            log.warning("%s signed in, and no grant of [sign_in] lets them read this library", ascii(subject or client))
     expires = claims.get("exp")
     return AccessToken(
         token=token,

@@ -9,19 +9,18 @@ import base64
 import contextlib
 import hashlib
 import hmac
-import ipaddress
 import logging
 import os
 import re
 import secrets
 import stat
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
 from filelock import FileLock, Timeout
@@ -33,7 +32,9 @@ from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Validati
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from evolvable_server.grants import Grant
 from evolvable_server.mcp.server import Permission
+from evolvable_server.oidc import check_url, is_loopback
 from evolvable_server.person_config import write_private
 from evolvable_store.errors import (
     AlreadyExists,
@@ -57,7 +58,8 @@ class OAuth:
 
     issuer: its URL, exactly as its tokens name it. resource: the public URL of this server's /mcp, which the tokens
     must be issued for. introspection: where it is asked about a token; without it a token is a JWT, checked against
-    the keys at `jwks`, by default those that the issuer's metadata names. client, secret: who asks.
+    the keys at `jwks`, by default those that the issuer's metadata names. client, secret: who asks. grants: what the
+    claims of a token give; None where its scopes alone say it. projects: the names of the library that is served.
     """
 
     issuer: str
@@ -66,6 +68,8 @@ class OAuth:
     introspection: str | None = None
     client: str | None = None
     secret: str | None = None
+    grants: tuple[Grant, ...] | None = None
+    projects: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that no third party can change what the URLs answer. Raise InvalidArgument."""
@@ -89,27 +93,6 @@ class HttpSettings:
     proxies: tuple[str, ...] = ()
     oauth: OAuth | None = None
     grace: float = GRACE
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
-def check_url(url: str) -> None:
-    """Raise InvalidArgument for what is no URL, and for one that is not encrypted beyond this machine."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        host, port = "", None
-    if not host or port == 0 or parts.scheme not in ("http", "https") or parts.fragment:
-        raise InvalidArgument(f"{ascii(url[:200])} is not a URL.", "Write it whole, such as https://login.example.org.")
-    if parts.scheme == "http" and not is_loopback(host):
-        raise InvalidArgument(f"{ascii(url[:200])} is not encrypted.", "Use https beyond this machine.")
 
 
 PREFIX = "evo_"
@@ -298,12 +281,19 @@ def _iso(at: datetime) -> str:
 log = logging.getLogger(__name__)
 
 
+RECHECK_SECONDS = 30.0
+"""How long the bearer of an open stream is believed before an authorization server's token is checked again."""
+
+MAX_RECHECKED = 1_000
+
+
 class Verifier:
     """The SDK's TokenVerifier over the library's tokens and, for all others, an authorization server's."""
 
     def __init__(self, tokens: Tokens, other: TokenVerifier | None = None) -> None:
         self._tokens, self._other = tokens, other
         self._said = ""
+        self._checked: OrderedDict[str, float] = OrderedDict()
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return what a secret is good for, None when it is for nothing; a broken file lets nobody in."""
@@ -327,11 +317,28 @@ class Verifier:
         token = user.access_token
         if token.expires_at is not None and token.expires_at < time.time():
             return False
+        if not token.token.startswith(PREFIX):
+            return await self._still_lets_in(token)
         try:
-            return not token.token.startswith(PREFIX) or self._tokens.find(token.token) is not None
+            return self._tokens.find(token.token) is not None
         except EvolvableError as error:
             self._say(error.text)
             return False
+
+    async def _still_lets_in(self, token: AccessToken) -> bool:
+        """Return whether an authorization server's token is still good for what it was; asked every RECHECK_SECONDS."""
+        digest, now = _digest(token.token), time.monotonic()
+        if self._checked.setdefault(digest, now) + RECHECK_SECONDS > now:
+            return True
+        self._checked[digest] = now
+        self._checked.move_to_end(digest)
+        while len(self._checked) > MAX_RECHECKED:
+            self._checked.popitem(last=False)
+        found = await self._other.verify_token(token.token) if self._other is not None else None
+        if found is None or not set(token.scopes) <= set(found.scopes):
+            del self._checked[digest]
+            return False
+        return True
 
     def _say(self, text: str) -> None:
         if text != self._said:

@@ -28,6 +28,7 @@ from evolvable_server.serving import Serving
 from evolvable_server.transport import connection_limits, http_access, request_limits
 from evolvable_server.transport.host_check import HostCheck
 from evolvable_server.transport.http_auth import Access, HttpSettings, Tokens, Verifier, check_reach
+from evolvable_server.transport.state_key import read_state_key
 from evolvable_store.errors import InvalidArgument
 
 PATH = "/mcp"
@@ -100,19 +101,22 @@ BACKLOG = 512
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def serve_http(config: Config, settings: HttpSettings, ready: Callable[[str], None]) -> NoReturn:
+def serve_http(
+    config: Config, settings: HttpSettings, ready: Callable[[str], None], at_end: Callable[[], object] = lambda: None
+) -> NoReturn:
     """Serve clients over streamable HTTP until the process is told to end, and end it. Call it on the main thread.
 
-    ready: called with the server's URL once it listens. SIGTERM or SIGINT begins the end: requests in flight have
-    `settings.grace` seconds, new ones get 503; exit code 0. A second one ends it at once, with 128 + its number.
-    Raise InvalidArgument for settings that do not fit, OSError for an address that cannot be had, and as Serving.
+    ready: called with the server's URL once it listens. at_end: called last, however the process ends itself.
+    SIGTERM or SIGINT begins the end: requests in flight have `settings.grace` seconds, new ones get 503; exit code 0. A
+    second one ends it at once, with 128 + its number. Raise InvalidArgument for settings that do not fit, OSError for
+    an address that cannot be had, and as Serving.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="evolvable: %(message)s")
     tokens = Tokens(config.home)
     check_reach(settings, tokens)
     with _listening(settings) as listener:
-        serving = Serving(config, shared=True)
-        end = _End(settings.grace)
+        serving = Serving(config, shared=True, state_key=read_state_key)
+        end = _End(settings.grace, at_end)
         try:
             transcripts = read_machine(config.project).transcripts
             asyncio.run(_serve(serving, settings, tokens, transcripts, listener, end, ready))
@@ -184,8 +188,8 @@ class _Server(uvicorn.Server):
 class _End:
     """Ends the process after a signal."""
 
-    def __init__(self, grace: float) -> None:
-        self._grace = grace
+    def __init__(self, grace: float, at_end: Callable[[], object]) -> None:
+        self._grace, self._at_end = grace, at_end
         self.begun = asyncio.Event()
 
     def listen(self) -> None:
@@ -211,6 +215,8 @@ class _End:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
+        with contextlib.suppress(Exception):
+            self._at_end()
         os._exit(code)
 
 

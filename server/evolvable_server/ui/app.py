@@ -5,7 +5,8 @@ import contextlib
 import errno
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.applications import Starlette
@@ -28,6 +29,9 @@ from evolvable_server.ui.live import ChangeFeed, stream_endpoint
 from evolvable_server.ui.site import PageRequest, PageServices, PageView, Site
 from evolvable_store.errors import InvalidArgument, NotFound
 
+if TYPE_CHECKING:
+    from evolvable_server.ui.sign_in import LoginFlow
+
 MODULES = (
     inbox_pages,
     resource_pages,
@@ -37,6 +41,9 @@ MODULES = (
     activity_pages,
     health_pages,
 )
+
+OWN = {"sessions": session_pages, "health": health_pages}
+"""Sections about the machine of the person who serves the page. Who signs in through a provider has neither."""
 
 CONNECTIONS = 100
 MAX_HEADER = 64 * 1024
@@ -51,9 +58,11 @@ def _no_page(site: Site, request: PageRequest) -> PageBody:
 
 def page_application(services: PageServices, access: PageAccess, feed: ChangeFeed) -> ASGIApp:
     """Return the application: the check of Host and Origin, then of the session, then the pages."""
-    site = Site(services, access, feed.notify, lambda: feed.seen)
-    views = [*(view for module in MODULES for view in module.VIEWS), PageView("/{rest:path}", _no_page)]
-    actions = [action for module in MODULES for action in module.ACTIONS]
+    left_out = OWN if access.flow is not None else {}
+    site = Site(services, access, feed.notify, lambda: feed.seen, left_out=frozenset(left_out))
+    modules = [module for module in MODULES if module not in left_out.values()]
+    views = [*(view for module in modules for view in module.VIEWS), PageView("/{rest:path}", _no_page)]
+    actions = [action for module in modules for action in module.ACTIONS]
     routes = [Route("/live", stream_endpoint(feed, access), methods=["GET"]), *site.routes(views, actions)]
     app = Starlette(routes=routes)
     # A redirect would be made from the Host that the browser sends.
@@ -66,11 +75,21 @@ def page_application(services: PageServices, access: PageAccess, feed: ChangeFee
 class PageServer:
     """A page that is served: `access` makes its links, `stop` ends it from any thread."""
 
-    def __init__(self, services: PageServices, port: int = 0) -> None:
-        """port: 0 for any that is free. Raise InvalidArgument for one that is not."""
+    def __init__(
+        self,
+        services: PageServices,
+        port: int = 0,
+        start: str = "/",
+        flow: "LoginFlow | None" = None,
+        proxies: Sequence[str] = (),
+    ) -> None:
+        """port: 0 for any that is free. start: where its links lead. flow: a provider's login in place of links.
+
+        proxies: addresses whose X-Forwarded-For is believed. Raise InvalidArgument for a port that is not free.
+        """
         self.services = services
         self._sockets = _listen(port)
-        self.access = PageAccess(self._sockets[0].getsockname()[1])
+        self.access = PageAccess(self._sockets[0].getsockname()[1], start=start, flow=flow)
         self._feed = ChangeFeed(services.library.store.backend, services.library.store.home)
         config = uvicorn.Config(
             page_application(services, self.access, self._feed),
@@ -82,7 +101,8 @@ class PageServer:
             log_level=logging.ERROR,
             access_log=False,
             server_header=False,
-            proxy_headers=False,
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=list(proxies),
             limit_concurrency=CONNECTIONS,
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=MAX_HEADER,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import htpy as h
 from htpy import Node
+from markupsafe import Markup, escape
 
 from evolvable_server.ui.text import make_visible
 
@@ -19,7 +20,14 @@ MAX_WORDS = 2_000
 MIN_ALIKE = 0.3
 """Lines that have less in common are shown as removed and added, without marks."""
 
-_SIGNS = {"-": "removed", "+": "added", " ": ""}
+
+_PLACE, _REMARK = Markup('<span class="place">{}\n</span>'), Markup('<span class="remark">{}\n</span>')
+_LINES = {
+    "-": Markup('<span class="removed"><span class="sign">-</span>{}\n</span>'),
+    "+": Markup('<span class="added"><span class="sign">+</span>{}\n</span>'),
+    " ": Markup('<span><span class="sign"> </span>{}\n</span>'),
+}
+_REMOVED, _ADDED = Markup("<del>{}</del>"), Markup("<ins>{}</ins>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ def parse_diff(text: str) -> list[FileDiff]:
     old = new = 0
     lines = iter(text.split("\n"))
     for line in lines:
-        if (old or new) and line[:1] in _SIGNS:
+        if (old or new) and line[:1] in _LINES:
             old -= line[0] != "+"
             new -= line[0] != "-"
             found[-1].lines.append(DiffLine(line[0], line[1:]))
@@ -89,15 +97,14 @@ def draw_diff(text: str) -> Node:
     ]
 
 
-def _draw_line(sign: str, body: Node) -> Node:
-    if sign == "@":
-        return h.span(".place")[body, "\n"]
-    if sign == "":
-        return h.span(".remark")[body, "\n"]
-    return h.span(class_=_SIGNS[sign] or None)[h.span(".sign")[sign], body, "\n"]
+def _draw_line(sign: str, body: str) -> Markup:
+    # Put together as text: a diff has many lines, and an element takes six times as long. Formatting escapes `body`.
+    if sign not in _LINES:
+        return (_PLACE if sign == "@" else _REMARK).format(body)
+    return _LINES[sign].format(body)
 
 
-def _marked(lines: Sequence[DiffLine]) -> Iterator[tuple[str, Node]]:
+def _marked(lines: Sequence[DiffLine]) -> Iterator[tuple[str, str]]:
     """Yield each line's sign and what is shown of it; runs of removed lines are paired with the added ones behind."""
     at = 0
     while at < len(lines):
@@ -122,16 +129,33 @@ def _run(lines: Sequence[DiffLine], at: int, sign: str) -> Sequence[DiffLine]:
     return lines[at:end]
 
 
-def _words(old: str, new: str) -> tuple[Node, Node]:
+def _words(old: str, new: str) -> tuple[str, str]:
     """Return both lines with the words that only one of them has marked."""
     before, after = _WORD.findall(old), _WORD.findall(new)
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    if len(before) + len(after) > MAX_WORDS or matcher.ratio() < MIN_ALIKE:
+    if len(before) + len(after) > MAX_WORDS:
         return make_visible(old), make_visible(new)
-    removed: list[Node] = []
-    added: list[Node] = []
-    for change, start, end, start_new, end_new in matcher.get_opcodes():
-        gone, come = make_visible("".join(before[start:end])), make_visible("".join(after[start_new:end_new]))
-        removed.append(gone if change == "equal" else h.del_[gone] if gone else None)
-        added.append(come if change == "equal" else h.ins[come] if come else None)
-    return removed, added
+    # What both begin and end with is found first: comparing the whole takes most of the time of a page.
+    begin = _alike(before, after)
+    end = _alike(before[begin:][::-1], after[begin:][::-1])
+    inner, inner_new = before[begin : len(before) - end], after[begin : len(after) - end]
+    matcher = difflib.SequenceMatcher(None, inner, inner_new, autojunk=False)
+    alike = begin + end + sum(block.size for block in matcher.get_matching_blocks())
+    if 2 * alike < MIN_ALIKE * (len(before) + len(after)):
+        return make_visible(old), make_visible(new)
+    head, tail = _shown(before[:begin]), _shown(before[len(before) - end :])
+    removed, added = [head], [head]
+    for change, start, stop, start_new, stop_new in matcher.get_opcodes():
+        gone, come = _shown(inner[start:stop]), _shown(inner_new[start_new:stop_new])
+        removed.append(gone if change == "equal" or not gone else _REMOVED.format(gone))
+        added.append(come if change == "equal" or not come else _ADDED.format(come))
+    return Markup("").join((*removed, tail)), Markup("").join((*added, tail))
+
+
+def _alike(some: Sequence[str], others: Sequence[str]) -> int:
+    """Return with how many equal words both begin."""
+    pairs = enumerate(zip(some, others, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(some), len(others)))
+
+
+def _shown(words: Sequence[str]) -> Markup:
+    return escape(make_visible("".join(words)))

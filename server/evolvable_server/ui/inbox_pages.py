@@ -16,6 +16,7 @@ from evolvable_server.ui.layout import (
     tag,
     when,
 )
+from evolvable_server.ui.promoted_runs import draw_promoted
 from evolvable_server.ui.site import MOST_WAITING, PageAction, PageRequest, PageView, Site, action_path
 from evolvable_server.ui.text import make_visible, one_line, quoted
 from evolvable_store.errors import Conflict, InvalidArgument
@@ -25,9 +26,10 @@ from evolvable_tools.library import Library
 from evolvable_tools.outcomes.usage_report import stats
 from evolvable_tools.scan import Finding
 from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs.library_status import first_request
 from evolvable_tools.verbs.proposal_inbox import Decided, Grounds, WaitingProposal
 
-KEYS = "Keys: a approve, r reject, e edit, j next, k previous, u take back, ? help."
+KEYS = "Keys: a approve, r reject, e edit, j next, k previous, u take back, ? all keys."
 
 MAX_EDITED = 40
 """Files of a proposal that are edited in one form."""
@@ -43,16 +45,33 @@ def _inbox(site: Site, asked: PageRequest) -> PageBody | str:
         said = "&".join(f"{name}={quoted(asked.get(name))}" for name in ("done", "undone") if asked.get(name))
         return f"/inbox/{waiting[0].proposal_id}" + (f"?{said}" if said else "")
     empty = h.p["Nothing waits for a decision. What agents and reviews propose appears here by itself."]
-    return PageBody(
-        "Inbox", [h.h1["Inbox"], _done_note(site, asked), h.div(id="inbox", data_live=True)[empty]], "inbox"
-    )
+    live = h.div(id="inbox", data_live=True)[empty, _first_steps(site), draw_promoted(site)]
+    return PageBody("Inbox", [h.h1["Inbox"], _done_note(site, asked), live], "inbox")
+
+
+def _first_steps(site: Site) -> Node:
+    """Return how the first proposal comes about, nothing once one was decided."""
+    words = first_request(site.library, site.caller)
+    if words is None:
+        return None
+    if not words:
+        return h.p["The library holds no skill yet: run ", h.code["evolvable quickstart"], " in a terminal."]
+    return h.section[
+        h.h2["The first proposal"],
+        h.ol[
+            h.li["Connect your client, in a terminal: ", h.code["evolvable connect claude-code"], " (or another one)."],
+            h.li["Say to it: ", h.q[make_visible(words)]],
+            h.li["Its proposal appears here by itself. Read it: the key a approves it, r rejects it."],
+        ],
+    ]
 
 
 def _proposal(site: Site, asked: PageRequest) -> PageBody:
     """Show one proposal."""
     waiting = proposal_inbox.list_waiting(site.library, MOST_WAITING)
     done, shown = _done_note(site, asked), proposal_inbox.show_proposal(site.library, asked.needed("number"))
-    parts = h.div(".inbox")[_left(shown), _right(site, asked, shown, waiting), _queue(waiting, shown.proposal_id)]
+    queue = _queue(waiting, shown.proposal_id, draw_promoted(site))
+    parts = h.div(".inbox")[_left(shown), _right(site, asked, shown, waiting), queue]
     main = [done, parts, h.p(".keys")[KEYS]]
     return PageBody(f"{shown.ref} · Inbox", main, "inbox", of=f"proposal {shown.proposal_id}")
 
@@ -201,7 +220,7 @@ def _same_session(shown: WaitingProposal, waiting: Sequence[WaitingProposal]) ->
     return h.p[h.a(href=f"/inbox/session/{quoted(shown.session)}")[said]]
 
 
-def _queue(waiting: Sequence[WaitingProposal], current: int) -> Node:
+def _queue(waiting: Sequence[WaitingProposal], current: int, promoted: Node) -> Node:
     ids = [one.proposal_id for one in waiting]
     before, after = [one for one in ids if one < current], [one for one in ids if one > current]
     links = [
@@ -226,6 +245,7 @@ def _queue(waiting: Sequence[WaitingProposal], current: int) -> Node:
         ],
         h.ol[links],
         more,
+        promoted,
     ]
 
 
@@ -286,7 +306,9 @@ def _reject(site: Site, asked: PageRequest) -> str:
     """Reject what still waits of the proposals that the form names."""
     proposals, numbers = site.library.store.backend.proposals, _numbers(asked)
     left = [number for number in numbers if proposals.get(number).state == OPEN] or numbers[:1]
-    return _after(site.library, [proposal_inbox.reject(site.library, number, asked.get("reason")) for number in left])
+    return _after(
+        site.library, [proposal_inbox.reject(site.library, number, asked.get("reason"), site.caller) for number in left]
+    )
 
 
 def _reopen(site: Site, asked: PageRequest) -> str:

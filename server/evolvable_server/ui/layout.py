@@ -22,6 +22,17 @@ SECTIONS = {
 }
 """Section -> its address and its name, in the order of the navigation."""
 
+KEYS = {
+    "a": "approve the proposal",
+    "r": "reject it: type why, then Enter",
+    "e": "edit it before you approve",
+    "j, k": "next and previous",
+    "u": "take the last decision back",
+    "/": "to the search field",
+    "?": "show these keys",
+}
+"""Key -> what it does, as `static/page.js` says."""
+
 
 @dataclass(frozen=True, slots=True)
 class PageBody:
@@ -39,12 +50,17 @@ class PageBody:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What stands around a body: the addresses of the files of the page, how many proposals wait, the form token."""
+    """What stands around a body: the addresses of the files of the page, how many proposals wait, the form token.
+
+    signed: the person whom a provider named. left_out: sections that are not shown.
+    """
 
     files: Mapping[str, str]
     waiting: str
     csrf: str
     locked: bool
+    signed: str = ""
+    left_out: frozenset[str] = frozenset()
 
 
 def draw_page(body: PageBody, frame: Frame) -> str:
@@ -54,6 +70,7 @@ def draw_page(body: PageBody, frame: Frame) -> str:
             title, h.span(".count", id="waiting", data_live=True)[frame.waiting] if name == "inbox" else None
         ]
         for name, (address, title) in SECTIONS.items()
+        if name not in frame.left_out
     ]
     document = h.html(lang="en")[
         h.head[
@@ -75,6 +92,8 @@ def draw_page(body: PageBody, frame: Frame) -> str:
             h.main(id="main", tabindex="-1", data_of=body.of or body.title)[body.main],
             h.footer[
                 h.p(id="live", role="status")["Live updates need JavaScript; reload to see what is new."],
+                h.details(id="keys")[h.summary["Keys"], h.dl[[[h.dt[key], h.dd[does]] for key, does in KEYS.items()]]],
+                h.p["Signed in as ", h.strong(id="signed")[one_line(frame.signed, 120)]] if frame.signed else None,
                 form(frame.csrf, "/end", h.button(type="submit")["Sign this browser out"]),
             ],
         ],

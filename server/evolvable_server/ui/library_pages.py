@@ -6,6 +6,7 @@ import htpy as h
 from htpy import Node
 
 from evolvable_server.ui.layout import PageBody, form, resource_link, share_bar, swapping, table, tag
+from evolvable_server.ui.listing_budget import draw_budget
 from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_server.ui.text import make_visible, one_line, quoted
 from evolvable_store.errors import InvalidArgument
@@ -31,7 +32,10 @@ VIEWS_OF_EVIDENCE = {
 def _library(site: Site, asked: PageRequest) -> PageBody:
     """Show one page of the library."""
     view = asked.get("view")
-    listing = _by_evidence(site, view) if view in VIEWS_OF_EVIDENCE else _by_name(site, asked)
+    if view == "budget":
+        listing = draw_budget(site)
+    else:
+        listing = _by_evidence(site, view) if view in VIEWS_OF_EVIDENCE else _by_name(site, asked)
     main = [h.h1["Library"], _views(view), _filter(site, asked), listing]
     return PageBody("Library", main, "library")
 
@@ -39,7 +43,7 @@ def _library(site: Site, asked: PageRequest) -> PageBody:
 def _views(chosen: str) -> Node:
     links = [
         h.a(href=f"/library?view={name}" if name else "/library", aria_current="page" if name == chosen else None)[said]
-        for name, said in {"": "By name", **VIEWS_OF_EVIDENCE}.items()
+        for name, said in {"": "By name", **VIEWS_OF_EVIDENCE, "budget": "Left out of a client's list"}.items()
     ]
     return h.nav(aria_label="Views")[h.p[[[link, " · "] for link in links[:-1]], links[-1]]]
 
@@ -218,7 +222,10 @@ def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
     best = found.matches[0].ref if found.matches and not found.none_fits else ""
     return h.section[
         h.h2["This should have been"],
-        h.p(".none")["The task is stored as a correction of yours. Lookup learns from it at once."],
+        h.p(".none")[
+            "The task is stored as a label of yours. Lookup learns it at once; one of four labels is held out instead, "
+            "and `evolvable learned --measure` asks it."
+        ],
         form(
             asked.session.csrf,
             action_path("learned"),

@@ -111,7 +111,7 @@ def stream_endpoint(feed: ChangeFeed, access: PageAccess) -> Callable[[Request],
 
     async def events(session: PageSession, changed: asyncio.Event) -> AsyncIterator[str]:
         yield f"retry: 500\nid: {feed.number}\nevent: hello\ndata: {feed.number}\n\n"
-        while not feed.closed and access.is_open(session):
+        while not feed.closed and await access.holds(session):
             try:
                 await asyncio.wait_for(changed.wait(), IDLE_SECONDS)
             except TimeoutError:

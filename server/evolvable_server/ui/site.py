@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -21,12 +22,23 @@ from evolvable_server.person_config import read_person_config
 from evolvable_server.ui.access import BodyTooLong, PageAccess, PageSession
 from evolvable_server.ui.layout import Frame, PageBody, draw_page
 from evolvable_server.ui.text import make_visible
-from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument, InvalidResource, NotFound, Refused
+from evolvable_store.errors import (
+    Conflict,
+    EvolvableError,
+    InvalidArgument,
+    InvalidResource,
+    LibraryError,
+    NotFound,
+    Refused,
+)
 from evolvable_store.operation import Signer
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.verbs.registry import VERBS
+from evolvable_tools.verbs.registry import VERBS, Authority
 
 log = logging.getLogger(__name__)
+
+_SESSION: ContextVar[PageSession | None] = ContextVar("evolvable_page_session", default=None)
+"""Whose request this thread answers."""
 
 MAX_FIELDS = 1_000
 """Fields of a form."""
@@ -170,6 +182,7 @@ class Site:
     """The services, and the values that are computed in the background.
 
     notify: tells open pages of a change. version: the number of the last change that was seen. values: by name.
+    left_out: sections that this page does not have.
     """
 
     services: PageServices
@@ -177,6 +190,7 @@ class Site:
     notify: Callable[[], None] = lambda: None
     version: Callable[[], int] = lambda: 0
     values: dict[str, BackgroundValue[Any]] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         folder = Path(__file__).with_name("static")
@@ -191,9 +205,13 @@ class Site:
 
     @property
     def caller(self) -> Caller:
-        """The person, who sees every scope that a watched folder has."""
-        own = self.services.caller
+        """The person whose request is answered, who sees every scope that a watched folder has."""
+        own, session = self.services.caller, _SESSION.get()
         scopes = dict.fromkeys((*own.scopes, *(folder.scope for folder in self.library.folders())))
+        own = replace(own, address=session.address if session is not None else "")
+        if session is not None and session.signed is not None:
+            who = session.signed.identity
+            own = replace(own, principal=who.principal, via=who.via, session=who.via, signer=None)
         return replace(own, scopes=tuple(scopes))
 
     @property
@@ -203,6 +221,11 @@ class Site:
 
     def decider(self, request: PageRequest) -> Caller:
         """Return the person with what signs a decision. Raise Refused without the passphrase that a lock needs."""
+        if request.session.signed is not None:
+            if read_person_config().lock_key:
+                hint = "The person who serves the library decides at a terminal."
+                raise Refused("Approvals are locked, and the key is not yours.", hint)
+            return self.caller
         if read_person_config().lock_key != (self.library.lock.key if self.library.lock is not None else ""):
             raise Refused("Approvals were locked or unlocked since this page was opened.", "Run `evolvable ui` again.")
         if self.locked and not request.get("passphrase"):
@@ -211,6 +234,8 @@ class Site:
 
     def signing(self, request: PageRequest) -> Caller:
         """Return the person with what signs, for what needs a signature in some cases only."""
+        if request.session.signed is not None:
+            return self.caller
         return replace(self.caller, signer=self.services.signer(request.get("passphrase")))
 
     def revision(self) -> Hashable:
@@ -231,7 +256,8 @@ class Site:
 
     def draw(self, body: PageBody, session: PageSession) -> Response:
         """Return a page in its frame."""
-        frame = Frame(self.files, self.waiting(), session.csrf, self.locked)
+        signed = session.signed.identity.via.partition(":")[2] if session.signed is not None else ""
+        frame = Frame(self.files, self.waiting(), session.csrf, self.locked, signed, self.left_out)
         return HTMLResponse(draw_page(body, frame), body.status)
 
     def routes(self, views: Sequence[PageView], actions: Sequence[PageAction]) -> list[Route]:
@@ -242,7 +268,7 @@ class Site:
             # Who reloads the page of a form that was refused.
             Route("/do/{verb}", lambda _: RedirectResponse("/inbox", 303), methods=["GET"]),
             *(Route(one.path, self._viewing(one.view), methods=["GET"]) for one in views),
-            *(Route(one.path, self._posting(self._acting(one.run)), methods=["POST"]) for one in actions),
+            *(Route(one.path, self._posting(self._acting(one)), methods=["POST"]) for one in actions),
         ]
 
     async def _file(self, request: Request) -> Response:
@@ -260,11 +286,23 @@ class Site:
         return answer
 
     def _shown(self, view: View, asked: PageRequest) -> Response:
+        _SESSION.set(asked.session)
         try:
             body = view(self, asked)
+            return RedirectResponse(body, 303) if isinstance(body, str) else self.draw(body, asked.session)
         except EvolvableError as error:
-            body = _failure(error)
-        return RedirectResponse(body, 303) if isinstance(body, str) else self.draw(body, asked.session)
+            return self._failed(_failure(error), asked.session)
+        except Exception:
+            log.exception("a page failed")
+            return self._failed(BROKEN_PAGE, asked.session)
+
+    def _failed(self, body: PageBody, session: PageSession) -> Response:
+        """Return a page about a failure; as text alone where the frame cannot be drawn either."""
+        try:
+            return self.draw(body, session)
+        except Exception:
+            log.exception("the page about a failure failed")
+            return PlainTextResponse("The library cannot be read. `evolvable doctor` says more.\n", 500)
 
     def _posting(self, answer: Callable[[PageRequest], Response]) -> Callable[[Request], Awaitable[Response]]:
         """Return the endpoint of a form: it compares the form's token before anything else is read of it."""
@@ -282,13 +320,20 @@ class Site:
 
         return posted
 
-    def _acting(self, run: Action) -> Callable[[PageRequest], Response]:
+    def _acting(self, action: PageAction) -> Callable[[PageRequest], Response]:
         def acted(asked: PageRequest) -> Response:
+            _SESSION.set(asked.session)
             try:
-                address = run(self, asked)
+                _check_permission(asked.session, action.verb)
+                address = action.run(self, asked)
             except EvolvableError as error:
-                answer = self.draw(_failure(error), asked.session)
+                answer = self._failed(_failure(error), asked.session)
                 answer.headers["hx-push-url"] = "false"  # the address of a form shows nothing
+                return answer
+            except Exception:
+                log.exception("an action failed")
+                answer = self._failed(BROKEN_ACTION, asked.session)
+                answer.headers["hx-push-url"] = "false"
                 return answer
             self.services.changed()
             return RedirectResponse(address, 303)
@@ -297,7 +342,27 @@ class Site:
 
     def _end(self, asked: PageRequest) -> Response:
         self.access.end(asked.session)
+        if asked.session.signed is not None:
+            return PlainTextResponse("You are signed out here. Your session at the provider goes on.\n")
         return PlainTextResponse("This browser is signed out. Press Enter where `evolvable ui` runs for a new link.\n")
+
+
+def _check_permission(session: PageSession, verb: str) -> None:
+    """Raise Refused where a person who signed in may not do this. Who opened the page by a link may do everything."""
+    if session.signed is None:
+        return
+    authority = VERBS[verb].authority
+    if authority is Authority.PERSON:
+        hint = "It decides about the machine that serves the library."
+        raise Refused(f"`{verb}` is for the person who serves this page.", hint)
+    # Every form changes something, also where its verb can be used to look.
+    needed = authority if authority is Authority.APPROVE else Authority.WRITE
+    if needed not in session.signed.permissions:
+        may = ", ".join(sorted(session.signed.permissions))
+        raise Refused(
+            f"`{verb}` needs the permission {needed}; your groups give {may}.",
+            "Ask the person who serves this page for a grant.",
+        )
 
 
 def _fields(text: str) -> dict[str, list[str]]:
@@ -315,6 +380,7 @@ _STATUS: Sequence[tuple[type[EvolvableError], int]] = (
     (NotFound, 404),
     (Conflict, 409),
     (Refused, 403),
+    (LibraryError, 500),
 )
 
 
@@ -322,10 +388,11 @@ def _failure(error: EvolvableError) -> PageBody:
     """Return the page that says what went wrong and what to do."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
     problems = error.problems if isinstance(error, InvalidResource) else ()
+    title = "Not found" if status == 404 else "Not done"
     return PageBody(
-        "Not done",
+        title,
         [
-            h.h1["Not done"],
+            h.h1[title],
             h.p(".warning", role="alert")[make_visible(str(error))],
             h.ul[[h.li[make_visible(problem)] for problem in problems]] if problems else None,
             h.p[make_visible(error.hint)] if error.hint else None,
@@ -333,3 +400,15 @@ def _failure(error: EvolvableError) -> PageBody:
         ],
         status=status,
     )
+
+
+def _broken(what: str, hint: str) -> PageBody:
+    text = f"{what} This is a defect of Evolvable; the terminal where `evolvable ui` runs shows it."
+    main = [h.h1["Something broke"], h.p(".warning", role="alert")[text], h.p[hint], _HOME]
+    return PageBody("Something broke", main, status=500)
+
+
+_HOME = h.p[h.a(href="/inbox", id="next")["To the inbox"]]
+
+BROKEN_PAGE = _broken("This page could not be made.", "Nothing was changed.")
+BROKEN_ACTION = _broken("The action ended in the middle.", "Look at Operations: what is not listed there was not done.")

@@ -7,7 +7,7 @@ and every path is checked by the rules for paths of resources.
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -249,13 +249,17 @@ class CommitReader:
         ids = self._repository.run(*words).split()
         if len(ids) > MAX_COMMITS:
             raise TooLarge("The remote has too many new commits.", f"The limit is {MAX_COMMITS:,}.")
-        with tempfile.TemporaryFile() as asked:
-            asked.write("".join(f"{one}\n" for one in ids).encode("ascii"))
-            asked.seek(0)
-            words = ["diff-tree", "--stdin", "-r", "-z", "-c", "--root", "--raw", "--no-renames"]
-            with self._repository.process(*words, stdin=asked.fileno()) as process:
-                changed = _changed_by_commit(_tokens(process))
+        changed = self._changed_refs("".join(f"{one}\n" for one in ids))
         return [self._commit(one, changed.get(one, set())) for one in ids]
+
+    def _changed_refs(self, asked: str) -> dict[str, set[Ref]]:
+        """Return the resources that commits changed. asked: a line for each, with the parents where not all count."""
+        with tempfile.TemporaryFile() as file:
+            file.write(asked.encode("ascii"))
+            file.seek(0)
+            words = ["diff-tree", "--stdin", "-r", "-z", "-c", "--root", "--raw", "--no-renames"]
+            with self._repository.process(*words, stdin=file.fileno()) as process:
+                return _changed_by_commit(_tokens(process))
 
     def _commit(self, identity: str, refs: set[Ref]) -> IncomingCommit:
         head, _, text = self.object(identity, "commit", MAX_COMMIT).partition(b"\n\n")
@@ -276,6 +280,29 @@ class CommitReader:
                 else:
                     found.others[path] = (mode, identity if identity.strip("0") else NO_ID)
         return found
+
+    def branch_commits(self, base: str, head: str, refs: Collection[Ref]) -> dict[Ref, list[str]]:
+        """Return the commits of the branch itself that led each resource from its content in `base` to that in `head`.
+
+        A commit that a merge brought is not one of them, the merge is. A resource that did not go from one content to
+        the next, such as one whose branch was joined the wrong way round, is left out. Raises TooLarge.
+        """
+        behind = [f"^{base}"] if base else []
+        limit = f"--max-count={MAX_COMMITS}"
+        words = ["rev-list", "--first-parent", "--topo-order", "--reverse", "--parents", limit, head, *behind, "--"]
+        lines = [line.split()[:2] for line in self._repository.run(*words).splitlines()]
+        changed = self._changed_refs("".join(" ".join(line) + "\n" for line in lines))
+        last = {ref: self.tree_id(base, folder_of(ref)) for ref in refs}
+        found: dict[Ref, list[str]] = {ref: [] for ref in refs}
+        for commit, *parents in lines:
+            for ref in changed.get(commit, set()) & found.keys():
+                before = self.tree_id(parents[0] if parents else NO_ID, folder_of(ref))
+                if before != last[ref]:
+                    del found[ref]
+                    continue
+                last[ref] = self.tree_id(commit, folder_of(ref))
+                found[ref].append(commit)
+        return {ref: one for ref, one in found.items() if last[ref] == self.tree_id(head, folder_of(ref))}
 
     def beside(self, commit: str) -> list[str]:
         """Return the paths of what lies beside the resources in a commit."""

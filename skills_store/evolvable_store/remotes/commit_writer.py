@@ -25,6 +25,7 @@ TIP = "refs/evolvable/tip"
 """Our names of the commit that is being written, and of the last one that was; they protect it from gc."""
 
 _BATCH = 500
+_MANIFESTS = 20_000
 _EMPTY = Manifest({})
 
 Chosen = Callable[[Ref], bool]
@@ -120,6 +121,8 @@ class _Export:
         self._waiting = waiting
         self._differs = {ref for ref, one in waiting.items() if not one.here}
         self._id = lru_cache(maxsize=None)(self._read_id)
+        # What an operation left is what the next one on the same resource finds.
+        self._manifest = lru_cache(maxsize=_MANIFESTS)(self._read_manifest)
         self.end = store.sequence()
         self.left: list[RemoteWaiting] = list(waiting.values())
 
@@ -181,7 +184,7 @@ class _Export:
         head = self._store.head_or_none(ref)
         return self._manifest(ref, head.version if head else None)
 
-    def _manifest(self, ref: Ref, number: int | None) -> Manifest:
+    def _read_manifest(self, ref: Ref, number: int | None) -> Manifest:
         if number is None:
             return _EMPTY
         manifest = self._store.backend.manifest(self._id(ref), number)

@@ -58,7 +58,7 @@ _T = TypeVar("_T")
 def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callable[Concatenate[Index, _P], _T]":
     """Makes a method see every committed change, and start again with an empty index when its file turns out bad.
 
-    While others index so much that the file stays busy, it sees what they have indexed so far.
+    While another process indexes so much that it takes seconds, it sees what is indexed so far.
     """
 
     @wraps(read)
@@ -120,24 +120,27 @@ class Index:
 
     # Updates
 
-    def catch_up(self, progress: Progress | None = None, *, more: bool = False) -> int:
+    def catch_up(self, progress: Progress | None = None, *, more: bool = False, wait: bool = True) -> int:
         """Index every new change; return how many this call indexed.
 
-        progress: called after every batch. more: many others are about to come. Raises LibraryBusy or LibraryFull.
+        progress: called after every batch. more: many others are about to come. wait: for a process that indexes many.
+        Raises LibraryBusy or LibraryFull.
         """
         known = self._file.identity
         try:
-            return self._step_up(progress, more, aging=True)
+            return self._step_up(progress, more, aging=True, wait=wait)
         except DamagedFile:
             self._start_anew(known)
-            return self._step_up(progress, more, aging=True)
+            return self._step_up(progress, more, aging=True, wait=wait)
 
     def _start_anew(self, known: tuple[int, int] | None) -> None:
         self._file.replace(known)
         self._applied = _NOTHING
         self._known.forget()
 
-    def _step_up(self, progress: Progress | None = None, more: bool = False, aging: bool = False) -> int:
+    def _step_up(
+        self, progress: Progress | None = None, more: bool = False, *, aging: bool = False, wait: bool = True
+    ) -> int:
         target, learned = self._store.backend.sequences()
         self._any_learned = learned > 0
         if (target, learned) == self._applied:
@@ -145,10 +148,20 @@ class Index:
         if first_time := self._applied == _NOTHING:
             self._check_origin()
         with self._file.reading() as db:
-            applied = first = _applied_sequence(db)
+            applied = _applied_sequence(db)
         if applied > target and applied > (target := self._store.sequence()):  # another process may have been faster
             raise DamagedFile("it is ahead of the library")
-        taken = 0
+        # One process alone: the others would wait for the file again and again, each for the batches of the rest.
+        with self._file.backlog(wait=wait) if target - applied > BATCH else contextlib.nullcontext():
+            taken, applied = self._take_in_all(applied, target, progress, more)
+        if learned or first_time:
+            self._take_in_learned(learned, aging)
+        self._applied = applied, learned
+        return taken
+
+    def _take_in_all(self, first: int, target: int, progress: Progress | None, more: bool) -> tuple[int, int]:
+        """Index the changes up to `target`; return how many this call indexed, and the last that is indexed."""
+        applied, taken = first, 0
         while applied < target:
             with self._file.writing() as db:
                 applied = _applied_sequence(db)
@@ -161,10 +174,7 @@ class Index:
             self.settle(_BULK_FACTOR if more or applied < target else 1)
             if progress:
                 progress(applied - first, target - first)
-        if learned or first_time:
-            self._take_in_learned(learned, aging)
-        self._applied = applied, learned
-        return taken
+        return taken, applied
 
     def _take_in_learned(self, target: int, aging: bool) -> None:
         """Index the resources whose learned tasks changed; aging: once a month all that have any."""

@@ -10,13 +10,14 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from evolvable_store.errors import DamagedFile, LibraryError, LibraryReadOnly
+from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryError, LibraryReadOnly
 from evolvable_store.resource import Kind
 from evolvable_store.search import postings
 from evolvable_store.search.analyzer import FIELD_NUMBERS, PrefixFilter
@@ -45,6 +46,10 @@ FORMAT = driver.DerivedFormat(
 )
 
 
+BACKLOG_SECONDS, PATIENT_AGAIN_SECONDS = 10.0, 60.0
+"""How long a search waits for another process that indexes many changes; and how long none does after one in vain."""
+
+
 class IndexFile:
     """The index of the library in `home`. Where that cannot be written it lies in a temporary folder instead.
 
@@ -54,6 +59,7 @@ class IndexFile:
     def __init__(self, home: Path, *, private: bool = False) -> None:
         self._home = home
         self._lock = threading.Lock()
+        self._patient_at = 0.0
         self._begin(home / FILE)
         if private or not os.access(home, os.W_OK):
             self._begin(self._private_copy())
@@ -85,6 +91,36 @@ class IndexFile:
             driver.translate_damage(self.path),
         ):
             yield connection
+
+    @contextlib.contextmanager
+    def backlog(self, *, wait: bool = True) -> Iterator[None]:
+        """Be the one process that indexes many changes for the body. Raise LibraryBusy while another one is.
+
+        wait: for the other one, for a while; when that was in vain, no more for a minute, as a search reads often.
+        One that made no progress meanwhile was stopped, and the body runs beside it.
+        """
+        patient, place = wait and time.monotonic() >= self._patient_at, self.path.parent / "locks"
+        before = self._progress() if patient else ""
+        place.mkdir(mode=0o700, exist_ok=True)
+        lock = driver.file_lock(place / "index.lock")
+        try:
+            lock.acquire(timeout=BACKLOG_SECONDS if patient else 0)
+            self._patient_at = 0.0
+        except TimeoutError:
+            if patient:
+                self._patient_at = time.monotonic() + PATIENT_AGAIN_SECONDS
+            if not patient or self._progress() != before:
+                raise LibraryBusy(
+                    "Another process is indexing the library.", "Searches find what it has indexed so far."
+                ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _progress(self) -> str:
+        with self.reading() as db:
+            return read_state(db, "applied")
 
     @contextlib.contextmanager
     def _lent(self) -> Iterator[Connection]:

@@ -12,7 +12,7 @@ from evolvable_store.operation import Actor, Identity, Principal, Signer, statem
 from evolvable_store.storage.connection import Connection, SqliteRepository, read_queries
 
 if TYPE_CHECKING:
-    from evolvable_store.storage.sqlite import SqliteStorage
+    from evolvable_store.storage.sql import SqlStorage
 
 
 QUERIES = read_queries()
@@ -196,7 +196,9 @@ class Attestations(SqliteRepository):
         """Note who made these versions (resource, version), learned after they were made; the first note stays."""
         rows = [(resource, version, identity.principal, identity.via, at) for resource, version in versions]
         with self._backend.writing() as db:
-            db.executemany("INSERT OR IGNORE INTO attribution VALUES (?, ?, ?, ?, ?)", rows)
+            db.executemany(
+                "INSERT OR IGNORE INTO attribution (resource, version, principal, via, at) VALUES (?, ?, ?, ?, ?)", rows
+            )
 
     def needs_reread(self) -> bool:
         """Return whether the library has operations of versions before 0.2 and was not re-read since."""
@@ -241,7 +243,7 @@ class Attestations(SqliteRepository):
 class Signatures(SqliteRepository):
     """Signatures of operations under one key."""
 
-    def __init__(self, backend: "SqliteStorage", key: str, verify: Verify) -> None:
+    def __init__(self, backend: "SqlStorage", key: str, verify: Verify) -> None:
         """key: the public key in hexadecimal."""
         super().__init__(backend)
         self._key, self._verify = key, verify
@@ -253,7 +255,7 @@ class Signatures(SqliteRepository):
             drawn = Baseline(newest, _digest(db, newest), b"")
             signed = Baseline(drawn.operation, drawn.digest, sign(drawn.statement))
             row = (self._key, signed.operation, signed.digest, signed.signature)
-            db.execute("INSERT OR REPLACE INTO baseline VALUES (?, ?, ?, ?)", row)
+            db.execute("INSERT OR REPLACE INTO baseline (key, operation, digest, signature) VALUES (?, ?, ?, ?)", row)
         return signed
 
     def baseline(self) -> int:
@@ -273,7 +275,7 @@ class Signatures(SqliteRepository):
 
     def _signed(self, operations: Sequence[int]) -> set[int]:
         query = """SELECT operation, signature FROM signature
-            WHERE key = ? AND operation IN (SELECT value FROM json_each(?))"""
+            WHERE key = ? AND operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
         rows = self._rows(query, self._key, json.dumps(operations)) if operations else []
         return {int(identity) for identity, signature in rows if self._is_valid(int(identity), bytes(signature))}
 

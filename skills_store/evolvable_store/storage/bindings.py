@@ -148,14 +148,18 @@ class Bindings(SqliteRepository):
 
     def of_resources(self, resources: Iterable[int]) -> list[Binding]:
         """Return every binding of these resources."""
-        query = f"{_BINDING} WHERE resource IN (SELECT value FROM json_each(?))"
+        query = f"{_BINDING} WHERE resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"
         return self._all(_as_binding, query, json.dumps(list(resources)))
 
     def bind(self, bindings: Iterable[Binding]) -> None:
         """Store these bindings, each instead of the one its directory had."""
         if rows := list(map(astuple, bindings)):
             with self._backend.writing() as db:
-                db.executemany("INSERT OR REPLACE INTO binding VALUES (?, ?, ?, ?, ?, ?)", rows)
+                db.executemany(
+                    "INSERT OR REPLACE INTO binding (folder, directory, resource, version, signature, conflict)"
+                    " VALUES (?, ?, ?, ?, ?, ?)",
+                    rows,
+                )
 
     def places(self, resources: Iterable[int]) -> list[Place]:
         """Return every folder that holds one of these resources, with its binding and whether the directory is held."""
@@ -184,7 +188,7 @@ _PLACES = """SELECT f.id, f.scope, f.kind, f.path,
         b.folder, b.directory, b.resource, b.version, b.signature, coalesce(b.conflict, ''),
         EXISTS (SELECT 1 FROM held h WHERE h.folder = b.folder AND h.directory = b.directory)
     FROM binding b JOIN folder f ON f.id = b.folder 
-    WHERE b.resource IN (SELECT value FROM json_each(?)) ORDER BY f.id, b.directory"""
+    WHERE b.resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY f.id, b.directory"""
 
 
 def _as_binding(
@@ -244,7 +248,10 @@ class HeldDirectories(SqliteRepository):
             (proposal,) = adding.into(db)
             who = (identity.principal, identity.via, proposal)
             db.execute("UPDATE proposal SET principal = ?, via = ? WHERE id = ?", who)
-            db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?)", (folder.id, directory, tree, proposal, at))
+            db.execute(
+                "INSERT OR REPLACE INTO held (folder, directory, tree, proposal, at) VALUES (?, ?, ?, ?, ?)",
+                (folder.id, directory, tree, proposal, at),
+            )
         return proposal
 
     def release(self, folder: WatchedFolder, directories: Sequence[str]) -> None:

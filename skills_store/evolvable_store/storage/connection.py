@@ -27,7 +27,7 @@ from evolvable_store.errors import (
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-    from evolvable_store.storage.sqlite import SqliteStorage
+    from evolvable_store.storage.sql import SqlStorage
 
 _T = TypeVar("_T")
 
@@ -428,7 +428,7 @@ def apply_steps(connection: Connection, name: str, steps: Iterable[Callable[[Any
 class SqliteRepository:
     """Some tables of one library. SQLite's errors, and values that no row of ours has, come out as our errors."""
 
-    def __init__(self, backend: "SqliteStorage") -> None:
+    def __init__(self, backend: "SqlStorage") -> None:
         self._backend = backend
 
     def _all(self, make: Callable[..., _T], query: str, *values: Any) -> list[_T]:

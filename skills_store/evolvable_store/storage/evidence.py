@@ -122,7 +122,9 @@ _USE = "id, at, resource, version, search, session, principal, connection"
 def add_client_session(db: Connection, session: str | None, connection: str | None, at: str) -> None:
     """Keep that the server saw a client's session over a connection of its own."""
     if session and connection:
-        db.execute("INSERT OR IGNORE INTO client_session VALUES (?, ?, ?)", (session, connection, at))
+        db.execute(
+            "INSERT OR IGNORE INTO client_session (session, connection, at) VALUES (?, ?, ?)", (session, connection, at)
+        )
 
 
 def recount_votes(db: Connection, voter: str | None, resource: int | None = None) -> None:
@@ -131,9 +133,9 @@ def recount_votes(db: Connection, voter: str | None, resource: int | None = None
         return
     where = "voter = ?1 AND grade <> '' AND (?2 IS NULL OR resource = ?2)"
     db.execute(
-        f"""UPDATE outcome SET counts = id IN (SELECT id FROM (
+        f"""UPDATE outcome SET counts = CASE WHEN id IN (SELECT id FROM (
             SELECT id, row_number() OVER (PARTITION BY resource, version ORDER BY grade DESC, at DESC, id DESC) AS place
-            FROM outcome WHERE {where}) WHERE place = 1) WHERE {where}""",
+            FROM outcome WHERE {where}) WHERE place = 1) THEN 1 ELSE 0 END WHERE {where}""",
         (voter, resource),
     )
 
@@ -240,7 +242,7 @@ class EvidenceLog(SqliteRepository):
     def used_in(self, session: str, resources: Iterable[int]) -> set[int]:
         """Return those of `resources` that a session has loaded."""
         query = """SELECT DISTINCT resource FROM use
-            WHERE session = ? AND origin IS NULL AND resource IN (SELECT value FROM json_each(?))"""
+            WHERE session = ? AND origin IS NULL AND resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
         return set(self._all(int, query, session, json.dumps(list(resources))))
 
     def use(self, identity: str) -> Use:
@@ -261,12 +263,12 @@ class EvidenceLog(SqliteRepository):
 
     def regraded(self, *, unsaid: bool = False) -> list[UngradedEvidence]:
         """Return what older evidence was worth before it was graded. unsaid: only if nobody was told yet."""
-        where = "WHERE NOT said" if unsaid else ""
+        where = "WHERE said = 0" if unsaid else ""
         return self._all(UngradedEvidence, f"SELECT resource, version, ends, successes FROM regraded {where}")
 
     def mark_regrading_reported(self) -> None:
         """Note that a person was told what fell."""
-        self._do("UPDATE regraded SET said = 1 WHERE NOT said")
+        self._do("UPDATE regraded SET said = 1 WHERE said = 0")
 
     def tally(self, resource: int) -> Tally:
         """Return the counts of one resource."""
@@ -291,7 +293,7 @@ class EvidenceLog(SqliteRepository):
         versions: one session that used two versions of a resource is two attempts, one of each.
         """
         chosen = {"version": "version", "also": ", version"} if versions else {"version": "NULL", "also": ""}
-        among = "?1 IS NULL" if resources is None else "resource IN asked"
+        among = "?1 IS NULL" if resources is None else "resource IN (SELECT id FROM asked)"
         facts = QUERIES["attempt_facts"].format(among=among, more=QUERIES["attempt_loads"].format(among=among))
         query = facts + QUERIES["attempts"].format(ends=QUERIES["ends"], **chosen)
         asked = None if resources is None else json.dumps(list(resources))
@@ -319,7 +321,7 @@ class EvidenceLog(SqliteRepository):
 
     def count_successes(self, resources: Iterable[int]) -> dict[int, SuccessCounts]:
         """Return the proof of those of these resources that have any."""
-        facts = QUERIES["attempt_facts"].format(among="resource IN asked", more="")
+        facts = QUERIES["attempt_facts"].format(among="resource IN (SELECT id FROM asked)", more="")
         query = facts + QUERIES["successes"].format(ends=QUERIES["ends"])
         rows = self._rows(query, json.dumps(list(resources)))
         found: dict[int, tuple[int, ...]] = {}

@@ -1,4 +1,7 @@
-"""Learned tasks: what each resource was used for with success, and what another resource was right for."""
+"""Learned tasks: what each resource was used for with success, and what another resource was right for.
+
+A person's label is either learned or held out, for measuring lookup.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +17,9 @@ MAX_TASKS = 16
 MAX_AGAINST = 8
 """Tasks against one resource; the oldest are removed first."""
 
+MAX_HELD_OUT = 500
+"""Held-out labels of a library; the oldest are removed first."""
+
 
 class TaskSource(StrEnum):
     """Where a learned task comes from."""
@@ -27,7 +33,10 @@ class TaskSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LearnedTask:
-    """One task, redacted. against: another resource was right. link: the connection of the session. id: 0 when new."""
+    """One task, redacted. against: another resource was right. link: the connection of the session. id: 0 when new.
+
+    held_out: lookup is tested with it and never learns it.
+    """
 
     resource: int
     task: str
@@ -37,15 +46,17 @@ class LearnedTask:
     session: str | None = None
     link: str | None = None
     id: int = 0
+    held_out: bool = False
 
 
-_COLUMNS = "resource, task, at, against, source, session, link"
+_NUMBERS = "SELECT CAST(value AS INTEGER) FROM json_each(?)"
+_COLUMNS = "resource, task, at, against, source, session, link, held_out"
 
 
 def _as_task(resource: int, task: str, at: str, against: int, source: str, *rest: object) -> LearnedTask:
-    session, link, identity = rest
+    session, link, held_out, identity = rest
     known = None if session is None else str(session), None if link is None else str(link)
-    return LearnedTask(resource, task, at, against == 1, TaskSource(source), *known, int(str(identity)))
+    return LearnedTask(resource, task, at, against == 1, TaskSource(source), *known, int(str(identity)), held_out == 1)
 
 
 class LearnedTasks(SqliteRepository):
@@ -64,11 +75,15 @@ class LearnedTasks(SqliteRepository):
     def tasks_of(self, resources: Iterable[int]) -> dict[int, list[LearnedTask]]:
         """Return the tasks of those of these resources that have any, oldest first."""
         query = f"""SELECT {_COLUMNS}, id FROM learned
-            WHERE resource IN (SELECT value FROM json_each(?)) ORDER BY resource, at, id"""
+            WHERE resource IN ({_NUMBERS}) ORDER BY resource, at, id"""
         found: dict[int, list[LearnedTask]] = {}
         for one in self._all(_as_task, query, json.dumps(list(resources))):
             found.setdefault(one.resource, []).append(one)
         return found
+
+    def held_out(self) -> list[LearnedTask]:
+        """Return the labels that only test lookup, oldest first."""
+        return self._all(_as_task, f"SELECT {_COLUMNS}, id FROM learned WHERE held_out = 1 ORDER BY at, id")
 
     def resources(self) -> list[int]:
         """Return the resources that have learned tasks."""
@@ -121,16 +136,23 @@ class LearnedTasks(SqliteRepository):
         """Remove every task of these resources for good."""
         with self._backend.writing() as db:
             db.execute("PRAGMA secure_delete=ON")
-            query = "DELETE FROM learned WHERE resource IN (SELECT value FROM json_each(?)) RETURNING resource"
+            query = f"DELETE FROM learned WHERE resource IN ({_NUMBERS}) RETURNING resource"
             _note_changes(db, {int(row[0]) for row in db.execute(query, (json.dumps(list(resources)),)).fetchall()})
 
 
 def _insert(db: Connection, one: LearnedTask) -> None:
-    row = (one.resource, one.task, one.at, int(one.against), one.source, one.session, one.link)
-    db.execute(f"INSERT INTO learned ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    row = (one.resource, one.task, one.at, int(one.against), one.source, one.session, one.link, int(one.held_out))
+    db.execute(f"INSERT INTO learned ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    if one.held_out:
+        db.execute(
+            """DELETE FROM learned WHERE held_out = 1 AND id NOT IN (
+                SELECT id FROM learned WHERE held_out = 1 ORDER BY at DESC, id DESC LIMIT ?)""",
+            (MAX_HELD_OUT,),
+        )
+        return
     db.execute(
-        """DELETE FROM learned WHERE resource = ?1 AND against = ?2 AND id NOT IN (
-            SELECT id FROM learned WHERE resource = ?1 AND against = ?2
+        """DELETE FROM learned WHERE resource = ?1 AND against = ?2 AND held_out = 0 AND id NOT IN (
+            SELECT id FROM learned WHERE resource = ?1 AND against = ?2 AND held_out = 0
             ORDER BY source = 'person' DESC, at DESC, id DESC LIMIT ?3)""",
         (one.resource, int(one.against), MAX_AGAINST if one.against else MAX_TASKS),
     )
@@ -142,5 +164,5 @@ def _note_changes(db: Connection, resources: Iterable[int]) -> None:
 
 
 def by_sign(tasks: Mapping[int, Sequence[LearnedTask]], resource: int, *, against: bool) -> list[LearnedTask]:
-    """Return the tasks of one resource that count for it, or against it."""
-    return [one for one in tasks.get(resource, ()) if one.against is against]
+    """Return the tasks of one resource that count for it, or against it; none that are held out."""
+    return [one for one in tasks.get(resource, ()) if one.against is against and not one.held_out]

@@ -92,6 +92,10 @@ class Maintenance(SqliteRepository):
         """Return what the database reports about damage of its own file."""
         return [text for (text,) in self._rows("PRAGMA integrity_check") if text != "ok"]
 
+    def unsafe_settings(self) -> list[str]:
+        """Return which settings of the database let a committed change be lost: of SQLite none, we choose them."""
+        return []
+
     def extent(self) -> LogExtent:
         """Return the extent of the log now."""
         query = """SELECT
@@ -411,7 +415,7 @@ class Secrets(SqliteRepository):
     def add(self, findings: Iterable[tuple[str, int, str]]) -> None:
         """Store the findings of scanned blobs: hash, rules, findings as JSON ('' for none)."""
         with self._backend.writing() as db:
-            db.executemany("INSERT OR REPLACE INTO looked VALUES (?, ?, ?)", findings)
+            db.executemany("INSERT OR REPLACE INTO looked (sha256, rules, found) VALUES (?, ?, ?)", findings)
 
     def found(self) -> dict[str, str]:
         """Return the findings, as JSON, of the blobs that have any."""
@@ -425,7 +429,9 @@ class Secrets(SqliteRepository):
 
     def accept(self, finding: str, at: str, actor: str, reason: str) -> None:
         """Record that a person accepts a finding."""
-        self._do("INSERT OR REPLACE INTO accepted VALUES (?, ?, ?, ?)", finding, at, actor, reason)
+        self._do(
+            "INSERT OR REPLACE INTO accepted (id, at, actor, reason) VALUES (?, ?, ?, ?)", finding, at, actor, reason
+        )
 
     def locations(self, blobs: Iterable[str]) -> list[BlobLocation]:
         """Return every file of a version whose content is one of these blobs."""
@@ -440,7 +446,7 @@ class Secrets(SqliteRepository):
         query = f"""SELECT r.kind, r.name, r.scope, c.latest, f.key, f.value ->> 0, c.latest = (
                     SELECT h.after FROM change h WHERE h.resource = c.resource
                     ORDER BY h.latest DESC, h.sequence DESC LIMIT 1)
-                FROM change c, json_each(c.manifest) f JOIN resource r ON r.id = c.resource
+                FROM change c JOIN resource r ON r.id = c.resource, json_each(c.manifest) f
                 WHERE c.manifest IS NOT NULL AND {where}"""
         return [
             (Ref(Kind(kind), name, scope), version, path, sha256, bool(newest))

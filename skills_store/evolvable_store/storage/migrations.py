@@ -24,13 +24,17 @@ def _step(name: str) -> Callable[[Any], object]:
     return run
 
 
-_NAMES = """
+_LISTED = """
 m001_library m002_working_copies m003_evidence m004_proposals m005_channel
 m006_reviews m007_sightings m008_findings m009_times m010_principals
 m011_signatures m012_earned m013_secrets m014_trust m015_trusted_folders
-m016_learned m017_remotes m018_rounds m019_executions
+m016_learned m017_remotes m018_rounds m019_executions m020_audit
+m021_labels
 """
-STEPS = tuple(map(_step, _NAMES.split()))
+NAMES = tuple(_LISTED.split())
+"""The steps of the schema, in order."""
+
+STEPS = tuple(map(_step, NAMES))
 """In order; a step is never changed after a release, only followed by another."""
 
 LATEST = len(STEPS)

@@ -80,6 +80,9 @@ class ExecutionUse:
 MAIN = "main"
 """The executor of what a session does itself, outside of its sub-agents."""
 
+ITEM_SESSIONS = "ags:"
+"""How the sessions are named that stand for items of runs of agents. They have no executor MAIN."""
+
 
 @dataclass(frozen=True, slots=True)
 class Execution:
@@ -149,10 +152,18 @@ def _replace_executions(db: Connection, session: str, executions: Iterable[Execu
     for table in ("execution", "execution_use"):
         db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
     for one in executions:
-        db.execute("INSERT INTO execution VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (session, *astuple(one)[1:8]))
+        db.execute(
+            "INSERT INTO execution (session, executor, agent, version, at, model, spans, outcome)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (session, *astuple(one)[1:8]),
+        )
         for use in one.uses:
             said = (use.resource, use.version, use.at, use.loaded, use.used, " ".join(use.how), use.outcome)
-            db.execute("INSERT INTO execution_use VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (session, one.executor, *said))
+            db.execute(
+                "INSERT INTO execution_use (session, executor, resource, version, at, loaded, used, how, outcome)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (session, one.executor, *said),
+            )
 
 
 def _as_observation(
@@ -294,7 +305,7 @@ class Observations(SqliteRepository):
         """Return the sessions that the server saw before their transcripts were read, in the order of their time."""
         query = """SELECT t.session, t.at, t.outcome, t.task_type, (SELECT connection FROM client_session c
                 WHERE c.session = t.session ORDER BY connection LIKE 'http%', at LIMIT 1)
-            FROM taken t WHERE t.witnessed AND t.origin IS NULL ORDER BY t.at, t.session"""
+            FROM taken t WHERE t.witnessed = 1 AND t.origin IS NULL ORDER BY t.at, t.session"""
         rows = self._rows(query)
         return [VerifiedEnd(session, at, _outcome(outcome), *rest) for session, at, outcome, *rest in rows]
 
@@ -359,7 +370,10 @@ class Observations(SqliteRepository):
         """Store what was shown, each search and resource once, and the sessions that the server saw."""
         insert = f"INSERT OR IGNORE INTO shown ({_IMPRESSION}) VALUES (?, ?, ?, ?, ?)"
         with self._backend.writing() as db:
-            db.executemany("INSERT OR IGNORE INTO client_session VALUES (?, ?, ?)", map(astuple, sessions))
+            db.executemany(
+                "INSERT OR IGNORE INTO client_session (session, connection, at) VALUES (?, ?, ?)",
+                map(astuple, sessions),
+            )
             db.executemany(insert, map(astuple, rows))
 
 

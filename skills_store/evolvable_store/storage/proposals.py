@@ -10,6 +10,7 @@ from evolvable_store.errors import NotFound
 from evolvable_store.objects import Files, Manifest, make_manifest, pack
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage.audit import Decision, add_decisions
 from evolvable_store.storage.connection import SqliteRepository
 
 OPEN, APPROVED, REJECTED, EXPIRED = "open", "approved", "rejected", "expired"
@@ -112,7 +113,8 @@ class Proposals(SqliteRepository):
     def reasons(self, ref: Ref, operations: Iterable[int]) -> dict[int, list[str]]:
         """Return by operation why its changes of a resource were proposed, where their approval gave no reason."""
         query = """SELECT operation, reason FROM proposal WHERE kind = ? AND scope = ? AND name = ? AND state = ?
-            AND coalesce(decision, '') = '' AND operation IN (SELECT value FROM json_each(?)) ORDER BY id"""
+            AND coalesce(decision, '') = ''
+            AND operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY id"""
         found: dict[int, list[str]] = {}
         for operation, reason in self._rows(
             query, ref.kind, ref.scope, ref.name, APPROVED, json.dumps(list(operations))
@@ -130,15 +132,25 @@ class Proposals(SqliteRepository):
         query = "UPDATE proposal SET state = ?, decision = 'nobody decided in time' WHERE state = ? AND expires < ?"
         return self._do(query, EXPIRED, OPEN, now)
 
-    def reject(self, identity: int, decision: str) -> bool:
-        """Close an open proposal without a change; returns False when somebody else was first."""
-        with self._backend.write() as writer:
-            return writer.close_proposal(identity, REJECTED, decision, None)
+    def reject(self, identity: int, decision: str, *audited: Decision) -> bool:
+        """Close an open proposal without a change; returns False when somebody else was first.
 
-    def reopen(self, identity: int) -> bool:
-        """Let a rejected proposal wait again; returns False when it is not rejected."""
+        audited: what the audit log says of it.
+        """
+        with self._backend.write() as writer:
+            closed = writer.close_proposal(identity, REJECTED, decision, None)
+            if closed:
+                writer.add_decisions(audited)
+        return closed
+
+    def reopen(self, identity: int, *audited: Decision) -> bool:
+        """Let a rejected proposal wait again; returns False when it is not rejected. audited: as for `reject`."""
         query = "UPDATE proposal SET state = ?, decision = NULL WHERE id = ? AND state = ?"
-        return self._do(query, OPEN, identity, REJECTED) > 0
+        with self._backend.writing() as db:
+            reopened = db.execute(query, (OPEN, identity, REJECTED)).rowcount > 0
+            if reopened:
+                add_decisions(db, audited)
+        return reopened
 
 
 class ProposalBatch:
@@ -157,13 +169,13 @@ class ProposalBatch:
     def into(self, db: Any) -> list[int]:
         """Writes them inside a transaction, and returns their ids."""
         db.executemany(_BLOB, self._blobs)
-        return [int(db.execute(_ADD, row).lastrowid) for row in self._rows]
+        return [int(db.execute(_ADD, row).fetchall()[0][0]) for row in self._rows]
 
 
 _BLOB = """INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT (sha256)
     DO UPDATE SET codec = excluded.codec, data = excluded.data WHERE blob.codec = 'absent'"""
 _ADD = """INSERT INTO proposal (at, kind, scope, name, base, manifest, reason, actor, session, state, grounds,
-    fingerprint, expires, findings) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    fingerprint, expires, findings) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"""
 _SAME = """SELECT id FROM proposal WHERE kind = ? AND scope = ? AND name = ? AND base = ? AND manifest = ?
     AND actor = ? AND state = ? AND grounds IS NULL ORDER BY id LIMIT 1"""
 _AGAIN = "UPDATE proposal SET times = times + 1, reason = ?, session = ? WHERE id = ?"
@@ -302,8 +314,8 @@ class Reviews(SqliteRepository):
             calls, tokens, money = db.execute(_SPENT, (day,)).fetchone()
             if calls + 1 > limit.calls or tokens + cost.tokens > limit.tokens or money + cost.money > limit.money:
                 return None
-            query = "INSERT INTO spending (day, review, thinker, tokens, money) VALUES (?, ?, ?, ?, ?)"
-            return db.execute(query, (day, review, model, cost.tokens, cost.money)).lastrowid
+            query = "INSERT INTO spending (day, review, thinker, tokens, money) VALUES (?, ?, ?, ?, ?) RETURNING id"
+            return int(db.execute(query, (day, review, model, cost.tokens, cost.money)).fetchall()[0][0])
 
     def settle(self, reserved: int, cost: Spending) -> None:
         """Replace what was reserved for a call by what it cost."""
@@ -313,7 +325,8 @@ class Reviews(SqliteRepository):
 _ADD_REVIEW = """INSERT INTO review (id, session, digest, reviewer, at, state, packet) VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT DO NOTHING"""
 _ADD_EPISODE = """INSERT INTO episode (session, turn, at, signal, key, quote, origin, settled)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET settled = max(settled, excluded.settled)"""
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session, turn, signal, key)
+    DO UPDATE SET settled = max(episode.settled, excluded.settled)"""
 _REVIEW = "SELECT id, session, digest, reviewer, at, state, packet, answer, result FROM review"
 _EPISODE = "SELECT session, turn, at, signal, key, quote, origin, settled, id FROM episode"
 _SPENT = "SELECT count(*), coalesce(sum(tokens), 0), coalesce(sum(money), 0.0) FROM spending WHERE day = ?"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from evolvable_store.paths import TrustedFolders
     from evolvable_store.storage.attestations import Attestations, Signatures, Verify
+    from evolvable_store.storage.audit import AuditLog, Decision
     from evolvable_store.storage.bindings import Bindings, HeldDirectories
     from evolvable_store.storage.evidence import EvidenceLog
     from evolvable_store.storage.learned import LearnedTasks
@@ -102,7 +103,14 @@ class Storage(Protocol):
     """One library. Each read sees one committed state; every write is atomic."""
 
     path: Path
+    """The library file, or the file with the address of the library."""
+
+    where: str
+    """How messages name the library: its path, or its address without the password."""
+
     journal: str
+    """The journal mode of SQLite, '' where the library cannot be written; `postgresql`."""
+
     trusted_folders: TrustedFolders
     evidence: EvidenceLog
     observations: Observations
@@ -117,6 +125,7 @@ class Storage(Protocol):
     secrets: Secrets
     purges: Purges
     remotes: Remotes
+    audit: AuditLog
     maintenance: Maintenance
 
     @property
@@ -218,6 +227,9 @@ class Writer(Protocol):
 
     def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
         """Close an open proposal; returns False when it is not open."""
+
+    def add_decisions(self, decisions: Sequence[Decision]) -> None:
+        """Append decisions to the audit log."""
 
     def propose(self, batch: ProposalBatch) -> list[int]:
         """Store proposals, and return their ids."""

@@ -85,9 +85,12 @@ def _as_placement(
     return Placement(move, operation, resource, Ref(Kind(kind), name, scope), before, after, withdrawn == 1)
 
 
+POLICY = "SELECT policy FROM move WHERE policy IS NOT NULL ORDER BY id DESC LIMIT 1"
+
+
 def read_policy(db: Connection) -> ReleasePolicy:
     """Returns the policy in force."""
-    row = db.execute("SELECT policy FROM move WHERE policy IS NOT NULL ORDER BY id DESC LIMIT 1").fetchone()
+    row = db.execute(POLICY).fetchone()
     return ReleasePolicy(row[0]) if row else DEFAULT_POLICY
 
 
@@ -107,8 +110,9 @@ def add_move(db: Connection, note: MoveNote, stands: Mapping[int, ChannelState])
             rows.append((resource, held.version, there.version, int(there.withdrawn)))
     if not rows and note.policy is None:
         return None
-    move = db.execute(f"INSERT INTO move ({_NOTE}) VALUES (?, ?, ?, ?, ?, ?)", astuple(note)).lastrowid
-    db.executemany(f"INSERT INTO placing VALUES ({move}, ?, ?, ?, ?)", rows)
+    insert = f"INSERT INTO move ({_NOTE}) VALUES (?, ?, ?, ?, ?, ?) RETURNING id"
+    move = int(db.execute(insert, astuple(note)).fetchall()[0][0])
+    db.executemany(f"INSERT INTO placing (move, resource, before, after, withdrawn) VALUES ({move}, ?, ?, ?, ?)", rows)
     return move
 
 
@@ -186,7 +190,8 @@ class Channel(SqliteRepository):
 
     def placings(self, moves: Sequence[int]) -> list[Placement]:
         """Return what these moves placed, by move, name and scope."""
-        query = f"{_PLACING} WHERE p.move IN (SELECT value FROM json_each(?)) ORDER BY p.move, r.name, r.scope"
+        among = "(SELECT CAST(value AS INTEGER) FROM json_each(?))"
+        query = f"{_PLACING} WHERE p.move IN {among} ORDER BY p.move, r.name, r.scope"
         return self._all(_as_placement, query, json.dumps(list(moves)))
 
     def history(self, resource: int) -> list[tuple[int, int | None]]:

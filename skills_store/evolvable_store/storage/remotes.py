@@ -78,10 +78,14 @@ class Remotes(SqliteRepository):
 def save_remote(db: Any, state: RemoteState, waiting: Iterable[RemoteWaiting]) -> None:
     """Store a state with everything that waits, inside a transaction."""
     row = (state.name, state.url, state.library, state.tip, state.seen, state.sequence, state.at)
-    db.execute("INSERT OR REPLACE INTO remote VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute(
+        "INSERT OR REPLACE INTO remote (name, url, library, tip, seen, sequence, at) VALUES (?, ?, ?, ?, ?, ?, ?)", row
+    )
     db.execute("DELETE FROM remote_waiting WHERE name = ? AND url = ?", (state.name, state.url))
     rows = [(state.name, state.url, str(one.ref), one.base, one.theirs, one.proposal, int(one.here)) for one in waiting]
-    db.executemany("INSERT INTO remote_waiting VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    db.executemany(
+        "INSERT INTO remote_waiting (name, url, ref, base, theirs, proposal, here) VALUES (?, ?, ?, ?, ?, ?, ?)", rows
+    )
 
 
 def _as_waiting(ref: str, base: str, theirs: str, proposal: int | None, here: int) -> RemoteWaiting:

@@ -121,9 +121,9 @@ class TrialPool(SqliteRepository):
             )
             names = "resource, version, incumbent, state, since_round, at, salt, share, number, described, approved"
             places = ", ".join("?" * len(values))
-            done = db.execute(f"INSERT INTO pool ({names}, reason, looks) VALUES ({places})", values)
-            identity = done.lastrowid
-        return self.get(int(identity or 0))
+            done = db.execute(f"INSERT INTO pool ({names}, reason, looks) VALUES ({places}) RETURNING id", values)
+            identity = int(done.fetchall()[0][0])
+        return self.get(identity)
 
     def end(self, identity: int, state: PoolState, at: str, why: str, operation: int | None = None) -> bool:
         """Promote or retire what is on trial; return False where somebody else ended it first."""
@@ -146,7 +146,11 @@ class TrialPool(SqliteRepository):
     def assign(self, identity: int, unit: PoolUnit) -> bool:
         """Keep the arm of a unit at the first time; return the arm that is kept."""
         row = (identity, unit.unit, unit.session, unit.connection, unit.search, int(unit.trial), unit.at)
-        self._do("INSERT OR IGNORE INTO pool_unit VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
+        self._do(
+            "INSERT OR IGNORE INTO pool_unit (pool, unit, session, connection, search, trial, at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            *row,
+        )
         kept = self.arm(identity, unit.unit)
         return unit.trial if kept is None else kept
 

@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -85,7 +85,7 @@ def open_real(path: Path, *, readable: bool = False) -> Iterator[Directory]:
         return
     top = os.open(path.anchor, _PASS)
     try:
-        fd = _descend(top, path.parts[1:], Path(path.anchor), _DIRECTORY if readable else _PASS)
+        fd = _descend(top, path.parts[1:], path.anchor, _DIRECTORY if readable else _PASS)
     finally:
         os.close(top)
     try:
@@ -121,25 +121,9 @@ class PathAt:
         parts = self.name.split("/")
         return [PathAt(self.base, "/".join(parts[:depth])) for depth in range(len(parts) - 1, 0, -1)]
 
-    @contextmanager
-    def located(self) -> Iterator[tuple[str, int | None]]:
+    def located(self) -> "_Located":
         """Open the directory that holds the last name; yield that name and `dir_fd`, as functions of `os` take them."""
-        *above, name = self.name.split("/")
-        if any(part in ("", ".", "..") for part in (*above, name)):
-            raise OSError(errno.EINVAL, "not a path below its directory", str(self))
-        if self.base.fd is None:
-            for parent in self.parents:
-                if parent.exists() and is_link(os.lstat(parent)):
-                    raise link_error(parent.path)
-            yield os.fspath(self), None
-        elif not above:
-            yield name, self.base.fd
-        else:
-            fd = _descend(self.base.fd, above, self.base.path, _PASS)
-            try:
-                yield name, fd
-            finally:
-                os.close(fd)
+        return _Located(self)
 
     def lstat(self) -> os.stat_result:
         """Return the status of what is there; of a link, its own."""
@@ -177,7 +161,7 @@ class PathAt:
                     raise link_error(self.path)
                 yield Directory(self.path, None)
                 return
-            inner = _enter(fd, name, self.path, _DIRECTORY)
+            inner = _enter(fd, name, self, _DIRECTORY)
         try:
             yield Directory(self.path, inner)
         finally:
@@ -251,13 +235,42 @@ class PathAt:
             os.chown(name, user, group, dir_fd=fd, follow_symlinks=False)
 
 
-def _descend(top: int, names: Sequence[str], path: Path, last: int) -> int:
+class _Located:
+    """The open directory that holds the last name of a path, for a `with` block. An update enters some sixty."""
+
+    __slots__ = ("_at", "_fd")
+
+    def __init__(self, at: PathAt) -> None:
+        self._at, self._fd = at, -1
+
+    def __enter__(self) -> tuple[str, int | None]:
+        base, path = self._at.base, self._at.name
+        *above, name = path.split("/")
+        if name in ("", ".", "..") or any(part in ("", ".", "..") for part in above):
+            raise OSError(errno.EINVAL, "not a path below its directory", str(self._at))
+        if base.fd is None:
+            for parent in self._at.parents:
+                if parent.exists() and is_link(os.lstat(parent)):
+                    raise link_error(parent.path)
+            return os.fspath(self._at), None
+        if not above:
+            return name, base.fd
+        self._fd = _descend(base.fd, above, base.path, _PASS)
+        return name, self._fd
+
+    def __exit__(self, *exception: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+def _descend(top: int, names: Sequence[str], path: str | Path, last: int) -> int:
     """Return a descriptor of the directory that these names lead to; `top` stays open. last: the flags for it."""
-    fd = top
+    fd, end = top, len(names)
     for number, name in enumerate(names, 1):
-        path = path / name
         try:
-            inner = _enter(fd, name, path, last if number == len(names) else _PASS)
+            inner = os.open(name, last if number == end else _PASS, dir_fd=fd)
+        except OSError as error:
+            raise _not_entered(error, fd, name, Path(path, *names[:number])) from None
         finally:
             if fd != top:
                 os.close(fd)
@@ -265,13 +278,18 @@ def _descend(top: int, names: Sequence[str], path: Path, last: int) -> int:
     return fd if fd != top else os.dup(top)
 
 
-def _enter(fd: int, name: str, path: Path, flags: int) -> int:
+def _enter(fd: int, name: str, at: PathAt, flags: int) -> int:
     try:
         return os.open(name, flags, dir_fd=fd)
     except OSError as error:
-        if error.errno in _NOT_ENTERED and _is_link_at(fd, name):
-            raise link_error(path) from None
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+        raise _not_entered(error, fd, name, at.path) from None
+
+
+def _not_entered(error: OSError, fd: int, name: str, path: Path) -> OSError:
+    """Return the error that says why a directory could not be opened."""
+    if error.errno in _NOT_ENTERED and _is_link_at(fd, name):
+        return link_error(path)
+    return OSError(error.errno, error.strerror, os.fspath(path))
 
 
 def _is_link_at(fd: int, name: str) -> bool:
@@ -361,13 +379,8 @@ def _copy_tree(source: PathAt, target: PathAt) -> None:
         target.chmod_directory(stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IRWXU)
 
 
-@contextmanager
-def _located(path: PathAt | Path) -> Iterator[tuple[str, int | None]]:
-    if isinstance(path, PathAt):
-        with path.located() as found:
-            yield found
-    else:
-        yield os.fspath(path), None
+def _located(path: PathAt | Path) -> AbstractContextManager[tuple[str, int | None]]:
+    return path.located() if isinstance(path, PathAt) else nullcontext((os.fspath(path), None))
 
 
 def _call(source: PathAt | Path, target: PathAt | Path, flags: int) -> None:

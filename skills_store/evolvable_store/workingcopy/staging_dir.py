@@ -19,7 +19,7 @@ import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_store.errors import Refused
@@ -226,7 +226,7 @@ class Slot:
     def write_note(self, note: RecoveryNote, *, durable: bool = True) -> None:
         """Write the note, whole or not at all; when `durable`, it survives a power failure."""
         with open(self.part, "x", encoding="utf-8") as stream:
-            json.dump(asdict(note), stream)
+            stream.write(json.dumps({name: getattr(note, name) for name in RecoveryNote.__dataclass_fields__}))
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())

@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from evolvable_store.paths import private_file
 from evolvable_store.resource import Kind
-from evolvable_tools.embedding import NearestDescription, SimilarResources, absolute_spec
+from evolvable_tools.embedding import NearestDescription, SimilarResources, join_reranker
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from evolvable_tools.embedding.ipc import EmbedderConnection
 
 PATIENCE = 0.05
 """Seconds that an answer is waited for."""
+
+RERANK_PATIENCE = 1.0
+"""Seconds that a reranker is waited for."""
 
 MAX_TASK = 120
 """Characters of a task that are sent. The time to embed grows with the text, and more of it finds nothing better."""
@@ -49,14 +54,17 @@ class SharedEmbedder:
     """The process that embeds for the library in `home`, shared by every process that opens it.
 
     propose: whether to replace a process that serves another model; without it the model that serves is used, whatever
-    `spec` names.
+    `spec` names. reranker: "onnx:MODEL" where a person named a cross-encoder.
 
     Makes nothing and starts nothing before the first `begin`. Safe to share between threads. Raises InvalidArgument
     for a spec that names no embedder.
     """
 
-    def __init__(self, home: Path, spec: str, *, propose: bool = True, patience: float = PATIENCE) -> None:
-        self._home, self._spec, self.patience = home.absolute(), absolute_spec(spec), patience
+    def __init__(
+        self, home: Path, spec: str, *, propose: bool = True, patience: float = PATIENCE, reranker: str | None = None
+    ) -> None:
+        self._home, self._spec, self.patience = home.absolute(), join_reranker(spec, reranker), patience
+        self.reranks = reranker is not None
         self._propose = propose
         self._changed = threading.Condition()
         self._idle: list[EmbedderConnection] = []
@@ -65,6 +73,7 @@ class SharedEmbedder:
         self._connecting = self._closed = self._proposed = False
         self._not_before = self._start_not_before = 0.0
         self._pause = _START_AGAIN[0]
+        self._started: Popen[bytes] | None = None
         self._trouble = _WARMING_UP
 
     def begin(self, task: str) -> "PendingEmbedding":
@@ -168,6 +177,8 @@ class SharedEmbedder:
         with self._changed:
             if self._closed or time.monotonic() < self._start_not_before or not self._home.is_dir():
                 return
+            if self._started is not None and self._started.poll() is None:
+                return  # it still starts: a second one would only wait for it and end
             self._start_not_before = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _START_AGAIN[1])
         command = [sys.executable, "-P", "-m", "evolvable_tools.embedding", str(self._home), self._spec]
@@ -187,7 +198,8 @@ class SharedEmbedder:
         except OSError as error:
             self._trouble = f"{_CANNOT_START}: {error}"
             return
-        # Somebody has to take note of its end, or it stays in the table of processes.
+        self._started = process
+        # Its end has to be waited for, or it stays in the table of processes.
         threading.Thread(target=process.wait, name="embedder ended", daemon=True).start()
 
 
@@ -258,6 +270,16 @@ class PendingEmbedding:
                 return nearest
             time.sleep(_TRY_AGAIN)
 
+    def rank(self, texts: Sequence[str]) -> list[float] | None:
+        """Return for each text how well it answers the task, as a logit; None without a reranker or its answer."""
+        if not self._embedder.reranks:
+            return None
+        answer = self._ask({"op": "rank", "texts": list(texts)}, None, None, RERANK_PATIENCE)
+        scores = None if isinstance(answer, str) else answer.get("scores")
+        if not isinstance(scores, list) or [type(score) for score in scores] != [float] * len(texts):
+            return None
+        return scores
+
     def _described(self, kind: Kind, scopes: Sequence[str] | None, seconds: float) -> NearestDescription:
         answer = self._ask({"op": "described"}, kind, scopes, seconds)
         if isinstance(answer, str):
@@ -270,7 +292,7 @@ class PendingEmbedding:
             return NearestDescription(said="the embedder's answer cannot be read")
 
     def _ask(
-        self, question: dict[str, Any], kind: Kind, scopes: Sequence[str] | None, seconds: float
+        self, question: dict[str, Any], kind: Kind | None, scopes: Sequence[str] | None, seconds: float
     ) -> dict[str, Any] | str:
         """Return the answer, or one line that says why there is none."""
         deadline = time.monotonic() + seconds
@@ -282,7 +304,7 @@ class PendingEmbedding:
         line = self._line
         if line is None:
             return "the embedder went away"
-        where = {"kind": kind.value, "scopes": None if scopes is None else list(scopes)}
+        where = {"kind": kind.value if kind is not None else None, "scopes": None if scopes is None else list(scopes)}
         answer = line.ask(self._number, question | where, max(0.0, deadline - time.monotonic()))
         if answer is not None:
             return answer

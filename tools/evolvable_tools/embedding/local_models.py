@@ -64,7 +64,7 @@ _POOLING = "1_Pooling/config.json"
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
+class ModelFiles:
     """What a model is made of. `name` tells it from other models."""
 
     name: str
@@ -85,9 +85,10 @@ class OnnxEmbedder:
     @classmethod
     def open(cls, model: str) -> Self:
         """Return the embedder of a folder or of a model of the hub. Raises EmbedderUnavailable."""
-        files = _in_folder(Path(model)) if Path(model).is_dir() else _from_hub(model)
+        files = find_model(model)
         try:
-            return cls(files.name, _session(files.weights), _tokenizer(files.tokenizer), _by_first_token(files.pooling))
+            session, tokenizer = open_session(files.weights), open_tokenizer(files.tokenizer)
+            return cls(files.name, session, tokenizer, _by_first_token(files.pooling))
         except Exception as error:  # the libraries raise classes of their own, or plain Exception, for a bad file
             raise EmbedderUnavailable(
                 f"The model {model} cannot be loaded: {str(error)[:300]}",
@@ -100,7 +101,7 @@ class OnnxEmbedder:
 
     def encode_tokens(self, texts: Sequence[str]) -> tuple[Floats, list[TokenVectors]]:
         """Return one row for each text, and the vectors of its tokens; see Embedder."""
-        encoded = self._tokenizer.encode_batch([_plain(text) for text in texts])
+        encoded = self._tokenizer.encode_batch([replace_surrogates(text) for text in texts])
         order = sorted(range(len(texts)), key=lambda at: len(encoded[at].ids))
         rows: Floats = np.zeros((len(texts), self.dimension), np.float32)
         tokens = [np.zeros((0, self.dimension), np.int8) for _ in texts]
@@ -130,12 +131,13 @@ class OnnxEmbedder:
         return normalize_rows((states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1)), states
 
 
-def _plain(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return the text without what is no Unicode, which the tokenizer would refuse."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _session(weights: Path) -> Any:
+def open_session(weights: Path) -> Any:
+    """Return the session that runs a model's weights."""
     import onnxruntime  # an optional extra
 
     options = onnxruntime.SessionOptions()
@@ -147,7 +149,8 @@ def _session(weights: Path) -> Any:
     return onnxruntime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
 
 
-def _tokenizer(path: Path) -> Any:
+def open_tokenizer(path: Path) -> Any:
+    """Return the tokenizer, which cuts texts after MAX_TOKENS."""
     from tokenizers import Tokenizer  # an optional extra
 
     tokenizer = Tokenizer.from_file(str(path))
@@ -160,7 +163,12 @@ def _by_first_token(pooling: Path | None) -> bool:
     return pooling is not None and bool(json.loads(pooling.read_bytes()).get("pooling_mode_cls_token"))
 
 
-def _in_folder(folder: Path) -> _Files:
+def find_model(model: str) -> ModelFiles:
+    """Return the files of a folder or of a model of the hub, which may be fetched. Raises EmbedderUnavailable."""
+    return _in_folder(Path(model)) if Path(model).is_dir() else _from_hub(model)
+
+
+def _in_folder(folder: Path) -> ModelFiles:
     weights = next(iter([*folder.glob("model.onnx"), *sorted(folder.glob("onnx/model*.onnx"))]), None)
     tokenizer = folder / "tokenizer.json"
     if weights is None or not tokenizer.is_file():
@@ -171,10 +179,10 @@ def _in_folder(folder: Path) -> _Files:
     with weights.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     pooling = folder / _POOLING
-    return _Files(f"{folder.name}@{digest[:16]}", weights, tokenizer, pooling if pooling.is_file() else None)
+    return ModelFiles(f"{folder.name}@{digest[:16]}", weights, tokenizer, pooling if pooling.is_file() else None)
 
 
-def _from_hub(model: str) -> _Files:
+def _from_hub(model: str) -> ModelFiles:
     from huggingface_hub.errors import LocalEntryNotFoundError  # an optional extra
 
     def fetched(*names: str) -> Path | None:
@@ -198,7 +206,7 @@ def _from_hub(model: str) -> _Files:
             f"The model {model} has no {'tokenizer.json' if weights else _PLAIN} on the hub.",
             "Name a model that has both, or use sentence-transformers.",
         )
-    return _Files(f"{model}/{weights.name}", weights, tokenizer, pooling)
+    return ModelFiles(f"{model}/{weights.name}", weights, tokenizer, pooling)
 
 
 def _fetched(model: str, names: Sequence[str]) -> Path | None:
@@ -264,7 +272,7 @@ class TorchEmbedder:
         """Return one row for each text, and the vectors of its tokens; see Embedder."""
         rows, tokens = list[Floats](), list[TokenVectors]()
         for start in range(0, len(texts), _BATCH):
-            plain = [_plain(text) for text in texts[start : start + _BATCH]]
+            plain = [replace_surrogates(text) for text in texts[start : start + _BATCH]]
             with self._lock:
                 found = self._model.encode(plain, batch_size=_BATCH, output_value=None, show_progress_bar=False)
             for its in found:
@@ -275,7 +283,7 @@ class TorchEmbedder:
         return normalize_rows(together), tokens
 
     def _encoded(self, texts: list[str]) -> Floats:
-        plain = [_plain(text) for text in texts]
+        plain = [replace_surrogates(text) for text in texts]
         with self._lock:
             return normalize_rows(
                 self._model.encode(plain, batch_size=_BATCH, convert_to_numpy=True, show_progress_bar=False)

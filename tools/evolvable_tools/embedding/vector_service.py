@@ -24,7 +24,7 @@ from evolvable_store.errors import DamagedFile, EvolvableError, LibraryError
 from evolvable_store.search import vector_store
 from evolvable_store.search.vector_store import TextRole, Vectors
 from evolvable_store.store import Store
-from evolvable_tools.embedding import CLOSEST, Embedder, NearestDescription, SimilarResources, ipc
+from evolvable_tools.embedding import CLOSEST, Embedder, NearestDescription, SimilarResources, ipc, split_reranker
 from evolvable_tools.embedding.indexer import IndexingState, Product, VectorIndexer
 from evolvable_tools.embedding.ipc import MalformedMessage
 from evolvable_tools.embedding.local_models import (
@@ -34,6 +34,7 @@ from evolvable_tools.embedding.local_models import (
     normalize_rows,
     open_embedder,
 )
+from evolvable_tools.embedding.reranker import WaitingReranker
 
 _REMEMBERED = 256  # tasks whose vectors are kept
 _MOST_NEAREST = 1_000
@@ -71,9 +72,11 @@ class TokenReader:
 class RequestHandler:
     """Answers the clients of one library from its keeper. Safe to share between threads."""
 
-    def __init__(self, keeper: VectorIndexer, tokens: TokenReader | None = None) -> None:
-        """tokens: without them no text is compared with a task token by token."""
-        self._keeper, self._tokens = keeper, tokens
+    def __init__(
+        self, keeper: VectorIndexer, tokens: TokenReader | None = None, reranker: WaitingReranker | None = None
+    ) -> None:
+        """tokens: without them no text is compared with a task token by token. reranker: None where none is named."""
+        self._keeper, self._tokens, self._reranker = keeper, tokens, reranker
         self._lock = threading.Lock()
         self._tasks: OrderedDict[tuple[str, str], tuple[Floats, Floats]] = OrderedDict()
 
@@ -85,6 +88,8 @@ class RequestHandler:
 
     def answer(self, message: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
         """Return the answer to a question about a task, ready to send. Raises Garbled."""
+        if message.get("op") == "rank":
+            return self._rank(message.get("texts"), prepared.task)
         if prepared.service is not self._keeper.serving:  # another model has come into service meanwhile
             prepared = self.prepare(prepared.task)
         kind, scopes = message.get("kind"), message.get("scopes")
@@ -98,6 +103,13 @@ class RequestHandler:
         found = asdict(self._similar(prepared, ids, kind, scopes, max(0, min(limit, _MOST_NEAREST))))
         late = self._late(prepared, ids[:CLOSEST])
         return found | {"cosines": {id_: round(cosine, 4) for id_, cosine in found["cosines"].items()}, "late": late}
+
+    def _rank(self, texts: object, task: str) -> dict[str, Any]:
+        if not isinstance(texts, list) or not _all(texts, str):
+            raise MalformedMessage("texts are missing")
+        if self._reranker is None:
+            return {"scores": None, "said": "no reranker is named"}
+        return self._reranker.rank(task, texts)
 
     def _late(self, asked: Prepared, ids: Sequence[int]) -> dict[int, float]:
         """Return how near the task is to these resources token by token, of those whose tokens are known."""
@@ -183,7 +195,7 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
             Vectors.open(home) as vectors,
             Vectors.open(home) as reading,
         ):
-            keeper = VectorIndexer(store, vectors, embedder, spec, _say)
+            keeper = VectorIndexer(store, vectors, embedder, split_reranker(spec)[0], _say)
             _Office(home, spec, keeper, TokenReader(reading), idle).open()
         return 0
     except DamagedFile as error:
@@ -213,7 +225,7 @@ def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedde
         serving = ipc.read_announcement(home)
         if give_way or serving is None or serving.offers(spec) or serving.address is None:
             return None
-        embedder = open_embedder(spec)
+        embedder = open_embedder(split_reranker(spec)[0])
         line = ipc.dial(home, serving)
         if line is not None:
             with contextlib.suppress(OSError), line:
@@ -225,7 +237,7 @@ def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedde
             return None
         return embedder
     ipc.announce(home, ipc.Announcement(os.getpid(), spec))
-    return open_embedder(spec)
+    return open_embedder(split_reranker(spec)[0])
 
 
 class _Office:
@@ -233,7 +245,8 @@ class _Office:
 
     def __init__(self, home: Path, spec: str, keeper: VectorIndexer, tokens: TokenReader, idle: float) -> None:
         self._home, self._spec, self._keeper, self._idle = home, spec, keeper, idle
-        self._desk = RequestHandler(keeper, tokens)
+        reranker = split_reranker(spec)[1]
+        self._desk = RequestHandler(keeper, tokens, WaitingReranker(reranker, _say) if reranker else None)
         self._ending = threading.Event()
         self._failure: Exception | None = None
         self._clients: set[int] = set()
@@ -322,7 +335,7 @@ class _Office:
                 self._ending.set()
             elif operation == "begin" and type(number) is int and isinstance(message.get("task"), str):
                 begun = number, self._desk.prepare(message["task"])
-            elif operation in ("similar", "described") and begun is not None and number == begun[0]:
+            elif operation in ("similar", "described", "rank") and begun is not None and number == begun[0]:
                 ipc.send(line, self._desk.answer(message, begun[1]) | {"number": number})
             elif operation == "status":
                 ipc.send(line, {"number": number, "pid": os.getpid(), "model": self._keeper.serving.model.name})

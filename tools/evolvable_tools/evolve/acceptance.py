@@ -10,11 +10,12 @@ from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.candidates.static_gate import check_candidate, find_executable_change
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
 from evolvable_tools.evolve.operators import STRUCTURE_MODE, CommitResult, EvaluationResult, commit_if_better
-from evolvable_tools.evolve.optimizers import Frontier, training_batch
+from evolvable_tools.evolve.optimizer_registry import AcceptanceGate
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, ProposerModel
 from evolvable_tools.evolve.run_config import Admission, RunSettings, default_test_repeats
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
 from evolvable_tools.evolve.scorers import external_scorers
+from evolvable_tools.evolve.search_operators import Frontier, training_batch
 from evolvable_tools.evolve.statistics import paired_tests
 from evolvable_tools.evolve.statistics.verdict import PairedScores, pair_scores
 from evolvable_tools.evolve.task import CRASHED, Task, Trial, TrialOutcome, add_usage
@@ -195,8 +196,8 @@ def record_decision(
     """End an iteration: what became of it, the frontier after it, the best, and how long there was no new one."""
     state = run.state
     members = state.frontier if frontier is None else frontier
-    # The greedy optimizer keeps one program: the one before it has given way, whatever it scored once.
-    those = set(members) if run.settings.optimizer == "greedy" else {*members, state.best}
+    # The staged gate keeps one program: the one before it has given way, whatever it scored once.
+    those = set(members) if run.settings.gate is AcceptanceGate.STAGED else {*members, state.best}
     measured = [one for one in map(state.candidates.__getitem__, those) if one.mean is not None]
     # Of equals the smaller is the best, then the older.
     now = max(measured, key=lambda one: (one.rank, -one.iteration), default=None)
@@ -250,7 +251,7 @@ def estimate_cost(run: RunContext, batch: int, pilot: Sequence[Trial], plan: Pla
     Raises BudgetTooSmall when a limit is below what one candidate takes to be found and tested.
     """
     settings, val, test = run.settings, len(run.val), run.sealed.size
-    search, calibration = batch + settings.repeats * val, (settings.repeats + 2) * val
+    search, calibration = batch * (1 + settings.rollouts) + settings.repeats * val, (settings.repeats + 2) * val
     last = 2 * val + 3 * test_repeat_count(settings, test) * test
     low, high = (calibration + rounds * search + last for rounds in (min(1, settings.proposals), settings.proposals))
     floor = 2 * val + 3 * (batch + val) + 2 * test

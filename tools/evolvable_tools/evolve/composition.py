@@ -13,12 +13,11 @@ from datetime import datetime
 from statistics import fmean
 from typing import Any
 
-from evolvable_store.merge import merge_files
-from evolvable_store.objects import File
-from evolvable_tools.evolve import acceptance, optimizers
-from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
+from evolvable_tools.evolve import acceptance, search_operators
+from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision
 from evolvable_tools.evolve.operators import STRUCTURE_MODE, CommitResult, EvaluationResult
+from evolvable_tools.evolve.run_config import MOST_TEST_TRIALS
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics import paired_tests
 from evolvable_tools.evolve.statistics.narrow_claim import NARROW_REPEATS, narrow_sizes
@@ -32,7 +31,7 @@ MIN_SELECTION = 20
 VAL_SHARE = 0.7
 """The share of the selection tasks that is taken from val. The proposer sees none of them."""
 
-EXPECTED_TEST = 3.25
+EXPECTED_TEST = 3.6
 """Evaluations of a staged test for each of its tasks, on average where a program is better."""
 
 OVERHEAD = 2.6
@@ -63,7 +62,7 @@ def selection_tasks(run: RunContext) -> list[Task]:
     the whole order.
     """
     settings, tests = run.settings, run.sealed.size
-    left = settings.planned_trials(tests) - EXPECTED_TEST * tests
+    left = settings.planned_trials(tests) - EXPECTED_TEST * tests - settings.proposals * sampled_trials(run)
     wanted = max(MIN_SELECTION, round(left / (max(1, settings.proposals) + OVERHEAD)))
     val, train = (_shuffled(tasks, settings.seed) for tasks in (run.val, run.train))
     many = min(len(val), max(round(wanted * VAL_SHARE), wanted - len(train)))
@@ -71,6 +70,12 @@ def selection_tasks(run: RunContext) -> list[Task]:
     few = min(len(train), max(0, wanted - many))
     chosen += [((at + 0.5) / max(1, few), task) for at, task in enumerate(train[:few])]
     return [task for _, task in sorted(chosen, key=lambda one: (one[0], one[1].id))]
+
+
+def sampled_trials(run: RunContext) -> int:
+    """Return the trials that the optimizer adds to each iteration."""
+    categories, each = run.settings.batch
+    return run.settings.rollouts * categories * each
 
 
 def _shuffled(tasks: Sequence[Task], seed: int) -> list[Task]:
@@ -265,7 +270,7 @@ def evidence_tasks(run: RunContext, number: int) -> list[Task]:
     others = [task for task in train if task.id not in chosen]
     most = run.settings.batch[0] * run.settings.batch[1]
     few = min(most // 3, len(passing))
-    first = [task for task in optimizers.training_batch(run, number) if task in failing]
+    first = [task for task in search_operators.training_batch(run, number) if task in failing]
     rest = [task for task in failing if task not in first]
     shown = [*first, *_turn(rest, number, most - few)][: most - few]
     return [*shown, *_turn(passing if shown else others or passing, number, few if shown else most)]
@@ -290,68 +295,15 @@ def best_gain(run: RunContext) -> float:
     return sum(one.delta or 0.0 for one in tried if one.decision is CandidateDecision.ADMITTED)
 
 
-def next_elimination(run: RunContext) -> str:
-    """Return the accepted candidate whose edits are tried to be left out next, '' when none is.
-
-    One pass, oldest first, while trials are left. The last one was just compared. Edits that others build on stay.
-    """
-    state = run.state
-    if state.best not in state.candidates or trials_left(run) < len(selection_tasks(run)) // 2:
-        return ""
-    accepted = [one for one in state.candidates.values() if one.decision is CandidateDecision.ADMITTED]
-    for one in sorted(accepted, key=lambda one: one.iteration)[:-1]:
-        if one.digest not in state.eliminated and leave_out(run, one.digest) is not None:
-            return one.digest
-    return ""
-
-
-def leave_out(run: RunContext, digest: str) -> Program | None:
-    """Return the best program without the edits of one accepted candidate; None where later edits overlap them."""
-    made = run.program(digest)
-    before, best = run.program(run.state.candidates[digest].parents[0]), run.program(run.state.best)
-    parts = []
-    for ref in sorted({*before.by_ref, *made.by_ref, *best.by_ref}):
-        base, ours, theirs = (one.by_ref.get(ref) for one in (made, best, before))
-        if base == theirs:
-            kept = ours
-        elif base == ours:
-            kept = theirs
-        elif base is None or ours is None or theirs is None:
-            return None
-        else:
-            files = [{path: File(data) for path, data in one.files.items()} for one in (base, ours, theirs)]
-            merged = merge_files(*files)
-            if merged.conflicts:
-                return None
-            kept = make_part(ours.kind, ours.name, {path: file.data for path, file in merged.files.items()})
-        parts += [kept] if kept is not None else []
-    found = make_program(parts)
-    return None if found.digest in run.state.candidates or not found.parts else found
-
-
-async def build_without(run: RunContext, program: Program, changes: Sequence[str]) -> Program:
-    """Return the best program without the edits of the named candidate, recorded as the candidate of the iteration."""
-    if (done := run.state.step.get("built")) is not None:
-        return run.program(done["candidate"])
-    [digest] = changes
-    after = leave_out(run, digest)
-    if after is None:
-        return program
-    run.mask.check(program, after)
-    name = run.state.candidates[digest].name
-    optimizers.record_candidate(run, program, after, [f"leave out what {name} changed"], f"without {name}")
-    return after
-
-
 def plan_evaluations(run: RunContext) -> tuple[int, int, int]:
     """Return the least and the most evaluations that a run may take, and the fewest that can find anything."""
     tests, rounds, selection = run.sealed.size, run.settings.proposals, len(selection_tasks(run))
     shown = len(structure_tasks(run)) if run.settings.mode == STRUCTURE_MODE else 0
     first = selection + NOISE_TASKS
     low = first + min(1, rounds) * selection // 2
-    high = first + rounds * (selection + 2 * int(NEAR[1]) + shown)
+    high = first + rounds * (selection + 2 * int(NEAR[1]) + shown + sampled_trials(run))
     if run.state.exploratory:
         high += 2 * (run.settings.test_repeats or NARROW_REPEATS) * sum(narrow_sizes(len(run.val), tests))
     else:
-        high += 4 * tests + 2 * len(run.val)
+        high += MOST_TEST_TRIALS * tests + 2 * len(run.val)
     return low, high, selection + selection // 2 + 2 * tests

@@ -204,6 +204,7 @@ def _publish_puts(
     try:
         evidence = [f"evolution run {folder.id}", said, f"program {digest}", *proposals]
         with library.transaction(caller, why, evidence=evidence, sign=True) as tx:
+            tx.decision = "adopt"
             for put, proposal in zip(puts, ids, strict=True):
                 if not put.files:
                     tx.remove(put.ref, expected_version=put.version)
@@ -212,7 +213,7 @@ def _publish_puts(
                 tx.approve(proposal, why)
     except BaseException:
         for one in ids:
-            proposal_inbox.reject(library, one, "the adoption failed")
+            proposal_inbox.reject(library, one, "the adoption failed", evolution)
         raise
     written = zip(tx.written, puts, strict=True)
     changes = [AdoptedChange(str(one.ref), put.version or None, one.version) for one, put in written]

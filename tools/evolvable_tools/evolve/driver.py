@@ -12,6 +12,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import blob_hash, pack
 from evolvable_tools.evolve import run_context
 from evolvable_tools.evolve.acceptance import calibrate_judge
+from evolvable_tools.evolve.backend_choice import NODE_DIR, make_local_backend, open_trial_backend
 from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.executors.installation import CanaryFailed, run_canary
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerBusy, RunDirectory
@@ -21,13 +22,14 @@ from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelSpec, NeedsAnswer
 from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
+from evolvable_tools.evolve.task import ModelUsage
 from evolvable_tools.evolve.tasks.holdout import HeldOutTest, TestAccessLog, hold_out_test
 from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog
 from evolvable_tools.evolve.tasks.reader import scorer_files
-from evolvable_tools.evolve.trials.backends import ProcessBackend, RemoteExecutor, RemoteModel
+from evolvable_tools.evolve.trials.backends import RemoteExecutor, RemoteModel
 from evolvable_tools.evolve.trials.budget import RunBudget, make_concurrency_limit
 from evolvable_tools.evolve.trials.measurement import BACKOFF, TrialRunner, TrialSettings
-from evolvable_tools.evolve.trials.trial import AsyncioBackend, TrialBackend
+from evolvable_tools.evolve.trials.trial import TrialBackend
 from evolvable_tools.library import Caller, Library
 
 MAX_FAILED_ATTEMPTS = 8
@@ -59,10 +61,16 @@ async def drive_run(
 
 
 async def _drive(run: run_context.RunContext, parts: run_context.RunParts, backend: TrialBackend) -> None:
-    """Drive a run. First a model's executor has to show that a program reaches it, and a judge that it judges well."""
+    """Drive a run. First a model's executor has to show that a program reaches it, and a judge that it judges well.
+
+    backend: of this machine, where models are asked.
+    """
     executor, judging = parts.executor, parts.judging
     if run_context.executor_kind(run.settings.executor).needs_canary and run.state.canary != executor.fingerprint:
-        found = await run_canary(RemoteExecutor(executor, backend), run.folder.workspaces)
+        with run.budget.reserving(ModelUsage()) as settle:
+            found = await run_canary(RemoteExecutor(executor, backend), run.folder.workspaces)
+            settle(found.usage)
+        run.note_attempts(("", "canary"), found.attempts)
         run.paid("", "canary", found.usage, executor.label)
         if not found.passed:
             raise CanaryFailed(f"The canary did not pass: {found.why}.", "Nothing was measured.")
@@ -116,7 +124,13 @@ async def _open_run(
             journal.note("stopped", why=error.text, trouble=True)
             raise
         settings, brain = parts.settings, parts.brain
-        backend: TrialBackend = ProcessBackend() if parts.runs_commands else AsyncioBackend()
+        local = make_local_backend(parts)
+        try:
+            backend = await open_trial_backend(parts, host, folder.path / NODE_DIR, local)
+        except EvolvableError as error:
+            journal.note("stopped", why=error.text, trouble=True)
+            await local.close()
+            raise
         budget = RunBudget(settings.limit, clock=time.monotonic)
         make_runner = _runner_factory(parts, folder, host, backend, budget)
         budget.take_in(test_ledger)
@@ -135,7 +149,7 @@ async def _open_run(
                 tuple(pin.ref for pin in settings.program),
             ),
             make_runner(ledger, open_tasks.files),
-            RemoteModel(brain, backend, folder.workspaces) if isinstance(brain, ModelSpec) else brain,
+            RemoteModel(brain, local, folder.workspaces) if isinstance(brain, ModelSpec) else brain,
             budget,
             host.redactor,
             merged=[(run, folder.program(digest)) for run, digest in journal.state.merged],
@@ -145,9 +159,10 @@ async def _open_run(
             plant_canary=partial(_add_unnamed_blob, library),
         )
         try:
-            yield run, parts, backend
+            yield run, parts, local
         finally:
             await backend.close()
+            await local.close()
 
 
 def _runner_factory(

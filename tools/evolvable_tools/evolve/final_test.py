@@ -133,7 +133,7 @@ async def choose_finalist(run: RunContext) -> RunCandidate | None:
     """Return the best of those that are better than the base, over all that was measured of them and fresh runs."""
     state = run.state
     base = state.candidates[state.base]
-    better = [one for one in state.members if one.digest != state.base and _mean_gain(one.scores, base.scores) > 0]
+    better = [one for one in state.members if one.digest != state.base and mean_gain(one.scores, base.scores) > 0]
     best = sorted(better, key=lambda one: (one.rank, -one.iteration), reverse=True)[:REMEASURED_BEST]
     if not best:
         return None
@@ -144,7 +144,7 @@ async def choose_finalist(run: RunContext) -> RunCandidate | None:
     if not state.confirmed:
         run.note("confirmed", scores=anew)
     pooled = {one.digest: _pool_scores(one.scores, anew[one.digest], run.settings.repeats) for one in (base, *best)}
-    standing = [one for one in best if _mean_gain(pooled[one.digest], pooled[base.digest]) > 0]
+    standing = [one for one in best if mean_gain(pooled[one.digest], pooled[base.digest]) > 0]
     return max(standing, key=lambda one: (fmean(pooled[one.digest].values()), -one.size), default=None)
 
 
@@ -156,7 +156,8 @@ def _pool_scores(selected: Mapping[str, float], anew: Mapping[str, float], repea
     }
 
 
-def _mean_gain(after: Mapping[str, float], before: Mapping[str, float]) -> float:
+def mean_gain(after: Mapping[str, float], before: Mapping[str, float]) -> float:
+    """Return the mean difference over the tasks that both have, 0 where there are none."""
     return fmean([after[task] - before[task] for task in after if task in before] or [0.0])
 
 

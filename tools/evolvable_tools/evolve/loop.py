@@ -5,23 +5,21 @@ next state. A continued run therefore goes on exactly where it was.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.evolve import acceptance, composition, optimizers, structure_round
-from evolvable_tools.evolve.final_test import choose_finalist, record_no_test, run_single_test
+from evolvable_tools.evolve import acceptance, composition, elimination, search_operators
+from evolvable_tools.evolve.final_test import choose_finalist, mean_gain, record_no_test, run_single_test
 from evolvable_tools.evolve.ledger.run_directory import LedgerError
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
 from evolvable_tools.evolve.measured_gain import run_measurement
 from evolvable_tools.evolve.narrow_test import best_of_search, run_narrow_test
-from evolvable_tools.evolve.operators import STRUCTURE_MODE, Improve, OptimizerStep
-from evolvable_tools.evolve.proposers.edit_plan import EditPlan
+from evolvable_tools.evolve.operators import STRUCTURE_MODE, Improve
+from evolvable_tools.evolve.optimizer_registry import AcceptanceGate
+from evolvable_tools.evolve.optimizers.optimizer import Optimizer, compose_step, open_optimizer
 from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer, NoAnswer
-from evolvable_tools.evolve.proposers.role_prompts import Evidence
 from evolvable_tools.evolve.prospects import give_up_reason
-from evolvable_tools.evolve.run_config import ParentStrategy
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
 from evolvable_tools.evolve.staged_final import run_staged_test
 from evolvable_tools.evolve.statistics.verdict import Ruling
@@ -29,56 +27,14 @@ from evolvable_tools.evolve.task import Task
 from evolvable_tools.evolve.trials.budget import BudgetSpent
 from evolvable_tools.evolve.trials.measurement import TrialsFailing
 
-EvidenceStep = OptimizerStep[Sequence[Evidence], EditPlan, EditPlan]
 
-
-@dataclass(frozen=True, slots=True)
-class Optimizer:
-    """A composition of the operators, and where each round starts from.
-
-    fresh_only: the training batch changes only after something was accepted, as what was rejected changed nothing.
-    """
-
-    step: EvidenceStep
-    strategy: ParentStrategy
-    fresh_only: bool
-
-
-def make_optimizer(run: RunContext) -> Optimizer:
-    """Return the optimizer of a run.
-
-    The greedy one, the default, keeps one program and measures in stages. EvoSkill has a frontier, parents in turn, and
-    a new batch in every round. The reflection optimizer has one program, the best that was committed, executed again
-    when it changed.
-    """
-    if is_greedy(run):
-        evaluate, commit = composition.evaluate_in_stages, composition.commit_best
-    else:
-        evaluate, commit = acceptance.evaluate, acceptance.commit_to_frontier
-    one_program = run.settings.optimizer == "reflection"
-    if one_program:
-        commit = acceptance.commit_single
-    reflect, select, build = optimizers.reflect, optimizers.select_intents, optimizers.build
-    if run.settings.mode == STRUCTURE_MODE:
-        reflect, select, build = structure_round.reflect, structure_round.select, structure_round.build
-    step: EvidenceStep = OptimizerStep(
-        partial(reflect, run),
-        partial(select, run),
-        Improve(partial(build, run), run.mask),
-        partial(evaluate, run),
-        partial(commit, run),
-    )
-    strategy = ParentStrategy.BEST if one_program or is_greedy(run) else ParentStrategy(run.settings.parent)
-    return Optimizer(step, strategy, fresh_only=one_program)
-
-
-def is_greedy(run: RunContext) -> bool:
-    """Return whether the run composes edits greedily."""
-    return run.settings.optimizer == "greedy"
+def is_staged(run: RunContext) -> bool:
+    """Return whether the run composes edits greedily, measured in stages."""
+    return run.settings.gate is AcceptanceGate.STAGED
 
 
 async def _calibrate(run: RunContext) -> None:
-    if not is_greedy(run):
+    if not is_staged(run):
         await acceptance.calibrate_run(run)
         return
     if run.state.phase is RunPhase.NEW:
@@ -112,7 +68,7 @@ async def run_final_test(run: RunContext) -> None:
     if settings.final == "single":
         await run_single_test(run)
         return
-    if not is_greedy(run):
+    if not is_staged(run):
         try:
             finalist = await choose_finalist(run)
         except BudgetSpent as error:
@@ -125,15 +81,20 @@ async def run_final_test(run: RunContext) -> None:
         why = "Nothing was found that is better than the base in the search; the test was not opened."
         record_no_test(run, Ruling.NOT_SUPPORTED, why)
         return
-    await run_staged_test(run, finalist)
+    gain = (
+        composition.best_gain(run)
+        if is_staged(run)
+        else mean_gain(finalist.scores, state.candidates[state.base].scores)
+    )
+    await run_staged_test(run, finalist, gain)
 
 
 async def run_search(run: RunContext) -> None:
     """Propose and evaluate until a budget, a plateau or the target is reached. Raises as `run_phases`."""
-    optimizer, why = make_optimizer(run), ""
+    optimizer, why = open_optimizer(run), ""
     while not why:
-        why = "" if run.state.step else _stop_reason(run)
-        if why and is_greedy(run) and (digest := composition.next_elimination(run)):
+        why = "" if run.state.step else _stop_reason(run, optimizer)
+        if why and is_staged(run) and (digest := elimination.next_elimination(run)):
             number, parent = run.state.iteration + 1, run.state.best
             run.note("selected", iteration=number, parent=parent, batch=number, merge=False, without=digest)
             why = ""
@@ -150,24 +111,24 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
     if "selected" not in run.state.step:
         _select_parent(run, optimizer)
     record = run.state.step["selected"]
-    parent = run.program(record["parent"])
+    parent, step = run.program(record["parent"]), compose_step(run, optimizer)
     try:
         if record.get("merge"):
-            merged = await Improve(partial(optimizers.merge_runs, run), run.mask)(parent, run.merged)
-            committed = optimizer.step.commit(await optimizer.step.evaluate(merged, parent))
+            merged = await Improve(partial(search_operators.merge_runs, run), run.mask)(parent, run.merged)
+            committed = step.commit(await step.evaluate(merged, parent))
         elif record.get("without"):
-            fewer = await Improve(partial(composition.build_without, run), run.mask)(parent, [record["without"]])
+            fewer = await Improve(partial(elimination.build_without, run), run.mask)(parent, [record["without"]])
             if fewer.digest == parent.digest:
                 acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, "later edits overlap it")
                 return
-            committed = optimizer.step.commit(await optimizer.step.evaluate(fewer, parent))
+            committed = step.commit(await step.evaluate(fewer, parent))
         else:
             tasks = _evidence_tasks(run, record)
-            evidence = await optimizers.gather_evidence(run, parent, record, tasks)
+            evidence = await search_operators.gather_evidence(run, parent, record, tasks)
             if all(one.passed for one in evidence) and run.settings.mode != STRUCTURE_MODE:
                 acceptance.record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
                 return
-            committed = await optimizer.step(evidence, parent)
+            committed = await step(evidence, parent)
     except (BudgetSpent, RunStopped, NeedsAnswer, NeedsPerson, NoAnswer, TrialsFailing, RunTampered, LedgerError):
         raise
     except EvolvableError as error:  # what was proposed cannot be built; the history tells the next proposal
@@ -179,21 +140,21 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
 
 
 def _evidence_tasks(run: RunContext, selected: Mapping[str, Any]) -> Sequence[Task]:
-    if is_greedy(run):
+    if is_staged(run):
         return composition.evidence_tasks(run, selected["batch"])
-    return optimizers.training_batch(run, selected["batch"])
+    return search_operators.training_batch(run, selected["batch"])
 
 
 def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
     state, number = run.state, run.state.iteration + 1
     merge = number == 1 and bool(run.merged)
-    parent = optimizers.select_parent(state.members, optimizer.strategy, number, run.settings.seed)
+    parent = search_operators.select_parent(state.members, optimizer.strategy, number, run.settings.seed)
     accepted = sum(record["decision"] == CandidateDecision.ADMITTED for record in state.iterations)
     batch = accepted + 1 if optimizer.fresh_only else number
     run.note("selected", iteration=number, parent=parent.digest, batch=batch, merge=merge)
 
 
-def _stop_reason(run: RunContext) -> str:
+def _stop_reason(run: RunContext, optimizer: Optimizer) -> str:
     """Return why no further iteration begins, '' when one does."""
     state, settings = run.state, run.settings
     if run.merged and not state.iterations:
@@ -202,12 +163,13 @@ def _stop_reason(run: RunContext) -> str:
     if done >= settings.most_proposals:
         return f"{done} of {settings.most_proposals} iterations are done"
     if done >= settings.proposals and not (
-        is_greedy(run) and composition.trials_left(run) >= len(composition.selection_tasks(run))
+        is_staged(run)
+        and composition.trials_left(run) >= len(composition.selection_tasks(run)) + composition.sampled_trials(run)
     ):
         return f"{done} iterations are done, and the planned trials leave room for no other"
-    if state.stalls >= settings.stalls and not is_greedy(run):
+    if state.stalls >= settings.stalls and not is_staged(run):
         return f"{state.stalls} iterations without a new best"
-    if why := give_up_reason(state):
+    if why := give_up_reason(state) or optimizer.converged():
         return why
     best = state.candidates[state.best].mean
     if best is not None and best >= settings.target:

@@ -28,8 +28,8 @@ from evolvable_tools.evolve.narrow_test import (
     record_measured,
     run_narrow_test,
 )
-from evolvable_tools.evolve.optimizers import record_candidate
 from evolvable_tools.evolve.run_context import RunContext
+from evolvable_tools.evolve.search_operators import record_candidate
 from evolvable_tools.evolve.statistics.narrow_claim import MIN_GROUPS, NarrowResult
 from evolvable_tools.evolve.statistics.paired_tests import sign_flip_p_value
 from evolvable_tools.evolve.statistics.staged_test import alpha_of_look, missing_p_value
@@ -61,7 +61,9 @@ async def run_measurement(run: RunContext) -> None:
 
 async def _run_pilot(run: RunContext) -> None:
     tasks = run.val[:PILOT_TRIALS]
-    pilot = await run.measure([(run.base, task, 0) for task in tasks], f"pilot/{run.state.pilots + 1}")
+    # Where the base answers once, only the other arm tells what rounds take.
+    arm = run.merged[0][1] if run.base.answers_once else run.base
+    pilot = await run.measure([(arm, task, 0) for task in tasks], f"pilot/{run.state.pilots + 1}")
     counted = [one for one in pilot if one.outcome.counts]
     if not counted:
         why = next((one.detail for one in pilot if one.detail), "it did not say why").rstrip(".")
@@ -129,6 +131,8 @@ async def _measure_validation(run: RunContext) -> None:
 
 
 def _base_name(run: RunContext) -> str:
+    if run.base.answers_once:
+        return "the first answer"
     return ", ".join(part.ref for part in run.base.parts) or "nothing"
 
 

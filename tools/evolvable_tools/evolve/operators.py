@@ -23,12 +23,18 @@ MODES: dict[str, frozenset[Kind]] = {
     "memory_only": frozenset({Kind.MEMORY}),
     "tool_only": frozenset({Kind.TOOL}),
     "structure": frozenset({Kind.SKILL, Kind.AGENT}),
+    "solution_only": frozenset(),
+    "joint": frozenset({Kind.SKILL, Kind.PROMPT, Kind.AGENT, Kind.TOOL, Kind.MEMORY}),
     "any": frozenset({Kind.SKILL, Kind.PROMPT, Kind.AGENT, Kind.TOOL, Kind.MEMORY}),
 }
 """What may change in each mode. The environment never does: it holds the tasks and what judges them."""
 
 STRUCTURE_MODE = "structure"
 """The mode in which a model proposes edits of skills alone, and a gate decides on edits of agents."""
+
+
+SOLUTION_MODE, JOINT_MODE = "solution_only", "joint"
+"""The modes that need an executor with rounds: the program is frozen and answers alone improve, or both do."""
 
 
 def proposed_kinds(mode: str) -> frozenset[Kind]:

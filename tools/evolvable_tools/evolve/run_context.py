@@ -15,7 +15,7 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
-from evolvable_tools.evolve.executors.base import Executor
+from evolvable_tools.evolve.executors.base import CommandHost, Executor
 from evolvable_tools.evolve.executors.command_executor import check_named_executor
 from evolvable_tools.evolve.ledger.run_directory import LedgerRecord, RunDirectory, translate_damage
 from evolvable_tools.evolve.ledger.run_reducer import Journal, load_run_state
@@ -26,6 +26,7 @@ from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQu
 from evolvable_tools.evolve.run_config import EXECUTORS, HostContext, RunSettings
 from evolvable_tools.evolve.scorers.external_scorers import JudgeCalibration, JudgeScorer, JudgeSetup
 from evolvable_tools.evolve.scorers.registry import known_samples
+from evolvable_tools.evolve.solutions import public_files, with_rounds
 from evolvable_tools.evolve.task import ModelUsage, Task, TaskSet, Trial, TrialOutcome
 from evolvable_tools.evolve.tasks import locate
 from evolvable_tools.evolve.tasks.holdout import HeldOutTest, TestRunner
@@ -33,6 +34,7 @@ from evolvable_tools.evolve.tasks.reader import scorer_files
 from evolvable_tools.evolve.trials.budget import RunBudget
 from evolvable_tools.evolve.trials.measurement import TrialRequest, TrialRunner
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.llm import ModelAttempt
 from evolvable_tools.redaction.redactor import Redactor
 
 QUESTION_TOKENS = 60_000
@@ -164,16 +166,25 @@ class RunContext:
 
         Raises NeedsAnswer, NoAnswer, WrongAnswer, BudgetSpent.
         """
-        with self.budget.reserving(ModelUsage(QUESTION_TOKENS, most_output, 1)) as settle:
+        tries = getattr(model, "tries", 1)
+        with self.budget.reserving(ModelUsage(QUESTION_TOKENS * tries, most_output * tries, tries)) as settle:
             try:
                 given = await model.ask(question)
             except NoAnswer as error:
+                self.note_attempts(packet_role, error.attempts)
                 if error.usage.calls:
                     settle(error.usage)
                     self.paid(*packet_role, error.usage, model.name)
                 raise
+            self.note_attempts(packet_role, given.attempts)
             settle(given.usage)
         return given
+
+    def note_attempts(self, packet_role: tuple[str, str], attempts: Sequence[ModelAttempt]) -> None:
+        """Record each attempt to get an answer. `answered` records hold their sum, and are what is billed."""
+        packet, role = packet_role
+        for one in attempts:
+            self.journal.note("attempted", packet=packet, role=role, **asdict(one))
 
     def paid(self, packet: str, role: str, usage: ModelUsage, by: str, artifact: str = "") -> None:
         """Record what a question cost. Without an artifact there was no answer."""
@@ -205,7 +216,8 @@ EXECUTOR_KINDS = {
     ),
     "claude": ExecutorKind("coding_agents:ClaudeExecutor", runs_commands=True, needs_canary=True, agents=True),
     "codex": ExecutorKind("coding_agents:CodexExecutor", runs_commands=True, needs_canary=True),
-    "anthropic": ExecutorKind("anthropic_api:AnthropicExecutor", needs_canary=True),
+    "anthropic": ExecutorKind("model_api:ModelExecutor", needs_canary=True),
+    "model": ExecutorKind("model_api:ModelExecutor", needs_canary=True),
     "simulated": ExecutorKind("simulated:SimulatedExecutor"),
 }
 
@@ -233,7 +245,7 @@ def make_executor(spec: Mapping[str, Any], host: HostContext, taskset: TaskSet, 
     # Imported by name: a run needs one of them, and each starts slower than this module.
     cls, files = getattr(import_module(f"evolvable_tools.evolve.executors.{module}"), name), scorer_files(taskset)
     executor: Executor = cls.from_spec(spec, host, tasks=taskset.tasks, files=files, directory=directory)
-    return executor
+    return with_rounds(executor, spec.get("rounds", 0), public_files(taskset, files), CommandHost.of(host))
 
 
 def make_judge(settings: RunSettings, host: HostContext, folder: RunDirectory, taskset: TaskSet) -> JudgeSetup | None:
@@ -285,7 +297,9 @@ def make_run_parts(
         proposer_model.make_proposer_model(settings, host, folder),
         locate.IntegrityGuard(library, caller, ref, guarded, directory),
         registered,
-        kind.runs_commands or any(_is_command(who) for who, *_ in _models(settings)) or locate.needs_commands(taskset),
+        kind.runs_commands
+        or any(_is_command(who, host) for who, *_ in _models(settings))
+        or locate.needs_commands(taskset),
     )
 
 
@@ -300,13 +314,15 @@ def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tu
 
 
 def _models(settings: RunSettings) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Yield who proposes and who judges, with the verb, and the roles in which the person may have named it."""
-    yield settings.brain, "think", proposer_model.PROPOSER_ROLES
+    """Yield each that proposes and who judges, with the verb, and the roles in which the person may have named it."""
+    for who in settings.brain.split(","):
+        yield who.strip(), "think", proposer_model.PROPOSER_ROLES
     yield settings.judge, "judge", proposer_model.JUDGE_ROLES
 
 
-def _is_command(who: str) -> bool:
-    return who.partition(":")[0] not in ("", "anthropic", "handoff")
+def _is_command(who: str, host: HostContext) -> bool:
+    named = host.models is not None and who in host.models.endpoints
+    return not named and who.partition(":")[0] not in ("", "anthropic", "handoff")
 
 
 @translate_damage
@@ -325,7 +341,7 @@ def check_commands_named(settings: RunSettings, host: HostContext) -> None:
         for name in settings.scorers:
             host.scorers.get(name)
     for who, _, roles in _models(settings):
-        if _is_command(who):
+        if _is_command(who, host):
             proposer_model.command_words(who, roles, host)
 
 
@@ -339,7 +355,8 @@ def check_available(settings: RunSettings, host: HostContext, files: Mapping[str
         if who.partition(":")[0] == "anthropic" and not host.key:
             text = f"There is no key for the Anthropic API, which is to {verb}."
             raise InvalidArgument(text, "Set ANTHROPIC_API_KEY.")
-        if _is_command(who):
+        proposer_model.find_endpoint(who, host)
+        if _is_command(who, host):
             needed += [(word, verb) for word in proposer_model.command_words(who, roles, host)[:1]]
     check_commands_named(settings, host)
     if executor_kind(settings.executor).uses_taskset_files:

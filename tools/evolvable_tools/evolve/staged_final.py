@@ -25,7 +25,7 @@ from evolvable_tools.evolve.final_test import (
     repeat_slow,
 )
 from evolvable_tools.evolve.ledger.run_state import RunCandidate
-from evolvable_tools.evolve.run_config import STAGED_REPEATS
+from evolvable_tools.evolve.run_config import LATER_REPEATS, MOST_TEST_TRIALS, STAGED_REPEATS
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics.narrow_claim import MIN_GROUPS
 from evolvable_tools.evolve.statistics.staged_test import (
@@ -41,17 +41,26 @@ from evolvable_tools.evolve.task import Task, Trial
 from evolvable_tools.evolve.trials.budget import BudgetSpent
 from evolvable_tools.evolve.trials.measurement import TrialRequest
 
+SMALL_GAIN = 0.25
+"""The gain in the search under which later stages run each task more often under each arm.
+
+The gain in the search was selected and is mostly larger than the true one."""
+
 VETO_REPEAT = 5_000
 """The repeat from which on validation tasks are run for the comparison with no skill."""
 
 
-async def run_staged_test(run: RunContext, finalist: RunCandidate) -> None:
-    """Measure the finalist on the sealed test and record the verdict. Raises RunStopped."""
+async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) -> None:
+    """Measure the finalist on the sealed test and record the verdict. Raises RunStopped.
+
+    gain: of the finalist in the search. It says how often later stages run each task.
+    """
     state, program = run.state, run.program(finalist.digest)
-    repeats = run.settings.test_repeats or STAGED_REPEATS
-    if not state.looks and (short := budget_shortfall(run, 2 * repeats * run.sealed.size)):
+    least = run.settings.test_repeats or STAGED_REPEATS
+    if not state.looks and (short := budget_shortfall(run, 2 * least * run.sealed.size)):
         record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
         return
+    by_stage = state.stage_repeats or ((least,) * STAGES if state.looks else plan_repeats(run, gain))
     tasks, look, runner = run.sealed.open(run.folder.id, finalist.digest)
     stages = plan_stages(tasks, f"{run.settings.seed} {run.settings.test_digest}")
     groups = len({task.group or task.id for task in tasks})
@@ -63,11 +72,12 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate) -> None:
         record_no_test(run, Ruling.INDECISIVE, why, finalist.digest)
         return
     if not state.looks:
-        run.note("look", look=look, test_digest=run.settings.test_digest, candidate=finalist.digest)
+        told = {"look": look, "test_digest": run.settings.test_digest, "candidate": finalist.digest}
+        run.note("look", **told, repeats=list(by_stage))
     measured = _Measured(run, finalist, look, [len(stage) for stage in stages])
     canaries = make_canary_tasks(run.folder, stages[0], run.plant_canary)
     try:
-        for number, stage in enumerate(stages):
+        for number, (stage, repeats) in enumerate(zip(stages, by_stage, strict=False)):
             requests: list[TrialRequest] = [
                 (arm, task, repeat) for repeat in range(repeats) for task in stage for arm in (run.base, program)
             ]
@@ -89,6 +99,17 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate) -> None:
         record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
         return
     measured.record(ruling, why, veto)
+
+
+def plan_repeats(run: RunContext, gain: float) -> tuple[int, ...]:
+    """Return how often each stage runs its tasks under each arm: more later where the search showed a small gain.
+
+    It follows from what was known before a task of the test was seen, so the level of the test does not change.
+    """
+    least = run.settings.test_repeats or STAGED_REPEATS
+    if run.settings.test_repeats or gain >= SMALL_GAIN or budget_shortfall(run, MOST_TEST_TRIALS * run.sealed.size):
+        return (least,) * STAGES
+    return LATER_REPEATS
 
 
 def plan_stages(tasks: Sequence[Task], salt: str) -> list[list[Task]]:
@@ -117,19 +138,23 @@ class _Measured:
     planned: Sequence[int]
     stages: list[list[Task]] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
-    repeats: int = STAGED_REPEATS
+    repeats: list[int] = field(default_factory=list)
     asked: int = 0
     cheated: list[str] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
+    _tests: dict[tuple[bool, float], StagedResult] = field(default_factory=dict)
 
     def add(self, stage: list[Task], trials: Sequence[Trial], repeats: int, canaries: Sequence[CanaryTask]) -> None:
         """Add the trials of a stage."""
         own = {task.id for task in stage}
         self.cheated += find_answered_canaries(canaries, [one for one in trials if one.task not in own])
-        self.asked, self.repeats = len(canaries), repeats
+        self.asked = len(canaries)
+        self.repeats.append(repeats)
         self.stages.append(stage)
         self.trials += [one for one in trials if one.task in own]
-        self.results.append({"tasks": len(stage), "p": self.result.p, "alpha": self.result.alpha, "z": self.result.z})
+        self._tests.clear()
+        result = self.result
+        self.results.append({"tasks": len(stage), "p": result.p, "alpha": result.alpha, "z": result.z})
 
     @property
     def alpha(self) -> float:
@@ -159,8 +184,10 @@ class _Measured:
         return stages
 
     def test(self, *, filled: bool = False, sign: float = 1.0) -> StagedResult:
-        least = self.least if sign > 0 else 0.0
-        return staged_sign_flip(self.groups(filled=filled, sign=sign), self.planned, self.alpha, least=least)
+        if (filled, sign) not in self._tests:
+            least, groups = self.least if sign > 0 else 0.0, self.groups(filled=filled, sign=sign)
+            self._tests[filled, sign] = staged_sign_flip(groups, self.planned, self.alpha, least=least)
+        return self._tests[filled, sign]
 
     @property
     def result(self) -> StagedResult:
@@ -178,7 +205,7 @@ class _Measured:
     @property
     def missing(self) -> MissingTrials:
         counts = Counter(one.program for one in self.trials if not one.outcome.counts)
-        each = sum(map(len, self.stages)) * self.repeats
+        each = sum(len(stage) * runs for stage, runs in zip(self.stages, self.repeats, strict=True))
         return MissingTrials(counts[self.run.base.digest], counts[self.finalist.digest], each)
 
     @property
@@ -304,7 +331,7 @@ class _Measured:
             delta=result.estimate,
             interval=interval,
             n=n,
-            repeats=self.repeats,
+            repeats=self.repeats[0] if len(set(self.repeats)) == 1 else self.repeats,
             stages=self.results,
             planned=list(self.planned),
             groups=sum(map(len, self.groups())),

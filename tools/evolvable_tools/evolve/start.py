@@ -9,15 +9,17 @@ from typing import Any
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.resource import Kind, Ref
+from evolvable_tools.evolve.backend_choice import check_backend
 from evolvable_tools.evolve.candidates.programs import Program, load_program
 from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, create_run
 from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run
-from evolvable_tools.evolve.operators import MODES, STRUCTURE_MODE
+from evolvable_tools.evolve.operators import JOINT_MODE, MODES, SOLUTION_MODE, STRUCTURE_MODE
 from evolvable_tools.evolve.run_config import HostContext, RunSettings, SpendLimit, judge_name
 from evolvable_tools.evolve.run_context import EXECUTOR_DIR, check_available, make_executor, takes_agents
 from evolvable_tools.evolve.scorers.external_scorers import family_warning
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
+from evolvable_tools.evolve.solutions import check_rounds, refuse_without_checks
 from evolvable_tools.evolve.statistics.paired_tests import paired_interval
 from evolvable_tools.evolve.task import Split, TaskSet
 from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset
@@ -121,16 +123,21 @@ def start_run(
 ) -> StartedRun:
     """Check the task set, take the program as it is now, and make the run; somebody has to drive it then.
 
-    executor: its kind and what that needs. options: settings of the run by name (see RunSettings). merge: runs whose
-    finalists are tried as one. measured: of a measurement, what is compared with what. Raises NoSuchResource,
+    executor: its kind and what that needs. options: settings of the run by name (see RunSettings), and `rounds`, the
+    rounds of the executor. merge: runs whose finalists are tried as one. measured: of a measurement, what is compared
+    with what; mode solution_only compares the program with itself, with and without rounds. Raises NoSuchResource,
     InvalidTaskSet, InvalidArgument, NoSuchRun, ClientError.
     """
+    executor, options = _take_rounds(executor, options, measured)
     taskset, version = load_taskset(library, caller, task_set)
     refuse_untrusted(library, caller, task_set, taskset)
     registered = registered_scorers(taskset.tasks, host.scorers)
+    of_rounds = refuse_without_checks(taskset, executor.get("rounds", 0))
     given = _make_settings(options, internal=measured is not None)
     checked = _check_taskset(library, host, taskset, registered, given.test_repeats)
     base, pins = load_program(library, caller, program)
+    if given.mode == SOLUTION_MODE:
+        given, measured = _measure_rounds(given, base, executor["rounds"])
     refuse_learned_sessions(library, taskset, [Ref.parse(pin.ref) for pin in pins])
     head = library.store.head(task_set.at(None), caller.scopes)
     settings = replace(
@@ -141,16 +148,14 @@ def start_run(
         test_digest=taskset.test_digest,
         program=tuple(pins),
         executor=add_helpers(executor, taskset),
-        judge=judge_name(given, taskset),
+        judge=judge_name(given, taskset, host),
         scorers={name: one.to_json() for name, one in registered.items()},
     )
     _check_agents(settings)
     check_available(settings, host, taskset.files)
+    warned = check_backend(settings, host, taskset)
     if measured is not None:
-        finalists, warnings = [(measured.label, measured.program or base)], list(measured.warnings)
-        base = measured.base
-        if base.digest == finalists[0][1].digest:
-            raise InvalidArgument("Both programs are the same.", "Name another one by --against.")
+        base, finalists, warnings = _compared_programs(measured, base)
     else:
         _check_program(settings, base)
         finalists, warnings = merged_finalists(library, settings, taskset, merge)
@@ -161,12 +166,49 @@ def start_run(
         shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
         raise
     sizes = {split.value: len(taskset.of(split)) for split in Split}
-    warnings += [f"{one.text} {one.hint}".strip() for one in checked.remarks if one.level is IssueLevel.WARN]
-    warnings += _warn_of_opened(library, taskset)
-    if about_judge := family_warning(settings.executor, settings.judge, label):
-        warnings.append(about_judge)
+    warnings += [*of_rounds, *warned, *_warnings_of(library, taskset, checked, settings, label)]
     taken = [f"{pin.ref}@{pin.version}" for pin in pins]
     return StartedRun(folder.id, label, settings.brain, taken, sizes, warnings, settings.judge)
+
+
+def _take_rounds(
+    executor: Mapping[str, Any], options: Mapping[str, Any], measured: MeasuredProgram | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the executor with its rounds, and the options without them. Raises InvalidArgument."""
+    rest = dict(options)
+    rounds = check_rounds(rest.pop("rounds", 0) or executor.get("rounds", 0))
+    mode = rest.get("mode")
+    if mode in (SOLUTION_MODE, JOINT_MODE) and not rounds:
+        raise InvalidArgument(f"Mode {mode} improves answers, and no rounds are given.", "Name them: rounds is 1 to 3.")
+    if mode == SOLUTION_MODE and measured is not None:
+        text = "A measurement compares programs, and mode solution_only compares a program with itself."
+        raise InvalidArgument(text, "Start a run in that mode instead.")
+    return {**executor, **({"rounds": rounds} if rounds else {})}, rest
+
+
+def _measure_rounds(given: RunSettings, program: Program, rounds: int) -> tuple[RunSettings, MeasuredProgram]:
+    """Return the settings of a run that compares the first answers of a frozen program with its last, and its arms."""
+    arms = MeasuredProgram(f"answers in {rounds} rounds", replace(program, answers_once=True), program)
+    return replace(given, purpose="measure", iterations=0), arms
+
+
+def _compared_programs(
+    measured: MeasuredProgram, named: Program
+) -> tuple[Program, list[tuple[str, Program]], list[str]]:
+    """Return the base of a measurement, what is measured, and its warnings. named: the resources as they are."""
+    program = measured.program or named
+    if measured.base.digest == program.digest:
+        raise InvalidArgument("Both programs are the same.", "Name another one by --against.")
+    return measured.base, [(measured.label, program)], list(measured.warnings)
+
+
+def _warnings_of(
+    library: Library, taskset: TaskSet, checked: TaskSetCheck, settings: RunSettings, label: str
+) -> list[str]:
+    found = [f"{one.text} {one.hint}".strip() for one in checked.remarks if one.level is IssueLevel.WARN]
+    found += _warn_of_opened(library, taskset)
+    about_judge = family_warning(settings.executor, settings.judge, label)
+    return [*found, *([about_judge] if about_judge else [])]
 
 
 def _warn_of_opened(library: Library, taskset: TaskSet) -> list[str]:
@@ -274,7 +316,7 @@ def merged_finalists(
 
 def _same_executor(spec: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what makes two executors one: prices and files beside them do not."""
-    return spec.get("kind"), spec.get("model"), tuple(spec.get("command") or ())
+    return spec.get("kind"), spec.get("model"), tuple(spec.get("command") or ()), spec.get("rounds", 0)
 
 
 def _write_first_record(

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve import optimizers
+from evolvable_tools.evolve import search_operators
 from evolvable_tools.evolve.candidates.agent_files import MAIN
 from evolvable_tools.evolve.candidates.programs import InvalidEdit, Program, apply_edits, skill_owners
 from evolvable_tools.evolve.ledger.run_directory import LedgerRecord
@@ -43,19 +43,19 @@ async def reflect(run: RunContext, traces: Sequence[Evidence], program: Program)
     failing = any(not one.passed for one in traces)
     diagnoses: Sequence[Diagnosis] = ()
     if failing:
-        asked = optimizers.proposer_question(run, traces, program)
+        asked = search_operators.proposer_question(run, traces, program)
         diagnoses = edit_plan.parse_diagnoses(await run.ask(asked), asked)
     record = run.state.step.get("structure") or await _decide(run, program, diagnoses)
     if record["edit"] is not None:
         edit = Restructure.from_json(record["edit"])
         return [EditPlan((), tuple(diagnoses), str(edit), record["why"], restructure=edit)]
-    return await optimizers.reflect(run, traces, program) if failing else []
+    return await search_operators.reflect(run, traces, program) if failing else []
 
 
 async def select(run: RunContext, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
     """Select: a change of agents as it is, else what the other modes select."""
     changes = [plan for plan in hypotheses if plan.restructure is not None]
-    return changes or await optimizers.select_intents(run, program, hypotheses)
+    return changes or await search_operators.select_intents(run, program, hypotheses)
 
 
 async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) -> Program:
@@ -65,7 +65,7 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
     """
     edit = next((plan.restructure for plan in changes if plan.restructure is not None), None)
     if edit is None:
-        return await optimizers.build(run, program, changes)
+        return await search_operators.build(run, program, changes)
     if (done := run.state.step.get("built")) is not None:
         return run.program(done["candidate"])
     if early := sorted(set(edit.skills_moved) - validated_skills(run, program)):
@@ -76,7 +76,7 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
     made = edit_plan.parse_cards(answer, program, edit)
     after = apply_edits(program, [made], kinds=frozenset({Kind.AGENT}), max_edits=1)
     run.mask.check(program, after)
-    optimizers.record_candidate(run, program, after, [str(edit)], str(edit))
+    search_operators.record_candidate(run, program, after, [str(edit)], str(edit))
     return after
 
 

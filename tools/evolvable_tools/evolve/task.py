@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import floor
+from pathlib import Path
 from types import MappingProxyType
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_tools.llm import ModelAttempt
 
 
 class Split(StrEnum):
@@ -31,6 +33,18 @@ class ScorerSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class PublicCheck:
+    """A command of the task set that says of an answer what its author may read, such as visible tests.
+
+    It runs without what is expected. `files` is the folder of the task set that it sees; no other file is there.
+    """
+
+    argv: tuple[str, ...]
+    files: str | None = None
+    timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One thing to be done, with the truth about it.
 
@@ -38,7 +52,8 @@ class Task:
     workspace begins with. `setup` are commands as argument lists, run in the workspace first. `digest` is the sha256
     of everything that decides what the task is (not its id, split or tags): equal digests are the same task. `group`
     is what a person named it with others that are alike: such tasks are never parted. `reviewed` is False for
-    a task that was found in a session and has no scorer yet; `check` says in words how to check it.
+    a task that was found in a session and has no scorer yet; `check` says in words how to check it. `public` is what
+    the author of an answer may read of it between two rounds.
     """
 
     id: str
@@ -57,6 +72,7 @@ class Task:
     group: str = ""
     reviewed: bool = True
     check: str = ""
+    public: PublicCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +217,19 @@ class TrialOutcome(StrEnum):
         return self in (TrialOutcome.PASS, TrialOutcome.FAIL, TrialOutcome.AGENT_TIMEOUT)
 
 
+class CodeOutcome(StrEnum):
+    """How one answer to a programming problem ended: exactly one of the eight, in the order of the paper's table."""
+
+    PASSED = "PR"
+    TIME_LIMIT = "TLE"
+    MEMORY_LIMIT = "MLE"
+    COMPILE_ERROR = "CE"
+    RUNTIME_ERROR = "RE"
+    WRONG_ANSWER = "WA"
+    TIMED_OUT = "TO"
+    UNPARSEABLE = "RpE"
+
+
 CRASHED = "crashed: "
 """How the detail of a trial begins whose program ended without an answer. It fails, and is not run again."""
 
@@ -216,13 +245,39 @@ class ModelUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class Solution:
+    """One answer to a task, the variable that rounds improve. `attempt` is 0 for the first answer.
+
+    `files` are the files of the workspace that are not as they began, with their sha256. `workspace` is where they lie
+    while the trial lasts. `feedback` is what the public check said of the answer, `critique` what a reflection on it
+    came to; the last answer has no critique. `usage` and `wall` (seconds) are what this answer took, with the
+    reflection before it. `outcome`, `detail` and `trace` are as in a rollout.
+    """
+
+    task: str
+    attempt: int
+    text: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    trace: str = ""
+    usage: ModelUsage = ModelUsage()
+    wall: float = 0.0
+    outcome: TrialOutcome | None = None
+    detail: str = ""
+    feedback: str = ""
+    critique: str = ""
+    workspace: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
     """What an executor made of one task.
 
     `outcome` is set only where the executor knows it without a score (agent_timeout, infra_error, refused), with
     `detail` saying why; else None and the scorer decides. `read` names the parts that were really read. `wall` is in
     seconds. `trace` is what a proposer may see of the way, already redacted. `retry_after` is None unless the provider
-    asked to be left alone: for so many seconds, or 0 when it did not say how long.
+    asked to be left alone: for so many seconds, or 0 when it did not say how long. `solutions` are the answers of all
+    rounds in their order, of which the last counts; empty where the executor does not answer in rounds. `attempts` are
+    the requests of an executor that asks an API itself; their sum is `usage`.
     """
 
     output: str
@@ -233,6 +288,8 @@ class Rollout:
     outcome: TrialOutcome | None = None
     detail: str = ""
     retry_after: float | None = None
+    solutions: tuple[Solution, ...] = ()
+    attempts: tuple[ModelAttempt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +306,8 @@ class Score:
     """What a scorer says: `value` in [0, 1].
 
     `feedback` is the only text a proposer may see; `evidence` goes to the ledger alone. `usage` is what scoring took,
-    where a model was asked.
+    where a model was asked, by `attempts` where it is behind an API. `code` is how the answer to a programming problem
+    ended, where the scorer says it.
     """
 
     value: float
@@ -258,6 +316,8 @@ class Score:
     checks: tuple[ScoreCheck, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     usage: ModelUsage = ModelUsage()
+    code: CodeOutcome | None = None
+    attempts: tuple[ModelAttempt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,15 +389,31 @@ def add_usage(one: ModelUsage, other: ModelUsage) -> ModelUsage:
     )
 
 
+def code_outcome(task: Task, outcome: TrialOutcome | None, score: Score | None) -> CodeOutcome | None:
+    """Return how an answer to a programming problem ended, None for a task of another kind.
+
+    A task is one where its command scorer has `outcomes = "code"`. outcome: of the run, where it ended without a score.
+    """
+    if task.scorer.args.get("outcomes") != "code":
+        return None
+    if outcome is TrialOutcome.AGENT_TIMEOUT:
+        return CodeOutcome.TIMED_OUT
+    if score is None or score.code is None:  # the run ended without an answer, or with one that broke its scorer
+        return CodeOutcome.UNPARSEABLE
+    return score.code
+
+
 class ScorerError(EvolvableError):
     """The scorer failed, not the answer: the trial is an infrastructure error and never a 0.
 
-    `usage` is what was spent all the same.
+    `usage` is what was spent all the same, by `attempts`.
     """
 
-    def __init__(self, text: str, hint: str = "", usage: ModelUsage | None = None) -> None:
+    def __init__(
+        self, text: str, hint: str = "", usage: ModelUsage | None = None, attempts: Sequence[ModelAttempt] = ()
+    ) -> None:
         super().__init__(text, hint)
-        self.usage = usage or ModelUsage()
+        self.usage, self.attempts = usage or ModelUsage(), tuple(attempts)
 
 
 class JudgeRefused(ScorerError):

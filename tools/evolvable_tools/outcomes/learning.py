@@ -1,12 +1,14 @@
-"""Learned tasks: what lookup learns from sessions that ended well, and from a person's corrections.
+"""Learned tasks: what lookup learns from sessions that ended well, and from a person's labels.
 
+A quarter of the labels is held out: lookup is measured with them, and neither they nor near duplicates are learned.
 A session teaches the message that a person typed before a skill was loaded, and only where the end of that use is
 verified. No text of a skill, a model, a tool or a file is ever learned.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from evolvable_store.errors import InvalidArgument
@@ -30,6 +32,9 @@ MIN_TERMS = 3
 MAX_TAUGHT = 3
 """Skills that one session teaches a task at most."""
 
+HELD_OUT = 4
+"""Of so many labels of a person one is held out, chosen by the hash of its words."""
+
 FOUND_AMONG = 5
 """A session teaches a task only to a skill that its words alone find among so many, or that the person named."""
 
@@ -48,7 +53,7 @@ class LoadedSkill:
 
 @dataclass(frozen=True, slots=True)
 class ListedTask:
-    """A learned task as it is listed. against: another skill was right for it."""
+    """A learned task as it is listed. against: another skill was right for it. held_out: it only tests lookup."""
 
     id: int
     ref: str
@@ -56,6 +61,7 @@ class ListedTask:
     at: str
     against: bool
     source: str
+    held_out: bool = False
 
 
 def shorten_task(text: str) -> str:
@@ -76,13 +82,17 @@ def learn_from_session(library: Library, session: "Session", identity: str, load
     heads = library.store.backend.heads_by_id(one.resource for one in loaded)
     right = _succeeded(library, identity, heads)
     tasks: list[LearnedTask] = []
+    held_out = library.store.backend.learned.held_out() if right else []
     for at, one in enumerate(loaded):
         if one.resource not in right or sum(not task.against for task in tasks) == MAX_TAUGHT:
             continue
         typed = _typed(session, one.turn)
         text = shorten_task(library.redacted(typed))
         head = heads[one.resource]
-        if len(content_terms(text)) < MIN_TERMS or not _plausible(library, head, typed, text):
+        terms = content_terms(text)
+        if len(terms) < MIN_TERMS or nearest(terms, held_out)[1] >= NEAR_DUPLICATE:
+            continue
+        if not _plausible(library, head, typed, text):
             continue
         known = right[one.resource]
         about = (text, known.at, TaskSource.SESSION, identity, known.link)
@@ -138,7 +148,8 @@ def _plausible(library: Library, head: Head, typed: str, text: str) -> bool:
 def _known(library: Library, new: LearnedTask, session: str) -> bool:
     """Return whether a near duplicate is there already, of another session; remove those of the opposite sign."""
     learned = library.store.backend.learned
-    others = [one for one in learned.tasks_of([new.resource]).get(new.resource, ()) if one.session != session]
+    every = learned.tasks_of([new.resource]).get(new.resource, ())
+    others = [one for one in every if one.session != session and not one.held_out]
     terms = content_terms(new.task)
     if nearest(terms, [one for one in others if one.against is new.against])[1] >= NEAR_DUPLICATE:
         return True
@@ -151,8 +162,9 @@ def _known(library: Library, new: LearnedTask, session: str) -> bool:
 
 
 def correct_task(library: Library, caller: Caller, task: str, right: Ref, wrong: Ref | None = None) -> list[ListedTask]:
-    """Store that a task is for one resource, and not for another; return both as listed.
+    """Store that a task is for one resource, and not for another; return what is stored, as listed.
 
+    One of HELD_OUT labels is held out, by the hash of its words; near duplicates go where the first of them went.
     Raises Refused for anybody but a person, NoSuchResource, InvalidArgument for a task that says too little.
     """
     check_may_decide(caller, "correct what lookup learned")
@@ -163,13 +175,37 @@ def correct_task(library: Library, caller: Caller, task: str, right: Ref, wrong:
     if len({head.id for head in heads}) < len(heads):
         raise InvalidArgument(f"{right} cannot be both right and wrong.", "Name two resources.")
     at = library.store.now()
+    if _is_held_out(library, text):
+        _hold_out(library, _task(heads[0].id, text, at, TaskSource.PERSON, caller.session, None, against=False))
+        library.record(caller, "hold out label", str(heads[0].ref))
+        return [one for one in _listed(library, [heads[0].id]) if one.held_out and one.task == text]
     tasks = [
         _task(head.id, text, at, TaskSource.PERSON, caller.session, None, against=bool(place))
         for place, head in enumerate(heads)
     ]
     library.store.backend.learned.add([one for one in tasks if not _known(library, one, "")])
-    ids = {head.id for head in heads}
-    return [one for one in _listed(library, ids) if content_terms(one.task) == content_terms(text)]
+    library.record(caller, "correct learned task", *(str(head.ref) for head in heads))
+    ids, terms = {head.id for head in heads}, content_terms(text)
+    return [one for one in _listed(library, ids) if content_terms(one.task) == terms and not one.held_out]
+
+
+def _is_held_out(library: Library, text: str) -> bool:
+    """Return whether a label belongs to the test set: as its near duplicates do, else by the hash of its words."""
+    learned, terms = library.store.backend.learned, content_terms(text)
+    every = [one for its in learned.tasks_of(learned.resources()).values() for one in its]
+    known, alike = nearest(terms, every)
+    if known is not None and alike >= NEAR_DUPLICATE:
+        return known.held_out
+    return hashlib.sha256(" ".join(sorted(terms)).encode()).digest()[0] % HELD_OUT == 0
+
+
+def _hold_out(library: Library, new: LearnedTask) -> None:
+    """Store a held-out label; it replaces its near duplicates, since a person's last word counts."""
+    learned, terms = library.store.backend.learned, content_terms(new.task)
+    for one in learned.held_out():
+        if nearest(terms, [one])[1] >= NEAR_DUPLICATE:
+            learned.remove(one.id)
+    learned.add([replace(new, held_out=True)])
 
 
 def list_learned(library: Library, caller: Caller, ref: Ref | None = None) -> list[ListedTask]:
@@ -185,7 +221,7 @@ def _listed(library: Library, ids: Iterable[int]) -> list[ListedTask]:
     tasks = library.store.backend.learned.tasks_of(ids)
     heads = library.store.backend.heads_by_id(tasks)
     return [
-        ListedTask(one.id, str(heads[resource].ref), one.task, one.at, one.against, one.source.value)
+        ListedTask(one.id, str(heads[resource].ref), one.task, one.at, one.against, one.source.value, one.held_out)
         for resource, its in tasks.items()
         for one in its
     ]
@@ -195,3 +231,4 @@ def remove_learned(library: Library, caller: Caller, identity: int) -> None:
     """Remove one learned task for good. Raises Refused for anybody but a person, NoSuchUse."""
     check_may_decide(caller, "remove what lookup learned")
     library.store.backend.learned.remove(identity)
+    library.record(caller, "remove learned task", f"task {identity}")

@@ -7,7 +7,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from heapq import nlargest
 
@@ -28,6 +28,11 @@ REORDERED = 8
 
 LATE = 5.0
 """Weight of a late interaction of 1, beside the logit of the words' confidence."""
+
+CROSS = 0.5
+"""Weight of a reranker's logit, beside the logit of the words' confidence. Not measured: it depends on the model."""
+
+_READ = 1_000  # characters of a description that a reranker reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,22 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
     best = sorted(both, key=lambda id_: (-both[id_], id_))[: query.limit]
     scored = index.scored(ranking, {id_: weighed[id_] for id_ in best})
     hits = (FusedHit(scored[id_], similar.cosines.get(id_), both[id_]) for id_ in best if id_ in scored)
-    return reorder_closest(FusedRanking(tuple(hits), ranking, similar))
+    fused = FusedRanking(tuple(hits), ranking, similar)
+    return rerank(fused, pending) or reorder_closest(fused)
+
+
+def rerank(fused: FusedRanking, pending: PendingNeighbours) -> FusedRanking | None:
+    """Return the ranking with its first few in the order of a reranker and the words' confidence.
+
+    None where no reranker is named, or it has no answer.
+    """
+    first = [hit.scored.entry for hit in fused.hits[:REORDERED]]
+    scores = pending.rank([f"{one.name.replace('-', ' ')}. {one.description[:_READ]}" for one in first])
+    if scores is None or len(scores) < 2:
+        return None
+    if fused.similar is not None:
+        fused = replace(fused, similar=replace(fused.similar, said=f"{fused.similar.said}; reranked"))
+    return _reordered(fused, {one.id: CROSS * score for one, score in zip(first, scores, strict=True)})
 
 
 def reorder_closest(fused: FusedRanking) -> FusedRanking:
@@ -84,7 +104,12 @@ def reorder_closest(fused: FusedRanking) -> FusedRanking:
     Those that were compared token by token exchange places among themselves; all others keep theirs.
     """
     late = fused.similar.late if fused.similar is not None else {}
-    places = [at for at, hit in enumerate(fused.hits[:REORDERED]) if hit.scored.entry.id in late]
+    return _reordered(fused, {resource: LATE * nearness for resource, nearness in late.items()})
+
+
+def _reordered(fused: FusedRanking, added: Mapping[int, float]) -> FusedRanking:
+    """Return the ranking with its first few ordered by the logit of the words' confidence and what is added to it."""
+    places = [at for at, hit in enumerate(fused.hits[:REORDERED]) if hit.scored.entry.id in added]
     if len(places) < 2:
         return fused
     best = max(hit.scored.score for hit in fused.hits) or 1.0
@@ -92,9 +117,9 @@ def reorder_closest(fused: FusedRanking) -> FusedRanking:
     words = FusedRanking(tuple(FusedHit(h.scored, None, h.scored.score / best) for h in by_words), fused.ranking, None)
     fused.ranking.explain(hit.scored for hit in words.hits)
     sums = {
-        hit.scored.entry.id: logit(confidence_features(words, at), WORDS) + LATE * late[hit.scored.entry.id]
+        hit.scored.entry.id: logit(confidence_features(words, at), WORDS) + added[hit.scored.entry.id]
         for at, hit in enumerate(words.hits)
-        if hit.scored.entry.id in late
+        if hit.scored.entry.id in added
     }
     chosen = sorted((fused.hits[at] for at in places), key=lambda hit: -sums[hit.scored.entry.id])
     hits = list(fused.hits)

@@ -13,7 +13,7 @@ from typing import Any
 from evolvable_store.errors import EvolvableError
 from evolvable_store.search.analyzer import FUNCTION_WORDS, tokenize
 from evolvable_store.search.index import IndexEntry
-from evolvable_tools.llm import LanguageModel, Request, WrongAnswer
+from evolvable_tools.llm import LanguageModel, ModelAttempt, Request, WrongAnswer
 from evolvable_tools.retrieval import Alternative, ChooseBetween
 
 JUDGED = 0.7
@@ -153,18 +153,24 @@ def ask_judge(
     known = _recalled(kept, labelled)
     if known is not None:
         return _judged(known[0], known[1], thinker.name, True)
+    attempts: list[ModelAttempt] = []
     try:
-        answer = thinker.think(_request(task, labelled))
+        answer = thinker.think(replace(_request(task, labelled), attempted=attempts.append))
     except WrongAnswer as error:
         # A label that is not in the list is an answer. Without any it is a failure.
         if not isinstance(error.answer.get("choice"), str):
             raise
-        return _judged(*_verdict(error.answer, labelled), thinker.name, False)
+        return _judged(*_verdict(error.answer, labelled), _answered_by(thinker, attempts), False)
     choice, why = _verdict(answer, labelled)
     # A cache that cannot be written must not lose the answer.
     with contextlib.suppress(EvolvableError):
         memory[key] = json.dumps({"ref": choice.ref if choice else None, "why": why})
-    return _judged(choice, why, thinker.name, False)
+    return _judged(choice, why, _answered_by(thinker, attempts), False)
+
+
+def _answered_by(model: LanguageModel, attempts: Sequence[ModelAttempt]) -> str:
+    """Return the name of the model that answered: of several, the last that was asked."""
+    return attempts[-1].model if attempts else model.name
 
 
 def _labelled(task: str, shortlist: Iterable[JudgeChoice]) -> dict[str, JudgeChoice]:
@@ -204,7 +210,7 @@ def _request(task: str, labelled: Mapping[str, JudgeChoice]) -> Request:
     }
     # Lone surrogates are replaced: not every model's client can send them.
     data = json.dumps(described, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
-    return Request(INSTRUCTIONS, data, schema)
+    return Request(INSTRUCTIONS, data, schema, role="judge")
 
 
 def _verdict(answer: Mapping[str, Any], labelled: Mapping[str, JudgeChoice]) -> tuple[JudgeChoice | None, str]:

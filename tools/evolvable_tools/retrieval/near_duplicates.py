@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from evolvable_store.resource import USER_SCOPE
@@ -71,26 +71,42 @@ class NearDuplicateReport:
 
 
 def find_near_duplicates(
-    index: Searched, newcomers: Sequence[IndexEntry], *, limit: int = 10, others: Sequence[IndexEntry] = ()
+    index: Searched,
+    newcomers: Sequence[IndexEntry],
+    *,
+    limit: int = 10,
+    others: Sequence[IndexEntry] = (),
+    progress: Callable[[int, int], None] | None = None,
 ) -> NearDuplicateReport:
     """Return the `limit` most alike pairs of these resources and others that are visible beside them.
 
     The name, description and triggers of each are a query. Another resource that scores nearly as high as the resource
     itself, and the reverse, answers the same questions. So does one with the same trigger. Only the same kind counts,
     in the resource's own scope and the user's. others: the other entries of the library, which more than EACH newcomers
-    are compared with before any is searched for.
+    are compared with before any is searched for. progress: called with the resources compared, and all of them, then
+    with those searched for.
     """
     asked: dict[int, dict[int, SearchHit]] = {}
     found: dict[frozenset[str], NearDuplicate] = {}
-    likely = newcomers if len(newcomers) <= EACH else _overlapping(newcomers, others)
-    for entry in likely[:MOST_SEARCHED]:
+    likely = newcomers if len(newcomers) <= EACH else _overlapping(newcomers, others, progress)
+    for entry in _counted(likely[:MOST_SEARCHED], progress):
         for pair in _pairs(index, entry, asked):
             found.setdefault(frozenset((pair.one, pair.other)), pair)
     pairs = sorted(found.values(), key=lambda pair: (-pair.likeness, pair.one, pair.other))[:limit]
     return NearDuplicateReport(tuple(pairs), _said(len(found), len(pairs), len(likely) - MOST_SEARCHED))
 
 
-def _overlapping(newcomers: Sequence[IndexEntry], others: Sequence[IndexEntry]) -> list[IndexEntry]:
+def _counted(entries: Sequence[IndexEntry], progress: Callable[[int, int], None] | None) -> Iterator[IndexEntry]:
+    """Yield the entries; before each, report how many were yielded."""
+    for number, entry in enumerate(entries):
+        if progress is not None:
+            progress(number, len(entries))
+        yield entry
+
+
+def _overlapping(
+    newcomers: Sequence[IndexEntry], others: Sequence[IndexEntry], progress: Callable[[int, int], None] | None
+) -> list[IndexEntry]:
     """Return the newcomers that share a trigger, or enough of their words by weight, with another visible resource.
 
     Prefix filter of all-pairs similarity search (Bayardo, Ma and Srikant, 2007): two texts that share so much share one
@@ -118,7 +134,7 @@ def _overlapping(newcomers: Sequence[IndexEntry], others: Sequence[IndexEntry]) 
             for id_, _ in near.most_common(_COMPARED)
         )
 
-    return [entry for entry in newcomers if overlaps(entry)]
+    return [entry for entry in _counted(newcomers, progress) if overlaps(entry)]
 
 
 def _rarest(text: Set[str], weight: Mapping[str, float], mass: float) -> list[str]:

@@ -6,8 +6,9 @@ between leaves its reservation, so no number of processes passes the limit.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Kind
@@ -15,7 +16,7 @@ from evolvable_store.review_queue import waiting_sessions
 from evolvable_store.storage.proposals import OPEN, Review, Reviews, ReviewState, Spending
 from evolvable_tools.approvals import ApprovalPolicy
 from evolvable_tools.library import Library
-from evolvable_tools.llm import LanguageModel, Request, prompt_text
+from evolvable_tools.llm import LanguageModel, ModelAttempt, Request, most_tokens
 from evolvable_tools.redaction.redactor import Redactor
 
 MILLION = 1_000_000
@@ -89,8 +90,10 @@ def reserve(
     reviews: Reviews, budget: ReviewBudget, day: str, review: str, thinker: LanguageModel, request: Request
 ) -> BudgetReservation:
     """Reserve the most that a question can cost. Raises OverBudget, which says which limit it would pass."""
-    if budget.money is not None and (budget.price_in is None or budget.price_out is None):
-        raise OverBudget("A limit of money is set and no price.", "Add price=IN/OUT, of a million tokens.")
+    priced = getattr(thinker, "price", None) is not None
+    if budget.money is not None and not priced and (budget.price_in is None or budget.price_out is None):
+        hint = "Give the model a price (`evolvable model add --price`), or add price=IN/OUT, of a million tokens."
+        raise OverBudget("A limit of money is set and no price.", hint)
     most = _most(budget, request, thinker)
     limit = Spending(budget.calls, budget.tokens, float("inf") if budget.money is None else budget.money)
     reserved = reviews.reserve(day, review, thinker.name, most, limit)
@@ -104,21 +107,54 @@ def reserve(
     return BudgetReservation(reserved, most)
 
 
-def settle(
-    reviews: Reviews, budget: ReviewBudget, reserved: BudgetReservation, tokens_in: int, tokens_out: int
-) -> Spending:
-    """Note what a call did cost instead of what was reserved for it, and returns that."""
-    cost = Spending(1, tokens_in + tokens_out, _money(budget, tokens_in, tokens_out))
+@dataclass(slots=True)
+class QuestionUsage:
+    """What one question took, as its model tells. attempts: of a model behind an API."""
+
+    tokens: list[tuple[int, int]] = field(default_factory=list)
+    attempts: list[ModelAttempt] = field(default_factory=list)
+
+    def hooks(self) -> dict[str, Any]:
+        """Return what a request is told by."""
+        return {"spent": lambda given, got: self.tokens.append((given, got)), "attempted": self.attempts.append}
+
+    @property
+    def told(self) -> bool:
+        """Whether the model told anything."""
+        return bool(self.tokens or self.attempts)
+
+    def spending(self, budget: ReviewBudget) -> Spending:
+        """Return what it took. An attempt that was refused is no call; a price of the model's own counts first."""
+        spent: list[tuple[int, int, float | None]] = [(*each, None) for each in self.tokens]
+        spent += [(one.input_tokens, one.output_tokens, one.cost) for one in self.attempts]
+        money = sum(_money(budget, given, got) if cost is None else cost for given, got, cost in spent)
+        tokens = sum(given + got for given, got, _ in spent)
+        return Spending(max(1, sum(given + got > 0 for given, got, _ in spent)), tokens, money)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attempts as the record of a review or a round holds them, nothing without any.
+
+        Without the seconds: the state of a round is the same however long its models took.
+        """
+        made = [{name: value for name, value in asdict(one).items() if name != "seconds"} for one in self.attempts]
+        return {"attempts": made} if made else {}
+
+
+def settle(reviews: Reviews, budget: ReviewBudget, reserved: BudgetReservation, usage: QuestionUsage) -> Spending:
+    """Note what a question did cost instead of what was reserved for it, and return that."""
+    cost = usage.spending(budget)
     reviews.settle(reserved.id, cost)
     return cost
 
 
 def _most(budget: ReviewBudget, request: Request, thinker: LanguageModel) -> Spending:
-    # A token has two bytes or more in every script but rare ones; English has four.
-    tokens_in = len(prompt_text(request).encode("utf-8", "replace")) // 2 + 500 + getattr(thinker, "beyond", 0)
     tries = getattr(thinker, "tries", 1)
-    tokens_in, tokens_out = tokens_in * tries, request.max_tokens * tries
-    return Spending(1, tokens_in + tokens_out, _money(budget, tokens_in, tokens_out))
+    tokens_in, tokens_out = (each * tries for each in most_tokens(request, getattr(thinker, "beyond", 0)))
+    price = getattr(thinker, "price", None)
+    money = _money(budget, tokens_in, tokens_out)
+    if price is not None:
+        money = (tokens_in * price[0] + tokens_out * price[1]) / MILLION
+    return Spending(tries, tokens_in + tokens_out, money)
 
 
 def _money(budget: ReviewBudget, tokens_in: int, tokens_out: int) -> float:

@@ -30,7 +30,7 @@ from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.review import ProposedChange, RefusedCandidate, Reviewed, review_request
 from evolvable_tools.review.admission import CORRECTABLE, AdmittedCandidate, admit
 from evolvable_tools.review.candidates import SCHEMA
-from evolvable_tools.review.review_config import OverBudget, ReviewSettings, reserve, settle
+from evolvable_tools.review.review_config import OverBudget, QuestionUsage, ReviewSettings, reserve, settle
 from evolvable_tools.review.review_request import ReviewRequest
 from evolvable_tools.review.rules import RuleContext
 from evolvable_tools.review.session_signals import REVIEWER
@@ -152,10 +152,8 @@ def ask_model(
     """Return an answer and what it cost (see Reviewed). Raises OverBudget before the call, ProviderError after."""
     # Once more, as it leaves: the parts of the request were redacted piece by piece.
     plain = review_request.to_plain(settings.redactor.redact_value(data)[0])
-    used: list[tuple[int, int]] = []
-    request = Request(
-        review_request.INSTRUCTIONS, plain, SCHEMA, MAX_TOKENS, spent=lambda given, got: used.append((given, got))
-    )
+    used = QuestionUsage()
+    request = Request(review_request.INSTRUCTIONS, plain, SCHEMA, MAX_TOKENS, role="reviewer", **used.hooks())
     reserved = reserve(reviews, settings.budget, day, review.id, thinker, request)
     try:
         answer = thinker.think(request)
@@ -164,13 +162,14 @@ def ask_model(
         answer = {"candidates": given if isinstance(given, list) else [error.answer]}
     except ProviderError:
         # Some failures are answers that were paid for; only what is known to have cost less is given back.
-        if used:
-            settle(reviews, settings.budget, reserved, *map(sum, zip(*used, strict=True)))
+        if used.told:
+            settle(reviews, settings.budget, reserved, used)
         raise
-    if not used:
+    if not used.told:
         return answer, {"thinker": thinker.name, "reserved": reserved.most.tokens}
-    cost = settle(reviews, settings.budget, reserved, *map(sum, zip(*used, strict=True)))
-    return answer, {"thinker": thinker.name, "tokens": cost.tokens, "money": round(cost.money, 6)}
+    cost = settle(reviews, settings.budget, reserved, used)
+    who = used.attempts[-1].model if used.attempts else thinker.name
+    return answer, {"thinker": who, "tokens": cost.tokens, "money": round(cost.money, 6), **used.to_json()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +269,7 @@ class _ReviewWork:
         good = [one for number, one in enumerate(first.get("candidates", ()), 1) if number not in faulty]
         cost = dict(first.get("cost") or {})
         for name, amount in (second.get("cost") or {}).items():
-            cost[name] = amount if isinstance(amount, str) else cost.get(name, 0) + amount
+            cost[name] = amount if isinstance(amount, str) else cost.get(name, type(amount)()) + amount
         answer = {**second, "candidates": [*good, *second.get("candidates", ())], "cost": cost, "corrected": True}
         clean = self.settings.redactor.redact_value(answer)[0]
         self.reviews.corrected(review.id, json.dumps(clean, ensure_ascii=False, default=str))

@@ -144,6 +144,7 @@ def put_on_trial(
         tx.restore(head.ref, head.latest)
         if proposal is not None:
             tx.approve(proposal, "on trial for a share of the sessions")
+            tx.decision = "start trial"
     tried, back = tx.written
     library.checkout([head.ref])
     assert tried.version is not None and back.version is not None
@@ -166,7 +167,8 @@ def why_it_waits(library: Library, caller: Caller, head: Head | None, before: Fi
     found = approvals.check_change(ref, before, after, caller.actor)
     if approvals.change_waits(library, caller, head):
         return "the policy asks a person for each change"
-    return approvals.finding_messages(found)[0] if found.asks else ""
+    told = approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
+    return told[0] if found.asks else ""
 
 
 def _loses_delegate(files: Files) -> str:
@@ -303,6 +305,7 @@ def decide_trial(library: Library, caller: Caller, identity: int, action: str, r
     if trial.state is not PoolState.TRIAL:
         raise InvalidArgument(f"Trial {identity} ended already: it is {trial.state}.", "`evolvable pool list`")
     why = library.redacted(reason) or "no reason given"
+    library.record(caller, f"{action} trial", f"{head_of(library, trial).ref} (trial {identity})")
     if action == "promote":
         if is_stale(library, head_of(library, trial), trial):
             raise Refused(f"Trial {identity} is over: {_STALE}.", "Restore the version by hand.")

@@ -21,7 +21,7 @@ from evolvable_tools.llm import ProviderError, Request, WrongAnswer
 from evolvable_tools.metrics import agent_episodes, agent_utilities, verified_utilities
 from evolvable_tools.outcomes.task_types import BUILT_IN_TEXT, TASK_TYPES, VOCABULARY_FILE
 from evolvable_tools.review import review_request
-from evolvable_tools.review.review_config import OverBudget, ReviewSettings, reserve, settle
+from evolvable_tools.review.review_config import OverBudget, QuestionUsage, ReviewSettings, reserve, settle
 from evolvable_tools.review.review_request import ReviewRequest
 from evolvable_tools.review.service import MAX_TOKENS
 from evolvable_tools.rounds.diagnosis import (
@@ -268,14 +268,9 @@ class _RoundWork:
         asked = {"reason": row["reason"], "cluster": row["cluster"], "reward": row["reward"]}
         cards = [asdict(card) for card in self.cards(packet)]
         plain = settings.redactor.redact_value({**asked, "policy_cards": cards, **data})[0]
-        used: list[tuple[int, int]] = []
-        request = Request(
-            INSTRUCTIONS,
-            review_request.to_plain(plain),
-            ANSWER_SCHEMA,
-            MAX_TOKENS,
-            spent=lambda given, got: used.append((given, got)),
-        )
+        used = QuestionUsage()
+        text = review_request.to_plain(plain)
+        request = Request(INSTRUCTIONS, text, ANSWER_SCHEMA, MAX_TOKENS, role="proposer", **used.hooks())
         reviews, day = self._library.store.backend.reviews, self._library.store.now()[:10]
         name = f"round-{self.state.number}"
         reserved = reserve(reviews, settings.budget, day, name, thinker, request)
@@ -284,10 +279,13 @@ class _RoundWork:
         except WrongAnswer:
             answer = {"diagnoses": [], "candidates": []}
         finally:
-            if used:
-                settle(reviews, settings.budget, reserved, *map(sum, zip(*used, strict=True)))
-        tokens = {"tokens": sum(map(sum, used))} if used else {"reserved": reserved.most.tokens}
-        return answer, {"thinker": thinker.name, **tokens}
+            if used.told:
+                settle(reviews, settings.budget, reserved, used)
+        if not used.told:
+            return answer, {"thinker": thinker.name, "reserved": reserved.most.tokens}
+        tokens = used.spending(settings.budget).tokens
+        who = used.attempts[-1].model if used.attempts else thinker.name
+        return answer, {"thinker": who, "tokens": tokens, **used.to_json()}
 
     def cards(self, packet: ReviewRequest) -> list[PolicyCard]:
         """Return the policy cards that are nearest to what was typed in a session."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from evolvable_store.objects import Files
 from evolvable_store.storage.evidence import SuccessCounts
-from evolvable_tools.metrics import wilson_interval, wilson_lower_bound
+from evolvable_tools.metrics import wilson_lower_bound, wilson_upper_bound
 from evolvable_tools.review.admission import ALIKE, AdmittedCandidate, jaccard
 from evolvable_tools.rounds.policy_cards import PolicyCard
 from evolvable_tools.verbs.memory_facts import content_terms
@@ -84,7 +84,7 @@ def prunable(
     mean = base.successes / base.ends if base.ends >= BASE_ENDS else None
     ends = {ref: (one.verified_successes, one.verified) for ref, one in proofs.items()}
     for ref, (good, n) in ends.items():
-        if mean is not None and n >= PRUNE_ENDS and wilson_interval(good, n)[1] < mean:
+        if mean is not None and n >= PRUNE_ENDS and wilson_upper_bound(good, n) < mean:
             found[ref] = f"{good} of {n} verified uses went well, {mean:.0%} of {base.ends} sessions without a skill"
     terms = {ref: content_terms(texts[ref]) for ref, (_, n) in ends.items() if n >= PRUNE_ENDS and ref in texts}
     for ref, words in terms.items():
@@ -92,4 +92,4 @@ def prunable(
             better = wilson_lower_bound(*ends[other]) > wilson_lower_bound(*ends[ref])
             if ref not in found and better and other not in found and jaccard(words, theirs) >= SAME:
                 found[ref] = f"{other} says the same and does better"
-    return sorted(found.items(), key=lambda one: (wilson_interval(*ends[one[0]])[1], one[0]))
+    return sorted(found.items(), key=lambda one: (wilson_upper_bound(*ends[one[0]]), one[0]))

@@ -35,11 +35,20 @@ MAX_NAMED = 200
 """Tools that are read from one list."""
 
 
-def capabilities(views: Mapping[str, TextView], main: str) -> frozenset[Capability]:
-    """Returns everything that the text files of a resource, of which `main` is the main one, have the means to do."""
+KnownTexts = dict[int, frozenset[Capability]]
+"""What texts have the means to do, by the identity of the view: two versions share the views of equal files."""
+
+
+def capabilities(views: Mapping[str, TextView], main: str, known: KnownTexts) -> frozenset[Capability]:
+    """Returns everything that the text files of a resource, of which `main` is the main one, have the means to do.
+
+    known: what was found in views that are still in use; added to.
+    """
     found: set[Capability] = set()
     for path, view in views.items():
-        found.update(_of_text(view))
+        if id(view) not in known:
+            known[id(view)] = frozenset(_of_text(view))
+        found.update(known[id(view)])
         if path == main:
             found.update(_of_frontmatter(view))
         if path.rpartition("/")[2] in _TABLE.data["settings_files"]:

@@ -149,8 +149,9 @@ def _difference(
         gone = {path: sparse(views[path], known[path]) for path in parts}
         if not any(means.of_texts(some) for some in (parts, gone)) and not _other_heads(known, views, parts):
             return CapabilityDiff()
-    was = _capabilities(before, known, kind)
-    has = _capabilities(after, views, kind)
+    texts: means.KnownTexts = {}
+    was = _capabilities(before, known, kind, texts)
+    has = _capabilities(after, views, kind, texts)
     return CapabilityDiff(tuple(sorted(has - was)), tuple(sorted(was - has)))
 
 
@@ -160,7 +161,9 @@ def _other_heads(known: Mapping[str, TextView], views: Mapping[str, TextView], c
     return any(path.endswith(".json") or was != now for path, was, now in heads)
 
 
-def _capabilities(files: Mapping[str, bytes], views: Mapping[str, TextView], kind: Kind) -> frozenset[Capability]:
+def _capabilities(
+    files: Mapping[str, bytes], views: Mapping[str, TextView], kind: Kind, known: means.KnownTexts
+) -> frozenset[Capability]:
     main = next((path for path in files if path.casefold() == main_file(kind, "").casefold()), "")
     programs = (path for path, data in files.items() if path not in views and is_program(path, data))
-    return means.capabilities(views, main) | {Capability(means.PROGRAM, path) for path in programs}
+    return means.capabilities(views, main, known) | {Capability(means.PROGRAM, path) for path in programs}

@@ -7,7 +7,7 @@ and a JSON value, so that no text of a resource can begin a line, an entry or a 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,12 +95,17 @@ def save_contract(
     chosen = {str(head.ref): head for head in heads if str(head.ref) != str(CONTRACTS)}
     if len(chosen) > MAX_ENTRIES:
         raise InvalidArgument(f"{len(chosen):,} resources are too many.", f"A contract has at most {MAX_ENTRIES:,}.")
-    text = render_contract([_entry(library, chosen[name]) for name in sorted(chosen)])
+    text = contract_of(library, chosen.values())
     there = library.store.head_or_none(CONTRACTS)
     new = there is None or there.version is None
     main = {main_file(Kind.ENVIRONMENT, CONTRACTS.name): _ENVIRONMENT} if new else {}
     said = reason or f"contract of {', '.join(map(str, refs)) or (f'every {kind}' if kind else 'everything')}"[:500]
     return edit.update_resource(library, caller, CONTRACTS, said, files=main | {FILE: text.encode()}, create=new)
+
+
+def contract_of(library: Library, heads: Iterable[Head]) -> str:
+    """Return the contract of these resources, sorted by their refs; it is written nowhere."""
+    return render_contract([_entry(library, head) for head in sorted(heads, key=lambda head: str(head.ref))])
 
 
 def load_contract(library: Library, caller: Caller, version: int | None = None) -> LoadedContract:
@@ -195,11 +200,12 @@ def render_contract(entries: Sequence[ContractEntry]) -> str:
 
 
 def _render(entry: ContractEntry) -> str:
-    lines = (f"- {key}: {_json(value)}\n" for key, value in entry.values.items())
+    lines = (f"- {key}: {json_line(value)}\n" for key, value in entry.values.items())
     return f"## {entry.ref}@{entry.version}\n\n{''.join(lines)}"
 
 
-def _json(value: object) -> str:
+def json_line(value: object) -> str:
+    """Return a value as JSON on one line, in which every character can be printed."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
 

@@ -178,7 +178,7 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
         remarks = staged.exchange()
     warnings = [
         *draft.warnings,
-        *approvals.finding_messages(found),
+        *approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN),
         *remarks,
         *delegate_warnings(library, draft.ref, draft.files),
     ]
@@ -209,7 +209,7 @@ def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found
     identity = proposal_inbox.propose(library, caller, draft.ref, draft.base, draft.files, reason, found)
     warnings = [
         *draft.warnings,
-        *approvals.finding_messages(found),
+        *approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN),
         *delegate_warnings(library, draft.ref, draft.files),
     ]
     if not meant:
@@ -284,7 +284,8 @@ def restore_resource(
         return _propose(library, caller, draft, reason, found, meant=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
-    return _updated(library, tx.written[0], tx.operation, changed, approvals.finding_messages(found))
+    told = approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
+    return _updated(library, tx.written[0], tx.operation, changed, told)
 
 
 def remove_resource(

@@ -4,7 +4,7 @@ A proposal whose base is no longer the head is merged with what changed since, o
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
@@ -22,6 +22,9 @@ from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import versions
 from evolvable_tools.verbs.load import as_text
 from evolvable_tools.verbs.versions import diff
+
+MAX_SCANNED = 10_000
+"""Waiting proposals that are looked through for those that are wanted."""
 
 
 def rebase(library: Library, proposal: Proposal, head: Head | None, now: Files) -> Files:
@@ -146,8 +149,10 @@ def is_expired(library: Library, proposal: Proposal) -> bool:
     return proposal.state == OPEN and proposal.expires is not None and proposal.expires < library.store.now()
 
 
-def describe_proposal(library: Library, proposal: Proposal, *, with_diff: bool = False) -> WaitingProposal:
-    """Return a proposal as a person sees it."""
+def describe_proposal(
+    library: Library, proposal: Proposal, *, with_diff: bool = False, limit: int | None = versions.MAX_DIFF
+) -> WaitingProposal:
+    """Return a proposal as a person sees it. limit: characters of its diff."""
     head = library.store.head_or_none(proposal.ref)
     base = library.store.manifest(head, proposal.base) if head and proposal.base else Manifest({})
     p, found = proposal, load_scan(proposal.findings)
@@ -155,7 +160,7 @@ def describe_proposal(library: Library, proposal: Proposal, *, with_diff: bool =
         *(p.id, str(p.ref), p.at, p.actor, p.session, p.reason, p.base, head.version if head else None),
         versions.changed_files(base, p.manifest),
         p.state,
-        diff(library, base, p.manifest, (str(p.base), "proposed")) if with_diff else None,
+        diff(library, base, p.manifest, (str(p.base), "proposed"), limit=limit) if with_diff else None,
         p.removes,
         list(found.findings),
         [str(one) for one in found.capabilities.added],
@@ -276,15 +281,22 @@ def propose_undo(
     return versions.Undone(None, undid, [], conflicts, proposal_ids=ids)
 
 
-def list_waiting(library: Library, limit: int = 100) -> list[WaitingProposal]:
-    """Return the proposals that wait, oldest first, without their diffs."""
-    open_ones = library.store.backend.proposals.waiting(limit)
-    return [describe_proposal(library, proposal) for proposal in open_ones if not is_expired(library, proposal)]
+def list_waiting(
+    library: Library, limit: int = 100, wanted: Callable[[Proposal], bool] | None = None
+) -> list[WaitingProposal]:
+    """Return up to `limit` of the proposals that wait, oldest first, without their diffs. wanted: picks from them."""
+    open_ones = library.store.backend.proposals.waiting(limit if wanted is None else MAX_SCANNED)
+    found = [one for one in open_ones if not is_expired(library, one) and (wanted is None or wanted(one))]
+    return [describe_proposal(library, proposal) for proposal in found[:limit]]
 
 
-def show_proposal(library: Library, proposal_id: int) -> WaitingProposal:
-    """Return one proposal with its diff against the version it was made from. Raises NotFound."""
-    return describe_proposal(library, library.store.backend.proposals.get(proposal_id), with_diff=True)
+def show_proposal(library: Library, proposal_id: int, *, limit: int | None = versions.MAX_DIFF) -> WaitingProposal:
+    """Return one proposal with its diff against the version it was made from. Raises NotFound.
+
+    limit: characters of the diff, None for all of it.
+    """
+    proposal = library.store.backend.proposals.get(proposal_id)
+    return describe_proposal(library, proposal, with_diff=True, limit=limit)
 
 
 def approve_together(
@@ -363,7 +375,7 @@ def _check_approver(library: Library, caller: Caller, proposal: Proposal, now: i
     found = check_change(proposal.ref, files_at(library, proposal.ref, now), files, caller.actor)
     if found.asks:
         raise Refused(
-            f"Proposal {proposal.id} cannot be approved by {caller.actor}: {finding_messages(found)[0]}.",
+            f"Proposal {proposal.id} cannot be approved by {caller.actor}: {finding_messages(found, quoted=True)[0]}.",
             "A person decides on it.",
         )
 
@@ -378,13 +390,14 @@ def approve_as_asked(library: Library, proposal_ids: Sequence[int], how: str) ->
     return approve_together(library, person, proposal_ids, "", how)
 
 
-def reject(library: Library, proposal_id: int, reason: str) -> Decided:
+def reject(library: Library, proposal_id: int, reason: str, caller: Caller | None = None) -> Decided:
     """Close a proposal without a change; it is kept, and a review does not propose it again without new evidence.
 
-    Raises NotFound, InvalidArgument.
+    caller: who decides, for the audit log. Raises NotFound, InvalidArgument.
     """
     proposal = _open(library, proposal_id)
-    if not library.store.backend.proposals.reject(proposal.id, library.redacted(reason)):
+    audited = library.decision(caller, "reject", f"{proposal.ref} (proposal {proposal.id})")
+    if not library.store.backend.proposals.reject(proposal.id, library.redacted(reason), audited):
         _open(library, proposal_id)
     return Decided(proposal.id, str(proposal.ref), REJECTED)
 
@@ -394,7 +407,8 @@ def reopen(library: Library, caller: Caller, proposal_id: int) -> Decided:
     if not caller.decides:
         raise Refused("Reopening a proposal is a person's decision; this call is not a person's.", "Propose it again.")
     proposal = library.store.backend.proposals.get(proposal_id)
-    if not library.store.backend.proposals.reopen(proposal_id):
+    audited = library.decision(caller, "reopen", f"{proposal.ref} (proposal {proposal.id})")
+    if not library.store.backend.proposals.reopen(proposal_id, audited):
         raise InvalidArgument(f"Proposal {proposal_id} is {proposal.state}.", "Only a rejected proposal is reopened.")
     return Decided(proposal.id, str(proposal.ref), OPEN)
 

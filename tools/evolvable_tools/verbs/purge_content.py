@@ -149,6 +149,7 @@ def purge(library: Library, caller: Caller, plan: PurgePlan, reason: str, *, edi
     reason = library.redacted(reason).strip() or "it should not be kept"
     by = (library.store.now(), caller.identity.principal.value, reason)
     job = library.store.backend.purges.begin(*by, plan.kind, plan.texts, plan.blobs)
+    library.record(caller, "purge", *(plan.versions or [plan.kind]))
     return run_purge(library, caller, job, plan.versions, edit_copies=edit_copies)
 
 

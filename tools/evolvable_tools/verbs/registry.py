@@ -112,6 +112,12 @@ VERBS: Mapping[str, Verb] = {
 }
 """Name -> verb, in the order of the help. A row of the table: name, effect, authority, summary, function, command."""
 
+ALIASES: Mapping[str, str] = _TABLE["aliases"]
+"""Another name of a command -> the command."""
+
+HINTS: Mapping[str, str] = _TABLE["hints"]
+"""Name that other programs use -> what it is here."""
+
 GROUPS: Mapping[str, str] = _TABLE["groups"]
 """Command with several actions -> summary."""
 

@@ -14,6 +14,8 @@ from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePoli
 from evolvable_store.storage.release_channel import Channel, ChannelEntry, ChannelMove, Placement
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_may_leave
+from evolvable_tools.trust import operation_said
+from evolvable_tools.untrusted_text import UNMARKED, AnswerMarks
 from evolvable_tools.verbs.host_catalog import HostCatalog
 from evolvable_tools.verbs.versions import changed_files
 
@@ -94,6 +96,7 @@ def publish(
         return Published(None, steps, unchanged, dry_run=True)
     check_may_leave(library, "Publishing", [skill.ref for skill, to in moving.values() if to is not None])
     move = channel.place(_note(library, caller, reason), {key: ChannelState(to) for key, (_, to) in moving.items()})
+    library.record(caller, "publish", *(f"{s.ref}@{to}" if to else f"{s.ref} removed" for s, to in moving.values()))
     return Published(move, steps, unchanged)
 
 
@@ -108,7 +111,9 @@ def withdraw_skills(library: Library, caller: Caller, refs: Sequence[Ref], reaso
     steps = [ChannelStep(str(s.ref), s.version, None, "withdrawn") for s in chosen if not s.withdrawn]
     unchanged = [str(skill.ref) for skill in chosen if skill.withdrawn]
     stands = {skill.resource: ChannelState(None, withdrawn=True) for skill in chosen}
-    return Published(channel.place(_note(library, caller, reason), stands), steps, unchanged)
+    move = channel.place(_note(library, caller, reason), stands)
+    library.record(caller, "withdraw", *(step.ref for step in steps))
+    return Published(move, steps, unchanged)
 
 
 def set_policy(library: Library, caller: Caller, policy: str, reason: str) -> Published:
@@ -121,6 +126,7 @@ def set_policy(library: Library, caller: Caller, policy: str, reason: str) -> Pu
         raise InvalidArgument(f"{ascii(policy[:40])} is no policy.", f"The policies are {', '.join(ReleasePolicy)}.")
     channel = library.store.backend.channel
     move = channel.set_policy(_note(library, caller, reason), ReleasePolicy(policy))
+    library.record(caller, "set policy", f"channel {policy}")
     steps = [channel_step(placing) for placing in channel.placings([move])] if move else []
     return Published(move, steps, [], policy=policy)
 
@@ -216,6 +222,8 @@ class Changelog:
     policy: str | None
     skills: list[StepChanges]
     text: str
+    notice: str = ""
+    """What the marks around the reasons of others mean, '' without marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,42 +241,52 @@ class ReleaseMove:
 
 @dataclass(frozen=True)
 class ChannelLog:
-    """Moves, newest first."""
+    """Moves, newest first. notice: what the marks around the reasons of others mean, '' without marks."""
 
     moves: list[ReleaseMove]
+    notice: str = ""
 
 
-def channel_log(library: Library, limit: int = 20) -> ChannelLog:
-    """Return up to `limit` moves, newest first. Raises InvalidArgument."""
+def channel_log(library: Library, limit: int = 20, marks: AnswerMarks = UNMARKED) -> ChannelLog:
+    """Return up to `limit` moves, newest first. marks: of reasons that no person wrote. Raises InvalidArgument."""
     if not 1 <= limit <= MAX_MOVES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MOVES}.")
     channel = library.store.backend.channel
     moves, steps = channel.moves(limit), defaultdict[int, list[ChannelStep]](list)
     for placing in channel.placings([move.id for move in moves]):
         steps[placing.move].append(channel_step(placing))
-    return ChannelLog([ReleaseMove(*_about(move), steps[move.id]) for move in moves])
+    made = [ReleaseMove(*_about(library, move, marks), steps[move.id]) for move in moves]
+    return ChannelLog(made, marks.notice)
 
 
-def changelog(library: Library, move: int | None = None) -> Changelog:
-    """Return what a move changed for hosts, by default the newest one. Raises NotFound."""
+def changelog(library: Library, move: int | None = None, marks: AnswerMarks = UNMARKED) -> Changelog:
+    """Return what a move changed for hosts, by default the newest one. marks: see `channel_log`. Raises NotFound."""
     channel = library.store.backend.channel
     made = channel.move(channel.last() if move is None else move)
-    skills = [_changes(library, placing) for placing in channel.placings([made.id])]
-    return Changelog(*_about(made), skills, "\n".join(_lines(made, skills)) + "\n")
+    about = _about(library, made, marks)
+    skills = [_changes(library, placing, marks) for placing in channel.placings([made.id])]
+    lines = [*_lines(made, about[3], skills), *([marks.notice] if marks.notice else [])]
+    return Changelog(*about, skills, "\n".join(lines) + "\n", marks.notice)
 
 
-def _about(move: ChannelMove) -> tuple[int, str, str, str, int, str | None]:
+def _about(library: Library, move: ChannelMove, marks: AnswerMarks) -> tuple[int, str, str, str, int, str | None]:
     note = move.note
-    return move.id, note.at, note.actor, note.reason, note.operation, (note.policy.value if note.policy else None)
+    reason = _reason(library, note.operation, note.reason, marks)
+    return move.id, note.at, note.actor, reason, note.operation, (note.policy.value if note.policy else None)
 
 
-def _changes(library: Library, placing: Placement) -> StepChanges:
+def _reason(library: Library, operation: int, reason: str, marks: AnswerMarks) -> str:
+    """Return the reason of an operation, marked where no person answers for it."""
+    return marks.line(reason) if marks.on and operation_said(library, library.store.operation(operation)) else reason
+
+
+def _changes(library: Library, placing: Placement, marks: AnswerMarks) -> StepChanges:
     before, after = (_manifest(library, placing.resource, number) for number in (placing.before, placing.after))
     how = {(False, True): "added", (True, True): "changed", (True, False): "deleted"}
     files = {path: how[path in before, path in after] for path in changed_files(before, after)}
     step = channel_step(placing)
     low, high = sorted((placing.before or 0, placing.after or 0))
-    versions = _between(library, placing.resource, low, high) if placing.after else []
+    versions = _between(library, placing.resource, low, high, marks) if placing.after else []
     return StepChanges(step.ref, step.before, step.after, step.what, files, versions)
 
 
@@ -276,19 +294,20 @@ def _manifest(library: Library, resource: int, number: int | None) -> Manifest:
     return (library.store.backend.manifest(resource, number) if number else None) or Manifest({})
 
 
-def _between(library: Library, resource: int, low: int, high: int) -> list[BetweenVersion]:
+def _between(library: Library, resource: int, low: int, high: int, marks: AnswerMarks) -> list[BetweenVersion]:
     """Return the versions over `low` up to `high`, newest first, at most MAX_VERSIONS."""
     rows = []
     for version in library.store.backend.versions(resource, min(high - low, MAX_VERSIONS), high + 1):
         made = library.store.operation(version.operation)
         before, after = (_manifest(library, resource, number) for number in (version.parent, version.number))
-        rows.append(BetweenVersion(version.number, made.at, made.actor, made.reason, changed_files(before, after)))
+        reason = _reason(library, made.id, made.reason, marks)
+        rows.append(BetweenVersion(version.number, made.at, made.actor, reason, changed_files(before, after)))
     return rows
 
 
-def _lines(move: ChannelMove, skills: list[StepChanges]) -> list[str]:
+def _lines(move: ChannelMove, reason: str, skills: list[StepChanges]) -> list[str]:
     note = move.note
-    lines = [f"Move {move.id}, {_moment(note.at)}, by {note.actor}: {note.reason}"]
+    lines = [f"Move {move.id}, {_moment(note.at)}, by {note.actor}: {reason}"]
     if note.policy:
         lines.append(f"From here on the policy is {note.policy}.")
     for skill in skills:

@@ -47,7 +47,11 @@ ACCEPTED = (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED, Arrival.MERGED)
 
 @dataclass(slots=True)
 class PlannedResource:
-    """One resource. trees: what both sides have in common, and theirs. result: its files in the end, if accepted."""
+    """One resource. trees: what both sides have in common, and theirs. result: its files in the end, if accepted.
+
+    approved: which approval elsewhere spares the question, in words; '' for none. voucher: how it is recorded where it
+    makes the content trusted.
+    """
 
     ref: Ref
     trees: tuple[str, str]
@@ -59,7 +63,8 @@ class PlannedResource:
     why: str = ""
     found: Scan | None = None
     must_wait: str = ""
-    signed: bool = False
+    voucher: str = ""
+    approved: str = ""
 
     @property
     def asks(self) -> bool:

@@ -23,6 +23,8 @@ from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_tools.approvals import SOUL, check_change
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding
+from evolvable_tools.trust import Trust, trust_levels
+from evolvable_tools.verbs.forge_merges import MergeReader
 from evolvable_tools.verbs.purge_content import Purged, plan_blobs, purge
 from evolvable_tools.verbs.remote_merge import ACCEPTED, Arrival, PlannedResource, PullResult, PullTransaction
 from evolvable_tools.verbs.remote_records import IncomingRecords, import_records, read_records
@@ -48,7 +50,8 @@ class Consent(StrEnum):
 class IncomingResource:
     """One resource that a pull would change. base: the version here, 0 for none. why: why it waits or is refused.
 
-    findings: of the scan, the worst first. capabilities: what it gains the means to do.
+    findings: of the scan, the worst first. capabilities: what it gains the means to do. approved: who approved it
+    already, by a listed key or a merge on the forge.
     """
 
     ref: str
@@ -58,21 +61,22 @@ class IncomingResource:
     findings: list[Finding] = field(default_factory=list)
     capabilities: list[str] = field(default_factory=list)
     why: str = ""
+    approved: str = ""
 
 
 class Pull:
     """A pull that was fetched. `coming` shows what it would do; `accept` does it."""
 
-    def __init__(self, mirror: Mirror, reader: CommitReader, head: str) -> None:
-        self._mirror, self._reader, self.head = mirror, reader, head
+    def __init__(self, mirror: Mirror, reader: CommitReader, head: str, merges: MergeReader | None) -> None:
+        self._mirror, self._reader, self.head, self._merges = mirror, reader, head, merges
         self._library, self._remote = mirror.library, mirror.remote
         self._planned: list[PlannedResource] = []
         self._changes = TreeChanges()
         self.commits: list[IncomingCommit] = []
         self._records = IncomingRecords()
         if head:
-            own = mirror.state.library
-            self._records = read_records(reader.beside(head), lambda path: reader.file(head, path), own)
+            own, keys = mirror.state.library, self._remote.keys
+            self._records = read_records(reader.beside(head), lambda path: reader.file(head, path), own, keys)
         reader.stones = self._records.stones
         self._plan()
 
@@ -98,6 +102,33 @@ class Pull:
         chosen = sorted((ref for ref in named if self._remote.chooses(ref)), key=str)
         found = (self._compare(ref, base, waiting.get(ref)) for ref in chosen)
         self._planned = [one for one in found if one is not None]
+        self._look_for_approvals(base)
+
+    def _look_for_approvals(self, base: str) -> None:
+        """Note which of what comes a person approved elsewhere: by a listed key, or by a merge on the forge."""
+        for one in self._planned:
+            if self._is_signed(one):
+                one.voucher, one.approved = f"signed:{self._remote.name}", "signed by a key that you listed"
+        if self._merges is None:
+            return
+        # A merge approves what it changed, so what was there before has to be what this library holds and trusts.
+        waiting = {one.ref for one in self._mirror.waiting}
+        open_ones = (one for one in self._planned if not one.approved and one.ref not in waiting)
+        wanted = {one.ref: one for one in open_ones if _can_be_approved(one)}
+        chains = self._reader.branch_commits(base, self.head, wanted) if wanted else {}
+        merges = self._merges.read(commit for commits in chains.values() for commit in commits)
+        for ref, commits in chains.items():
+            if commits and all(commit in merges for commit in commits):
+                last = merges[commits[-1]]
+                wanted[ref].approved = f"merged by {last.login} in request {last.number}"
+                wanted[ref].voucher = f"merged:{self._remote.name}" if self._is_trusted(ref) else ""
+
+    def _is_trusted(self, ref: Ref) -> bool:
+        """Return whether a person vouches for what a resource holds here; for nothing, if it is not here."""
+        head = self._library.store.head_or_none(ref)
+        if head is None or not head.version:
+            return True
+        return trust_levels(self._library, [head.id])[head.id] in (Trust.PERSON, Trust.APPROVED)
 
     def _compare(self, ref: Ref, base: str, waits: RemoteWaiting | None) -> PlannedResource | None:
         store, reader, folder = self._library.store, self._reader, folder_of(ref)
@@ -177,8 +208,10 @@ class Pull:
                 one.why = self._wait_reason(one, consent, shown) or one.why
         apply = PullTransaction(self._mirror, self._reader, self._planned, self._changes, self.commits, self.head)
         result = apply.run()
+        if self._merges is not None and self._merges.warning:
+            result.warnings.append(self._merges.warning)
         self._vouch()
-        import_records(self._library, self._records, self._remote.chooses)
+        import_records(self._library, self._records, self._remote.chooses, self._remote.looks)
         result.warnings.extend(self._checkout())
         result.purged.extend(self._purged())
         return result
@@ -194,7 +227,7 @@ class Pull:
         An older version that was approved once would else come back without a question.
         """
         tree = one.theirs.manifest.tree
-        if one.arrival not in (Arrival.NEW, Arrival.CHANGED) or not one.theirs.manifest:
+        if not _can_be_approved(one):
             return False
         if not self._records.is_approved(one.ref, tree, self._remote.keys):
             return False
@@ -203,17 +236,17 @@ class Pull:
         return all(version.tree != tree for version in known)
 
     def _vouch(self) -> None:
-        """Note that what a listed key signed is approved. Where approvals are locked here, only this lock's count."""
+        """Note what was approved elsewhere as approved. Where approvals are locked here, only this lock's count."""
         for one in self._planned:
-            head = self._library.store.head_or_none(one.ref) if one.signed else None
+            head = self._library.store.head_or_none(one.ref) if one.voucher else None
             if head is not None and one.arrival in ACCEPTED and head.tree == one.theirs.manifest.tree:
-                identity = Identity(Principal.PERSON, f"signed:{self._remote.name}")
+                identity = Identity(Principal.PERSON, one.voucher)
                 content = [(head.id, head.tree)]
                 self._library.store.backend.attestations.vouch(content, self._library.store.now(), identity)
 
     def _wait_reason(self, one: PlannedResource, consent: Consent, shown: Mapping[Ref, str]) -> str:
-        why, one.signed = one.must_wait, self._is_signed(one)
-        if one.signed and not why:
+        why = one.must_wait
+        if one.approved and not why:
             return ""
         if not why and (consent is Consent.NONE or shown.get(one.ref) != one.trees[1]):
             why = "no person was asked"
@@ -234,22 +267,29 @@ def _describe(one: PlannedResource) -> IncomingResource:
     findings = list(one.found.findings) if one.found else []
     gains = [str(gain) for gain in one.found.capabilities.added] if one.found else []
     arrival = Arrival.WAITS if one.must_wait else one.arrival
-    return IncomingResource(
-        str(one.ref), arrival, one.version, len(one.result), findings, gains, one.must_wait or one.why
-    )
+    why = one.must_wait or one.why
+    return IncomingResource(str(one.ref), arrival, one.version, len(one.result), findings, gains, why, one.approved)
+
+
+def _can_be_approved(one: PlannedResource) -> bool:
+    """Return whether what comes is the remote's content as it is, which an approval there is about."""
+    return one.arrival in (Arrival.NEW, Arrival.CHANGED) and bool(one.theirs.manifest)
 
 
 @contextlib.contextmanager
-def open_pull(library: Library, caller: Caller, remote: Remote) -> Iterator[Pull]:
+def open_pull(library: Library, caller: Caller, remote: Remote, merges: MergeReader | None = None) -> Iterator[Pull]:
     """Fetch from a remote, and yield what a pull would do; nothing is stored before `accept`.
 
-    Raises Refused for callers that may not and for a history that was rewritten, RemoteFailed, TooLarge.
+    merges: reads who merged a commit, where the person named the forge of the remote.
+    Raises Refused for callers that may not, for a history that was rewritten and for a missing signature, RemoteFailed,
+    TooLarge.
     """
     check_may_sync(library, caller, "A pull")
     with open_mirror(library, remote) as mirror:
         head = mirror.fetch()
+        mirror.check_signed(head)
         with CommitReader(mirror.repository, library.store.home) as reader:
-            yield Pull(mirror, reader, head)
+            yield Pull(mirror, reader, head, merges)
 
 
 def purge_as_elsewhere(library: Library, caller: Caller, remote: Remote, hashes: Sequence[str]) -> Purged:

@@ -4,15 +4,17 @@
     .evolvable/LIBRARY/approvals.json     contents that a person wrote or approved, signed where approvals are locked
     .evolvable/LIBRARY/tombstones.json    what was purged, by hash
     .evolvable/LIBRARY/learned.jsonl      learned tasks, where a person chose them
+    .evolvable/LIBRARY/looks.jsonl        which test tasks were opened, as hashes of words; can only raise a look
 
 Anybody who may push can write any of it. Only a signature by a key that the person listed makes an approval count.
 """
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from evolvable_store.bundle.archive_reader import check_evidence
 from evolvable_store.bundle.export import SHAPES, import_evidence
@@ -25,12 +27,13 @@ from evolvable_tools.approvals import ApprovalsLock
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.trust import Trust, trust_levels
 
-RECORDS = ("evidence.jsonl", "approvals.json", "tombstones.json", "learned.jsonl")
+RECORDS = ("evidence.jsonl", "approvals.json", "tombstones.json", "learned.jsonl", "looks.jsonl")
 
 MAX_RECORDS = 200_000
 """Records of one file that are read."""
 
-_FILE = re.compile(rf"{re.escape(BESIDE)}/([0-9a-f]{{1,40}})/(evidence\.jsonl|approvals\.json|tombstones\.json)")
+_READ = r"evidence\.jsonl|approvals\.json|tombstones\.json|looks\.jsonl"
+_FILE = re.compile(rf"{re.escape(BESIDE)}/([0-9a-f]{{1,40}})/({_READ})")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _QUOTES = ("evidence", "task_type")
 """Fields of evidence that may hold words of a session."""
@@ -64,8 +67,25 @@ class SignedApproval:
             return False
 
 
+class LookRecords(Protocol):
+    """The looks at sealed tests, which belong to evolution."""
+
+    def export(self, library: Library, caller: Caller, refs: Sequence[Ref]) -> bytes:
+        """Return the lines about the tasks of these resources."""
+        ...
+
+    def add(self, home: Path, lines: bytes) -> object:
+        """Add the lines of another library to those of the library in `home`; they can only raise a look."""
+        ...
+
+
 def write_records(
-    library: Library, caller: Caller, chooses: Chooses, parts: Collection[str], before: Mapping[str, bytes]
+    library: Library,
+    caller: Caller,
+    chooses: Chooses,
+    parts: Collection[str],
+    before: Mapping[str, bytes],
+    looks: LookRecords | None,
 ) -> dict[str, bytes]:
     """Return the files of this library, by name. before: those that the remote has, whose signatures are kept.
 
@@ -76,9 +96,9 @@ def write_records(
         "evidence.jsonl": _lines(_evidence(library, chooses, parts)),
         "approvals.json": _document(_approvals(library, caller, heads, before.get("approvals.json", b""))),
         "tombstones.json": _document(_tombstones(library)),
+        "learned.jsonl": _lines(_learned(library, heads)) if "learned" in parts else b"",
+        "looks.jsonl": looks.export(library, caller, [head.ref for head in heads.values()]) if looks else b"",
     }
-    if "learned" in parts:
-        files["learned.jsonl"] = _lines(_learned(library, heads))
     return {name: data for name, data in files.items() if data or before.get(name)}
 
 
@@ -147,7 +167,7 @@ def _tombstones(library: Library) -> Iterator[dict[str, Any]]:
 
 def _learned(library: Library, heads: Mapping[int, Head]) -> Iterator[dict[str, Any]]:
     for resource, tasks in sorted(library.store.backend.learned.tasks_of(heads).items()):
-        for one in tasks:
+        for one in (one for one in tasks if not one.held_out):
             yield {"ref": str(heads[resource].ref), "task": one.task, "at": one.at, "against": one.against}
 
 
@@ -158,18 +178,24 @@ class IncomingRecords:
     approvals: dict[tuple[str, str], list[SignedApproval]] = field(default_factory=dict)
     stones: dict[str, tuple[Tombstone, int]] = field(default_factory=dict)
     evidence: list[dict[str, Any]] = field(default_factory=list)
+    looks: list[bytes] = field(default_factory=list)
 
     def is_approved(self, ref: Ref, tree: str, keys: Collection[str]) -> bool:
         """Return whether the owner of one of these keys approved a content."""
         return any(one.is_signed_by(keys) for one in self.approvals.get((str(ref), tree), ()))
 
 
-def read_records(paths: Iterable[str], read: Callable[[str], bytes], own: str) -> IncomingRecords:
-    """Return the records in these files; what is damaged or unknown is left out. own: this library's own folder."""
+def read_records(
+    paths: Iterable[str], read: Callable[[str], bytes], own: str, keys: Collection[str]
+) -> IncomingRecords:
+    """Return the records in these files; what is damaged or unknown is left out.
+
+    own: this library's own folder. keys: those that the person listed; approvals are read where there are any.
+    """
     found = IncomingRecords()
     for path in paths:
         named = _FILE.fullmatch(path)
-        if named is None or named[1] == own:
+        if named is None or named[1] == own or (named[2] == "approvals.json" and not keys):
             continue
         data = read(path)
         if named[2] == "approvals.json":
@@ -177,6 +203,8 @@ def read_records(paths: Iterable[str], read: Callable[[str], bytes], own: str) -
                 found.approvals.setdefault((one.ref, one.tree), []).append(one)
         elif named[2] == "tombstones.json":
             found.stones |= dict(_read_stones(data))
+        elif named[2] == "looks.jsonl":
+            found.looks.append(data)
         else:
             found.evidence += _read_lines(data)
     return found
@@ -229,8 +257,14 @@ def purged_hashes(data: bytes) -> set[str]:
     return {name for name, _ in _read_stones(data)}
 
 
-def import_records(library: Library, records: IncomingRecords, chooses: Chooses) -> None:
-    """Add the evidence of others as history that counts nothing, as far as it is about contents that are here."""
+def import_records(library: Library, records: IncomingRecords, chooses: Chooses, looks: LookRecords | None) -> None:
+    """Add the evidence of others as history that counts nothing, as far as it is about contents that are here.
+
+    Their looks at test tasks are added to those of this library.
+    """
+    if looks is not None:
+        for lines in records.looks:
+            looks.add(library.store.home, lines)
     known: dict[str, tuple[int, int]] = {}
     import_evidence(library.store, list(_numbered(library, records.evidence, chooses, known)), known)
 

@@ -18,7 +18,7 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.remotes import RemoteState, RemoteWaiting
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_may_leave
-from evolvable_tools.verbs.remote_records import RECORDS, purged_hashes, write_records
+from evolvable_tools.verbs.remote_records import RECORDS, LookRecords, purged_hashes, write_records
 
 PARTS = ("memory", "quotes", "sessions", "learned")
 """What goes to a remote only where a person chose it by name."""
@@ -31,7 +31,8 @@ _LOCK_SECONDS = 10.0
 class Remote:
     """A git repository that a person named. scopes: whose resources go there. parts: of PARTS, those chosen.
 
-    keys: public keys of approvals that the person listed.
+    keys: public keys of approvals that the person listed. signed: the newest commit has to carry a signature that the
+    person's git verifies, and a push makes one. looks: the looks at sealed tests, which travel along.
     """
 
     name: str
@@ -40,6 +41,8 @@ class Remote:
     scopes: tuple[str, ...] = (USER_SCOPE,)
     parts: tuple[str, ...] = ()
     keys: frozenset[str] = frozenset()
+    signed: bool = False
+    looks: LookRecords | None = None
 
     def chooses(self, ref: Ref) -> bool:
         """Return whether a resource goes to this remote, and may come from it."""
@@ -88,6 +91,26 @@ class Mirror:
         )
         self.state, self.waiting = done.state, done.waiting
         return done.commits
+
+    def sign(self) -> str:
+        """Put a signed commit onto the tip, unless it is one, and return the tip. Raises RemoteFailed."""
+        tip = self.state.tip
+        if tip and not self.repository.is_signed(tip):
+            tip = self.repository.sign(tip, "Sign what came before")
+            self.repository.run("update-ref", TIP, tip)
+            self.state = replace(self.state, tip=tip)
+        return tip
+
+    def check_signed(self, head: str) -> None:
+        """Raise Refused where the remote's newest commit carries no signature that the person's git verifies.
+
+        A commit names its parents by hash, so the signature covers everything before it.
+        """
+        if self.remote.signed and head and not self.repository.is_signed(head):
+            raise Refused(
+                f"Commit {head[:12]} of {self.remote.name} carries no signature that your git verifies.",
+                "Nothing was imported. `git verify-commit` says why; gpg.ssh.allowedSignersFile lists ssh keys.",
+            )
 
     def save(self) -> None:
         """Store the state."""
@@ -145,6 +168,8 @@ def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
             hint = f"`evolvable pull {remote.name}` merges it; push again then."
             raise Conflict(f"{remote.name} has commits that are not here.", hint)
         _check_decided(mirror)
+        if remote.signed and tip != there:
+            tip = mirror.sign()
         if not tip or tip == there:
             mirror.save()
             return PushResult(remote.name, 0, there)
@@ -163,7 +188,7 @@ def _write_records(mirror: Mirror, caller: Caller) -> None:
     folder = f"{BESIDE}/{mirror.state.library}"
     with CommitReader(mirror.repository, library.store.home) as reader:
         before = {name: reader.file(tip, f"{folder}/{name}") for name in RECORDS}
-    files = write_records(library, caller, remote.chooses, remote.parts, before)
+    files = write_records(library, caller, remote.chooses, remote.parts, before, remote.looks)
     changed = {name: data for name, data in files.items() if data != before[name]}
     if not changed:
         return

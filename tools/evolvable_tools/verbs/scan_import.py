@@ -34,16 +34,23 @@ class Scanned:
     capabilities: list[str]
 
 
-def scan_resources(library: Library, caller: Caller, refs: Iterable[Ref] = ()) -> list[Scanned]:
+def scan_resources(
+    library: Library, caller: Caller, refs: Iterable[Ref] = (), progress: Callable[[int, int], None] | None = None
+) -> list[Scanned]:
     """Return what is found in these resources, by default in all that the caller sees.
 
-    Raises NoSuchResource, NoSuchVersion.
+    progress: called with the resources scanned, and all. Raises NoSuchResource, NoSuchVersion.
     """
     store = library.store
     heads = [(store.head(ref, caller.scopes), ref.version) for ref in refs]
     if not heads:
         heads = [(head, None) for head in store.heads() if head.scope in caller.scopes]
-    return [_scanned(str(head.ref.at(n)), store.files(head, n), head.kind) for head, n in heads]
+    scanned = []
+    for number, (head, version) in enumerate(heads):
+        if progress is not None:
+            progress(number, len(heads))
+        scanned.append(_scanned(str(head.ref.at(version)), store.files(head, version), head.kind))
+    return scanned
 
 
 def scan_path(path: Path) -> list[Scanned]:
@@ -339,6 +346,7 @@ def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecisi
             caller.signer if library.lock else None,
             asked.folder,
         )
+        library.record(caller, "trust", *(f"{one.ref} tree {one.tree}" for one in served))
     return TrustDecision(asked.what, sorted({*refs, *(one.ref for one in served)}), operation, warnings)
 
 
@@ -353,6 +361,7 @@ def withdraw_trust(
     there = [head for head in heads if head.id in held]
     contents_of = [(one.resource, one.tree) for one in vouching.of([head.id for head in there], unlisted=True)]
     vouching.withdraw(contents_of, library.store.now(), caller.identity)
+    library.record(caller, "withdraw trust", *(str(head.ref) for head in there))
     return TrustDecision(str(ref or folder), sorted(str(head.ref) for head in there))
 
 

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -289,8 +289,17 @@ def record_impressions(library: Library, caller: Caller, search: str, versions: 
     library.shown.note([Impression(search, resource, version, at, caller.session) for resource, version in versions])
 
 
-def near_duplicates_of(library: Library, resources: Sequence[Ref | Head], *, limit: int = 10) -> "NearDuplicateReport":
-    """Return which of these resources can easily be taken for another one, the most alike first."""
+def near_duplicates_of(
+    library: Library,
+    resources: Sequence[Ref | Head],
+    *,
+    limit: int = 10,
+    progress: Callable[[int, int], None] | None = None,
+) -> "NearDuplicateReport":
+    """Return which of these resources can easily be taken for another one, the most alike first.
+
+    progress: see `find_near_duplicates`.
+    """
     from evolvable_tools.retrieval.near_duplicates import EACH, find_near_duplicates  # late: 35 ms
 
     heads = [head for one in resources if (head := one if isinstance(one, Head) else library.store.head_or_none(one))]
@@ -299,7 +308,7 @@ def near_duplicates_of(library: Library, resources: Sequence[Ref | Head], *, lim
     others = _indexed(library, library.store.heads())
     asked = {head.id for head in heads}
     newcomers = [entry for entry in others if entry.id in asked]
-    return find_near_duplicates(library.index, newcomers, limit=limit, others=others)
+    return find_near_duplicates(library.index, newcomers, limit=limit, others=others, progress=progress)
 
 
 def _indexed(library: Library, heads: Iterable[Head]) -> "list[IndexEntry]":

@@ -261,12 +261,14 @@ def approve_tool(library: Library, caller: Caller, found: ToolVersion, *, via: s
     library.authorise(caller, f"Approving {found.ref}")
     signed = caller.signer.sign(_statement(found.digest)).hex() if library.lock and caller.signer else ""
     _record(library, found, "approve", via, signed)
+    library.record(caller, "approve tool", f"{found.ref}@{found.version} digest {found.digest}")
 
 
 def withdraw_tool(library: Library, caller: Caller, found: ToolVersion, *, via: str) -> None:
     """Record that a version of a tool may no longer run. Raise Refused."""
     library.authorise(caller, f"Withdrawing {found.ref}")
     _record(library, found, "withdraw", via, "")
+    library.record(caller, "withdraw tool", f"{found.ref}@{found.version} digest {found.digest}")
 
 
 def _record(library: Library, found: ToolVersion, action: str, via: str, signature: str) -> None:

@@ -8,6 +8,7 @@ variable that was not named as it was, or is refused.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import yaml
 
@@ -60,6 +61,22 @@ class Variables:
     notice: str = ""
 
 
+class VariableOwner(Protocol):
+    """What has variables: the head of a resource in the library, or a part of a program that a run evolves."""
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the resource."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def ref(self) -> object:
+        """What the ids of its variables begin with, as text."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where a variable's text is: in which file, and which characters of it; None for the whole file."""
@@ -101,7 +118,18 @@ def get_variables(library: Library, caller: Caller, ref: Ref, ids: Sequence[str]
     return Variables(str(head.ref), number, not locked, found, marks.notice)
 
 
-def _places(head: Head, files: Files) -> dict[str, _Place]:
+def list_variables(owner: VariableOwner, files: Files) -> list[ResourceVariable]:
+    """Return every variable of these files with its value, without marks; `evolvable` is False for frozen sections."""
+    found = []
+    for one, place in _places(owner, files).items():
+        text, note = _value(owner, files, place)
+        found.append(
+            ResourceVariable(one, place.role, text is not None and not place.frozen, len(text or ""), text, note)
+        )
+    return found
+
+
+def _places(head: VariableOwner, files: Files) -> dict[str, _Place]:
     """Return the variables of these files by id, the main file's first."""
     main, found = main_file(head.kind, head.name), dict[str, _Place]()
     for path in sorted(files, key=lambda path: (path != main, path)):
@@ -133,7 +161,7 @@ def _description_span(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _value(head: Head, files: Files, place: _Place) -> tuple[str | None, str]:
+def _value(head: VariableOwner, files: Files, place: _Place) -> tuple[str | None, str]:
     """Return a variable's text, or None and why it is not shown."""
     main = main_file(head.kind, head.name)
     if head.kind is Kind.ENVIRONMENT and place.path != main:
@@ -155,7 +183,7 @@ def _is_frozen(head: Head, files: Files) -> bool:
     return head.frozen or str(said).strip().lower() == "false"
 
 
-def _unknown(head: Head, ids: Sequence[str], places: Mapping[str, _Place]) -> InvalidArgument:
+def _unknown(head: VariableOwner, ids: Sequence[str], places: Mapping[str, _Place]) -> InvalidArgument:
     known = ", ".join(list(places)[:MAX_NAMED]) + (", ..." if len(places) > MAX_NAMED else "")
     return InvalidArgument(f"{head.ref} has no variable {', '.join(ascii(one[:120]) for one in ids[:3])}.", known)
 
@@ -193,7 +221,7 @@ def set_variables(
     )
 
 
-def apply_variables(head: Head, files: Files, values: Mapping[str, str]) -> dict[str, File]:
+def apply_variables(head: VariableOwner, files: Files, values: Mapping[str, str]) -> dict[str, File]:
     """Return the files with these variables set. Raise Refused, InvalidArgument; see `set_variables`."""
     places = _places(head, files)
     if unknown := [one for one in values if one not in places]:
@@ -241,7 +269,7 @@ def _quoted(value: str) -> str:
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in quoted)
 
 
-def _check_others(head: Head, files: Files, after: Files, values: Mapping[str, str]) -> None:
+def _check_others(head: VariableOwner, files: Files, after: Files, values: Mapping[str, str]) -> None:
     """Raise InvalidArgument where the values change variables that they do not name."""
     whole = {one for one in values if "#" not in one}
     before, now = _places(head, files), _places(head, after)

@@ -8,6 +8,7 @@ import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from evolvable_store.errors import InvalidArgument, NoSuchOperation, Refused, Unsafe
 from evolvable_store.objects import File, Manifest, TreeEntry
@@ -24,6 +25,9 @@ MAX_LIMIT = 100
 
 MAX_DIFF = 40_000
 """Characters of a diff; clients cut longer results in the middle."""
+
+CUT = "... cut here; compare fewer versions, or read the files with get_resource.\n"
+"""The last line of a diff that is longer."""
 
 MAX_DIFF_FILE = 512 * 1024
 """Bytes of a file that is still compared line by line."""
@@ -71,9 +75,11 @@ def resource_history(
     from_version: int | None = None,
     to_version: int | None = None,
     limit: int = 20,
+    below: int | None = None,
 ) -> History:
     """Return up to `limit` versions and, when a version is named, the diff from one to the other.
 
+    below: only versions under this one, for the next page.
     from_version alone compares with the newest, to_version alone with the one before it. Works for removed
     resources too. What nobody the user trusts wrote reaches an agent between marks. Raises NoSuchResource,
     NoSuchVersion, InvalidArgument.
@@ -82,7 +88,7 @@ def resource_history(
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_LIMIT}.")
     store = library.store
     head = store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes)
-    pasts, marks = store.history(head, limit), AnswerMarks(caller.actor is not Actor.HUMAN)
+    pasts, marks = store.history(head, limit, below), AnswerMarks(caller.actor is not Actor.HUMAN)
     proposed = store.backend.proposals.reasons(head.ref, [past.operation.id for past in pasts])
     rows = []
     for past in pasts:
@@ -118,23 +124,39 @@ def changed_files(before: Mapping[str, object], after: Mapping[str, object]) -> 
     return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
-def diff(library: Library, before: Manifest, after: Manifest, names: tuple[str, str]) -> str:
-    """Return the unified diff between two manifests, cut at MAX_DIFF characters; `names` mark the two sides."""
+def diff(
+    library: Library,
+    before: Manifest,
+    after: Manifest,
+    names: tuple[str, str],
+    *,
+    limit: int | None = MAX_DIFF,
+    unsaved: Mapping[str, bytes] = MappingProxyType({}),
+) -> str:
+    """Return the unified diff between two manifests, cut at `limit` characters; `names` mark the two sides.
+
+    unsaved: the bytes of what is in no version yet, by SHA-256.
+    """
     parts: list[str] = []
     length = 0
     for path in changed_files(before, after):
-        for line in _diff_file(library, path, before.get(path), after.get(path), names):
+        for line in _diff_file(library, path, before.get(path), after.get(path), names, unsaved):
             length += len(line)
-            if length > MAX_DIFF:
-                return "".join(parts) + "... cut here; compare fewer versions, or read the files with get_resource.\n"
+            if limit is not None and length > limit:
+                return "".join(parts) + CUT
             parts.append(line)
     return "".join(parts)
 
 
 def _diff_file(
-    library: Library, path: str, before: TreeEntry | None, after: TreeEntry | None, names: tuple[str, str]
+    library: Library,
+    path: str,
+    before: TreeEntry | None,
+    after: TreeEntry | None,
+    names: tuple[str, str],
+    unsaved: Mapping[str, bytes],
 ) -> Iterator[str]:
-    old, new = _lines(library, before), _lines(library, after)
+    old, new = _lines(library, before, unsaved), _lines(library, after, unsaved)
     if is_env_file(path) and not all(is_released(library, entry.sha256) for entry in (before, after) if entry):
         old = new = None
     was = f"{path}@{names[0]}" if before else "/dev/null"
@@ -149,12 +171,13 @@ def _diff_file(
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
-def _lines(library: Library, entry: TreeEntry | None) -> list[str] | None:
+def _lines(library: Library, entry: TreeEntry | None, unsaved: Mapping[str, bytes]) -> list[str] | None:
     if entry is None:
         return []
     if entry.size > MAX_DIFF_FILE:
         return None
-    return text_lines(File(library.store.blob(entry.sha256)))
+    data = unsaved.get(entry.sha256)
+    return text_lines(File(library.store.blob(entry.sha256) if data is None else data))
 
 
 def text_lines(file: File) -> list[str] | None:
@@ -232,7 +255,8 @@ def _is_harmless(library: Library, caller: Caller, back: RevertStep, conflicts: 
             now = library.store.files(head) if head.version else {}
             found = check_change(back.ref, now, library.store.files(head, back.version), caller.actor)
             if found.asks:
-                why = f"{finding_messages(found)[0]}; a person can bring it back, or undo with propose=true."
+                told = finding_messages(found, quoted=True)[0]
+                why = f"{told}; a person can bring it back, or undo with propose=true."
     except (Refused, Unsafe) as error:
         why = error.text
     if why:

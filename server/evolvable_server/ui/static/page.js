@@ -45,7 +45,7 @@
     a: () => decide("approve"), r: reject, e: () => follow("edit"), u: () => decide("undo"),
     j: () => follow("next"), k: () => follow("previous"),
     "/": () => { const field = document.querySelector("input[type=search]"); if (field) field.focus(); else location.href = "/search"; },
-    "?": () => { const keys = document.querySelector(".keys"); if (keys) keys.scrollIntoView(); },
+    "?": () => { const keys = find("keys"); keys.open = !keys.open; if (keys.open) { keys.scrollIntoView(); keys.querySelector("summary").focus(); } },
   };
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;

@@ -19,4 +19,4 @@ SELECT move, resource, before, was FROM (
     SELECT *, lag(after) OVER (PARTITION BY resource ORDER BY move) AS was FROM placing
 ) WHERE before IS NOT was;
 -- resource {1} in move {0}: it is withdrawn and shown
-SELECT move, resource FROM placing WHERE withdrawn AND after IS NOT NULL;
+SELECT move, resource FROM placing WHERE withdrawn = 1 AND after IS NOT NULL;

@@ -2,30 +2,30 @@
 
 -- Loadings by resource. What a transcript shows counts where no call reported it already.
 -- name: loaded
-WITH asked AS (SELECT value FROM json_each(?1))
+WITH asked AS (SELECT CAST(value AS INTEGER) AS id FROM json_each(?1))
 SELECT resource, count(*) FROM (
-    SELECT resource FROM use WHERE resource IN asked AND origin IS NULL
+    SELECT resource FROM use WHERE resource IN (SELECT id FROM asked) AND origin IS NULL
     UNION ALL
-    SELECT resource FROM sighting s WHERE resource IN asked AND loaded AND origin IS NULL AND NOT EXISTS (
+    SELECT resource FROM sighting s WHERE resource IN (SELECT id FROM asked) AND loaded = 1 AND origin IS NULL AND NOT EXISTS (
         SELECT 1 FROM use u WHERE u.session = s.session AND u.resource = s.resource AND u.origin IS NULL)
 ) GROUP BY resource
 
 -- Outcomes by resource and kind, in the same way.
 -- name: reported
-WITH asked AS (SELECT value FROM json_each(?1))
+WITH asked AS (SELECT CAST(value AS INTEGER) AS id FROM json_each(?1))
 SELECT resource, outcome, count(*) FROM (
     SELECT resource, CASE grade WHEN '' THEN 'not_counted' ELSE outcome END AS outcome
-    FROM outcome WHERE resource IN asked AND (counts OR grade = '')
+    FROM outcome WHERE resource IN (SELECT id FROM asked) AND (counts OR grade = '')
     UNION ALL
     SELECT resource, CASE grade WHEN '' THEN 'not_counted' ELSE outcome END FROM sighting s
-    WHERE resource IN asked AND outcome IS NOT NULL AND (grade = '' OR NOT EXISTS (
+    WHERE resource IN (SELECT id FROM asked) AND outcome IS NOT NULL AND (grade = '' OR NOT EXISTS (
         SELECT 1 FROM outcome o WHERE o.voter = s.session AND o.resource = s.resource AND o.grade <> ''))
 ) GROUP BY resource, outcome
 
 -- The beginning of every query about attempts. Of the words of one voter about a version one counts. Words about a skill
 -- that was not followed say nothing of it.
 -- name: attempt_facts
-WITH asked AS (SELECT value AS id FROM json_each(?1)),
+WITH asked AS (SELECT CAST(value AS INTEGER) AS id FROM json_each(?1)),
 fact AS (
     SELECT resource, version, voter AS key, at, NULL AS model, lower(trim(task_type)) AS task_type, 0 AS loaded,
         1 AS used, outcome, grade, NULL AS link
@@ -52,7 +52,7 @@ max(CASE WHEN outcome IN ('succeeded', 'failed', 'partial') THEN outcome END) AS
 max(CASE WHEN outcome IN ('succeeded', 'failed', 'partial') THEN grade END) AS grade
 
 -- name: attempts
-SELECT resource, {version}, key, min(at), max(loaded), max(used), max(task_type),
+SELECT resource, {version} AS version, key, min(at), max(loaded), max(used), max(task_type),
     {ends},
     max(outcome), max(model), max(link)
 FROM fact GROUP BY resource, key{also} ORDER BY min(at), key, resource, version
@@ -64,18 +64,18 @@ FROM fact GROUP BY resource, key{also} ORDER BY min(at), key, resource, version
         SELECT resource, key, max(at) AS at, max(link) AS link, max(used) AS used,
             {ends}
         FROM fact GROUP BY resource, key)
-    WHERE used AND least = known)
+    WHERE used = 1 AND least = known)
 SELECT resource, 0, count(*), sum(known = 'succeeded') FROM attempt GROUP BY resource
 UNION ALL
 SELECT resource, 1, count(*), sum(known = 'succeeded') FROM (
-    SELECT resource, known, max(at) FROM attempt WHERE grade = 'verified'
-    GROUP BY resource, coalesce(link, key))
-GROUP BY resource
+    SELECT resource, known, row_number() OVER (PARTITION BY resource, coalesce(link, key) ORDER BY at DESC) AS place
+    FROM attempt WHERE grade = 'verified')
+WHERE place = 1 GROUP BY resource
 
 -- The ends of the sessions that the server saw and in which no resource was loaded.
 -- name: baseline_successes
 SELECT count(*), coalesce(sum(outcome = 'succeeded'), 0) FROM taken t
-WHERE outcome IN ('succeeded', 'failed', 'partial') AND witnessed AND origin IS NULL
+WHERE outcome IN ('succeeded', 'failed', 'partial') AND witnessed = 1 AND origin IS NULL
 AND NOT EXISTS (SELECT 1 FROM sighting s WHERE s.session = t.session)
 AND NOT EXISTS (SELECT 1 FROM use u WHERE u.session = t.session)
 AND NOT EXISTS (SELECT 1 FROM outcome o WHERE o.session = t.session)
@@ -83,8 +83,8 @@ AND NOT EXISTS (SELECT 1 FROM outcome o WHERE o.session = t.session)
 -- What each executor of the ingested sessions did, and how far its end counts.
 -- name: executions
 SELECT e.session, e.executor, e.agent, e.version, e.at, coalesce(e.model, t.model), e.spans, e.outcome,
-    CASE WHEN NOT t.witnessed THEN '' WHEN e.agent IS NULL THEN 'verified' ELSE coalesce(s.grade, '') END,
-    CASE WHEN t.witnessed THEN (SELECT connection FROM client_session c WHERE c.session = e.session
+    CASE WHEN t.witnessed = 0 THEN '' WHEN e.agent IS NULL THEN 'verified' ELSE coalesce(s.grade, '') END,
+    CASE WHEN t.witnessed = 1 THEN (SELECT connection FROM client_session c WHERE c.session = e.session
         ORDER BY connection LIKE 'http%', at LIMIT 1) END
 FROM execution e JOIN taken t ON t.session = e.session AND t.origin IS NULL
 LEFT JOIN sighting s ON s.session = e.session AND s.resource = e.agent AND s.version = e.version
@@ -112,7 +112,7 @@ UNION SELECT resource FROM attribution WHERE principal = 'repository'
 
 -- name: attestation
 SELECT resource, tree, at, principal, via, signature, folder FROM vouched v
-WHERE resource IN (SELECT value FROM json_each(?)) AND withdrawn = 0 AND id = (
+WHERE resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) AND withdrawn = 0 AND id = (
     SELECT max(id) FROM vouched WHERE resource = v.resource AND tree = v.tree) ORDER BY id
 
 -- Who made the newest version of each resource, and versions before it with the same content.
@@ -120,10 +120,10 @@ WHERE resource IN (SELECT value FROM json_each(?)) AND withdrawn = 0 AND id = (
 WITH newest AS (
     SELECT r.id, c.latest, c.tree FROM resource r JOIN change c ON c.sequence = (
         SELECT sequence FROM change WHERE resource = r.id ORDER BY latest DESC, sequence DESC LIMIT 1)
-    WHERE r.id IN (SELECT value FROM json_each(?1))
+    WHERE r.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?1))
 )
 SELECT n.id, c.latest, o.actor, o.session, o.evidence, coalesce(a.principal, o.principal),
-    o.arrived AND a.principal IS NULL, coalesce(a.via, o.via, ''), o.id
+    o.arrived = 1 AND a.principal IS NULL, coalesce(a.via, o.via, ''), o.id
 FROM newest n
 JOIN change c ON c.resource = n.id AND c.latest > n.latest - ?2 AND c.tree = n.tree AND c.manifest IS NOT NULL
 JOIN operation o ON o.id = c.operation

@@ -5,7 +5,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
@@ -68,14 +68,19 @@ class ProgramPart:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Parts in the order of their refs, one of each; a program without parts is the no-skill arm, literally empty."""
+    """Parts in the order of their refs, one of each; a program without parts is the no-skill arm, literally empty.
+
+    answers_once: its first answer counts, also under an executor that answers in rounds.
+    """
 
     parts: tuple[ProgramPart, ...] = ()
+    answers_once: bool = False
 
     @property
     def digest(self) -> str:
         """The sha256 that names the program: equal digests are equal bytes."""
-        return hashlib.sha256("\n".join(f"{part.ref} {part.tree}" for part in self.parts).encode()).hexdigest()
+        lines = [f"{part.ref} {part.tree}" for part in self.parts] + ["answers once"] * self.answers_once
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property
     def by_ref(self) -> dict[str, ProgramPart]:
@@ -138,17 +143,19 @@ def program_to_json(program: Program) -> bytes:
     for part in program.parts:
         files = {path: base64.b64encode(part.files[path]).decode("ascii") for path in sorted(part.files)}
         parts.append({"kind": part.kind.value, "name": part.name, "files": files})
-    return json.dumps({"parts": parts}, sort_keys=True, separators=(",", ":")).encode("ascii")
+    once = {"answers_once": True} if program.answers_once else {}
+    return json.dumps({"parts": parts, **once}, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 def program_from_json(data: bytes) -> Program:
     """Return the program that `to_json` wrote. Raises InvalidArgument for anything else."""
     try:
         parts = []
-        for part in json.loads(data)["parts"]:
+        said = json.loads(data)
+        for part in said["parts"]:
             files = {path: base64.b64decode(text, validate=True) for path, text in part["files"].items()}
             parts.append(make_part(Kind(part["kind"]), part["name"], files))
-        return make_program(parts)
+        return replace(make_program(parts), answers_once=said.get("answers_once") is True)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InvalidArgument("This is no program.", "It was written by something else, or is damaged.") from None
 

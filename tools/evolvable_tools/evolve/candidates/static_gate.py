@@ -312,7 +312,7 @@ def _check_leaks(part: ProgramPart, texts: str, corpus: LeakCorpus) -> Iterator[
             yield GateFinding("leak", part.ref, path, str(leak))
 
 
-_MODEL_TOOLS = ("claude", "codex", "anthropic")
+_MODEL_TOOLS = ("claude", "codex", "anthropic", "model")
 _INERT = frozenset((".md", ".txt", ".rst", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".csv", ".tsv"))
 
 

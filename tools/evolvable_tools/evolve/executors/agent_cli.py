@@ -290,6 +290,7 @@ def make_rollout(
         outcome=end.outcome,
         detail=redactor.redact(end.detail)[0],
         retry_after=end.wait,
+        attempts=tuple(seen.attempts),
     )
 
 

@@ -22,7 +22,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import check_path
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.task import Rollout, Task, TrialOutcome
-from evolvable_tools.llm import parse_json, printable_line
+from evolvable_tools.llm import ModelAttempt, parse_json, printable_line
 from evolvable_tools.llm.command_model import MAX_OUTPUT, ChildProcesses, ProcessResult
 from evolvable_tools.sandbox.exchange import SandboxOutputError, bring_back
 from evolvable_tools.sandbox.mechanisms import Confinement, Sandbox, environment_inside
@@ -37,8 +37,13 @@ class Executor(Protocol):
     `fingerprint` is a text that names everything about it that decides a result: kind, version, flags, model, tools.
     """
 
-    fingerprint: str
-    label: str
+    @property
+    def fingerprint(self) -> str:
+        """Name everything that decides a result."""
+
+    @property
+    def label(self) -> str:
+        """Say what the figures are."""
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Return what came of `task` under `program`.
@@ -320,9 +325,9 @@ _WAIT = re.compile(r"(?:retry|try again)[^0-9]{0,20}(\d+(?:\.\d+)?)\s*(ms|s\b|se
 class Trajectory:
     """A run as its events tell it. progress: the model has said or done something.
 
-    failure: what the client says of a run that failed, status: the HTTP status in it. trouble: why the client asks the
-    provider again, as long as nothing has come of it. ended: the run came to its end, well or not. limit: it was ended
-    for its own length.
+    attempts: requests to the model, where the executor makes them itself. failure: what the client says of a run that
+    failed, status: the HTTP status in it. trouble: why the client asks the provider again, as long as nothing has come
+    of it. ended: the run came to its end, well or not. limit: it was ended for its own length.
     """
 
     output: str = ""
@@ -332,6 +337,7 @@ class Trajectory:
     got: int = 0
     calls: int = 0
     cost: float | None = None
+    attempts: list[ModelAttempt] = field(default_factory=list)
     progress: bool = False
     ended: bool = False
     failure: str = ""

@@ -21,6 +21,7 @@ from evolvable_store.validation import main_path
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, make_part
 from evolvable_tools.evolve.executors.base import Executor, write_below
 from evolvable_tools.evolve.task import ModelUsage, Rollout, ScorerSpec, Split, Task, TrialOutcome, add_usage
+from evolvable_tools.llm import ModelAttempt
 from evolvable_tools.untrusted_text import bound_text
 from evolvable_tools.verbs.tool_commands import FOLDER, RunSpec, run_spec
 
@@ -241,7 +242,10 @@ CANARY_PROMPT = (
 
 @dataclass(frozen=True, slots=True)
 class CanaryResult:
-    """What a canary showed of an executor. why: what was wrong, '' when it passed. installed, empty: the answers."""
+    """What a canary showed of an executor. why: what was wrong, '' when it passed. installed, empty: the answers.
+
+    attempts: requests to a model, of an executor that makes them itself.
+    """
 
     fingerprint: str
     passed: bool
@@ -249,6 +253,7 @@ class CanaryResult:
     installed: str
     empty: str
     usage: ModelUsage
+    attempts: tuple[ModelAttempt, ...] = ()
 
 
 class CanaryFailed(EvolvableError):
@@ -278,7 +283,8 @@ async def run_canary(executor: Executor, folder: Path, token: str = "", timeout:
     installed = await _run_canary_arm(executor, task, canary_program(token), folder / "canary-installed")
     why = _canary_problem(token, installed, empty)
     usage = add_usage(installed.usage, empty.usage)
-    return CanaryResult(executor.fingerprint, not why, why, installed.output, empty.output, usage)
+    asked = (*empty.attempts, *installed.attempts)
+    return CanaryResult(executor.fingerprint, not why, why, installed.output, empty.output, usage, asked)
 
 
 async def _run_canary_arm(executor: Executor, task: Task, program: Program, folder: Path) -> Rollout:

@@ -381,10 +381,10 @@ def _write_durably(place: Path, data: bytes) -> None:
     os.replace(draft, place)
 
 
-def create_run(home: Path, now: datetime) -> RunDirectory:
-    """Make the folder of a new run; its id begins with the time."""
+def create_run(home: Path, now: datetime, kind: str = EVOLVE_DIR) -> RunDirectory:
+    """Make the folder of a new run; its id begins with the time. kind: the folder of all runs of its kind."""
     while True:
-        path = home / EVOLVE_DIR / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        path = home / kind / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         try:
             path.mkdir(mode=0o700, parents=True)
         except FileExistsError:
@@ -392,19 +392,19 @@ def create_run(home: Path, now: datetime) -> RunDirectory:
         return RunDirectory(path)
 
 
-def find_run(home: Path, run: str | None) -> RunDirectory:
+def find_run(home: Path, run: str | None, kind: str = EVOLVE_DIR) -> RunDirectory:
     """Return the run of this id or of an unambiguous beginning of it; without one the newest. Raises NoSuchRun."""
-    ids = [folder.id for folder in iter_runs(home)]
+    ids = [folder.id for folder in iter_runs(home, kind)]
     found = [one for one in ids if one.startswith(run)] if run else ids[:1]
     if len(found) != 1:
         what = f"{ascii(run[:40])} is no run." if run else "There is no run yet."
-        raise NoSuchRun(what, f"The newest are {', '.join(ids[:3])}." if ids else "evolve_start makes one.")
-    return RunDirectory(home / EVOLVE_DIR / found[0])
+        raise NoSuchRun(what, f"The newest are {', '.join(ids[:3])}." if ids else f"{kind}_start makes one.")
+    return RunDirectory(home / kind / found[0])
 
 
-def iter_runs(home: Path) -> Iterator[RunDirectory]:
+def iter_runs(home: Path, kind: str = EVOLVE_DIR) -> Iterator[RunDirectory]:
     """Yield every run that was begun, the newest first."""
-    folder = home / EVOLVE_DIR
+    folder = home / kind
     paths = sorted(folder.iterdir(), reverse=True) if folder.is_dir() else []
     yield from (RunDirectory(path) for path in paths if _has_begun(path))
 

@@ -76,13 +76,13 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
                 state.packets[asked.id] = replace(asked, answer=record["artifact"])
             usage = ModelUsage(record["input_tokens"], record["output_tokens"], record["calls"], record["cost"])
             state.spend(f"role:{record['role']}", _spending(usage))
-        case "judge":
-            state.judges.append(record)
         case "selected":
             state.step = {"selected": record}
             state.eliminated += [record["without"]] if record.get("without") else []
         case "structure":
             _decide_structure(state, record)
+        case "judge" | "gradient" | "signals":
+            {"judge": state.judges, "gradient": state.gradients, "signals": state.signals}[kind].append(record)
         case "built":
             _add_candidate(state, record)
         case "checked":
@@ -96,6 +96,8 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             state.update(record["candidate"], **{name: record[name] for name in ("scores", "parent_scores")}, **found)
         case "decided":
             _decide(state, record)
+        case "look":
+            state.stage_repeats = tuple(record.get("repeats", ()))
         case "held" | "allowed":
             (state.held if kind == "held" else state.allowed)[record["candidate"]] = record
         case "verdict":

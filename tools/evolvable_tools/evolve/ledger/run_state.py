@@ -159,12 +159,14 @@ class RunState:
     iterations: the record that ended each. frontier: digests, as admitted. history: digests as they were decided on.
     best: the digest with the best validation score. stalls: iterations without a new best, in a row. spent: by
     purpose (pilot, calibrate, train, screen, val, confirm, test) and by role (`role:proposer`, `role:builder`).
-    looks: the number of this run's look at the sealed test, over all runs; 0 while it is sealed. stopped: why it
-    stands still. ended: why the search ended. judges: the calibrations of who judges, one for each rubric.
+    looks: the number of this run's look at the sealed test, over all runs; 0 while it is sealed. stage_repeats: how
+    often each stage of the test runs its tasks, as drawn up before it was opened. stopped: why it stands still. ended:
+    why the search ended. judges: the calibrations of who judges, one for each rubric.
     held: candidates that a person has to see before they run, by digest; allowed: what was decided about them.
     estimates: of the best program by task: its mean score and the weight of it in trials; only the greedy optimizer
     keeps them. measured_at: when these were measured. eliminated: candidates whose edits were tried to be left out.
-    structures: what the gate of restructuring decided, by iteration.
+    structures: what the gate of restructuring decided, by iteration. gradients: what a critic said of single trials.
+    signals: the rewards of an iteration's rollouts, with what was computed from them.
     """
 
     run: str = ""
@@ -198,6 +200,7 @@ class RunState:
     stopped: str = ""
     ended: str = ""
     looks: int = 0
+    stage_repeats: tuple[int, ...] = ()
     iterations: list[LedgerRecord] = field(default_factory=list)
     judges: list[LedgerRecord] = field(default_factory=list)
     held: dict[str, LedgerRecord] = field(default_factory=dict)
@@ -206,6 +209,8 @@ class RunState:
     measured_at: Any = 0.0
     eliminated: list[str] = field(default_factory=list)
     structures: list[LedgerRecord] = field(default_factory=list)
+    gradients: list[LedgerRecord] = field(default_factory=list)
+    signals: list[LedgerRecord] = field(default_factory=list)
 
     @property
     def held_candidates(self) -> list[LedgerRecord]:

@@ -1,14 +1,15 @@
 """Proposer models: submitted answers of the calling agent, the Anthropic API, a headless client or a command."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -16,9 +17,10 @@ from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory
 from evolvable_tools.evolve.run_config import HostContext, RunSettings, parse_price
 from evolvable_tools.evolve.task import ModelUsage, Price, add_usage, make_usage
-from evolvable_tools.llm import LanguageModel, ProviderError, Request, WrongAnswer, schema_problem
+from evolvable_tools.llm import LanguageModel, ModelAttempt, ProviderError, Request, WrongAnswer, schema_problem
 from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
 from evolvable_tools.llm.command_model import CommandModel, command_of
+from evolvable_tools.llm.endpoint import FallbackModel, ModelEndpoint
 from evolvable_tools.redaction.redactor import Redactor
 
 CLIENTS = ("claude", "codex")
@@ -31,12 +33,21 @@ JUDGE_ROLES = ("judges", "proposers")
 """The roles in which a judge is named: a proposer model may judge as well."""
 
 
+CRITIC = "critic"
+"""The role for which the person may name other models than those that propose."""
+
+
 class ModelRole(StrEnum):
-    """The role in which a model is asked. Proposer and builder are never asked in one conversation."""
+    """The role in which a model is asked. Proposer and builder are never asked in one conversation.
+
+    A critic says of one trial what should be different, for optimizers that rewrite variables by such critiques.
+    """
 
     PROPOSER = "proposer"
+    CRITIC = "critic"
     BUILDER = "builder"
     JUDGE = "judge"
+    PLANNER = "planner"
 
 
 @dataclass(frozen=True)
@@ -67,11 +78,15 @@ class ModelQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """The answer of a proposer model. It fits the schema. usage: what it cost, a failed first attempt included."""
+    """The answer of a proposer model. It fits the schema. usage: what it cost, failed attempts included.
+
+    attempts: each of a model behind an API; other models report none.
+    """
 
     value: Mapping[str, Any]
     usage: ModelUsage
     by: str
+    attempts: tuple[ModelAttempt, ...] = ()
 
 
 class ProposerModel(Protocol):
@@ -99,11 +114,13 @@ class NeedsAnswer(EvolvableError):
 
 
 class NoAnswer(ProviderError):
-    """Nobody gave an answer that fits. `usage` is what was spent on it all the same."""
+    """Nobody gave an answer that fits. `usage` is what was spent on it all the same, by `attempts`."""
 
-    def __init__(self, text: str, hint: str, usage: ModelUsage | None = None) -> None:
+    def __init__(
+        self, text: str, hint: str, usage: ModelUsage | None = None, attempts: Sequence[ModelAttempt] = ()
+    ) -> None:
         super().__init__(text, hint)
-        self.usage = usage or ModelUsage()
+        self.usage, self.attempts = usage or ModelUsage(), tuple(attempts)
 
 
 def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, Any]:
@@ -194,33 +211,55 @@ class PromptedModel:
             close()
 
     def _asked(self, question: ModelQuestion) -> ModelAnswer:
-        usages: list[ModelUsage] = []
+        spent = _QuestionSpending(self._price)
         try:
             try:
-                value = self._think(question, usages)
+                value = self._think(question, spent)
             except WrongAnswer as error:
-                value = self._think(question, usages, _AGAIN.format(error.text))
+                value = self._think(question, spent, _AGAIN.format(error.text))
         except ProviderError as error:
-            raise NoAnswer(str(error), error.hint, reduce(add_usage, usages, ModelUsage())) from None
-        return ModelAnswer(value, reduce(add_usage, usages, ModelUsage()), self.name)
+            raise NoAnswer(str(error), error.hint, spent.usage, spent.attempts) from None
+        by = spent.attempts[-1].model if spent.attempts else self.name
+        return ModelAnswer(value, spent.usage, by, tuple(spent.attempts))
 
-    def _think(self, question: ModelQuestion, usages: list[ModelUsage], more: str = "") -> dict[str, Any]:
-        """Return the answer of one call, and append what it cost; a call of which nothing is told counts too."""
+    def _think(self, question: ModelQuestion, spent: "_QuestionSpending", more: str = "") -> dict[str, Any]:
+        """Return the answer of one call, and note what it cost; a call of which nothing is told counts too."""
         data, _ = self._redactor.redact_value(question.data)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         instructions = f"{question.instructions}\n\n{more}" if more else question.instructions
-        tokens, dollars = list[tuple[int, int]](), list[float]()
+        with spent.counting() as told:
+            return self._model.think(
+                Request(instructions, text, question.schema, question.max_tokens, role=str(question.role), **told)
+            )
+
+
+@dataclass(slots=True)
+class _QuestionSpending:
+    """What a question cost so far. price: of tokens, where nobody tells what they cost."""
+
+    price: Price | None
+    usage: ModelUsage = ModelUsage()
+    attempts: list[ModelAttempt] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[dict[str, Any]]:
+        """Yield what a request of one call is told by, and add what it told at the end."""
+        tokens, dollars, before = list[tuple[int, int]](), list[float](), len(self.attempts)
 
         def spent(given: int, got: int) -> None:
             tokens.append((given, got))
 
-        request = Request(instructions, text, question.schema, question.max_tokens, spent=spent, paid=dollars.append)
         try:
-            return self._model.think(request)
+            yield {"spent": spent, "paid": dollars.append, "attempted": self.attempts.append}
         finally:
-            given, got = (sum(each[at] for each in tokens) for at in (0, 1))
-            price, paid = self._price if tokens else None, sum(dollars) if dollars else None
-            usages.append(make_usage(given, got, max(1, len(tokens)), price, paid))
+            made = self.attempts[before:]
+            for one in made:
+                used = make_usage(one.input_tokens, one.output_tokens, 1, self.price, one.cost)
+                self.usage = add_usage(self.usage, used)
+            if tokens or dollars or not made:
+                given, got = (sum(each[at] for each in tokens) for at in (0, 1))
+                price, paid = self.price if tokens else None, sum(dollars) if dollars else None
+                self.usage = add_usage(self.usage, make_usage(given, got, max(1, len(tokens)), price, paid))
 
 
 ANSWER_TIMEOUT = 600.0
@@ -231,9 +270,10 @@ ANSWER_TIMEOUT = 600.0
 class ModelSpec:
     """A proposer model as plain values: it can be pickled and is opened where it is asked.
 
-    who: `anthropic`, `anthropic:MODEL`, or the name of a command; command: its argument list. key, address,
-    proxy: of the API. folder,
-    environment: of a command. price: of tokens, where nobody tells what they cost. scripted: only plays a model.
+    who: `anthropic`, `anthropic:MODEL`, or a name of a model or of a command; command: its argument list. endpoint: of
+    a named model. key, address, proxy: of the API. folder, environment: of a command. price: of tokens, where nobody
+    tells what they cost. scripted: only plays a model. others: asked in this order where it gave no answer. critic:
+    asked in that role in place of all these.
     """
 
     who: str
@@ -246,32 +286,52 @@ class ModelSpec:
     redactor: Redactor = field(default_factory=Redactor, compare=False, repr=False)
     command: tuple[str, ...] = ()
     proxy: str | None = None
+    endpoint: ModelEndpoint | None = None
+    others: "tuple[ModelSpec, ...]" = ()
+    critic: "ModelSpec | None" = None
 
     @classmethod
     def from_settings(
         cls, who: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
     ) -> Self:
-        """Return the Anthropic API or a command. roles: in which the person may have named the command.
+        """Return the models that a text names, with commas between them. roles: in which the person may have named a
+        command.
 
         Raises InvalidArgument, Refused.
         """
-        model = model_name(who)
+        names = [name.strip() for name in who.split(",") if name.strip()] or [""]
+        first, *others = (cls._single(name, roles, settings, host, folder) for name in names)
+        return replace(first, others=tuple(others))
+
+    @classmethod
+    def _single(
+        cls, who: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
+    ) -> Self:
+        model, endpoint = model_name(who), find_endpoint(who, host)
+        asked = endpoint.model if endpoint is not None else model
+        # The executor's price holds for this model alone; which model a command asks nobody knows.
+        same = asked and settings.executor.get("model", asked) == asked
         made = cls(
             who,
             folder.path.parents[1],
             host.key,
             host.address,
             tuple(sorted(host.environment.items())),
-            # The executor's price holds for this model alone; which model a command asks nobody knows.
-            parse_price(settings.executor) if model and settings.executor.get("model", model) == model else None,
+            parse_price(settings.executor) if same else None,
             bool(settings.executor.get("scripted")),
             host.redactor,
-            () if model else command_words(who, roles, host),
+            () if asked else command_words(who, roles, host),
             host.proxy,
+            endpoint,
         )
         if not made.name:  # a command that cannot be read is found now
-            raise InvalidArgument("No model is named.", "It is handoff, anthropic[:MODEL], or a command.")
+            raise InvalidArgument("No model is named.", "It is handoff, anthropic[:MODEL], or a name.")
         return made
+
+    @property
+    def tries(self) -> int:
+        """How many models a question may be charged for by."""
+        return 1 + len(self.others)
 
     @property
     def name(self) -> str:
@@ -285,19 +345,30 @@ class ModelSpec:
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         """Return the answer with what it cost. Raises NoAnswer."""
-        return await _open_model(self).ask(question)
+        chosen = self.critic if self.critic is not None and str(question.role) == CRITIC else self
+        return await _open_model(chosen).ask(question)
 
 
 @lru_cache(maxsize=4)
 def _open_model(opening: ModelSpec) -> PromptedModel:
     """Return what was opened, once in a process: its connections are used again. Raises InvalidArgument."""
-    name, environment = model_name(opening.who), dict(opening.environment)
-    model: LanguageModel
-    if name:
-        model = AnthropicModel(opening.key, name, opening.address, ANSWER_TIMEOUT, proxy=opening.proxy)
-    else:
-        model = CommandModel(opening.command, ANSWER_TIMEOUT, folder=opening.folder, environment=environment)
-    return PromptedModel(model, redactor=opening.redactor, price=opening.price, scripted=opening.scripted)
+    models = [_open_language_model(one) for one in (opening, *opening.others)]
+    model = FallbackModel(models) if opening.others else models[0]
+    price = None if opening.others else opening.price  # it is of one of several models, and they have their own
+    return PromptedModel(model, redactor=opening.redactor, price=price, scripted=opening.scripted)
+
+
+def _open_language_model(opening: ModelSpec) -> LanguageModel:
+    if opening.endpoint is not None:
+        return opening.endpoint.open(ANSWER_TIMEOUT)
+    if name := model_name(opening.who):
+        return AnthropicModel(opening.key, name, opening.address, ANSWER_TIMEOUT, proxy=opening.proxy)
+    return CommandModel(opening.command, ANSWER_TIMEOUT, folder=opening.folder, environment=dict(opening.environment))
+
+
+def find_endpoint(who: str, host: HostContext) -> ModelEndpoint | None:
+    """Return the named model that a text names, None when it names none. Raises InvalidArgument, Refused."""
+    return host.models.resolve(who) if host.models is not None and who in host.models.endpoints else None
 
 
 def model_name(who: str) -> str:
@@ -312,8 +383,11 @@ def named_model(who: str, host: HostContext, folder: Path) -> ModelSpec:
     Raises InvalidArgument for a hand-off, Refused for a command that the person did not name.
     """
     if who.partition(":")[0] == "handoff" or not who:
-        raise InvalidArgument("A hand-off cannot answer here.", "Name anthropic[:MODEL], claude, codex or a proposer.")
-    words = () if model_name(who) else command_words(who, PROPOSER_ROLES, host)
+        raise InvalidArgument(
+            "A hand-off cannot answer here.", "Name anthropic[:MODEL], claude, codex, a model or a proposer."
+        )
+    endpoint = find_endpoint(who, host)
+    words = () if model_name(who) or endpoint is not None else command_words(who, PROPOSER_ROLES, host)
     environment = tuple(sorted(host.environment.items()))
     return ModelSpec(
         who,
@@ -324,18 +398,22 @@ def named_model(who: str, host: HostContext, folder: Path) -> ModelSpec:
         redactor=host.redactor,
         command=words,
         proxy=host.proxy,
+        endpoint=endpoint,
     )
 
 
 def make_proposer_model(settings: RunSettings, host: HostContext, folder: RunDirectory) -> "HandOffModel | ModelSpec":
-    """Return the proposer model: submitted answers, the Anthropic API, or a command.
+    """Return the proposer model: submitted answers, models behind an API, or commands.
 
     Raises InvalidArgument, Refused.
     """
     who, _, model = settings.brain.partition(":")
     if who == "handoff":
         return HandOffModel(folder.answer, model)
-    return ModelSpec.from_settings(settings.brain, PROPOSER_ROLES, settings, host, folder)
+    made = ModelSpec.from_settings(settings.brain, PROPOSER_ROLES, settings, host, folder)
+    if critics := ",".join(host.answering(CRITIC)):
+        made = replace(made, critic=ModelSpec.from_settings(critics, PROPOSER_ROLES, settings, host, folder))
+    return made
 
 
 def command_words(who: str, roles: Sequence[str], host: HostContext) -> tuple[str, ...]:

@@ -33,12 +33,16 @@ _MIN_PIECE = 3  # characters from which a piece of a structured answer is masked
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One trial on a training task, as a reason for a change. passed: by the run's own bar. why: why it was kept."""
+    """One trial on a training task, as a reason for a change. passed: by the run's own bar. why: why it was kept.
+
+    sample: where several rollouts of a task are compared, its number and its signals.
+    """
 
     task: Task
     trial: Trial
     passed: bool
     why: str = ""
+    sample: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ def evidence_data(evidence: Evidence, cut: EvidenceCut) -> dict[str, Any]:
         "trace": shorten(hide(trial.trace), cut.head, cut.tail),
         "feedback": hide(trial.feedback),
         "resources_read": list(trial.read),
+        "sample": dict(evidence.sample) if evidence.sample else None,
     }
     return {key: value for key, value in said.items() if value not in ("", [], None)}
 
@@ -176,6 +181,14 @@ class PastIteration:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class QuestionGuide:
+    """What an optimizer tells a proposer in addition: instructions, and data that they speak of."""
+
+    instructions: str
+    data: Mapping[str, Any]
+
+
 def proposer_question(
     program: Program,
     evidence: Sequence[Evidence],
@@ -185,6 +198,7 @@ def proposer_question(
     kinds: frozenset[Kind] = ALL_KINDS,
     max_edits: int = MAX_EDITS,
     agents: Sequence[str] = (),
+    guide: QuestionGuide | None = None,
 ) -> ModelQuestion:
     """Return what a proposer is asked. agents: those that tasks are handed to, where their assignment is diagnosed.
 
@@ -200,6 +214,9 @@ def proposer_question(
     if agents:
         data["agents"] = list(agents)
         instructions, schema = f"{instructions}\n\n{ASSIGNMENT_INSTRUCTIONS}", structure_schema()
+    if guide is not None:
+        data |= guide.data
+        instructions = f"{instructions}\n\n{guide.instructions}"
     return ModelQuestion(ModelRole.PROPOSER, instructions, redactor.redact_value(data)[0], schema)
 
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory, translate_damage
 from evolvable_tools.evolve.ledger.run_reducer import fold_records, read_records
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision
-from evolvable_tools.evolve.report import charts
+from evolvable_tools.evolve.report import charts, solution_table
 from evolvable_tools.evolve.report.run_facts import CandidateFacts, RunFacts, TaskChange, collect_facts
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -31,6 +31,9 @@ def render_text(facts: RunFacts) -> str:
         bars = "".join(_BARS[min(7, int(value * 8))] for value in measured)
         lines.append(f"Validation, from 0 to 1: {bars}")
     lines += [*map(_candidate_line, facts.tried), ""]
+    lines += [f"Optimizer: {facts.optimizer}."] if facts.diagnosis else []
+    for one in facts.diagnosis:
+        lines += [f"  Iteration {one.iteration}: {one.said}.", *(f"    {line}" for line in one.lines)]
     again = (("The base measured again", facts.base_again), ("Without anything", facts.no_skill))
     lines += [f"{what}: {charts.format_mean(its)}" for what, its in again if its is not None]
     if facts.mde is not None:
@@ -39,6 +42,8 @@ def render_text(facts: RunFacts) -> str:
     lines += [f"Sealed test, {name.replace('_', '-')}: {charts.format_mean(its)}" for name, its in tested]
     lines += [] if facts.test else ["The test is sealed."]
     lines += _change_lines(facts)
+    lines += _round_cost_lines(facts)
+    lines += solution_table.table_lines(facts.rounds)
     bill, refused = facts.bill, [one for one in facts.gates if not one["passed"]]
     took = f"{bill['trials']:,} trials ({bill['cached']:,} cached), {bill['tokens']:,} tokens, {format_price(bill)}"
     lines.append(f"Took {took}.")
@@ -59,6 +64,11 @@ def _describe_validation(one: CandidateFacts) -> str:
     if one.decision == CandidateDecision.INDECISIVE:
         return f"not compared: {one.reason}"
     return charts.format_mean(one.validation) if one.validation else "not measured"
+
+
+def _round_cost_lines(facts: RunFacts) -> list[str]:
+    costs = [solution_table.RoundCost(**one) for one in facts.verdict.get("rounds", ())]
+    return [f"In the test {facts.best} took: {'; '.join(map(str, costs))}."] if costs else []
 
 
 def _change_lines(facts: RunFacts) -> list[str]:
@@ -104,9 +114,11 @@ def render_page(facts: RunFacts) -> str:
             _learning(facts),
             _section("lineage", "Lineage", about_lineage, charts.draw_lineage(facts)),
             _section("candidates", "Candidates", "", *map(_candidate_section, facts.tried)),
+            _diagnosis(facts),
             _categories(facts),
             _tasks(facts),
             _resources(facts),
+            _rounds(facts),
             _section("bill", "What it took", "", charts.draw_waterfall(facts), _bill_table(facts)),
             _gates_section(facts),
             _provenance(facts),
@@ -182,6 +194,17 @@ def _diff_lines(text: str) -> Node:
     return [span(class_=kinds.get(line[:1], ""))[f"{line}\n"] for line in text.splitlines()]
 
 
+def _diagnosis(facts: RunFacts) -> Node:
+    if not facts.diagnosis:
+        return None
+    about = f"What {facts.optimizer} found out about the training trials of each iteration. It decides nothing."
+    rounds = [
+        details[summary[f"Iteration {one.iteration}: {one.said}."], [p[line] for line in [*one.lines, *one.details]]]
+        for one in facts.diagnosis
+    ]
+    return _section("diagnosis", "Diagnosis", about, rounds)
+
+
 def _categories(facts: RunFacts) -> Node:
     names = [one.name for one in facts.tried if any(one.name in row.means for row in facts.heat)]
 
@@ -235,6 +258,14 @@ def _resources(facts: RunFacts) -> Node:
     heads = ("resource", "candidate", "bytes", "trials", "read in", "score read", "not read", "tokens a trial")
     said = "Whether the trials that had a resource also read it. An executor that does not tell reads shows 0 %."
     return _section("resources", "Resources", said, _table(heads, rows, "numbers"))
+
+
+def _rounds(facts: RunFacts) -> Node:
+    if not facts.rounds:
+        return None
+    heads, *rows = solution_table.table_cells(facts.rounds)
+    said = "The answers as they stand after each round. Tokens, calls, cost and seconds are those of the round alone."
+    return _section("rounds", "Rounds of answers", said, _table(heads, rows, "numbers"))
 
 
 def _bill_table(facts: RunFacts) -> Node:

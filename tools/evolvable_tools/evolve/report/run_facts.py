@@ -10,6 +10,8 @@ from typing import Any
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.ledger.run_directory import LedgerRecord, RunDirectory
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunCandidate, RunState, mean
+from evolvable_tools.evolve.report.diagnosis import RoundDiagnosis, collect_diagnosis
+from evolvable_tools.evolve.report.solution_table import SolutionRow, round_costs, rounds_of_run
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.statistics.paired_tests import paired_interval
 from evolvable_tools.evolve.task import Split, TrialOutcome
@@ -28,7 +30,19 @@ def _describe_calibration(record: LedgerRecord) -> str:
 _OPTIONS = (
     *("brain", "mode", "optimizer", "iterations", "judge", "parent", "admit", "frontier"),
     *("repeats", "test_repeats", "fail_below", "concurrency", "trials", "open_above", "stalls", "screen_above"),
-    *("final", "test_alpha", "least_gain", "cost_rise", "coverage", "stale_hours", "target", "batch", "edits"),
+    *(
+        "samples",
+        "rejections",
+        "final",
+        "test_alpha",
+        "least_gain",
+        "cost_rise",
+        "coverage",
+        "stale_hours",
+        "target",
+        "batch",
+        "edits",
+    ),
 )
 """Settings that an option of their name gives, but for `fail_below`."""
 
@@ -61,6 +75,8 @@ def reproduce_command(settings: Mapping[str, Any]) -> str:
     for pin in settings.get("program", ()):
         words += ["--program", str(pin["ref"])]
     words += ["--executor", _executor_option(settings["executor"]), "--seed", str(settings["seed"])]
+    if rounds := settings["executor"].get("rounds"):
+        words += ["--rounds", str(rounds)]
     for name in _OPTIONS:
         given, default = (_as_words(known.get(name)) for known in (settings, usual))
         if name in settings and given != default:
@@ -200,7 +216,8 @@ class RunFacts:
 
     best: the name of the finalist, or of the best so far. base_again: the base measured a second time (A/A). test: by
     arm (base, finalist, no_skill), None while sealed. flips: of tasks that are not sealed. test_changes: how many test
-    tasks were fixed, broken or the same. No report names them, so that no program can be fitted to them.
+    tasks were fixed, broken or the same. No report names them, so that no program can be fitted to them. rounds: what
+    the answers of each round came to. diagnosis: what the optimizer found out about trials, by round.
     """
 
     run: str
@@ -228,7 +245,10 @@ class RunFacts:
     gates: list[dict[str, Any]]
     adoption: dict[str, Any]
     provenance: dict[str, Any]
+    rounds: list[SolutionRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    optimizer: str = ""
+    diagnosis: list[RoundDiagnosis] = field(default_factory=list)
 
 
 def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[LedgerRecord]) -> RunFacts:
@@ -236,6 +256,9 @@ def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[Ledge
     names = {digest: one.name for digest, one in state.candidates.items()}
     diffs = {record["candidate"]: record.get("diff") for record in records if record["type"] == "built"}
     finalist = str(state.verdict.get("candidate") or state.best)
+    rounds, verdict = rounds_of_run(state, records, finalist), state.verdict
+    if costs := round_costs(rounds, names.get(finalist, "")):
+        verdict = {**verdict, "rounds": [asdict(one) for one in costs]}
     sizes = dict(Counter(split for split, _ in state.tasks.values()))
     if sealed := len(state.verdict.get("base", {})):
         sizes[str(Split.TEST)] = sealed
@@ -257,7 +280,7 @@ def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[Ledge
         no_skill=mean_interval(state.calibration.get("no_skill")),
         mde=state.calibration.get("mde"),
         test={name: its for name, its in arms.items() if its is not None} or None,
-        verdict={key: value for key, value in state.verdict.items() if key not in _OMITTED_FIELDS},
+        verdict={key: value for key, value in verdict.items() if key not in _OMITTED_FIELDS},
         heat=_category_scores(state),
         flips=_task_changes(state, finalist, records),
         test_changes={change: len(tasks) for change, tasks in changed_test_tasks(state).items()},
@@ -267,6 +290,9 @@ def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[Ledge
         gates=[asdict(one) | {"candidate": names.get(one.candidate, "")} for one in state.gates],
         adoption={key: value for key, value in state.adoption.items() if key != "type"},
         provenance=collect_provenance(state, finalist),
+        optimizer=str(state.settings.get("optimizer", "")) if state.settings.get("purpose") != "measure" else "",
+        diagnosis=collect_diagnosis(folder, state),
+        rounds=rounds,
     )
 
 

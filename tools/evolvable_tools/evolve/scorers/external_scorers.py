@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from evolvable_tools.evolve.executors import base
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, NoAnswer, ProposerModel
-from evolvable_tools.evolve.task import JudgeRefused, Rollout, Score, ScoreCheck, ScorerError, Task
+from evolvable_tools.evolve.task import CodeOutcome, JudgeRefused, Rollout, Score, ScoreCheck, ScorerError, Task
 from evolvable_tools.llm import printable_line, schema_problem
 from evolvable_tools.llm.command_model import ProcessResult
 
@@ -58,7 +58,10 @@ async def command_score(
                 f"The scorer of task {task.id} cannot be started: {printable_line(base.start_problem(error))}.",
                 "argv names a program and its arguments; {taskset} is the folder of the task set, {python} a Python.",
             ) from None
-    return _parse_output(task.id, ran, seconds)
+    score = _parse_output(task.id, ran, seconds)
+    if task.scorer.args.get("outcomes") == "code" and score.code is None:
+        raise ScorerError(f"The scorer of task {task.id} named no outcome.", 'It is one of PR, TLE, ..., as "outcome".')
+    return score
 
 
 def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes], transcript: str) -> None:
@@ -66,7 +69,7 @@ def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes]
         (place / "workspace").mkdir()
     else:
         try:
-            shutil.copytree(workspace, place / "workspace", symlinks=True, ignore=_special_files)
+            shutil.copytree(workspace, place / "workspace", symlinks=True, ignore=special_files)
         except (OSError, shutil.Error) as error:
             raise ScorerError(f"The workspace cannot be copied for its scorer: {printable_line(str(error))}.") from None
     (place / "taskset").mkdir()
@@ -75,7 +78,7 @@ def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes]
         (place / "transcript.txt").write_text(transcript, encoding="utf-8", errors="replace")
 
 
-def _special_files(folder: str, names: list[str]) -> set[str]:
+def special_files(folder: str, names: list[str]) -> set[str]:
     """Return what is neither file, folder nor link: a pipe would be waited for, and no scorer needs one."""
     kinds = {name: stat.S_IFMT(os.lstat(os.path.join(folder, name)).st_mode) for name in names}
     return {name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)}
@@ -124,12 +127,16 @@ def _parse_score(said: Any) -> Score:
     feedback, evidence = said.get("feedback_public") or "", said.get("evidence_private") or ""
     if said.get("status") == "infra_error":
         raise ValueError(f"it reports trouble of its own: {printable_line(evidence) or 'no reason given'}")
+    code = CodeOutcome(said["outcome"]) if "outcome" in said else None
+    if code is not None and (code is CodeOutcome.PASSED) is not (said["score"] == 1):
+        raise ValueError(f"it says {code} with a score of {said['score']}; PR is a score of 1 and nothing else is")
     return Score(
         float(said["score"]),
         feedback[:MAX_SCORER_TEXT],
         evidence[:MAX_SCORER_TEXT],
         tuple(ScoreCheck(one["name"], one["pass"], one.get("kind", "outcome")) for one in said.get("checks") or ()),
         {name: float(value) for name, value in (said.get("metrics") or {}).items()},
+        code=code,
     )
 
 
@@ -315,16 +322,17 @@ async def _ask_judge(brain: ProposerModel, rubric: str, task: Task, output: str)
         answer = await brain.ask(question)
     except NoAnswer as error:
         text = f"The judge gave no score for task {task.id}: {error}"
-        raise ScorerError(text, error.hint, error.usage) from None
+        raise ScorerError(text, error.hint, error.usage, error.attempts) from None
     try:
         said = parse_judge_score(answer.value)
     except ValueError as error:
         text = f"The judge gave no score for task {task.id}: {error}."
-        raise ScorerError(text, "Choose a better judge.", answer.usage) from None
+        raise ScorerError(text, "Choose a better judge.", answer.usage, answer.attempts) from None
     # What would tell the answer is not for a proposer.
     telling = task.expected and _normalise(task.expected) in _normalise(said.feedback)
     feedback = "" if telling else said.feedback
-    return replace(said, feedback=feedback, evidence=f"{answer.by}: {said.evidence}", usage=answer.usage)
+    said = replace(said, feedback=feedback, evidence=f"{answer.by}: {said.evidence}")
+    return replace(said, usage=answer.usage, attempts=answer.attempts)
 
 
 def _normalise(text: str) -> str:

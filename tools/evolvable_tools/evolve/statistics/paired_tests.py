@@ -28,7 +28,7 @@ def to_lattice(values: Sequence[float]) -> tuple[Fraction, list[int]] | None:
 
     A step is a fraction of whole numbers up to 720; for nothing but zeros it is 1.
     """
-    exact = [Fraction(value).limit_denominator(_MAX_DENOMINATOR) for value in values]
+    exact = [_nearest_fraction(value) for value in values]
     for near, value in zip(exact, values, strict=True):
         if abs(float(near) - value) > _CLOSE or bool(near) != bool(value):
             return None
@@ -36,6 +36,11 @@ def to_lattice(values: Sequence[float]) -> tuple[Fraction, list[int]] | None:
     whole = [int(near * below) for near in exact]
     shared = math.gcd(*whole) or below
     return Fraction(shared, below), [value // shared for value in whole]
+
+
+@lru_cache(maxsize=4096)
+def _nearest_fraction(value: float) -> Fraction:
+    return Fraction(value).limit_denominator(_MAX_DENOMINATOR)
 
 
 TOTAL_ALPHA = 0.05

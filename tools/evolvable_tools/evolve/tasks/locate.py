@@ -36,7 +36,7 @@ class CommandsUnapproved(Refused):
 
 
 def list_commands(taskset: TaskSet) -> list[tuple[str, ...]]:
-    """Return the commands that a task set brings: scorers and setup, each once.
+    """Return the commands that a task set brings: scorers, public checks and setup, each once.
 
     A scorer that it only names is the person's own command, and none of these.
     """
@@ -45,6 +45,8 @@ def list_commands(taskset: TaskSet) -> list[tuple[str, ...]]:
 
 def _task_commands(task: Task) -> Iterator[tuple[str, ...]]:
     yield from task.setup
+    if task.public:
+        yield task.public.argv
     argv = task.scorer.args.get("argv") if task.scorer.type == "command" else None
     if isinstance(argv, list | tuple):
         yield tuple(str(part) for part in argv)
@@ -207,8 +209,8 @@ def load_taskset(library: Library, caller: Caller, ref: Ref, ratios: SplitRatios
 
 
 def needs_commands(taskset: TaskSet) -> bool:
-    """Return whether measuring on this task set runs commands: scorers or setup."""
-    return any(task.scorer.type == "command" or task.setup for task in taskset.tasks)
+    """Return whether measuring on this task set runs commands: scorers, public checks or setup."""
+    return any(task.scorer.type == "command" or task.setup or task.public for task in taskset.tasks)
 
 
 def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSet) -> None:

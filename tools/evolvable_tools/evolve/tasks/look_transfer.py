@@ -86,6 +86,18 @@ def import_looks(home: Path, lines: bytes) -> int:
     return OpenedTaskLog.in_library(home).import_lines(lines) if lines else 0
 
 
+class TravellingLooks:
+    """The looks as `evolvable_tools.verbs.remote_records.LookRecords` has them, for git remotes."""
+
+    def export(self, library: Library, caller: Caller, refs: Sequence[Ref]) -> bytes:
+        """Return the lines about the tasks of these resources. Raises LibraryCorrupt."""
+        return looks_to_export(library, caller, refs)
+
+    def add(self, home: Path, lines: bytes) -> int:
+        """Add the lines of another library, and return how many were new. Raises LibraryCorrupt, OSError."""
+        return import_looks(home, lines)
+
+
 def read_looks(source: Path, form: str) -> bytes:
     """Return the lines that came with a zip or folders, empty where none did.
 

@@ -14,7 +14,16 @@ from evolvable_store.errors import InvalidResource
 from evolvable_store.paths import path_problem
 from evolvable_tools.evolve.executors.base import load_schema, parse_strict_json
 from evolvable_tools.evolve.scorers.registry import argument_problem
-from evolvable_tools.evolve.task import ScorerSpec, Split, SplitRatios, SplitRequest, Task, TaskSet, assign_splits
+from evolvable_tools.evolve.task import (
+    PublicCheck,
+    ScorerSpec,
+    Split,
+    SplitRatios,
+    SplitRequest,
+    Task,
+    TaskSet,
+    assign_splits,
+)
 from evolvable_tools.evolve.tasks.similarity import group_tasks
 
 AUTO_SPLIT = "auto"
@@ -40,7 +49,8 @@ def read_record(said: Any) -> tuple[Task | None, list[str]]:
     task = _make_task(said)
     # A task that nobody has reviewed may wait for its scorer: a check of the task set refuses it.
     scorer = argument_problem(task.scorer, task.expected) if task.reviewed or "scorer" in said else ""
-    problems = list(filter(None, (scorer, _folder_problem(task.files))))
+    seen = _folder_problem(task.public.files, "public.files") if task.public else ""
+    problems = list(filter(None, (scorer, _folder_problem(task.files), seen)))
     return (None if problems else task), problems
 
 
@@ -85,7 +95,13 @@ def _make_task(said: Mapping[str, Any]) -> Task:
         group=" ".join(said.get("group", "").split()),
         reviewed=said.get("reviewed", True),
         check=said.get("check", ""),
+        public=_make_public_check(said["public"]) if said.get("public") else None,
     )
+
+
+def _make_public_check(said: Mapping[str, Any]) -> PublicCheck:
+    folder = (said.get("files") or "").strip("/") or None
+    return PublicCheck(tuple(said["argv"]), folder, float(said.get("timeout_s", 10.0)))
 
 
 def _expected_text(value: Any) -> str | None:
@@ -95,9 +111,9 @@ def _expected_text(value: Any) -> str | None:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _folder_problem(path: str | None) -> str:
+def _folder_problem(path: str | None, field: str = "files") -> str:
     reason = path_problem(path) if path is not None else ""
-    return f"files names {ascii(path)}, which is no folder inside a task set: {reason}" if reason else ""
+    return f"{field} names {ascii(path)}, which is no folder inside a task set: {reason}" if reason else ""
 
 
 def _describe_fault(where: str, message: str) -> str:
@@ -141,6 +157,9 @@ def read_taskset(name: str, files: Mapping[str, bytes], ratios: SplitRatios | No
         problems += [f"{where}: {fault}" for fault in faults]
         if task is not None:
             problems += [f"{where}: {fault}" for fault in _workspace_problems(task.files, files)]
+            if task.public:
+                seen = _workspace_problems(task.public.files, files, "public.files")
+                problems += [f"{where}: {fault}" for fault in seen]
             tasks.append(task)
             if not is_unassigned(said):
                 named[task.id] = Split(said["split"])
@@ -227,12 +246,12 @@ def _read_folder(name: str, files: Mapping[str, bytes], problems: list[str]) -> 
     return said
 
 
-def _workspace_problems(folder: str | None, files: Mapping[str, bytes]) -> Iterator[str]:
+def _workspace_problems(folder: str | None, files: Mapping[str, bytes], field: str = "files") -> Iterator[str]:
     below = [path for path in files if folder is not None and path.startswith(f"{folder}/")]
     if folder is not None and not below:
-        yield f"files names {folder}, and there is no file below it"
+        yield f"{field} names {folder}, and there is no file below it"
     if told := next(filter(holds_task, below), None):
-        yield f"files names {folder}, in which {told} lies: the program could read what is expected"
+        yield f"{field} names {folder}, in which {told} lies: the program could read what is expected"
 
 
 def _duplicate_ids(ids: Iterable[str]) -> Iterator[str]:
@@ -267,7 +286,12 @@ def _assemble(
 def _task_content(task: Task, hashes: Mapping[str, str], scorers: str) -> dict[str, Any]:
     """Return everything that decides what the task is. Known answers in the scorer's arguments are no part of it."""
     start = f"{task.files}/"
+    public: dict[str, Any] = {}
+    if task.public:  # the digest of a task without one stays as it was
+        seen = sorted((path, sha) for path, sha in hashes.items() if path.startswith(f"{task.public.files}/"))
+        public = {"public": [task.public.argv, task.public.timeout_s, seen]}
     return {
+        **public,
         "prompt": task.prompt,
         "scorer": task.scorer.type,
         "args": {key: value for key, value in task.scorer.args.items() if key not in _SAMPLES},

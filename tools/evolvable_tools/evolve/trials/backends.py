@@ -1,8 +1,7 @@
-"""Trials outside of this process: in worker processes of this machine, which end with it, or in a Ray cluster."""
+"""Trials in worker processes of this machine, which end with the process that drives the run."""
 
 import asyncio
 import contextlib
-import hashlib
 import itertools
 import json
 import multiprocessing
@@ -10,18 +9,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.base import CommandHost, Executor
+from evolvable_tools.evolve.executors.base import Executor
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
 from evolvable_tools.evolve.task import Rollout, ScorerSpec, Split, Task, TrialOutcome
 from evolvable_tools.evolve.trials import trial
+from evolvable_tools.llm import ModelAttempt
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -261,7 +260,7 @@ class RemoteModel:
 
     def __init__(self, brain: ProposerModel, backend: trial.TrialBackend, directory: Path) -> None:
         self._brain, self._backend, self._directory = brain, backend, directory
-        self.name, self.label = brain.name, brain.label
+        self.name, self.label, self.tries = brain.name, brain.label, getattr(brain, "tries", 1)
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         """Return the answer. Raises NoAnswer."""
@@ -270,11 +269,12 @@ class RemoteModel:
         attempt = await trial.run_alone(self._backend, job)
         rollout = attempt.rollout
         if attempt.outcome is TrialOutcome.REFUSED:
-            text, hint = json.loads(rollout.detail)
-            raise NoAnswer(text, hint, rollout.usage)
+            text, hint, made = json.loads(rollout.detail)
+            raise NoAnswer(text, hint, rollout.usage, [ModelAttempt(**one) for one in made])
         if attempt.outcome is not None:
             raise NoAnswer(f"{self.name} gave no answer: {attempt.detail}.", "Continue the run: it is asked again.")
-        return ModelAnswer(json.loads(rollout.output), rollout.usage, self.name)
+        value, by, made = json.loads(rollout.output)
+        return ModelAnswer(value, rollout.usage, by, tuple(ModelAttempt(**one) for one in made))
 
 
 @dataclass(slots=True)
@@ -290,122 +290,7 @@ class _QuestionExecutor:
         try:
             answer = await self.brain.ask(self.question)
         except NoAnswer as error:
-            said = json.dumps([str(error), error.hint])
+            said = json.dumps([str(error), error.hint, list(map(asdict, error.attempts))])
             return Rollout("", usage=error.usage, outcome=TrialOutcome.REFUSED, detail=said)
-        return Rollout(json.dumps(answer.value), usage=answer.usage)
-
-
-RAY_SLOT = "agent_slot"
-"""The custom resource that one attempt holds: a node gives as many as it can run agents at once."""
-
-_WAKE_INTERVAL = 0.2  # seconds between two looks at whether an attempt was cancelled
-_RAY_GRACE = 5.0  # seconds for a cancelled attempt to end what it has started
-
-
-class RayMissing(EvolvableError):
-    """Ray is not installed."""
-
-
-class RayBackend(trial.AsyncioBackend):
-    """Runs each job as a stateless Ray task. Not usable yet: no command and no setting of a run selects it.
-
-    Ray never runs a task twice: the ledger decides on a repeat, and bills it.
-    What many jobs share (executor, program, files) is put into the object store once, as bytes and never as a path.
-    Workspaces are made in the temporary folder of the node. Results are handed back; no worker writes anything down.
-    """
-
-    def __init__(
-        self, address: str | None = None, *, slots: int = 16, options: Mapping[str, Any] | None = None
-    ) -> None:
-        """Connect to the cluster at `address`; None joins this process's, or start one here with so many `slots`.
-
-        options: further arguments of `ray.init`. Raises RayMissing, and what `ray.init` raises.
-        """
-        super().__init__()
-        try:
-            import ray  # an optional extra
-        except ImportError:
-            raise RayMissing("Ray is not installed.", "pip install 'evolvable[ray]'") from None
-        self._ray = ray
-        self._started = not ray.is_initialized()
-        if self._started:
-            here = {} if address else {"resources": {RAY_SLOT: slots}, "include_dashboard": False}
-            ray.init(address=address, log_to_driver=False, **here, **(options or {}))
-        self._attempt = ray.remote(max_retries=0, num_cpus=0, resources={RAY_SLOT: 1})(_run_on_node)
-        self._shared: dict[str, Any] = {}
-
-    def submit(self, job: trial.TrialJob) -> str:
-        """Start a job and return its ticket."""
-        files = "\n".join(f"{path} {hashlib.sha256(data).hexdigest()}" for path, data in sorted(job.files.items()))
-        reference = self._attempt.remote(
-            self._put(f"judging {id(job.executor)} {id(job.scoring)}", (job.executor, job.scoring)),
-            self._put(f"program {job.program.digest}", job.program),
-            self._put(f"files {files}", dict(job.files)),
-            job.task,
-            job.repeat,
-            job.host,
-            job.patience,
-        )
-        return self._start(self._result(reference))
-
-    def _put(self, name: str, value: object) -> Any:
-        """Return a reference to a value in the object store; each is put there once."""
-        if name not in self._shared:
-            self._shared[name] = self._ray.put(value), value  # kept, so that no other gets its id
-        return self._shared[name][0]
-
-    async def _result(self, reference: Any) -> trial.TrialAttempt:
-        """Wait for an attempt. When cancelled it is asked to end what it has started, then it is killed."""
-        ending = asyncio.wrap_future(reference.future())
-        try:
-            attempt: trial.TrialAttempt = await asyncio.shield(ending)
-            return attempt
-        except asyncio.CancelledError:
-            for force in (False, True):
-                with contextlib.suppress(Exception):  # it may have ended this moment
-                    self._ray.cancel(reference, force=force)
-                await asyncio.wait([ending], timeout=_RAY_GRACE)
-                if ending.done():
-                    break
-            if ending.done() and not ending.cancelled():
-                ending.exception()  # retrieved, so that asyncio does not report it
-            raise
-        except Exception as error:  # whatever Ray says, it says nothing about the program
-            said = str(error).strip().splitlines() or [""]
-            return trial.infrastructure_error(f"the worker died ({type(error).__name__}: {said[0]})", lost=True)
-
-    async def close(self) -> None:
-        """Stop all jobs, and the cluster if it was started here."""
-        await super().close()
-        self._shared.clear()
-        if self._started:
-            self._ray.shutdown()
-
-
-def _run_on_node(
-    judging: tuple[Executor, Any],
-    program: Program,
-    files: Mapping[str, bytes],
-    task: Task,
-    repeat: int,
-    host: CommandHost,
-    patience: float,
-) -> trial.TrialAttempt:
-    """Run on a node: one attempt, in a workspace there."""
-    executor, scoring = judging
-    job = trial.TrialJob(executor, scoring, task, program, repeat, files, patience=patience, host=host)
-    return asyncio.run(_interruptible(job))
-
-
-async def _interruptible(job: trial.TrialJob) -> trial.TrialAttempt:
-    """Perform a job and wakes up now and then: Ray interrupts a task in a way that only running code notices."""
-
-    async def wake() -> None:
-        while True:
-            await asyncio.sleep(_WAKE_INTERVAL)
-
-    waking = asyncio.create_task(wake())
-    try:
-        return await trial.run_job(job)
-    finally:
-        waking.cancel()
+        told = [answer.value, answer.by, list(map(asdict, answer.attempts))]
+        return Rollout(json.dumps(told, default=dict), usage=answer.usage)

@@ -210,9 +210,10 @@ class RunBudget:
         """Add what the ledger says was spent before it was opened; a ledger counts once."""
         if ledger.path not in self._ledgers:
             self._ledgers.add(ledger.path)
-            self._replay(ledger.records)
+            self.replay(ledger.records)
 
-    def _replay(self, records: Iterable[LedgerRecord]) -> None:
+    def replay(self, records: Iterable[LedgerRecord]) -> None:
+        """Add what these records of trials and answers say was spent; called once for all records of a ledger."""
         begun: dict[tuple[str, int], LedgerRecord] = {}
         lost: list[LedgerRecord] = []
         for record in records:

@@ -8,7 +8,7 @@ import hashlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from evolvable_tools.evolve.ledger.run_directory import Ledger
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.task import CRASHED, ModelUsage, Task, Trial, TrialOutcome, task_fixtures
 from evolvable_tools.evolve.trials.budget import ConcurrencyLimit, PriceUnknown, Reservation, RunBudget
+from evolvable_tools.evolve.trials.round_records import attempt_records, code_fields, round_records
 from evolvable_tools.evolve.trials.trial import (
     BROKEN_BATCH,
     AsyncioBackend,
@@ -242,10 +243,10 @@ class TrialBatch:
             done = [(ticket, _mark_tampered(attempt, changed)) for ticket, attempt in done]
         ended = [(self._flying[ticket], attempt) for ticket, attempt in done]
         trials = [flight.work.to_trial(attempt, runner.settings.passes) for flight, attempt in ended]
-        about = {"batch": self._name, "elapsed": runner.budget.elapsed}
         runner.ledger.append_all(
-            ("trial", trial_fields(trial, attempt, attempt=flight.work.attempt, in_flight=flight.in_flight, **about))
+            record
             for trial, (flight, attempt) in zip(trials, ended, strict=True)
+            for record in self._trial_records(flight, trial, attempt)
         )
         for (ticket, attempt), trial in zip(done, trials, strict=True):
             flight = self._flying.pop(ticket)
@@ -262,6 +263,16 @@ class TrialBatch:
             else:
                 self._ended[trial.key] = trial
             self._count(trial, not again or attempt.rollout.retry_after is None)
+
+    def _trial_records(self, flight: _Flight, trial: Trial, attempt: TrialAttempt) -> Iterator[tuple[str, Any]]:
+        """Yield the records of a trial that ended: of each request to a model, of each round, and then its own."""
+        task, about = flight.work.task, {"batch": self._name, "attempt": flight.work.attempt}
+        yield from attempt_records(trial.key, attempt, **about)
+        yield from round_records(task, trial, attempt, **about)
+        about |= {"in_flight": flight.in_flight, "elapsed": self._runner.budget.elapsed}
+        if trial.outcome.counts:
+            about |= code_fields(task, attempt.outcome, attempt.score)
+        yield "trial", trial_fields(trial, attempt, **about)
 
     def _count(self, trial: Trial, counts: bool) -> None:
         """Count what was spoiled in a row. A provider that asks to wait is only counted when it asked for the last

@@ -15,7 +15,18 @@ from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost, Executor, open_workspace
 from evolvable_tools.evolve.ledger.run_directory import LedgerRecord
-from evolvable_tools.evolve.task import CRASHED, ModelUsage, Rollout, Score, Task, Trial, TrialOutcome, add_usage
+from evolvable_tools.evolve.task import (
+    CRASHED,
+    ModelUsage,
+    Rollout,
+    Score,
+    Solution,
+    Task,
+    Trial,
+    TrialOutcome,
+    add_usage,
+)
+from evolvable_tools.llm import ModelAttempt
 
 
 def _read_only(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -70,7 +81,8 @@ class TrialAttempt:
     """The result of a job: a score, or an outcome without one, with `detail` saying why.
 
     lost: nobody knows what it spent. final: trying again would not help, or was tried already. judging: what all
-    scorings of it took.
+    scorings of it took, by `judged` where a model behind an API was asked. earlier: the scores of the answers before
+    the last, None for one without a score.
     """
 
     outcome: TrialOutcome | None
@@ -80,6 +92,8 @@ class TrialAttempt:
     lost: bool = False
     final: bool = False
     judging: ModelUsage = ModelUsage()
+    judged: tuple[ModelAttempt, ...] = ()
+    earlier: tuple[Score | None, ...] = ()
 
 
 def infrastructure_error(detail: str, *, lost: bool = False) -> TrialAttempt:
@@ -94,11 +108,14 @@ async def run_job(job: TrialJob) -> TrialAttempt:
             rollout = await _run_executor(job, work)
             if isinstance(rollout, str):
                 return infrastructure_error(rollout, lost=True)
-            if rollout.outcome is not None:
+            if job.scoring is None or (rollout.outcome is not None and not rollout.outcome.counts):
                 return TrialAttempt(rollout.outcome, rollout, detail=rollout.detail)
-            if job.scoring is None:
-                return TrialAttempt(None, rollout)
-            return await _score_rollout(job, job.scoring, rollout, work)
+            last = rollout.solutions[-1].workspace or work if rollout.solutions else work
+            if rollout.outcome is None:
+                attempt = await _score_rollout(job, job.scoring, rollout, last)
+            else:
+                attempt = TrialAttempt(rollout.outcome, rollout, detail=rollout.detail)
+            return await _score_earlier(job, job.scoring, attempt)
     except Exception as error:  # setting up failed
         return infrastructure_error(_error_text(error))
 
@@ -116,23 +133,49 @@ async def _run_executor(job: TrialJob, work: Path) -> Rollout | str:
 
 
 async def _score_rollout(job: TrialJob, scoring: TrialScorer, rollout: Rollout, work: Path) -> TrialAttempt:
-    why, spent = "", ModelUsage()
+    why, made = "", TrialAttempt(None, rollout)
     for _ in range(MAX_SCORINGS):
         try:
             score = await scoring(job.task, rollout, work)
         except Exception as error:
             why = f"the scorer had trouble: {_error_text(error)}"
-            spent = add_usage(spent, getattr(error, "usage", ModelUsage()))
+            made = _add_judging(made, error)
             continue
-        spent = add_usage(spent, score.usage)
+        made = _add_judging(made, score)
         if 0 <= score.value <= 1:
-            return TrialAttempt(None, rollout, score, judging=spent)
+            return replace(made, score=score)
         why = f"the scorer said {score.value}, which is not within 0 and 1"
     if await _scores_known_answer(job, scoring):
         # The scorer is alive: it fails on this output. Were the trial missing, a program could hide its wrong answers.
         failed = Score(0.0, evidence=f"{why}; a known answer was scored right after")
-        return TrialAttempt(None, rollout, failed, f"it counts as 0: {why}", judging=spent)
-    return TrialAttempt(TrialOutcome.INFRA_ERROR, rollout, detail=why, final=True, judging=spent)
+        return replace(made, score=failed, detail=f"it counts as 0: {why}")
+    return replace(made, outcome=TrialOutcome.INFRA_ERROR, detail=why, final=True)
+
+
+def _add_judging(attempt: TrialAttempt, scored: Score | Exception) -> TrialAttempt:
+    """Return the attempt with what one scoring took, also where it came to no score."""
+    usage, asked = getattr(scored, "usage", ModelUsage()), getattr(scored, "attempts", ())
+    return replace(attempt, judging=add_usage(attempt.judging, usage), judged=(*attempt.judged, *asked))
+
+
+async def _score_earlier(job: TrialJob, scoring: TrialScorer, attempt: TrialAttempt) -> TrialAttempt:
+    """Return the attempt with the scores of the answers before the last. They go to the ledger and decide nothing."""
+    for solution in attempt.rollout.solutions[:-1]:
+        scored = await _score_solution(job, scoring, solution)
+        if scored is not None:
+            attempt = _add_judging(attempt, scored)
+        # The trial has a score of its own: one that failed is missing in the table of rounds alone.
+        attempt = replace(attempt, earlier=(*attempt.earlier, scored if isinstance(scored, Score) else None))
+    return attempt
+
+
+async def _score_solution(job: TrialJob, scoring: TrialScorer, solution: Solution) -> Score | Exception | None:
+    if solution.outcome is not None or solution.workspace is None:
+        return None
+    try:
+        return await scoring(job.task, Rollout(solution.text, solution.trace), solution.workspace)
+    except Exception as error:
+        return error
 
 
 async def _scores_known_answer(job: TrialJob, scoring: TrialScorer) -> bool:

@@ -23,7 +23,7 @@ from evolvable_tools.evolve.operators import STRUCTURE_MODE
 from evolvable_tools.evolve.proposers import edit_plan, role_prompts
 from evolvable_tools.evolve.proposers.edit_plan import EditIntent, EditPlan
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion
-from evolvable_tools.evolve.proposers.role_prompts import Evidence
+from evolvable_tools.evolve.proposers.role_prompts import Evidence, QuestionGuide
 from evolvable_tools.evolve.run_config import Admission, ParentStrategy
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.task import Task, Trial
@@ -210,21 +210,22 @@ async def gather_evidence(
             scores={task.id: trial.score for task, trial in counted},
             missing=[task.id for task, trial in zip(tasks, trials, strict=True) if not trial.outcome.counts],
         )
-    failed = Counter(task.category for task, trial in counted if not _is_pass(run, trial))
+    failed = Counter(task.category for task, trial in counted if not is_pass(run, trial))
     return [
-        Evidence(task, trial, _is_pass(run, trial), _evidence_reason(run, task, trial, failed, parent))
+        Evidence(task, trial, is_pass(run, trial), _evidence_reason(run, task, trial, failed, parent))
         for task, trial in counted
     ]
 
 
-def _is_pass(run: RunContext, trial: Trial) -> bool:
+def is_pass(run: RunContext, trial: Trial) -> bool:
+    """Return whether a trial passed by the run's own bar."""
     return trial.score is not None and trial.score >= run.settings.fail_below
 
 
 def _evidence_reason(run: RunContext, task: Task, trial: Trial, failed: Mapping[str, int], parent: Program) -> str:
     """Return the reason for which a result is kept, '' for a failure like any other."""
     reasons: Sequence[tuple[bool, str]] = (
-        (_is_pass(run, trial), "it works, and must go on working"),
+        (is_pass(run, trial), "it works, and must go on working"),
         ((trial.score or 0.0) >= NEAR_MISS, "near miss"),
         (bool(parent.parts) and bool(trial.trace) and not trial.read, "no resource was read"),
         (failed[task.category] > 1, f"{failed[task.category]} of this category failed"),
@@ -232,12 +233,14 @@ def _evidence_reason(run: RunContext, task: Task, trial: Trial, failed: Mapping[
     return next((text for holds, text in reasons if holds), "")
 
 
-async def reflect(run: RunContext, traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
+async def reflect(
+    run: RunContext, traces: Sequence[Evidence], program: Program, guide: QuestionGuide | None = None
+) -> Sequence[EditPlan]:
     """Reflect: the proposer reads the evidence and says what is wrong and what it intends, in one plan.
 
     Raises InvalidPlan, and as RunContext.ask.
     """
-    most, kinds, asked = allowed_edits(run), run.proposed_kinds, proposer_question(run, traces, program)
+    most, kinds, asked = allowed_edits(run), run.proposed_kinds, proposer_question(run, traces, program, guide)
     answer = await run.ask(asked)
     plan = edit_plan.parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=run.corpus)
     if "proposed" not in run.state.step:
@@ -246,7 +249,9 @@ async def reflect(run: RunContext, traces: Sequence[Evidence], program: Program)
     return [plan]
 
 
-def proposer_question(run: RunContext, traces: Sequence[Evidence], program: Program) -> ModelQuestion:
+def proposer_question(
+    run: RunContext, traces: Sequence[Evidence], program: Program, guide: QuestionGuide | None = None
+) -> ModelQuestion:
     """Return what the proposer of this iteration is asked; the same as long as the iteration runs."""
     agents = list(programs.skill_owners(program)) if run.settings.mode == STRUCTURE_MODE else []
     return role_prompts.proposer_question(
@@ -257,6 +262,7 @@ def proposer_question(run: RunContext, traces: Sequence[Evidence], program: Prog
         kinds=run.proposed_kinds,
         max_edits=allowed_edits(run),
         agents=agents,
+        guide=guide,
     )
 
 

@@ -1,4 +1,4 @@
-"""A model behind the Anthropic API as an executor, with tools for the program's skills and the workspace."""
+"""A model behind an API as an executor, with tools for the program's skills and the workspace."""
 
 import asyncio
 import hashlib
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.executors.agent_cli import make_rollout, refuse_program
@@ -29,19 +29,19 @@ from evolvable_tools.evolve.executors.installation import (
 from evolvable_tools.evolve.executors.tool_runs import ToolSandbox, encode_input, run_tool_command
 from evolvable_tools.evolve.run_config import HostContext, parse_price
 from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome
-from evolvable_tools.llm import printable_line
+from evolvable_tools.llm.anthropic_model import ADDRESS
+from evolvable_tools.llm.conversation import (
+    Conversation,
+    ConversationSettings,
+    ModelTurn,
+    ToolUse,
+    TurnFailed,
+    open_conversation,
+)
+from evolvable_tools.llm.endpoint import ModelEndpoint
 from evolvable_tools.sandbox.mechanisms import environment_inside
 from evolvable_tools.untrusted_text import bound_text
 from evolvable_tools.verbs.tool_commands import FOLDER, RunSpec
-
-try:
-    import anthropic
-except ImportError:  # an optional extra; nothing imports this module but runs with this executor
-    anthropic = None  # type: ignore[assignment]
-
-if TYPE_CHECKING:
-    from anthropic.types import Message
-
 
 MAX_TOOL_TEXT = 100_000
 """Characters of one answer of a tool, and bytes of a file that is written."""
@@ -181,8 +181,6 @@ def _truncate(text: str) -> str:
     return text if len(text) <= MAX_TOOL_TEXT else f"{text[:MAX_TOOL_TEXT]}\n[the rest is left out]"
 
 
-API_ADDRESS = "https://api.anthropic.com"
-
 SYSTEM_PROMPT = """\
 You do one task in a folder of files, with the tools you have. Nobody is there to be asked: decide, and end with your
 answer. Whatever else is said after the answer counts as part of it."""
@@ -200,12 +198,12 @@ class ApiSettings:
 
     price: of a million tokens; without one the cost is unknown. max_turns: answers of one run; max_tokens: of one
     answer. scripted: a stand-in plays the model, and the figures say so. patterns: a person's own secrets. inside: what
-    the program's tools run in, None where there is no sandbox.
+    the program's tools run in, None where there is no sandbox. protocol: see PROTOCOLS. name: of the model in records.
     """
 
     api_key: str = field(repr=False)
     model: str
-    base_url: str = API_ADDRESS
+    base_url: str = ADDRESS
     proxy: str | None = None
     price: Price | None = None
     max_tokens: int = 8_192
@@ -213,35 +211,43 @@ class ApiSettings:
     scripted: bool = False
     patterns: Mapping[str, str] = field(default_factory=dict)
     inside: ToolSandbox | None = None
+    protocol: str = "anthropic"
+    name: str = ""
 
 
-class AnthropicExecutor:
-    """Runs tasks with a model of Anthropic's. Nothing is asked again here: who counts the trials does that."""
+class ModelExecutor:
+    """Runs tasks with a model behind an API. Nothing is asked again here: who counts the trials does that."""
 
     def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings
         limits = settings.max_tokens, settings.max_turns
         rest = json.dumps([SYSTEM_PROMPT, settings.base_url, *limits, settings.scripted])
         digest = hashlib.sha256(rest.encode("utf-8", "replace")).hexdigest()[:12]
-        self.fingerprint = f"anthropic-api 1 model={settings.model} tools={','.join(sorted(API_TOOLS))} flags={digest}"
+        self.fingerprint = (
+            f"{settings.protocol}-api 1 model={settings.model} tools={','.join(sorted(API_TOOLS))} flags={digest}"
+        )
         self.label = "scripted" if settings.scripted else f"real model {settings.model}"
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], host: HostContext, **_: object) -> Self:
-        """Return the executor that a run's settings name. Raises InvalidArgument without a key."""
+        """Return the executor that a run's settings name.
+
+        Raises InvalidArgument without a key, Refused for a model that is named otherwise than at the run's start.
+        """
+        sandbox, environment = host.working_sandbox, environment_inside(host.environment)
+        more: dict[str, Any] = {
+            "price": parse_price(spec),
+            "scripted": bool(spec.get("scripted")),
+            "inside": ToolSandbox(sandbox, environment, host.hidden) if sandbox is not None else None,
+        }
+        if spec["kind"] == "model":
+            found = _named_endpoint(spec, host)
+            more |= {"base_url": found.url, "proxy": found.proxy, "protocol": found.protocol, "name": found.full_name}
+            return cls(ApiSettings(found.key, found.model, **more))
         if not host.key:
             raise InvalidArgument("There is no key for the Anthropic API.", "Set ANTHROPIC_API_KEY.")
-        sandbox, environment = host.working_sandbox, environment_inside(host.environment)
-        settings = ApiSettings(
-            host.key,
-            spec["model"],
-            base_url=host.address or API_ADDRESS,
-            proxy=host.proxy,
-            price=parse_price(spec),
-            scripted=bool(spec.get("scripted")),
-            inside=ToolSandbox(sandbox, environment, host.hidden) if sandbox is not None else None,
-        )
-        return cls(settings)
+        more |= {"base_url": host.address or ADDRESS, "proxy": host.proxy, "name": f"anthropic:{spec['model']}"}
+        return cls(ApiSettings(host.key, spec["model"], **more))
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Return what came of one task; see Executor. Refused where the program needs what the model cannot have."""
@@ -257,99 +263,91 @@ class AnthropicExecutor:
             names = ", ".join(part.ref for part, _ in toolbox.runnable.values())
             return refuse_program(f"{names} runs in a sandbox only, and none works on this machine")
         end = await self._converse(task, toolbox, seen)
+        _add_usage(seen)
         return make_rollout(seen, end, time.monotonic() - began, own.price, own.patterns)
 
     async def _converse(self, task: Task, toolbox: Toolbox, seen: Trajectory) -> TrajectoryEnd:
-        key = self._settings.api_key.strip()
-        if not key or not key.isascii() or not key.isprintable() or " " in key:
-            return TrajectoryEnd(TrialOutcome.INFRA_ERROR, "there is no API key, or something that is none")
-        if anthropic is None:
-            why = "the package anthropic is missing: pip install 'evolvable[anthropic]'"
-            return TrajectoryEnd(TrialOutcome.INFRA_ERROR, why)
         try:
-            async with asyncio.timeout(task.timeout_s):
-                await self._conversation(key, task, toolbox, seen)
+            async with asyncio.timeout(task.timeout_s), open_conversation(self._held(task, toolbox)) as held:
+                seen.attempts = held.attempts
+                await self._turns(held, toolbox, seen)
         except TimeoutError:
             return classify_end(seen, timed_out=True, code=None, last_words="")
-        except anthropic.APIStatusError as error:
-            seen.failure = printable_line(f"{error.status_code}: {error.api_message or ''}".replace(key, "[key]"))
-            seen.status = error.status_code
+        except TurnFailed as error:
+            if error.status is None:
+                # The connection, or an answer that is none: nothing that the program could have done.
+                return TrajectoryEnd(TrialOutcome.INFRA_ERROR, str(error))
+            seen.failure, seen.status = str(error), error.status
             end = classify_end(seen, timed_out=False, code=None, last_words="")
-            return TrajectoryEnd(end.outcome, end.detail, _retry_after(error, end.wait))
-        except (anthropic.AnthropicError, ValueError, RuntimeError, TypeError) as error:
-            # The connection, or an answer that is none: nothing that the program could have done.
-            why = printable_line(f"{type(error).__name__}: {error}".replace(key, "[key]"))
-            return TrajectoryEnd(TrialOutcome.INFRA_ERROR, why)
+            return TrajectoryEnd(end.outcome, end.detail, end.wait if error.retry_after is None else error.retry_after)
         return classify_end(seen, timed_out=False, code=0, last_words="")
 
-    async def _conversation(self, key: str, task: Task, toolbox: Toolbox, seen: Trajectory) -> None:
-        # Neither the address nor a proxy comes from the environment, which a project's configuration may set.
-        http = anthropic.DefaultAsyncHttpxClient(trust_env=False, proxy=self._settings.proxy)
-        messages: list[Any] = [{"role": "user", "content": task.prompt.encode("utf-8", "replace").decode("utf-8")}]
-        async with anthropic.AsyncAnthropic(
-            api_key=key, base_url=self._settings.base_url, timeout=task.timeout_s, max_retries=0, http_client=http
-        ) as client:
-            for _ in range(self._settings.max_turns):
-                message = await self._ask(client, toolbox, messages)
-                uses = _read_message(message, seen)
-                messages.append({"role": "assistant", "content": [block.to_dict() for block in message.content]})
-                if message.stop_reason == "tool_use" and uses:
-                    results = [await _run_tool_use(toolbox, use, seen) for use in uses]
-                    messages.append({"role": "user", "content": results})
-                elif message.stop_reason != "pause_turn":
-                    seen.ended = True
-                    return
+    def _held(self, task: Task, toolbox: Toolbox) -> ConversationSettings:
+        """Return what the conversation about a task is held with."""
+        own = self._settings
+        texts = [part_body(part) for part in toolbox.program.parts if part.kind in _TEXT_KINDS]
+        return ConversationSettings(
+            own.protocol,
+            own.base_url,
+            own.model,
+            own.api_key.strip(),
+            "\n\n".join(filter(None, (SYSTEM_PROMPT, *texts, toolbox.told()))),
+            task.prompt,
+            toolbox.declared(),
+            own.max_tokens,
+            task.timeout_s,
+            own.proxy,
+            own.name,
+            (own.price.input, own.price.output) if own.price is not None else None,
+        )
+
+    async def _turns(self, held: Conversation, toolbox: Toolbox, seen: Trajectory) -> None:
+        for _ in range(self._settings.max_turns):
+            turn = await held.turn()
+            _note_turn(turn, seen)
+            if turn.uses:
+                held.add_results([(use, *await _run_tool_use(toolbox, use, seen)) for use in turn.uses])
+            elif not turn.goes_on:
+                seen.ended = True
+                return
         seen.limit, seen.failure = True, f"it took more than {self._settings.max_turns} turns"
 
-    async def _ask(self, client: "anthropic.AsyncAnthropic", toolbox: Toolbox, messages: list[Any]) -> "Message":
-        texts = [part_body(part) for part in toolbox.program.parts if part.kind in _TEXT_KINDS]
-        system = "\n\n".join(filter(None, (SYSTEM_PROMPT, *texts, toolbox.told())))
-        tools: Any = toolbox.declared()
-        message = await client.messages.create(
-            model=self._settings.model,
-            max_tokens=self._settings.max_tokens,
-            system=[{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}],
-            messages=messages,
-            tools=tools,
-        )
-        if not isinstance(getattr(message, "content", None), list):
-            raise ValueError("the API answered with something that is no message")
-        return message
+
+def _named_endpoint(spec: Mapping[str, Any], host: HostContext) -> ModelEndpoint:
+    """Return the model that a run's settings name, as it was at the run's start. Raises InvalidArgument, Refused."""
+    name = str(spec["name"])
+    if host.models is None:
+        raise InvalidArgument(f"No model is named {ascii(name[:80])}.", "A person adds it: evolvable model add.")
+    found = host.models.resolve(name)
+    if (found.protocol, found.model, found.url) != tuple(spec.get(key) for key in ("protocol", "model", "address")):
+        text = f"The model {name} is now {found.model} at {found.url}, and the run began with another."
+        raise Refused(text, "Name that one again by `evolvable model add`, or start a new run.")
+    return found
 
 
-def _read_message(message: "Message", seen: Trajectory) -> list[Any]:
-    """Note an answer and return the tools that it uses."""
-    seen.calls += 1
-    if (usage := getattr(message, "usage", None)) is not None:
-        cached = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
-        seen.given += usage.input_tokens + cached
-        seen.got += usage.output_tokens
+def _add_usage(seen: Trajectory) -> None:
+    """Add what the attempts took: what is billed is the sum of the records."""
+    seen.calls = len(seen.attempts)
+    seen.given = sum(one.input_tokens for one in seen.attempts)
+    seen.got = sum(one.output_tokens for one in seen.attempts)
+
+
+def _note_turn(turn: ModelTurn, seen: Trajectory) -> None:
     seen.moves()
-    text = "".join(block.text for block in message.content if block.type == "text")
-    if text:
-        seen.output = text
-        seen.step("agent", text)
-    if message.stop_reason == "refusal":
+    if turn.text:
+        seen.output = turn.text
+        seen.step("agent", turn.text)
+    if turn.refused:
         # A model that declines under this program has failed under it: the score counts.
         seen.step("refused", "the model declined to go on")
-    return [block for block in message.content if block.type == "tool_use"]
 
 
-async def _run_tool_use(toolbox: Toolbox, use: Any, seen: Trajectory) -> dict[str, Any]:
+async def _run_tool_use(toolbox: Toolbox, use: ToolUse, seen: Trajectory) -> tuple[str, bool]:
+    """Return what a tool says, and whether that is an error."""
     seen.step(f"tool {use.name}", use.input)
     try:
         said, wrong = await toolbox.use(use.name, use.input), False
     except ToolUseError as error:
         said, wrong = str(error), True
     seen.step("error" if wrong else "result", said)
-    return {"type": "tool_result", "tool_use_id": use.id, "content": said, "is_error": wrong}
-
-
-def _retry_after(error: Any, otherwise: float | None) -> float | None:
-    """Return the seconds that the API asks to wait, where it does."""
-    if error.status_code not in (429, 503, 529):
-        return otherwise
-    try:
-        return max(0.0, min(float(error.response.headers.get("retry-after", "0")), 3_600.0))
-    except ValueError:  # a date
-        return otherwise if otherwise is not None else 0.0
+    return said, wrong

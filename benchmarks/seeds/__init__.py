@@ -1,0 +1,1 @@
+"""What of the four papers' tables holds without a model."""

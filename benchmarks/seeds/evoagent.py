@@ -1,0 +1,120 @@
+"""EvoAgent's lookup with a scripted judge, and its long histories.
+
+    python benchmarks/seeds evoagent [--quick]
+
+The cascade is the product's literal one (`--mode paper` of a search). The judge is scripted: of the tasks that no
+trigger names it knows which skill is meant in nine of ten, and says that none fits otherwise. No embedder runs. The
+histories are made up of turns that name files, links and skills. What is measured of them is exact and needs no model.
+The paper's scores of dialogues need one and are not measured.
+"""
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.operation import Actor, Principal
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.search.index import IndexEntry
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.retrieval import SearchQuery
+from evolvable_tools.retrieval.cascade import search_evoagent
+from evolvable_tools.review.context_compression import MAX_TOKENS, AssetFiles, compress_history
+from evolvable_tools.verbs import edit
+
+PERSON = Caller(Actor.HUMAN, None, principal=Principal.PERSON, via="terminal")
+WORK = {
+    "invoices": ("invoice", "bill the customer"),
+    "contracts": ("contract", "check the agreement"),
+    "charts": ("chart", "draw the sales of the year"),
+    "travel": ("itinerary", "plan the days in Lisbon"),
+    "recipes": ("recipe", "cook for six"),
+    "letters": ("cover letter", "answer the applicant"),
+    "budgets": ("budget", "compare what was planned and spent"),
+    "minutes": ("minutes", "write down what the meeting decided"),
+    "surveys": ("survey", "ask the customers what they think"),
+    "photos": ("photo", "crop the portraits"),
+}
+NO_SKILL = ("water the plants", "tell a joke", "what is the capital of Peru", "sing a song", "wake me at seven")
+TURNS = (420, 1_200)
+
+
+def cascade(per_skill: int = 4) -> tuple[Counter[str], Counter[str], int]:
+    """Return by stage how many tasks were answered rightly and wrongly, and how many questions the judge was asked."""
+    right: Counter[str] = Counter()
+    wrong: Counter[str] = Counter()
+    asked: list[str] = []
+    with tempfile.TemporaryDirectory() as made, Library.open(Path(made) / "library", create=True) as library:
+        for name, (trigger, _) in WORK.items():
+            head = f"name: {name}\ndescription: Works with {name}.\nmetadata:\n  triggers: {json.dumps([trigger])}"
+            files = {"SKILL.md": f"---\n{head}\n---\n\nDo it.\n"}
+            edit.update_resource(library, PERSON, Ref.parse(name), "made", files=files, create=True)
+
+        def judge(task: str, entries: Sequence[IndexEntry]) -> tuple[IndexEntry | None, str]:
+            asked.append(task)
+            meant = next((name for name, (_, words) in WORK.items() if words in task), "")
+            known = meant if len(asked) % 10 else ""  # one of ten it does not know
+            return next((one for one in entries if one.name == known), None), "scripted"
+
+        tasks = [(f"{trigger} number {n}", name) for name, (trigger, _) in WORK.items() for n in range(per_skill)]
+        tasks += [(f"please {words}, number {n}", name) for name, (_, words) in WORK.items() for n in range(per_skill)]
+        tasks += [(f"{words}, number {n}", "") for words in NO_SKILL for n in range(per_skill)]
+        for task, meant in tasks:
+            stages = search_evoagent(library.index, SearchQuery(task, Kind.SKILL, ("user",), 5), None, judge)
+            [(stage, entry)] = [(name, one) for name, its in stages.items() for one in its.candidates] or [
+                ("none", None)
+            ]
+            found = entry.entry.name if entry is not None else ""
+            (right if found == meant else wrong)[stage] += 1
+    return right, wrong, len(asked)
+
+
+def turn(number: int) -> dict[str, Any]:
+    """Return a turn of a made-up history, of about 700 tokens, that names a file, a link and a skill of its own."""
+    names = f"src/part{number}.py https://example.org/page/{number} skill:work-{number % 50}"
+    words = " ".join(f"word{(number * 7 + n) % 997}" for n in range(330))
+    return {"role": ("user", "assistant")[number % 2], "content": f"Step {number}: read {names}. {words}"}
+
+
+def history(turns: int) -> dict[str, Any]:
+    """Return what compressing does to a history of so many turns that grows one by one."""
+    most = compressions = 0
+    messages: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as made:
+        files = AssetFiles(Path(made))
+        older = ""
+        for number in range(turns):
+            messages.append(turn(number))
+            short = compress_history(messages, files=files)
+            if short.summary:
+                compressions += 1
+                most = max(most, tokens_of(short.messages[0]))
+                older = short.older
+            messages = [dict(message) for message in short.messages]
+        names = vars(files.get(older)) if older else {}
+    said = "\n".join([json.dumps(messages), *(name for its in names.values() for name in its)])
+    named = [text for n in range(turns) for text in (f"src/part{n}.py", f"https://example.org/page/{n}")]
+    named += [f"skill:work-{n}" for n in range(min(50, turns))]
+    lost = [name for name in named if name not in said]
+    return {"turns": turns, "compressions": compressions, "names": len(named), "lost": len(lost), "head": most}
+
+
+def tokens_of(message: dict[str, Any]) -> int:
+    """Return the tokens of one message as the product counts them."""
+    return compress_history([message]).tokens_before
+
+
+def main(*, quick: bool = False) -> bool:
+    """Print the tables, and return whether they hold what they must."""
+    right, wrong, asked = cascade(2 if quick else 20)
+    print("Cascade [scripted judge]: rightly answered by stage, wrongly, questions")
+    print(f"  {dict(right)}; {dict(wrong)}; {asked}")
+    found = [history(turns) for turns in (TURNS[:1] if quick else TURNS)]
+    print("Long histories [made up, exact]: turns, compressions, names, lost, head as a share of the limit")
+    for one in found:
+        share = one["head"] / MAX_TOKENS
+        print(f"  {one['turns']:,} {one['compressions']} {one['names']:,} {one['lost']} {share:.1%}")
+    kept = all(one["lost"] == 0 and one["head"] <= MAX_TOKENS / 4 and one["compressions"] for one in found)
+    return kept and not wrong["keyword"] and not wrong["llm"]

@@ -1,0 +1,66 @@
+"""The command audit: the log of decisions."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.terminal import one_line, say
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.storage.audit import AuditEntry
+from evolvable_tools import audit
+from evolvable_tools.audit import AuditReport
+
+PATH = click.Path(path_type=Path, dir_okay=False)
+
+
+@command("audit")
+@click.option("--verify", is_flag=True, help="Check the chain of hashes, and that every approval is in it.")
+@click.option("--head", metavar="NUMBER:HASH", default="", help="With --verify: a head that you noted before.")
+@click.option("--export", "target", type=PATH, help="Write the whole log to a new file, a JSON object a line.")
+@click.option("--from", "source", type=PATH, help="With --verify: check an exported file instead.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, help="Newest rows to show [default: 20].")
+def audit_command(
+    state: CommandContext, verify: bool, head: str, target: Path | None, source: Path | None, limit: int
+) -> Output[object]:
+    """Show the log of decisions: who approved, rejected, adopted, trusted or took back what, from where and when.
+
+    Each row holds the hash of the row before it. Note the head that --verify prints where others keep it: without it,
+    rows that are missing at the end are not noticed. Exit code 1 when --verify finds something.
+    """
+    if (head or source) and not verify:
+        raise click.UsageError("--head and --from go with --verify.")
+    if source is not None:
+        try:
+            return _verified(audit.verify_entries(audit.read_export(source), head))
+        except OSError as error:
+            raise InvalidArgument(f"{source} cannot be read: {error.strerror}.") from None
+    with state.library() as (library, _):
+        if target is not None:
+            rows = audit.export_log(library, target)
+            return Output({"file": str(target), "rows": rows}, lambda _: say(f"{target} has {rows} rows."))
+        if verify:
+            return _verified(audit.verify_log(library, head))
+        found = library.store.backend.audit.newest(limit)
+    return Output({"rows": [asdict(one) for one in found]}, lambda _: _show(found))
+
+
+def _verified(report: AuditReport) -> Output[object]:
+    def show(_: object) -> None:
+        for problem in report.problems:
+            say(f"  {problem}")
+        state = "intact" if report.intact else "NOT intact"
+        say(f"The chain of {report.entries} rows is {state}." + (f" Head: {report.head}" if report.head else ""))
+
+    return Output(asdict(report) | {"intact": report.intact}, show, 0 if report.intact else 1)
+
+
+def _show(found: list[AuditEntry]) -> None:
+    if not found:
+        say("No decision was recorded yet.")
+    for one in found:
+        who = f"{one.principal} ({one.via})" if one.via else one.principal
+        made = f", operation {one.operation}" if one.operation is not None else ""
+        say(f"{one.number}  {one.at[:19]}Z  {one_line(f'{one.decision} {one.subject}')}{made}")
+        say(f"    by {one_line(who)} from {one_line(one.address)}")

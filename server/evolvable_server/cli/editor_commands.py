@@ -1,0 +1,206 @@
+"""The commands new and edit: a text in the person's editor, opened again until the library takes it."""
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from evolvable_server.cli.command_context import REF, CommandContext, Output, command, reason_option, to_cli_words
+from evolvable_server.cli.maintenance import warn_of_secrets
+from evolvable_server.cli.terminal import ask_yes, edit_text, say, show_error, warn
+from evolvable_server.config import at_terminal
+from evolvable_store.errors import (
+    AlreadyExists,
+    EvolvableError,
+    InvalidArgument,
+    InvalidPath,
+    InvalidResource,
+    NoSuchFile,
+    TooLarge,
+)
+from evolvable_store.resource import Kind, Ref, main_file
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import edit
+
+
+def show_updated(updated: edit.Updated) -> None:
+    """Write what a change did, and how to take it back."""
+    warn(*updated.warnings)
+    if updated.proposal_id is not None:
+        say(f"Proposal {updated.proposal_id} for {updated.ref}: {', '.join(updated.changed)}")
+        say(f"Read it: evolvable inbox show {updated.proposal_id}")
+        return
+    if updated.operation is None:
+        at = f"version {updated.version}" if updated.version else "removed"
+        say(f"{updated.ref} is as it was ({at}): nothing had to be changed.")
+        return
+    if updated.version is None:
+        say(f"{updated.ref} is removed; its versions are kept.")
+    else:
+        was = f", before it was {updated.previous_version}" if updated.previous_version else ""
+        files = f": {', '.join(updated.changed)}" if updated.changed else ""
+        say(f"{updated.ref} is now version {updated.version}{was}{files}")
+    say(f"Take it back: evolvable undo {updated.operation}")
+
+
+_NEW = {
+    Kind.SKILL: "# {title}\n\nWhen to use it, and the steps to follow.\n",
+    Kind.AGENT: "You are ... Say what you are responsible for, and what you return.\n",
+    Kind.PROMPT: "Ask for one thing. Arguments stand in braces.\n",
+}
+"""Kind -> what the body of a new resource begins with; nothing for the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditedText:
+    """A file as a person sees it in the editor, and the version that it is of, None for a new resource."""
+
+    path: str
+    data: bytes
+    version: int | None
+
+
+def new_text(ref: Ref, path: str | None) -> EditedText:
+    """Return what the editor opens with for a new resource: its frontmatter without a description, and a start."""
+    head = f"---\nname: {ref.name}\ndescription: \n---\n\n"
+    return EditedText(path or main_file(ref.kind, ref.name), head.encode("utf-8"), None)
+
+
+def stored_text(library: Library, caller: Caller, ref: Ref, path: str | None, expect: int | None) -> EditedText:
+    """Return a file of a resource as it is now, empty for one that it does not have. Raise NoSuchResource."""
+    path = path or main_file(ref.kind, ref.name)
+    head = library.store.head(ref, caller.scopes)
+    try:
+        data = library.store.file(head, path).data
+    except NoSuchFile:
+        data = b""
+    return EditedText(path, data, head.version if expect is None else expect)
+
+
+def open_editor(start: EditedText, text: bytes | None = None) -> EditedText:
+    """Return what the person made of a text. Raise InvalidArgument when nothing was saved.
+
+    text: what the editor shows instead, from a first try.
+    """
+    # As bytes, so that line ends and a missing last one come back as they were.
+    after = edit_text(start.data if text is None else text, start.path)
+    if after is None or after == start.data:
+        raise InvalidArgument("Nothing was saved in the editor, so nothing was changed.")
+    return replace(start, data=after)
+
+
+@contextlib.contextmanager
+def kept_when_refused(edited: EditedText) -> Iterator[None]:
+    """Save what a person wrote when the library does not take it, and say where."""
+    try:
+        yield
+    except EvolvableError as error:
+        error.hint = f"{error.hint} Your text is kept in {_keep(edited)}".strip()
+        raise
+
+
+def _keep(edited: EditedText) -> str:
+    prefix, suffix = "evolvable-", f"-{Path(edited.path).name}"
+    with tempfile.NamedTemporaryFile(prefix=prefix, suffix=suffix, delete=False) as stream:
+        stream.write(edited.data)
+    return stream.name
+
+
+_CAN_BE_MENDED = (InvalidResource, InvalidArgument, InvalidPath, TooLarge)
+"""Errors that the person can correct in the text."""
+
+
+def edit_until_valid(start: EditedText, save: Callable[[EditedText], edit.Updated]) -> edit.Updated:
+    """Open the editor, and again with the error told, until `save` takes the text or the person gives up.
+
+    The text is never lost: a person who gives up, or interrupts, is told where it is. Raise as `save`.
+    """
+    edited = open_editor(start)
+    while True:
+        with kept_when_refused(edited):
+            try:
+                return save(edited)
+            except _CAN_BE_MENDED as error:
+                show_error(to_cli_words(str(error)), to_cli_words(error.hint))
+                if not _again(edited):
+                    raise InvalidArgument("Nothing was changed.") from None
+        with contextlib.suppress(InvalidArgument):  # saved without a change: the same error is told again
+            edited = open_editor(start, edited.data)
+
+
+def _again(edited: EditedText) -> bool:
+    try:
+        return ask_yes("Open it again?", default=True, err=True)
+    except click.Abort:
+        click.echo(f"\nYour text is kept in {_keep(edited)}", err=True)
+        raise
+
+
+def check_has_editor(state: CommandContext, instead: str) -> None:
+    """Raise InvalidArgument where no editor can be opened. instead: the command that needs none."""
+    if not at_terminal() or state.json:
+        raise InvalidArgument("An editor needs a terminal, and no --json.", f"`{instead}` takes the text from a file.")
+
+
+@command("new")
+@click.argument("what", nargs=-1, required=True, metavar="[KIND] NAME")
+@reason_option("written in an editor")
+def new_command(state: CommandContext, what: tuple[str, ...], reason: str) -> Output[edit.Updated]:
+    """Write a new resource in your editor.
+
+    Opens a template in $VISUAL or $EDITOR. KIND is skill (the default), agent, prompt, tool, environment or memory;
+    NAME may be a whole ref. What the library does not take is opened again, with the reason.
+    """
+    if len(what) > 2:
+        raise click.UsageError("Name one kind and one name, such as: evolvable new agent reviewer")
+    ref = Ref.parse(":".join(what))
+    check_has_editor(state, f"evolvable update {ref} --create --file {main_file(ref.kind, ref.name)}=FILE")
+    with state.library(create=True) as (library, caller):
+        head = library.store.head_or_none(ref, caller.scopes)
+        if head is not None and head.version is not None:
+            raise AlreadyExists(f"{head.ref} exists already (version {head.version}).", f"`evolvable edit {head.ref}`")
+    start = new_text(ref, None)
+    body = _NEW.get(ref.kind, "").format(title=ref.name.replace("-", " ").capitalize())
+    start = replace(start, data=start.data + body.encode("utf-8"))
+    return Output(_saved(state, ref, reason, start, create=True), show_updated)
+
+
+@command("edit")
+@click.argument("ref", type=REF)
+@click.option("--path", metavar="FILE", help="A file of it; default its main file.")
+@reason_option("edited in an editor")
+def edit_command(state: CommandContext, ref: Ref, path: str | None, reason: str) -> Output[edit.Updated]:
+    """Change a resource in your editor.
+
+    Opens a file of it in $VISUAL or $EDITOR and makes a new version of what you save. What the library does not take
+    is opened again, with the reason.
+    """
+    bare = ref.at(None)
+    check_has_editor(state, f"evolvable update {bare} --file {path or main_file(ref.kind, ref.name)}=FILE")
+    with state.library() as (library, caller):
+        start = stored_text(library, caller, bare, path, None)
+    return Output(_saved(state, bare, reason, start, create=False), show_updated)
+
+
+def _saved(state: CommandContext, ref: Ref, reason: str, start: EditedText, *, create: bool) -> edit.Updated:
+    """Open the editor, and make a version of what the person saves; the library is not open meanwhile."""
+
+    def save(edited: EditedText) -> edit.Updated:
+        with state.library() as (library, caller):
+            updated = edit.update_resource(
+                library,
+                caller,
+                ref,
+                reason,
+                files={edited.path: edited.data},
+                expected_version=edited.version,
+                create=create,
+            )
+            if updated.changed:
+                warn_of_secrets(library)
+        return updated
+
+    return edit_until_valid(start, save)

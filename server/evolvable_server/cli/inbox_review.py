@@ -1,0 +1,327 @@
+"""Decide on proposals one by one at a person's terminal, as `git add -p` does with hunks.
+
+Each answer is one transaction of its own, and an interrupt waits until it has ended, so nothing is ever half decided.
+What another window decided meanwhile is told and never decided twice. The text of a proposal is hostile: it is always
+indented or behind the sign of a diff, and what the scan found stands last, beside the question.
+"""
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from evolvable_server.cli.command_context import to_cli_words
+from evolvable_server.cli.editor_commands import EditedText, open_editor
+from evolvable_server.cli.proposal_view import describe_author, show_decided, show_proposal
+from evolvable_server.cli.terminal import (
+    ask,
+    ask_yes,
+    confirm,
+    count,
+    discard_typed,
+    one_line,
+    paged,
+    remark,
+    say,
+    show_diff,
+    show_error,
+    show_table,
+    styled,
+    warn,
+)
+from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument
+from evolvable_store.storage.proposals import APPROVED, OPEN, REJECTED, Proposal
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs.library_status import first_request
+from evolvable_tools.verbs.proposal_inbox import Decided, WaitingProposal
+from evolvable_tools.verbs.versions import CUT
+
+MAX_QUEUE = 1_000
+"""Proposals that are asked about in one go; those that come meanwhile are asked about after them."""
+
+HELP = """\
+y - approve this proposal
+n - reject it; you are asked why
+s - skip it: it goes on waiting
+e - edit the proposed text, and approve what you save
+v - view the whole difference in the pager
+q - quit; what is not decided goes on waiting
+ys, ns, ss - the same for all that its session led to, after a question
+yr, nr, sr - the same for all about this resource, after a question
+? - show this help"""
+
+KEYS = "y,n,s,e,v,q,?"
+
+
+@dataclass
+class DecisionTally:
+    """The decisions of one run through the inbox. seen: the proposals that were shown or answered for."""
+
+    approved: list[int] = field(default_factory=list)
+    rejected: list[int] = field(default_factory=list)
+    skipped: list[int] = field(default_factory=list)
+    operations: list[int] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+
+    def add(self, decided: Sequence[Decided]) -> None:
+        """Count these decisions."""
+        for one in decided:
+            {APPROVED: self.approved, REJECTED: self.rejected}[one.state].append(one.proposal_id)
+            self.seen.add(one.proposal_id)
+        self.operations += list(dict.fromkeys(one.operation for one in decided if one.operation is not None))
+
+
+class Quit(Exception):
+    """The person is done."""
+
+
+class InboxReview:
+    """One run through the proposals that wait, or those of them that `wanted` picks."""
+
+    def __init__(self, library: Library, caller: Caller, wanted: Callable[[Proposal], bool]) -> None:
+        self._library, self._caller, self._wanted = library, caller, wanted
+        self.tally = DecisionTally()
+        self._viewed = set[int]()
+
+    def run(self) -> DecisionTally:
+        """Ask about every proposal. Raise click.Abort when the person interrupts."""
+        with contextlib.suppress(Quit):
+            while queue := self._waiting():
+                for number, proposal in enumerate(queue, 1):
+                    if proposal.id not in self.tally.seen:
+                        self._ask(proposal.id, f"{number}/{len(queue)}")
+        return self.tally
+
+    def _waiting(self) -> list[Proposal]:
+        """Return what waits and was not seen yet, oldest first."""
+        found = self._library.store.backend.proposals.waiting(MAX_QUEUE + len(self.tally.seen))
+        return [
+            one
+            for one in found
+            if one.id not in self.tally.seen and self._wanted(one) and not proposal_inbox.is_expired(self._library, one)
+        ]
+
+    def _ask(self, identity: int, place: str) -> None:
+        """Show one proposal and ask until it is answered."""
+        self.tally.seen.add(identity)
+        shown = self._show(identity)
+        while shown is not None:
+            answer = self._answer(f"({place}) Decide on proposal {identity} [{KEYS}]?")
+            if answer == "q":
+                raise Quit
+            if answer == "v":
+                whole = proposal_inbox.show_proposal(self._library, identity, limit=None)
+                with paged():
+                    show_diff(whole.diff or "")
+                self._viewed.add(identity)
+                continue
+            if answer == "y" and _is_cut(shown) and identity not in self._viewed:
+                warn("You have not seen the end of this difference; `v` shows all of it.")
+                if not ask_yes("Approve it all the same?", default=False):
+                    continue
+            if answer not in _ANSWERS:
+                click.echo(styled(HELP, "bold red" if answer not in ("", "?") else "bold"))
+                continue
+            now = self._state(identity)
+            if now is None or (answer[0] in "ye" and now.head != shown.head):
+                if now is not None:
+                    warn(f"{shown.ref} changed while you were reading. Here is the proposal as it is now.")
+                shown = self._show(identity) if now is not None else None
+                continue
+            try:
+                if self._decide(shown, answer):
+                    return
+            except EvolvableError as error:
+                show_error(to_cli_words(str(error)), to_cli_words(error.hint))
+                shown = self._state(identity)
+
+    def _answer(self, question: str) -> str:
+        """Return what the person types, in small letters. What was typed before the question was asked is discarded."""
+        discard_typed()
+        try:
+            typed = ask(styled(question, "bold blue"), default="", show_default=False, prompt_suffix=" ")
+        except click.Abort as abort:
+            if isinstance(abort.__cause__ or abort.__context__, EOFError):
+                click.echo()
+                raise Quit from None
+            raise
+        return typed.strip().lower()
+
+    def _show(self, identity: int) -> WaitingProposal | None:
+        shown = self._state(identity)
+        if shown is not None:
+            click.echo()
+            show_proposal(shown)
+        return shown
+
+    def _state(self, identity: int) -> WaitingProposal | None:
+        """Return a proposal as it is now; tell the person when it waits no longer, and return None."""
+        try:
+            found = proposal_inbox.show_proposal(self._library, identity)
+        except EvolvableError as error:
+            show_error(to_cli_words(str(error)))
+            return None
+        proposal = self._library.store.backend.proposals.get(identity)
+        if found.state != OPEN or proposal_inbox.is_expired(self._library, proposal):
+            state = found.state if found.state != OPEN else "expired"
+            by = f", operation {proposal.operation}" if proposal.operation else ""
+            say(f"Proposal {identity} for {found.ref} is {state} already: another window decided it{by}.")
+            return None
+        return found
+
+    def _decide(self, shown: WaitingProposal, answer: str) -> bool:
+        """Do what the person answered; return whether the proposal is dealt with."""
+        if answer == "e":
+            return self._edit(shown)
+        ids, what = self._meant(shown, answer)
+        if what and not self._confirmed(ids, answer[0], what):
+            return False
+        if answer[0] == "s":
+            self.tally.skipped += ids
+            self.tally.seen.update(ids)
+            return True
+        if answer[0] == "y":
+            self._approve(ids)
+            return True
+        why = ask("Why? Enter for no reason", default="", show_default=False)
+        with self._undisturbed():
+            decided = [proposal_inbox.reject(self._library, identity, why, self._caller) for identity in ids]
+        self._done(decided)
+        return True
+
+    def _meant(self, shown: WaitingProposal, answer: str) -> tuple[list[int], str]:
+        """Return the proposals that an answer is for, and in words why these; '' for the one that is shown."""
+        if len(answer) == 1:
+            return [shown.proposal_id], ""
+        waiting = self._library.store.backend.proposals.waiting(MAX_QUEUE)
+        if answer[1] == "r":
+            return [one.id for one in waiting if str(one.ref) == shown.ref], f"about {shown.ref}"
+        if shown.session is None:
+            raise InvalidArgument("No session led to this proposal.", f"`{answer[0]}` is for this one alone.")
+        session = one_line(shown.session)
+        return [one.id for one in waiting if one.session == shown.session], f"of session {session}"
+
+    def _confirmed(self, ids: Sequence[int], key: str, what: str) -> bool:
+        """List the proposals that an answer is for, and ask whether all of them are meant."""
+        found = [proposal_inbox.show_proposal(self._library, identity) for identity in ids]
+        show_table(
+            ["proposal", "ref", "seen", "scan", "who", "why"],
+            [
+                [
+                    str(one.proposal_id),
+                    one.ref,
+                    "yes" if one.proposal_id in self.tally.seen else "no",
+                    (_findings(one), "red"),
+                    describe_author(one),
+                    one.reason,
+                ]
+                for one in found
+            ],
+            names=("ref",),
+            wide=("why",),
+            spare=("who", "why"),
+        )
+        unseen = sum(1 for identity in ids if identity not in self.tally.seen)
+        aware = f", {unseen} of which you have not seen," if unseen else ""
+        verb = {"y": "Approve", "n": "Reject", "s": "Skip"}[key]
+        discard_typed()
+        return ask_yes(f"{verb} {count(len(ids), 'proposal')}{aware} {what}?", default=False)
+
+    def _approve(self, ids: Sequence[int], edited: dict[str, str | None] | None = None) -> None:
+        with self._undisturbed():
+            decided = proposal_inbox.approve_together(self._library, self._caller, ids, "", edited=edited)
+        self._done(decided)
+
+    def _done(self, decided: Sequence[Decided]) -> None:
+        self.tally.add(decided)
+        for one in decided:
+            show_decided(one)
+
+    def _edit(self, shown: WaitingProposal) -> bool:
+        """Open the proposed texts, and again where the library does not take them; approve what the person saves."""
+        texts = proposal_inbox.proposed_texts(self._library, shown.proposal_id)
+        edited: dict[str, str | None] = {}
+        for path, text in texts.items():
+            with contextlib.suppress(InvalidArgument):  # nothing was saved of this file
+                start = EditedText(path, text.encode("utf-8"), None)
+                edited[path] = open_editor(start).data.decode("utf-8", "replace")
+        if not edited:
+            say("Nothing was changed in the editor. `y` approves it as it is.")
+            return False
+        while True:
+            try:
+                self._approve([shown.proposal_id], edited)
+                return True
+            except Conflict:
+                raise
+            except EvolvableError as error:
+                show_error(to_cli_words(str(error)), to_cli_words(error.hint))
+                confirm("Open it again?", default=True, err=False)
+                for path, said in edited.items():
+                    start = EditedText(path, (said or "").encode("utf-8"), None)
+                    with contextlib.suppress(InvalidArgument):
+                        edited = {**edited, path: open_editor(start).data.decode("utf-8", "replace")}
+
+    @contextlib.contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Let an interrupt wait until the body has ended; the passphrase is asked for before it begins."""
+        if self._caller.signer is not None:
+            self._caller.signer.unlock()
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        arrived = list[Any]()
+        before = signal.signal(signal.SIGINT, lambda *given: arrived.append(given))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+            if arrived:
+                raise KeyboardInterrupt
+
+
+_ANSWERS = frozenset(("y", "n", "s", "e", "ys", "ns", "ss", "yr", "nr", "sr"))
+
+
+def _findings(one: WaitingProposal) -> str:
+    found = [str(finding.severity) for finding in one.findings]
+    return ", ".join(dict.fromkeys([*found, *(["gains"] if one.gains else [])]))
+
+
+def _is_cut(one: WaitingProposal) -> bool:
+    return (one.diff or "").endswith(CUT)
+
+
+def can_ask() -> bool:
+    """Return whether both ends of this process are a terminal that questions can be asked at."""
+    return bool(sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty())
+
+
+def review_inbox(library: Library, caller: Caller, wanted: Callable[[Proposal], bool]) -> None:
+    """Ask the person about what waits, and say at the end the decisions, also after an interrupt."""
+    review = InboxReview(library, caller, wanted)
+    try:
+        tally = review.run()
+        if not tally.seen:
+            say("Nothing waits for a decision.")
+            if words := first_request(library, caller):
+                remark(f'To see a proposal, say to a client that is connected: "{words}"')
+            return
+    finally:
+        _show_tally(library, review.tally)
+
+
+def _show_tally(library: Library, tally: DecisionTally) -> None:
+    if not tally.seen:
+        return
+    left = len(library.store.backend.proposals.waiting(MAX_QUEUE))
+    said = [f"{len(ids)} {word}" for ids, word in ((tally.approved, "approved"), (tally.rejected, "rejected")) if ids]
+    say("", f"{', '.join(said) or 'Nothing decided'}; {count(left, 'proposal')} still waiting.")
+    if tally.operations:
+        say(f"Take back: {', '.join(f'evolvable undo {one}' for one in reversed(tally.operations[-5:]))}")

@@ -1,0 +1,162 @@
+"""The commands show and diff. None of them changes anything."""
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.read_commands import show_document, version_range
+from evolvable_server.cli.terminal import (
+    Cell,
+    count,
+    local_time,
+    one_line,
+    paged,
+    remark,
+    say,
+    show_diff,
+    show_fields,
+    show_table,
+    some,
+    styled,
+    warn,
+)
+from evolvable_store.resource import Ref
+from evolvable_tools.verbs import overview
+from evolvable_tools.verbs.overview import ContentComparison, OperationOverview, ResourceOverview
+
+MOST = 5
+"""Names that a line lists."""
+
+
+@command("show")
+@click.argument("what", metavar="REF|OPERATION")
+@click.option("--version", type=click.IntRange(min=1), metavar="N", help="Default: newest.")
+@click.option("--path", metavar="FILE", help="A file of it; default its main file.")
+def show_command(
+    state: CommandContext, what: str, version: int | None, path: str | None
+) -> Output[ResourceOverview] | Output[OperationOverview]:
+    """Show one resource: its trust, use, versions and text; or one operation.
+
+    OPERATION is a number of `evolvable log`: who made it and why, and the difference that it made. No use is counted.
+    What is longer than the screen opens in $PAGER.
+    """
+    with state.library() as (library, caller):
+        if what.isascii() and what.isdigit():
+            if version or path:
+                raise click.UsageError("--version and --path go with a ref.")
+            return Output(overview.show_operation(library, caller, int(what[:18])), _show_operation)
+        found = overview.show_resource(library, caller, Ref.parse(what), version=version, path=path)
+    return Output(found, _show_resource)
+
+
+def _show_resource(found: ResourceOverview) -> None:
+    with paged():
+        info, state = found.info, found.state
+        say(f"{info.ref}@{info.version}")
+        if found.notice:
+            say(found.notice)
+        show_fields(list(_fields(found)))
+        click.echo()
+        show_table(
+            ["version", "when", "who", "why"],
+            [
+                [(str(one.version), "bold"), local_time(one.at), one.principal or one.actor, one.reason]
+                for one in found.versions
+            ],
+            wide=("why",),
+            whole=bool(found.notice),
+        )
+        if found.versions and found.versions[-1].version > 1:
+            say(f"(the newest {len(found.versions)} of {state.latest}: evolvable history {info.ref})")
+        if found.document is not None:
+            click.echo()
+            show_document(found.document)
+
+
+def _fields(found: ResourceOverview) -> Iterator[tuple[Cell, Cell]]:
+    info, state = found.info, found.state
+    said: dict[str, str] = {"about": info.description, "trust": info.trust}
+    if state.head is None:
+        said["state"] = f"removed; `evolvable restore {info.ref} {state.latest}` brings it back"
+    elif not info.evolvable:
+        said["state"] = "frozen: only a person may change it"
+    said["use"] = f"loaded {count(state.uses, 'time')}, {state.rated} with an outcome" if state.uses else "never loaded"
+    if state.stable is not None and state.stable != state.head:
+        said["hosts see"] = f"version {state.stable}; `evolvable publish {info.ref}` shows them the newest"
+    if state.approved is not None:
+        said["may run"] = f"version {state.approved}"
+    places = [f"{place} (version {version or 'none'})" for place, version in sorted(state.directories.items())]
+    said["folders"] = some(places, MOST) if places else "none"
+    if state.proposals:
+        numbers = some(list(map(str, state.proposals)), MOST)
+        said["waits"] = f"{count(len(state.proposals), 'proposal')}: {numbers}; `evolvable inbox` decides"
+    if info.copied_from:
+        said["copied from"] = info.copied_from
+    for name, text in said.items():
+        yield (name, "bold"), text
+
+
+def _show_operation(found: OperationOverview) -> None:
+    with paged():
+        say(f"Operation {found.operation}")
+        if found.notice:
+            say(found.notice)
+        said = {
+            "when": local_time(found.at),
+            "who": " ".join(filter(None, (found.principal or found.actor, f"({found.via})" if found.via else ""))),
+            "why": found.reason,
+            "session": found.session or "",
+            "reverts": ", ".join(map(str, found.undoes)),
+            "evidence": "; ".join(found.evidence),
+        }
+        show_fields([((name, "bold"), text) for name, text in said.items() if text])
+        for change in found.changes:
+            before = f"version {change.before}" if change.before else overview.NOTHING
+            after = f"version {change.after}" if change.after else "removed"
+            say("", f"{change.ref}: {before} to {after}")
+            show_diff(change.diff)
+        say("", f"Take it back: evolvable undo {found.operation}")
+
+
+@command("diff")
+@click.argument("refs", metavar="[REF[@FROM..TO]] [REF]", nargs=-1)
+def diff_command(state: CommandContext, refs: tuple[str, ...]) -> Output[ContentComparison]:
+    """Show what differs.
+
+    \b
+    diff               what watched folders hold and the library does not
+    diff REF           the same for one resource
+    diff REF@3..5      from version 3 to version 5; 3.. to the newest
+    diff REF@5         what version 5 changed
+    diff REF REF       two resources, or two versions
+    """
+    if len(refs) > 2:
+        raise click.UsageError("Name two refs at most.")
+    with state.library() as (library, caller):
+        if len(refs) == 2:
+            found = overview.diff_resources(library, caller, Ref.parse(refs[0]), Ref.parse(refs[1]))
+        elif refs and "@" in refs[0]:
+            name, _, between = refs[0].rpartition("@")
+            found = overview.diff_versions(library, caller, Ref.parse(name), *version_range(between))
+        else:
+            found = overview.diff_working_copies(library, caller, list(map(Ref.parse, refs)))
+        folders = len(library.folders())
+    return Output(found, lambda _: _show_comparison(found, folders, refs))
+
+
+def _show_comparison(found: ContentComparison, folders: int, refs: Sequence[str]) -> None:
+    with paged():
+        for one in found.differences:
+            click.echo(styled(one_line(f"{one.before} -> {one.after}"), "bold"))
+            if one.problem:
+                warn(f"It cannot be read: {one.problem}.")
+            show_diff(one.diff)
+    if found.differences:
+        return
+    if found.compared:
+        remark("No difference.")
+    elif not folders:
+        remark("No folder is watched, so there is nothing to compare with. `evolvable init FOLDER` watches one.")
+    else:
+        remark(f"{', '.join(refs)} lies in no watched folder. `evolvable history {refs[0]}` shows its versions.")

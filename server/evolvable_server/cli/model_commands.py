@@ -1,0 +1,208 @@
+"""The command model: name models and where they answer, say which answer in which role, and ask one a question."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.setup_commands import NAME, RESERVED
+from evolvable_server.cli.terminal import say, show_table, warn
+from evolvable_server.config_edits import add_model, remove_model, set_model_role
+from evolvable_server.model_setup import ANSWER_SECONDS, named_models
+from evolvable_server.person_config import PersonConfig, config_path
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_tools.llm import ModelAttempt, ProviderError, Request
+from evolvable_tools.llm.endpoint import (
+    MODEL_ROLES,
+    PROTOCOLS,
+    ModelEndpoint,
+    NamedModels,
+    check_plain_http,
+    parse_endpoint,
+)
+from evolvable_tools.llm.openai_model import STRUCTURED
+
+WORD = "kestrel"
+"""What a model is asked to repeat."""
+
+TEST_REQUEST = Request(
+    "Repeat the word that the data name.",
+    f'{{"word": "{WORD}"}}',
+    {
+        "type": "object",
+        "properties": {"word": {"type": "string"}},
+        "required": ["word"],
+        "additionalProperties": False,
+    },
+    max_tokens=2_000,
+    role="test",
+)
+
+
+@command("model")
+@click.argument("action", type=click.Choice(["add", "list", "remove", "role", "test"]), default="list")
+@click.argument("name", required=False)
+@click.argument("models", nargs=-1)
+@click.option("--protocol", type=click.Choice(PROTOCOLS), help="With add: what the endpoint speaks.")
+@click.option("--address", metavar="URL", help="With add: where it answers [default: the provider's].")
+@click.option("--model", metavar="MODEL", help="With add: the name that the endpoint knows the model by.")
+@click.option("--key-file", metavar="FILE", help="With add: a file with the key, which only you can read.")
+@click.option("--key-env", metavar="VARIABLE", help="With add: the variable that holds the key.")
+@click.option("--price", metavar="IN/OUT", help="With add: US dollars of a million tokens in and out.")
+@click.option("--timeout", type=click.FloatRange(1, 3600), help="With add: seconds for an answer.")
+@click.option("--structured", type=click.Choice(STRUCTURED), help="With add: what the endpoint restricts answers to.")
+def model_command(
+    state: CommandContext, action: str, name: str | None, models: tuple[str, ...], **given: Any
+) -> Output[Any]:
+    """Name models, and say which of them answer in which role.
+
+    NAME is a model's own name here, with `role` a role: judge, reviewer, proposer, critic or executor. MODELS answer in
+    that role, each where those before it gave no answer; without any the role is as usual. A model is asked only where
+    its entry says, with the key from its file or variable: no other variable and no project counts.
+    """
+    if (action == "list") != (name is None):
+        raise click.UsageError("`model list` takes no name, every other action a name.")
+    if models and action != "role":
+        raise click.UsageError("Several names go with `model role`.")
+    if action != "add" and any(value is not None for value in given.values()):
+        raise click.UsageError("Options go with `model add`.")
+    if name is None:
+        config = state.config()
+        return Output(_listed(config.person), lambda found: _show(found, named_models(config)))
+    if action == "add":
+        return _add(state, name, given)
+    if action == "remove":
+        return Output(_listed(remove_model(name, state.signer())), lambda _: say(f"{name} is removed."))
+    if action == "role":
+        return _set_role(state, name, models)
+    return _test(named_models(state.config()), name)
+
+
+def _add(state: CommandContext, name: str, given: dict[str, Any]) -> Output[Any]:
+    if not NAME.fullmatch(name) or name in RESERVED:
+        hint = "Use up to 64 small letters, digits, dashes and underscores, and no word that has a meaning of its own."
+        raise InvalidArgument(f"{ascii(name[:80])} cannot be the name of a model.", hint)
+    if not given["protocol"] or not given["model"]:
+        raise click.UsageError("`model add` needs --protocol and --model.")
+    person = state.config().person
+    if role := next((role for role, named in person.commands.items() if name in named), None):
+        raise InvalidArgument(f"{name} is the name of one of the {role}.", "Choose another name.")
+    table = {key: value for key, value in given.items() if value is not None}
+    if "price" in table:
+        table["price"] = _price(table["price"])
+    if "key_file" in table:
+        table["key_file"] = str(Path(table["key_file"]).expanduser().absolute())
+    try:
+        endpoint = parse_endpoint(name, table)
+    except ValueError as error:
+        raise InvalidArgument(f"{name} cannot be named so: {error}.", "Correct the option.") from None
+    add_model(endpoint, state.signer())
+    warn(*filter(None, [check_plain_http(endpoint)]))
+    return Output(_row(endpoint), lambda _: say(f"{name} is {endpoint.model} at {endpoint.url} ({endpoint.protocol})"))
+
+
+def _set_role(state: CommandContext, role: str, names: tuple[str, ...]) -> Output[Any]:
+    person = state.config().person
+    if role not in MODEL_ROLES:
+        raise InvalidArgument(f"{ascii(role[:40])} is no role.", f"There is {', '.join(MODEL_ROLES)}.")
+    for name in names:
+        _check_known(person, role, name)
+    found = _listed(set_model_role(role, names, state.signer()))
+    answers = f"answered by {', then '.join(names)}" if names else "as usual"
+    return Output(found, lambda _: say(f"The role {role} is {answers}."))
+
+
+def _check_known(person: PersonConfig, role: str, name: str) -> None:
+    """Raise InvalidArgument for a name that nobody can answer by in a role."""
+    of_role = ("proposers",) if role == "critic" else (f"{role}s",)
+    commands = {one for each in of_role for one in person.commands.get(each, {})}
+    provider, _, model = name.partition(":")
+    client = name in ("claude", "codex") if role != "executor" else provider in ("claude", "codex") and model
+    if name in person.endpoints or name in commands or client or provider == "anthropic":
+        return
+    known = ", ".join([*sorted(person.endpoints), *sorted(commands)]) or "none"
+    raise InvalidArgument(
+        f"No model is named {ascii(name[:80])}.", f"Name it first: evolvable model add. Named: {known}."
+    )
+
+
+def _price(text: str) -> list[float]:
+    try:
+        given, got = map(float, text.split("/"))
+    except ValueError:
+        raise click.BadParameter(f"{ascii(text[:40])} is no price such as 0.5/2.") from None
+    return [given, got]
+
+
+def _row(one: ModelEndpoint) -> dict[str, Any]:
+    key = one.key_file or (f"${one.key_env}" if one.key_env else "")
+    return {"name": one.name, **one.to_table(), "address": one.url, "key": key}
+
+
+def _listed(person: PersonConfig) -> dict[str, Any]:
+    models = [_row(one) for one in person.endpoints.values()]
+    roles = {role: list(names) for role, names in person.model_roles.items()}
+    return {"path": str(person.path or config_path() or ""), "models": models, "roles": roles}
+
+
+def _show(found: dict[str, Any], named: NamedModels) -> None:
+    if not found["models"]:
+        say(f"No model is named in {found['path']}")
+    else:
+        rows = [
+            [
+                (one["name"], "bold"),
+                one["model"],
+                one["protocol"],
+                one["address"],
+                one["key"] or "none",
+                "/".join(f"{each:g}" for each in one["price"]) if "price" in one else "unknown",
+            ]
+            for one in found["models"]
+        ]
+        show_table(
+            ["name", "model", "protocol", "address", "key", "price"],
+            rows,
+            names=("name", "model", "address"),
+            wide=("key",),
+            spare=("protocol", "key", "price"),
+        )
+    for role, names in found["roles"].items():
+        say(f"{role}: {', then '.join(names)}")
+    for name in named.endpoints:
+        try:
+            warn(*filter(None, [check_plain_http(named.resolve(name))]))
+        except EvolvableError as error:
+            warn(f"{error.text} {error.hint}")
+
+
+def _test(named: NamedModels, name: str) -> Output[Any]:
+    """Ask a model to repeat a word, and return how it went."""
+    endpoint, attempts = named.resolve(name), list[ModelAttempt]()
+    failure, answer = "", {}
+    model = endpoint.open(ANSWER_SECONDS)
+    try:
+        answer = model.think(replace(TEST_REQUEST, attempted=attempts.append))
+    except ProviderError as error:
+        failure = f"{error.text} {error.hint}"
+    finally:
+        model.close()
+    if not failure and answer.get("word") != WORD:
+        failure = f"{model.name} answered by the schema and not to the question."
+    told = attempts[-1].answered_by if attempts else ""
+    # A provider may answer with the dated name of the model.
+    warning = f"asked for {endpoint.model}, answered by {told}" if told and not told.startswith(endpoint.model) else ""
+    found = {"name": name, "works": not failure, "failure": failure, "warning": warning}
+    found["attempts"] = [asdict(one) for one in attempts]
+    return Output(found, _show_test, code=1 if failure else 0)
+
+
+def _show_test(found: dict[str, Any]) -> None:
+    for one in found["attempts"]:
+        cost = "price unknown" if one["cost"] is None else f"${one['cost']:.6f}"
+        tokens = f"{one['input_tokens']:,} tokens in, {one['output_tokens']:,} out"
+        say(f"{one['number']}. {one['outcome']} after {one['seconds']:.1f} s, {tokens}, {cost}")
+    warn(*filter(None, [found["warning"]]))
+    say(found["failure"] or f"{found['name']} works.")

@@ -1,0 +1,56 @@
+"""What `doctor` says of models: which answers in which role, where each is asked, and what keeps one from answering."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from evolvable_server.cli.client_commands import HealthProblem
+from evolvable_server.config import Config
+from evolvable_server.model_setup import named_models
+from evolvable_store.errors import EvolvableError
+from evolvable_tools.llm.endpoint import MODEL_ROLES, check_plain_http
+
+_USUAL = {
+    "judge": "the calling agent, or the model that its client lends",
+    "reviewer": "the calling agent (handoff)",
+    "proposer": "the calling agent (handoff)",
+    "critic": "the proposer",
+    "executor": "who `--executor` names",
+}
+
+
+def model_rows(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value of a setting for each named model, and for each role who answers."""
+    for one in config.person.endpoints.values():
+        key = one.key_file or (f"the variable {one.key_env}" if one.key_env else "none")
+        price = "unknown" if one.price is None else f"${one.price[0]:g} and ${one.price[1]:g} a million tokens"
+        yield f"models.{one.name}", f"{one.model} at {one.url} ({one.protocol}); key: {key}; price: {price}"
+    set_now = {"judge": config.judge, "reviewer": config.review}
+    for role in MODEL_ROLES if config.person.endpoints or config.person.model_roles else ():
+        names = set_now.get(role) or ",".join(config.person.model_roles.get(role, ()))
+        own = names and names not in ("auto", "caller", "handoff")
+        yield f"role {role}", names.replace(",", ", then ") if own else _USUAL[role]
+
+
+def model_problems(config: Config) -> Iterator[HealthProblem]:
+    """Yield what keeps a named model from answering, and roles that name nobody. Asks no model."""
+    named, person = named_models(config), config.person
+    for one in person.endpoints.values():
+        package = "anthropic" if one.protocol == "anthropic" else "openai"
+        if find_spec(package) is None:
+            what = f"The model {one.name} needs the package {package}."
+            yield HealthProblem(what, f"pip install 'evolvable[{package}]'")
+        try:
+            named.resolve(one.name)
+        except EvolvableError as error:
+            yield HealthProblem(str(error), error.hint)
+        if warning := check_plain_http(one):
+            yield HealthProblem(f"{warning[0].upper()}{warning[1:]}.", "Use https, or a tunnel from this machine.")
+    for role, names in person.model_roles.items():
+        commands = person.commands.get("proposers" if role == "critic" else f"{role}s", {})
+        for name in names:
+            if name not in person.endpoints and name not in commands and name.partition(":")[0] not in _PROVIDERS:
+                hint = f"Name it by `evolvable model add`, or others by `evolvable model role {role}`."
+                yield HealthProblem(f"The role {role} names {name}, and nothing has that name.", hint)
+
+
+_PROVIDERS = ("anthropic", "claude", "codex")

@@ -1,0 +1,179 @@
+"""Show on a terminal that a command is still at work: what it does, how much of it is done, and for how long.
+
+One line on stderr, from the second second on, and only where stderr is a terminal. It is erased before anything else is
+written and at the end, and it is not there while the person is asked something. rich's progress bars replace
+`sys.stdout` from the moment they appear, which would be in the middle of a command that may have replaced it too.
+"""
+
+import contextlib
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and what there is to do."""
+
+DELAY_SECONDS = 1.0
+"""How long a command works before it says so."""
+
+SWITCH = "EVOLVABLE_PROGRESS"
+"""`off`: nothing is shown."""
+
+_REDRAW_SECONDS = 0.2
+
+_LINE_SECONDS = 10.0
+"""How often a terminal that cannot erase a line gets a new one."""
+
+_ERASE = "\r\x1b[2K"
+
+
+class Meter:
+    """The line of one command, drawn by a thread: work that reports nothing is shown too."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self.label, self.done, self.total = "", 0, 0
+        self._terminal = terminal
+        self._begun = time.monotonic()
+        self._lock = threading.RLock()
+        self._drawn, self._line_is_open = False, False
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def resume(self) -> None:
+        """Draw, after a while."""
+        self._ended, self._line_is_open = threading.Event(), False
+        self._thread = threading.Thread(target=self._draw_on, args=(self._ended,), name="progress", daemon=True)
+        self._thread.start()
+
+    def pause(self) -> None:
+        """Erase the line. Draw nothing more until `resume`."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            self._erase()
+
+    def write(self, stream: TextIO, text: str) -> int:
+        """Write a text of the command where the line was."""
+        with self._lock:
+            self._erase()
+            if text:
+                self._line_is_open = not text.endswith("\n")
+            return stream.write(text)
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._drawn = False
+            with contextlib.suppress(OSError, ValueError):  # the terminal is gone
+                self._terminal.write(_ERASE)
+                self._terminal.flush()
+
+    def _draw_on(self, ended: threading.Event) -> None:
+        plain = os.environ.get("TERM") in ("dumb", "unknown")
+        wait = DELAY_SECONDS
+        while not ended.wait(wait):
+            wait = _LINE_SECONDS if plain else _REDRAW_SECONDS
+            with contextlib.suppress(OSError, ValueError), self._lock:
+                if not self._line_is_open and not ended.is_set():
+                    self._terminal.write(f"{self._text()}\n" if plain else _ERASE + self._text())
+                    self._terminal.flush()
+                    self._drawn = not plain
+
+    def _text(self) -> str:
+        from evolvable_server.cli.tables import cut_end  # late: most commands draw nothing
+
+        seconds = int(time.monotonic() - self._begun)
+        parts = [f"{min(self.done, self.total):,} of {self.total:,}"] * bool(self.total)
+        parts.append(f"{seconds // 60}:{seconds % 60:02}")
+        rest = "  " + "  ".join(parts)
+        room = max(shutil.get_terminal_size().columns - 1 - len(rest), 8)
+        return cut_end(self.label, room) + rest
+
+
+class _Stream:
+    """A stream of the command that shares the terminal with the line."""
+
+    def __init__(self, meter: Meter, stream: TextIO) -> None:
+        self._meter, self._stream = meter, stream
+
+    def write(self, text: str) -> int:
+        return self._meter.write(self._stream, text)
+
+    def writelines(self, lines: Any) -> None:
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+_current: Meter | None = None
+
+
+@contextlib.contextmanager
+def show_progress(label: str) -> Iterator[Progress]:
+    """Yield a function that sets how much is done, while a line with this label is shown.
+
+    Inside of another one the line goes on with this label, and gets its own label back at the end.
+    """
+    global _current
+    if (meter := _current) is not None:
+        before = meter.label, meter.done, meter.total
+        meter.label, meter.done, meter.total = label, 0, 0
+        try:
+            yield _set
+        finally:
+            meter.label, meter.done, meter.total = before
+        return
+    if not _is_wanted():
+        yield _set
+        return
+    _current = meter = Meter(sys.stderr)
+    meter.label = label
+    with contextlib.ExitStack() as streams:
+        streams.enter_context(contextlib.redirect_stderr(_Stream(meter, sys.stderr)))
+        if sys.stdout.isatty():
+            streams.enter_context(contextlib.redirect_stdout(_Stream(meter, sys.stdout)))
+        meter.resume()
+        try:
+            yield _set
+        finally:
+            _current = None
+            meter.pause()
+
+
+def _set(done: int, total: int) -> None:
+    if _current is not None:
+        _current.done, _current.total = done, total
+
+
+@contextlib.contextmanager
+def paused_progress() -> Iterator[None]:
+    """Show no line while something else needs the terminal: a question, an editor, a pager, another program."""
+    meter = _current
+    if meter is None:
+        yield
+        return
+    meter.pause()
+    try:
+        yield
+    finally:
+        meter.resume()
+
+
+def announced_progress(label: str) -> contextlib.AbstractContextManager[None]:
+    """Write the label once, and show no line meanwhile: another program may ask on this terminal."""
+    if _current is not None:
+        print(f"{label} ...", file=sys.stderr, flush=True)
+    return paused_progress()
+
+
+def _is_wanted() -> bool:
+    if os.environ.get(SWITCH) == "off" or "_EVOLVABLE_COMPLETE" in os.environ:
+        return False
+    with contextlib.suppress(ValueError, AttributeError):  # it is closed, or there is none
+        return sys.stderr.isatty()
+    return False

@@ -1,0 +1,230 @@
+"""Lay out tables for people: one line a row, fitted to a width, names shortened in the middle, numbers to the right.
+
+Pure: reads no terminal and writes nothing. Text comes in made safe; it is measured in cells, so that Chinese text and
+emoji keep their columns.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+
+ELLIPSIS = "…"
+"""Stands for what was left out of a cell."""
+
+GAP = 2
+"""Cells between two columns."""
+
+_SHORT_TEXT = 24
+"""Cells that a column of sentences keeps before a column that can be missed is left out."""
+
+_SHORTEST_TEXT = 8
+"""Cells of sentences below which a table is not readable."""
+
+_SHORT_NAME = 28
+"""Cells that a column of names keeps, where the names still differ."""
+
+_NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(?: ?%| [kM]?B)?|-|never|")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRoles:
+    """What a table may do with its columns, by title, to fit. All others keep their whole text.
+
+    names: shortened in the middle, so that no two become equal. wide: sentences, cut at their end. spare: left out, in
+    this order, when the table is still too wide.
+    """
+
+    names: Collection[str] = ()
+    wide: Collection[str] = ()
+    spare: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FittedTable:
+    """A table as it is written. cells: of each row, the header first, padded to their column, but the last one.
+
+    columns: the index of each column among those that were given. left_out: titles of those that did not fit.
+    """
+
+    cells: list[list[str]]
+    columns: list[int]
+    left_out: list[str]
+
+
+def fit_table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, roles: ColumnRoles
+) -> FittedTable:
+    """Return a table of at most `width` cells a line; without a width, with all its text and all its columns."""
+    shown, left_out = list(range(len(titles))), list[str]()
+    columns = [[row[place] for row in rows] for place in shown]
+    numeric = {place for place in shown if _is_numeric(columns[place])} if width is not None else set[int]()
+    natural = [max(map(cell_len, (titles[place], *columns[place]))) for place in shown]
+    sizes, room = {place: natural[place] for place in shown}, 0
+    if width is not None:
+        least = {place: _least(titles[place], columns[place], natural[place], roles) for place in shown}
+        for spare in (*(title for title in roles.spare if title in titles), None):
+            room = width - GAP * (len(shown) - 1)
+            sizes = _shrink({place: natural[place] for place in shown}, least, room)
+            if sum(sizes.values()) <= room or spare is None:
+                break
+            shown.remove(titles.index(spare))
+            left_out.append(spare)
+        sizes = _squeeze(sizes, {titles.index(title) for title in roles.wide}, room)
+    fitted = {place: _fit(columns[place], sizes[place], titles[place] in roles.names) for place in shown}
+    cells = []
+    for number in range(-1, len(rows)):
+        line = [cut_end(titles[place], sizes[place]) if number < 0 else fitted[place][number] for place in shown]
+        cells.append([_pad(text, sizes[place], place in numeric) for place, text in zip(shown, line, strict=True)])
+        cells[-1][-1] = cells[-1][-1].rstrip()
+    return FittedTable(cells, shown, left_out)
+
+
+def _is_numeric(cells: Sequence[str]) -> bool:
+    return all(_NUMBER.fullmatch(cell) for cell in cells) and any(any(map(str.isdigit, cell)) for cell in cells)
+
+
+def _least(title: str, cells: Sequence[str], natural: int, roles: ColumnRoles) -> int:
+    """Return the cells that a column keeps before another one is left out."""
+    if title in roles.wide:
+        return min(natural, max(cell_len(title), _SHORT_TEXT))
+    if title in roles.names:
+        return min(natural, max(cell_len(title), _SHORT_NAME))
+    return natural
+
+
+def _shrink(sizes: Mapping[int, int], least: Mapping[int, int], room: int) -> dict[int, int]:
+    """Return the sizes, the largest made smaller first, none below its least, until they fit the room."""
+    sizes = dict(sizes)
+    while sum(sizes.values()) > room:
+        able = [place for place, size in sizes.items() if size > least[place]]
+        if not able:
+            break
+        largest = max(able, key=lambda place: sizes[place])
+        following = max((sizes[place] for place in able if sizes[place] < sizes[largest]), default=0)
+        step = max(1, sizes[largest] - max(following, least[largest]))
+        sizes[largest] -= min(step, sum(sizes.values()) - room)
+    return sizes
+
+
+def _squeeze(sizes: Mapping[int, int], wide: Collection[int], room: int) -> dict[int, int]:
+    """Return sizes that fit the room whatever it takes: sentences give way first, then everything."""
+    sizes = _shrink(sizes, {place: _SHORTEST_TEXT if place in wide else size for place, size in sizes.items()}, room)
+    return _shrink(sizes, dict.fromkeys(sizes, 1), room)
+
+
+def _fit(cells: Sequence[str], size: int, is_name: bool) -> list[str]:
+    return shorten_names(cells, size) if is_name else [cut_end(cell, size) for cell in cells]
+
+
+def _pad(text: str, size: int, to_the_right: bool) -> str:
+    space = " " * (size - cell_len(text))
+    return space + text if to_the_right else text + space
+
+
+def cut_end(text: str, size: int) -> str:
+    """Return the text in at most `size` cells; what is left out at its end is marked."""
+    if cell_len(text) <= size:
+        return text
+    return set_cell_size(text, size - 1).rstrip() + ELLIPSIS
+
+
+def shorten_names(names: Sequence[str], size: int) -> list[str]:
+    """Return the names in at most `size` cells each, different ones different.
+
+    A longer name keeps its beginning and its end, and where that is not enough the place where it differs from others.
+    """
+    distinct = list(dict.fromkeys(names))
+    short = {name: name for name in distinct if cell_len(name) <= size}
+    longer = [name for name in distinct if name not in short]
+    _shorten_group(longer, size, short)
+    return [short[name] for name in names]
+
+
+def _shorten_group(group: Sequence[str], size: int, short: dict[str, str]) -> None:
+    """Add the short form of each of these names, all cut in the same way as far as that tells them apart."""
+    if not group:
+        return
+    taken = set(short.values())
+    best: dict[str, str] = {}
+    for cut in _cuts(group, size):
+        made = {name: _middle(name, size, *cut) for name in group}
+        if len(set(made.values()) - taken) == len(group):
+            short.update(made)
+            return
+        if len(set(made.values()) - taken) > len(set(best.values()) - taken):
+            best = made
+    alike: dict[str, list[str]] = {}
+    for name in group:
+        alike.setdefault(best.get(name, ""), []).append(name)
+    for text, same in alike.items():
+        if len(same) == 1 and text and text not in taken:
+            short[same[0]] = text
+        elif len(same) < len(group):
+            _shorten_group(same, size, short)
+        else:
+            _number(same, size, short)
+
+
+def _cuts(group: Sequence[str], size: int) -> Iterator[tuple[int, int]]:
+    """Yield ways to cut: the first character that is left out, and the cells of the end that stay."""
+    ends = size // 2
+    for tail in sorted(range(size), key=lambda tail: abs(tail - ends)):
+        yield size - 1 - tail, tail
+    first, others = group[0], group[1:]
+    differs = next((at for at, chars in enumerate(zip(first, *others, strict=False)) if len(set(chars)) > 1), 0)
+    if differs > 2:
+        yield -(differs - 2), size - 2
+
+
+def _middle(name: str, size: int, head: int, tail: int) -> str:
+    """Return a name with its first `head` and last `tail` cells; with a negative head, what stands around there."""
+    if head < 0:
+        return cut_end(ELLIPSIS + name[-head:], size)
+    return _first(name, head) + ELLIPSIS + _last(name, tail)
+
+
+def _first(text: str, size: int) -> str:
+    return chop_cells(text, size)[0] if size > 0 and text else ""
+
+
+def _last(text: str, size: int) -> str:
+    return next((text[at:] for at in range(max(0, len(text) - size), len(text)) if cell_len(text[at:]) <= size), "")
+
+
+def _number(group: Sequence[str], size: int, short: dict[str, str]) -> None:
+    """Add short forms that only a number distinguishes, for names that no cut does."""
+    taken, number = set(short.values()), 0
+    for name in group:
+        text = ""
+        while not text or text in taken:
+            number += 1
+            text = f"{_first(name, max(0, size - 1 - len(str(number))))}{ELLIPSIS}{number}"
+        taken.add(text)
+        short[name] = text
+
+
+def wrap(line: str, width: int, indent: str = "") -> list[str]:
+    """Return a line as lines of at most `width` cells, broken at spaces; those after the first begin with `indent`.
+
+    A word that is longer than a line stays whole, because it may be a path or a command to copy.
+    """
+    if cell_len(line) <= width:
+        return [line]
+    start = line[: len(line) - len(line.lstrip(" "))]
+    lines, current, size = list[str](), start, cell_len(start)
+    begun = False
+    for word in line[len(start) :].split(" "):
+        needed = cell_len(word) + (1 if begun else 0)
+        if begun and size + needed > width:
+            lines.append(current)
+            current, size, begun, needed = start + indent, cell_len(start + indent), False, cell_len(word)
+        current += (" " if begun else "") + word
+        size, begun = size + needed, True
+    return [*lines, current]
+
+
+def chop(line: str, width: int) -> list[str]:
+    """Return a line as pieces of at most `width` cells, broken anywhere."""
+    return chop_cells(line, width) if width > 0 and cell_len(line) > width else [line]

@@ -1,0 +1,128 @@
+"""Which permissions the groups of a signed-in person give, as the operator's own configuration says.
+
+The claims come from a checked token; the rules come from `[sign_in]` of the configuration of the account that serves.
+A claim that no rule names gives nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PERMISSIONS = ("read", "report", "write", "approve")
+"""The permissions of a token, from the least to the most."""
+
+SCOPE = "evolvable:"
+"""What the names of permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
+
+_KEYS = {"issuer", "resource", "client", "address", "scopes", "grants"}
+_GRANT_KEYS = {"claim", "value", "permissions", "projects"}
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Give permissions to everybody whose token has a value in a claim.
+
+    claim: the keys that lead to it, usually one. projects: the libraries that it holds for, by the project of their
+    PostgreSQL address or their folder; none for every library that this account serves.
+    """
+
+    claim: tuple[str, ...]
+    value: str
+    permissions: frozenset[str]
+    projects: tuple[str, ...] = ()
+
+    def fits(self, claims: Mapping[str, Any], projects: Iterable[str]) -> bool:
+        """Return whether these claims have the value, in a library that has one of these names."""
+        if self.projects and not set(self.projects) & set(projects):
+            return False
+        found: Any = claims
+        for key in self.claim:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        # Compared whole: a text is one value, never a list of words.
+        return found == self.value if isinstance(found, str) else isinstance(found, list) and self.value in found
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """The provider that people sign in at, and what their groups give.
+
+    issuer: its address, exactly as its tokens name it. resource: the public address of /mcp that tokens are made for.
+    client: the name under which the page is registered at the provider. address: of the page, as browsers see it.
+    scopes: what the page asks the provider for; some have one of their own for groups.
+    """
+
+    issuer: str
+    resource: str = ""
+    client: str = ""
+    address: str = ""
+    grants: tuple[Grant, ...] = ()
+    scopes: tuple[str, ...] = ("openid",)
+
+    def permissions(self, claims: Mapping[str, Any], projects: Iterable[str]) -> frozenset[str]:
+        """Return what these claims give in a library."""
+        return granted(self.grants, claims, projects)
+
+
+def granted(grants: Iterable[Grant], claims: Mapping[str, Any], projects: Iterable[str]) -> frozenset[str]:
+    """Return the permissions of all grants that fit. Who may anything may read; who may write may report."""
+    names = tuple(projects)
+    found = frozenset().union(*(grant.permissions for grant in grants if grant.fits(claims, names)))
+    if not found:
+        return frozenset()
+    return found | {"read"} | ({"report"} if "write" in found else set())
+
+
+def narrowed(permissions: frozenset[str], scopes: Iterable[str]) -> frozenset[str]:
+    """Return the permissions that the scopes of a token leave. A token without a scope of ours leaves all of them.
+
+    Many providers cannot issue scopes of our own. Where one does, a person may give a client less than they have.
+    """
+    ours = {scope.removeprefix(SCOPE) for scope in scopes if scope.startswith(SCOPE)}
+    if not ours:
+        return permissions
+    return permissions & (ours | ({"report"} if "write" in ours else set()))
+
+
+def parse_sign_in(table: Mapping[str, Any]) -> SignIn:
+    """Return the table `[sign_in]` of a configuration. Raise ValueError with what is wrong in it."""
+    if unknown := sorted(set(table) - _KEYS):
+        raise ValueError(f"sign_in has an unknown key {unknown[0]!r}; it has {', '.join(sorted(_KEYS))}")
+    texts = {key: table.get(key, "") for key in ("issuer", "resource", "client", "address")}
+    for key, value in texts.items():
+        if not isinstance(value, str):
+            raise ValueError(f"sign_in.{key} is not a text")
+    if not texts["issuer"]:
+        raise ValueError("sign_in has no issuer")
+    grants = table.get("grants", [])
+    if not isinstance(grants, list):
+        raise ValueError("sign_in.grants is not a list of tables")
+    scopes = table.get("scopes", ["openid"])
+    if not isinstance(scopes, list) or "openid" not in scopes or not all(isinstance(one, str) for one in scopes):
+        raise ValueError("sign_in.scopes is not a list of texts with openid in it")
+    return SignIn(**texts, grants=tuple(map(_grant, grants)), scopes=tuple(scopes))
+
+
+def _grant(entry: Any) -> Grant:
+    if not isinstance(entry, dict):
+        raise ValueError("sign_in.grants is not a list of tables")
+    if unknown := sorted(set(entry) - _GRANT_KEYS):
+        raise ValueError(f"a grant of sign_in has an unknown key {unknown[0]!r}")
+    claim = entry.get("claim", "groups")
+    path = _texts([claim] if isinstance(claim, str) else claim, "claim")
+    value = entry.get("value")
+    if not isinstance(value, str) or not value or not path:
+        raise ValueError("a grant of sign_in needs a value, a text that is not empty, and a claim")
+    permissions = _texts(entry.get("permissions", []), "permissions")
+    if not permissions or not set(permissions) <= set(PERMISSIONS):
+        raise ValueError(f"permissions of the grant for {value!r} are some of {', '.join(PERMISSIONS)}")
+    projects = _texts(entry.get("projects", []), "projects")
+    if "projects" in entry and not projects:
+        # An empty list would read as "in none" and mean "in all".
+        raise ValueError(f"projects of the grant for {value!r} is empty; leave it out for every library")
+    return Grant(tuple(path), value, frozenset(permissions), tuple(projects))
+
+
+def _texts(value: Any, key: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        raise ValueError(f"{key} of a grant of sign_in is not a list of texts")
+    return value

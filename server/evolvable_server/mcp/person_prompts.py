@@ -1,0 +1,106 @@
+"""The prompts of the person: `inbox`, what waits for a decision, and `why`, how a resource came to be as it is.
+
+Their texts go to a model as words of the person. What others wrote stands between marks in them.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+from evolvable_store.errors import InvalidRef
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.outcomes.usage_report import stats
+from evolvable_tools.trust import trust_statuses
+from evolvable_tools.verbs import proposal_inbox, versions
+from evolvable_tools.verbs.search import MAX_MATCHES, find_skill
+
+MAX_WAITING = 20
+"""Proposals that the prompt names."""
+
+MAX_VERSIONS, MAX_EVIDENCE = 5, 3
+"""Versions of a resource that the prompt tells of, and lines of evidence of each."""
+
+
+class PersonPrompts:
+    """The two prompts over one library, for one caller."""
+
+    def __init__(self, library: Library, caller: Caller) -> None:
+        self._library, self._caller = library, replace(caller, actor=Actor.AGENT)
+
+    def inbox(self) -> str:
+        """Return the question for what waits for a decision."""
+        waiting = proposal_inbox.list_waiting(self._library, MAX_WAITING)
+        if not waiting:
+            return "Tell me that nothing waits for my decision in the inbox of Evolvable."
+        lines = ["These changes of my Evolvable library wait for my decision:", ""]
+        notices = []
+        for one in proposal_inbox.as_read(waiting, Actor.AGENT):
+            what = "removes it" if one.removes else f"changes version {one.base}" if one.base else "new"
+            counts = Counter(str(found.severity) for found in one.findings)
+            scan = ", ".join(f"{count} {severity}" for severity, count in counts.items()) or "nothing"
+            lines.append(f"{one.proposal_id}. {one.ref}, {what}, by {one.actor}. {one.reason} Scan: {scan}.")
+            notices.append(one.notice)
+        lines += [f"There may be more: these are the oldest {MAX_WAITING}."] * (len(waiting) == MAX_WAITING)
+        lines += [
+            "",
+            "For each, call review_inbox with action=show and its proposal_id. Tell me in two lines what it changes and"
+            " what speaks against it. Decide nothing: when I tell you to approve or reject, the call asks me again.",
+            *dict.fromkeys(filter(None, notices)),
+        ]
+        return "\n".join(lines)
+
+    def why(self, ref: str, task: str = "") -> str:
+        """Return the question why a resource is as it is, and with a task why a search finds it or not.
+
+        Raise NoSuchResource, InvalidRef.
+        """
+        named = Ref.parse(ref).at(None)
+        past = versions.resource_history(self._library, self._caller, named, limit=MAX_VERSIONS)
+        lines = [f"Tell me in a few lines why {past.ref} is as it is. This is what Evolvable recorded:", ""]
+        if past.head is None:
+            lines.append("It is removed; its versions stay.")
+        else:
+            head = self._library.store.head(named, self._caller.scopes)
+            status = trust_statuses(self._library, [head.id])[head.id]
+            (used,) = stats(self._library, self._caller, named).resources
+            lines.append(f"It is at version {past.head}: {status.notice or 'a person vouches for it'}.")
+            lines.append(f"Shown {used.shown} times, opened {used.loaded}, used {used.used}; {used.why}")
+        for one in past.versions:
+            who = f"{one.principal or one.actor}{f' ({one.via})' if one.via else ''}"
+            lines.append(f"Version {one.version}, {one.at[:10]}, by {who}: {one.reason}")
+            lines += [f"  {text}" for text in one.evidence[:MAX_EVIDENCE]]
+        lines += [past.notice] * bool(past.notice)
+        if task:
+            lines += ["", *self._found(named, task)]
+        return "\n".join(lines)
+
+    def _found(self, ref: Ref, task: str) -> list[str]:
+        """Return what a search for a task says of a resource. It asks no model, and counts as no search of an agent."""
+        means = replace(self._library.means, thinker=None)
+        found = find_skill(
+            self._library, self._caller, task, limit=MAX_MATCHES, kind=ref.kind, means=means, shown=False
+        )
+        head = self._library.store.head_or_none(ref, self._caller.scopes)
+        named = str(head.ref) if head is not None else ""
+        place = next((place for place, match in enumerate(found.matches, 1) if match.ref == named), None)
+        lines = ["A search for the task that I gave says:"]
+        lines += [f"  {stage.stage}: {stage.said}" for stage in found.stages]
+        if place is None:
+            return [*lines, f"It is not among the first {MAX_MATCHES} matches."]
+        match = found.matches[place - 1]
+        fits = " Nothing fits well enough." if found.none_fits else ""
+        lines.append(f"It is match {place}, confidence {match.confidence:.2f}, by {match.stage}: {match.why}.{fits}")
+        return [*lines, *[found.notice] * bool(found.notice)]
+
+    def complete(self, argument: str, begun: str, most: int) -> list[str]:
+        """Return the refs that begin so; without a kind, names of skills."""
+        if argument != "ref":
+            return []
+        kind, colon, name = begun.partition(":")
+        if not colon:
+            return self._library.index.names(Kind.SKILL, begun, most, self._caller.scopes)
+        if kind not in set(Kind):
+            raise InvalidRef(f"{kind[:40]!r} is no kind.", f"There is {', '.join(Kind)}.")
+        found = self._library.index.names(Kind(kind), name, most, self._caller.scopes)
+        return [f"{kind}:{one}" for one in found]

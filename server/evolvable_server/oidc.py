@@ -1,0 +1,222 @@
+"""Talk to an OpenID provider: what its metadata says, the keys it publishes, and whether a token is its own.
+
+PyJWT checks signatures and lifetimes. Which addresses are believed, which algorithms and kinds of token are taken, and
+how often keys are fetched is decided here. Imports no MCP, as the local page uses it too.
+"""
+
+import ipaddress
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+import jwt
+
+from evolvable_store.errors import InvalidArgument
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures with a private key only: who can check a token with a shared key can also make one."""
+
+ACCESS_TYPES = ("jwt", "at+jwt", "application/at+jwt")
+"""Kinds of token that open the server. No other kind may, also when the same key signed it (RFC 9068, section 4)."""
+
+LEEWAY_SECONDS = 30
+"""How far apart the two servers' clocks may be."""
+
+KEYS_SECONDS = 600
+"""How long published keys are used before they are fetched again."""
+
+AGAIN_SECONDS = 30
+"""The least time between two fetches, also when tokens name unknown keys."""
+
+TIMEOUT_SECONDS = 5.0
+MAX_ANSWER = 1024 * 1024
+MAX_TOKEN = 16 * 1024
+
+_METADATA = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def check_url(url: str) -> None:
+    """Raise InvalidArgument for what is no URL, and for one that is not encrypted beyond this machine."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+    if not host or port == 0 or parts.scheme not in ("http", "https") or parts.fragment:
+        raise InvalidArgument(f"{ascii(url[:200])} is not a URL.", "Write it whole, such as https://login.example.org.")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise InvalidArgument(f"{ascii(url[:200])} is not encrypted.", "Use https beyond this machine.")
+
+
+def new_client() -> httpx2.AsyncClient:
+    """Return a client that waits TIMEOUT_SECONDS and follows no redirects: no secret goes where a redirect says."""
+    return httpx2.AsyncClient(timeout=TIMEOUT_SECONDS, follow_redirects=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderMetadata:
+    """What a provider publishes about itself. An endpoint that it does not have is ''.
+
+    names_issuer: whether its answers to a sign-in name it (RFC 9207).
+    """
+
+    issuer: str
+    keys: str
+    authorization: str = ""
+    token: str = ""
+    userinfo: str = ""
+    end_session: str = ""
+    device: str = ""
+    registration: str = ""
+    names_issuer: bool = False
+
+
+_ENDPOINTS = {
+    "keys": "jwks_uri",
+    "authorization": "authorization_endpoint",
+    "token": "token_endpoint",
+    "userinfo": "userinfo_endpoint",
+    "end_session": "end_session_endpoint",
+    "device": "device_authorization_endpoint",
+    "registration": "registration_endpoint",
+}
+
+
+async def discover(client: httpx2.AsyncClient, issuer: str) -> ProviderMetadata:
+    """Return the metadata of an issuer (RFC 8414, OpenID Connect Discovery).
+
+    Only a document that names the issuer verbatim counts, and only encrypted endpoints. Raise ValueError.
+    """
+    url = httpx2.URL(issuer)
+    path = url.path.rstrip("/")
+    for place in (_METADATA[0] + path, _METADATA[1] + path, path + _METADATA[1]):
+        try:
+            document = await read_json(client, "GET", str(url.copy_with(path=place)))
+        except (httpx2.HTTPStatusError, ValueError):
+            continue
+        if document.get("issuer") == issuer and isinstance(document.get("jwks_uri"), str):
+            found = {name: document.get(key, "") for name, key in _ENDPOINTS.items()}
+            for endpoint in found.values():
+                if endpoint:
+                    check_url(str(endpoint))
+            names = document.get("authorization_response_iss_parameter_supported") is True
+            return ProviderMetadata(issuer, **{name: str(value) for name, value in found.items()}, names_issuer=names)
+    raise ValueError(f"{issuer} publishes no metadata that names its keys")
+
+
+async def read_json(client: httpx2.AsyncClient, method: str, url: str, **options: Any) -> dict[str, Any]:
+    """Return the object that a URL answers with. Raise httpx2.HTTPError, ValueError."""
+    status, document = await ask_json(client, method, url, **options)
+    if status >= 300:
+        raise ValueError(f"{url} answers {status}")
+    return document
+
+
+async def ask_json(client: httpx2.AsyncClient, method: str, url: str, **options: Any) -> tuple[int, dict[str, Any]]:
+    """Return the status and the object that a URL answers with; an error of OAuth is an object too."""
+    body, headers = bytearray(), {"accept": "application/json", **options.pop("headers", {})}
+    async with client.stream(method, url, headers=headers, **options) as answer:
+        async for part in answer.aiter_bytes():
+            body += part
+            if len(body) > MAX_ANSWER:
+                raise ValueError(f"{url} answers with too much")
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise ValueError(f"{url} does not answer with an object (status {answer.status_code})")
+    return answer.status_code, document
+
+
+class KeySet:
+    """Checks JWTs by the keys that a provider publishes. Keys that it withdraws count for KEYS_SECONDS more at most."""
+
+    def __init__(self, issuer: str, address: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        """address: of the keys; '' for the one that the metadata names."""
+        self._issuer, self._address, self._clock = issuer, address, clock
+        self._keys: dict[str | None, jwt.PyJWK] = {}
+        self._fetched = -float("inf")
+        self._fetching = anyio.Lock()
+
+    async def access_claims(self, token: str, resource: str) -> dict[str, Any] | None:
+        """Return the claims of an access token that was made for a resource, None for any other token."""
+        claims = await self._claims(token, resource, ["exp", "iss", "aud"])
+        return claims[1] if claims is not None and claims[0] in ACCESS_TYPES else None
+
+    async def identity_claims(self, token: str, client: str, nonce: str) -> dict[str, Any] | None:
+        """Return the claims of an ID token that was made for a client in answer to this nonce, else None."""
+        found = await self._claims(token, client, ["exp", "iat", "iss", "aud", "sub", "nonce"])
+        if found is None or found[0] != "jwt" or found[1]["nonce"] != nonce:
+            return None
+        audience = found[1]["aud"]
+        others = isinstance(audience, list) and len(audience) > 1
+        if found[1].get("azp", client) != client or (others and "azp" not in found[1]):
+            return None
+        return found[1] if isinstance(found[1]["sub"], str) and found[1]["sub"] else None
+
+    async def _claims(self, token: str, audience: str, required: list[str]) -> tuple[str, dict[str, Any]] | None:
+        """Return the kind of a valid token and its claims. Raise httpx2.HTTPError or ValueError without the keys."""
+        if len(token) > MAX_TOKEN or not token.isascii():
+            return None
+        try:
+            header = jwt.get_unverified_header(token)
+        except jwt.PyJWTError:
+            return None
+        if header.get("alg") not in ALGORITHMS:
+            return None
+        kid = header.get("kid")
+        key = await self._key(kid if isinstance(kid, str) else None)
+        if key is None:
+            return None
+        try:
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key,
+                algorithms=list(ALGORITHMS),
+                issuer=self._issuer,
+                audience=audience,
+                leeway=LEEWAY_SECONDS,
+                options={"require": required},
+            )
+        except (jwt.PyJWTError, ValueError, TypeError):
+            return None
+        return str(header.get("typ", "JWT")).lower(), claims
+
+    async def _key(self, kid: str | None) -> jwt.PyJWK | None:
+        age = self._clock() - self._fetched
+        if age > KEYS_SECONDS or (kid not in self._keys and age > AGAIN_SECONDS):
+            async with self._fetching:
+                if self._clock() - self._fetched >= age:  # nobody fetched while we waited
+                    self._fetched = self._clock()
+                    self._keys = await self._fetch()
+        return self._keys.get(kid)
+
+    async def _fetch(self) -> dict[str | None, jwt.PyJWK]:
+        async with new_client() as client:
+            url = self._address or (await discover(client, self._issuer)).keys
+            document = await read_json(client, "GET", url)
+        keys = [key for key in jwt.PyJWKSet.from_dict(document).keys if key.public_key_use in (None, "sig")]
+        # A token may name no key where there is only one.
+        return {key.key_id: key for key in keys} | ({None: keys[0]} if len(keys) == 1 else {})
+
+
+def in_time(claims: Mapping[str, Any]) -> bool:
+    """Return whether claims that a provider answered with hold now."""
+    now, expires, begins = time.time(), claims.get("exp"), claims.get("nbf")
+    if isinstance(expires, int | float) and expires + LEEWAY_SECONDS < now:
+        return False
+    return not (isinstance(begins, int | float) and begins - LEEWAY_SECONDS > now)

@@ -1,0 +1,63 @@
+"""The key that seals what a client hands back with the answer to a question, shared by the servers of one home.
+
+In the current protocol a question ends the call, and the client repeats the call with the answer and with the sealed
+state of the first one. Behind a load balancer another server may get the answer, so all of them need one key.
+"""
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from evolvable_store.errors import LibraryCorrupt, Refused
+from evolvable_store.paths import private_file
+
+FILE = "state.key"
+_BYTES = 32
+_HINT = "Delete it: the server makes a new one, and open questions have to be asked again."
+
+
+def read_state_key(home: Path) -> bytes:
+    """Return the key in the library's folder, made when it is missing. Raise Refused, LibraryCorrupt.
+
+    In a folder that cannot be written it is this process's own.
+    """
+    path = home / FILE
+    if path.is_symlink():
+        raise Refused(f"{path} is a link, so it is not believed.", _HINT)
+    try:
+        if not path.exists():
+            _make(path)
+    except OSError:
+        return secrets.token_bytes(_BYTES)
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    with open(descriptor, encoding="ascii", errors="replace") as stream:
+        status = os.fstat(descriptor)
+        text = stream.read(4 * _BYTES).strip()
+    if os.name == "posix" and (status.st_uid not in (os.geteuid(), home.stat().st_uid) or status.st_mode & 0o077):
+        raise Refused(
+            f"{path} is not believed: another account made it, can read it or can change it "
+            f"(owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}).",
+            _HINT,
+        )
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != _BYTES:
+        raise LibraryCorrupt(f"{path} is no key of {_BYTES} bytes in hexadecimal.", _HINT)
+    return key
+
+
+def _make(path: Path) -> None:
+    draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    with open(draft, "x", encoding="ascii", opener=private_file) as stream:
+        stream.write(f"{secrets.token_hex(_BYTES)}\n")
+    try:
+        os.link(draft, path)  # of two servers that make it, both take the first one's
+    except FileExistsError:
+        pass
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()

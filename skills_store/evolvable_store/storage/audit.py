@@ -1,0 +1,120 @@
+"""The audit log: who decided what, from where and when, each row chained to the one before it by its hash."""
+
+import hashlib
+import json
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evolvable_store.operation import Identity
+from evolvable_store.storage.connection import Connection, SqliteRepository
+
+PAGE = 1_000
+"""Rows that are read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision before it is recorded.
+
+    name: what was done, such as `approve`. subject: on what, with its version where it has one. address: from where, ''
+    for this machine. operation: of the library, where the decision made one.
+    """
+
+    at: str
+    name: str
+    subject: str
+    identity: Identity
+    address: str = ""
+    session: str = ""
+    operation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A row of the audit log. previous: the hash of the row before it, '' for the first. hash: covers the whole row."""
+
+    number: int
+    at: str
+    decision: str
+    subject: str
+    principal: str
+    via: str
+    address: str
+    session: str
+    operation: int | None
+    previous: str
+    hash: str
+
+    @property
+    def expected_hash(self) -> str:
+        """The hash that the row must have."""
+        fields = (
+            *("evolvable audit", 1, self.number, self.at, self.decision, self.subject, self.principal, self.via),
+            *(self.address, self.session, self.operation, self.previous),
+        )
+        return hashlib.sha256(json.dumps(fields).encode("ascii")).hexdigest()
+
+
+def add_decisions(db: Connection, decisions: Sequence[Decision]) -> None:
+    """Append decisions, inside the transaction that makes them. Without any, nothing is read."""
+    if not decisions:
+        return
+    last = db.execute("SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1").fetchone() or (0, "")
+    for one in decisions:
+        entry = AuditEntry(
+            number=last[0] + 1,
+            at=one.at,
+            decision=_storable(one.name),
+            subject=_storable(one.subject),
+            principal=one.identity.principal.value,
+            via=_storable(one.identity.via),
+            address=_storable(one.address or socket.gethostname()),
+            session=_storable(one.session),
+            operation=one.operation,
+            previous=last[1],
+            hash="",
+        )
+        last = entry.number, entry.expected_hash
+        db.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _row(entry, last[1]))
+
+
+def _row(entry: AuditEntry, hash_: str) -> tuple[Any, ...]:
+    return (
+        *(entry.number, entry.at, entry.decision, entry.subject, entry.principal, entry.via, entry.address),
+        *(entry.session, entry.operation, entry.previous, hash_),
+    )
+
+
+def _storable(text: str) -> str:
+    """Return a text as a database gives it back: what is hashed must be what is read."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
+
+
+_ROWS = """SELECT number, at, decision, subject, principal, via, address, session, operation, previous, hash
+    FROM audit"""
+
+
+class AuditLog(SqliteRepository):
+    """Decisions in order. Rows are added and read, never changed."""
+
+    def add(self, *decisions: Decision) -> None:
+        """Append decisions that make no operation."""
+        with self._backend.writing() as db:
+            add_decisions(db, decisions)
+
+    def entries(self, after: int = 0, limit: int = PAGE) -> list[AuditEntry]:
+        """Return up to `limit` entries with a number over `after`, oldest first."""
+        return self._all(AuditEntry, f"{_ROWS} WHERE number > ? ORDER BY number LIMIT ?", after, limit)
+
+    def newest(self, limit: int) -> list[AuditEntry]:
+        """Return up to `limit` entries, newest first."""
+        return self._all(AuditEntry, f"{_ROWS} ORDER BY number DESC LIMIT ?", limit)
+
+    def unrecorded_approvals(self) -> list[tuple[int, int]]:
+        """Return (proposal, operation) of approvals since the first recorded operation that no row is about."""
+        query = """SELECT id, operation FROM proposal WHERE state = 'approved' AND operation IS NOT NULL
+            AND operation > (SELECT min(operation) FROM audit WHERE operation IS NOT NULL)
+            AND NOT EXISTS (SELECT 1 FROM audit WHERE audit.operation = proposal.operation) ORDER BY id"""
+        return [(int(proposal), int(operation)) for proposal, operation in self._rows(query)]

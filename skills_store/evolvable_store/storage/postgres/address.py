@@ -1,0 +1,154 @@
+"""The address of a library in PostgreSQL, and the folder of a person that stands for it on one machine.
+
+The folder is a home like any other: it holds the word index, the person's approval key, moved files and runs. In place
+of `library.db` it has a file with the address. So every program that takes a home takes such a library.
+"""
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from evolvable_store.errors import InvalidArgument, LibraryCorrupt, UntrustedHome
+from evolvable_store.paths import ADDRESS_FILE, CONFIGURATION, check_home, is_address, private_file
+
+PROJECT = "library"
+"""The project of an address that names none."""
+
+_PROJECT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_OPTIONS = frozenset(
+    ("host", "port", "user", "dbname", "sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout")
+)
+_HOME = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A database and a project in it. url: without the project, and with the password where it has one."""
+
+    url: str
+    project: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the address that a URL says. Raises InvalidArgument, and never quotes the password."""
+        try:
+            parts = urlsplit(text)
+            given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            _ = parts.port if "," not in parts.netloc else None
+        except ValueError as error:
+            raise InvalidArgument("The address of the library is no URL.", _LIKE) from error
+        project = given.pop("project", PROJECT)
+        if not is_address(text) or parts.fragment:
+            raise InvalidArgument("The address of the library is no URL of PostgreSQL.", _LIKE)
+        if not _PROJECT.fullmatch(project):
+            raise InvalidArgument(f"{ascii(project[:80])} is no name of a project.", "Use a-z, 0-9, '.', '_' and '-'.")
+        if unknown := sorted(set(given) - _OPTIONS):
+            raise InvalidArgument(
+                f"The address of the library has the option {ascii(unknown[0][:40])}, which is not allowed.",
+                f"Allowed are project, {', '.join(sorted(_OPTIONS))}.",
+            )
+        if len(unquote(parts.path)) < 2 and "dbname" not in given:
+            raise InvalidArgument("The address of the library names no database.", _LIKE)
+        query = f"?{urlencode(given)}" if given else ""
+        return cls(f"postgresql://{parts.netloc}{parts.path}{query}", project)
+
+    @property
+    def name(self) -> str:
+        """The address with its project and without its password, as it is shown and registered."""
+        parts = urlsplit(self.url)
+        user, at, hosts = parts.netloc.rpartition("@")
+        given = dict(parse_qsl(parts.query))
+        if self.project != PROJECT:
+            given["project"] = self.project
+        query = f"?{urlencode(given, quote_via=quote, safe='/')}" if given else ""
+        return f"postgresql://{user.partition(':')[0]}{at}{hosts}{parts.path}{query}"
+
+    @property
+    def key(self) -> str:
+        """A short name of it for a folder."""
+        return hashlib.sha256(self.name.encode()).hexdigest()[:16]
+
+
+_LIKE = "It looks like postgresql://user@host/database?project=library."
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresHome:
+    """What the folder says: the address, and the random name by which the library knows the folder."""
+
+    address: Address
+    name: str
+
+
+def read_home(home: Path) -> PostgresHome:
+    """Return what the address file of a home says. Raises LibraryCorrupt."""
+    path = home / ADDRESS_FILE
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        found = PostgresHome(Address.parse(said["url"]), said["home"])
+        if not _HOME.fullmatch(found.name):
+            raise ValueError("home")
+    except (OSError, ValueError, KeyError, TypeError, InvalidArgument) as error:
+        raise LibraryCorrupt(f"{path} cannot be read.", "Remove it, and open the library by its URL again.") from error
+    return found
+
+
+def home_of(url: str, base: Path, registered: Callable[[], Iterable[str]]) -> Path:
+    """Return the folder below `base` that stands for a library, made when it is missing.
+
+    registered: returns the addresses that the person registered, without passwords. Raises UntrustedHome for another
+    one: an environment variable that a project sets must not choose where an agent's instructions come from.
+    """
+    address = Address.parse(url)
+    if address.name not in {_name(text) for text in registered()}:
+        raise UntrustedHome(
+            f"{address.name} is not one of your libraries.",
+            f"If it is yours, add it to `homes` in {CONFIGURATION}; else unset EVOLVABLE_HOME.",
+        )
+    home = base / address.key
+    check_home(home, create=True)
+    save_address(home, address)
+    return home
+
+
+def save_address(home: Path, address: Address) -> None:
+    """Write the address file of a home, which keeps its name."""
+    path = home / ADDRESS_FILE
+    name = secrets.token_hex(16)
+    if path.exists():
+        known = read_home(home)
+        if known.address == address:
+            return
+        name = known.name
+    text = json.dumps({"url": _with_project(address), "home": name}, indent=1)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    draft.unlink(missing_ok=True)
+    with open(draft, "w", encoding="utf-8", opener=private_file) as stream:
+        stream.write(f"{text}\n")
+    if path.exists():
+        draft.replace(path)
+        return
+    try:
+        os.link(draft, path)  # of two processes that make it, one gives it its name
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+
+
+def _with_project(address: Address) -> str:
+    return f"{address.url}{'&' if '?' in address.url else '?'}project={address.project}"
+
+
+def _name(text: str) -> str:
+    try:
+        return Address.parse(text).name
+    except InvalidArgument:
+        return ""

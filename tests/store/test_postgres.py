@@ -1,0 +1,340 @@
+"""PostgreSQL as the storage: the server separates projects, commits are announced, and its death loses nothing."""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from postgres_place import address_home, administer, as_role, own_server, server_url
+from processes import Children, Gate, poll
+from samples import skill
+from soundness import assert_sound
+
+from evolvable_store.errors import (
+    InvalidArgument,
+    LibraryError,
+    LibraryReadOnly,
+    LibraryTooNew,
+    NoLibrary,
+    Refused,
+)
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_store.storage import connection, migrations
+from evolvable_store.store import Store
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.postgres.storage import PostgresStorage
+
+process = pytest.mark.process
+
+PDF = Ref.parse("pdf")
+
+
+def write(store: Store, text: str = "one", ref: Ref = PDF) -> None:
+    with store.transaction(Actor.AGENT, f"write {text}") as tx:
+        tx.put(ref, skill(text))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home whose library lies in a project of its own."""
+    address_home(tmp_path / "home")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Iterator[str]:
+    """A login role of the server that is a member of no project."""
+    role = f"r{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:16]}"
+    administer(f"CREATE ROLE {role} LOGIN")
+    yield role
+    administer(f"DROP OWNED BY {role}; DELETE FROM evolvable.member WHERE role = '{role}'; DROP ROLE {role}")
+
+
+@process
+def test_a_role_that_is_no_member_sees_no_row_of_any_table_and_can_write_none(
+    home: Path, tmp_path: Path, stranger: str
+) -> None:
+    """It chooses the project itself, as any client of the server can."""
+    import psycopg
+
+    from evolvable_store.storage.postgres.address import read_home
+
+    with Store.open(home, create=True) as store:
+        write(store, "secret")
+        as_role(home, tmp_path / "other", stranger)
+        with pytest.raises(NoLibrary):
+            Store.open(tmp_path / "other")
+        # Even a role that may read the tables, as a member of another project, sees only that one.
+        administer(f"SELECT evolvable.add_member('elsewhere', '{stranger}', true)")
+        with pytest.raises(NoLibrary):
+            Store.open(tmp_path / "other")
+        address = read_home(tmp_path / "other").address
+        with psycopg.connect(address.url, autocommit=True) as theirs:
+            theirs.execute("SET search_path = evolvable")
+            for name in ("evolvable.project", "evolvable.home"):
+                value = address.project if name == "evolvable.project" else read_home(home).name
+                theirs.execute("SELECT set_config(%s, %s, false)", [name, value])
+            tables = theirs.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'evolvable'").fetchall()
+            assert len(tables) > 30
+            for (table,) in tables:
+                if table in ("project", "member"):
+                    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                        theirs.execute(f'SELECT * FROM "{table}"')  # type: ignore[arg-type]
+                elif table != "schema_version":
+                    assert theirs.execute(f'SELECT * FROM "{table}"').fetchall() == []  # type: ignore[arg-type]
+            assert theirs.execute("SELECT * FROM lock_project()").fetchall() == []
+            number = "(SELECT 1)"
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                theirs.execute(f"INSERT INTO looked VALUES ('x', 1, '', {number})")  # type: ignore[arg-type]
+            assert theirs.execute("DELETE FROM change").rowcount == 0
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                theirs.execute("SELECT add_member('library', session_user::text, true)")
+        assert_sound(store)
+
+
+@process
+def test_a_member_who_may_only_read_reads_and_writes_nothing(home: Path, tmp_path: Path, stranger: str) -> None:
+    from evolvable_store.storage.postgres.address import read_home
+
+    with Store.open(home, create=True) as store:
+        write(store)
+        administer(f"SELECT evolvable.add_member('{read_home(home).address.project}', '{stranger}', false)")
+        as_role(home, tmp_path / "other", stranger)
+        with Store.open(tmp_path / "other") as theirs:
+            assert theirs.read_only and theirs.head(PDF).version == 1
+            with pytest.raises(LibraryReadOnly):
+                write(theirs, "two")
+            assert theirs.backend.bindings.folders() == []
+        assert store.sequence() == 1
+
+
+@process
+def test_variables_that_a_project_sets_choose_no_other_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PGHOSTADDR", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE"):
+        monkeypatch.setenv(name, "127.0.0.2" if "HOST" in name else "1")
+    with Store.open(home, create=True) as store:
+        write(store)
+        assert store.sequence() == 1
+
+
+@process
+def test_a_superuser_is_refused_because_projects_would_not_be_separated_for_it(home: Path, tmp_path: Path) -> None:
+    as_role(home, tmp_path / "other", "evolvable_admin")
+    with pytest.raises(LibraryError, match="superuser"):
+        Store.open(tmp_path / "other", create=True)
+
+
+@process
+def test_folders_and_what_a_person_trusts_belong_to_one_home(home: Path, tmp_path: Path) -> None:
+    from evolvable_store.operation import Identity, Principal
+
+    as_role(home, tmp_path / "other", "evolvable")
+    with Store.open(home, create=True) as mine, Store.open(tmp_path / "other") as theirs:
+        write(mine)
+        head = theirs.head(PDF)
+        folder = mine.backend.bindings.add_folder(tmp_path / "skills", "user", head.kind)
+        mine.backend.attestations.vouch([(head.id, head.tree)], mine.now(), Identity(Principal.PERSON))
+        assert theirs.backend.bindings.folders() == [] and theirs.backend.attestations.of([head.id]) == []
+        same = theirs.backend.bindings.add_folder(tmp_path / "skills", "user", head.kind)
+        assert (same.id, same.path) == (folder.id, folder.path)
+        assert len(mine.backend.attestations.of([head.id])) == 1
+
+
+@process
+def test_a_commit_elsewhere_is_noticed_without_waiting_for_the_next_look(home: Path, tmp_path: Path) -> None:
+    as_role(home, tmp_path / "other", "evolvable")
+    mine, theirs = Store.open(home, create=True), Store.open(tmp_path / "other")
+    with mine, theirs, theirs.backend.watching() as commits:
+        write(mine)
+        poll(lambda: commits() > 0, "the first commit to be seen")
+        seen, waits = commits(), []
+        for number in range(5):
+            write(mine, f"text {number}")
+            started = time.perf_counter()
+            poll(lambda seen=seen: commits() > seen, "the commit to be seen")  # type: ignore[misc]
+            waits.append(time.perf_counter() - started)
+            seen = commits()
+    assert (tmp_path / "other/postgres.changed").exists(), "it wakes a server that waits for events of files"
+    assert sorted(waits)[2] < 0.5, "an announcement comes before the look that happens every second"
+
+
+@process
+def test_a_commit_is_noticed_after_the_connection_for_announcements_was_cut(home: Path, tmp_path: Path) -> None:
+    as_role(home, tmp_path / "other", "evolvable")
+    mine, theirs = Store.open(home, create=True), Store.open(tmp_path / "other")
+    with mine, theirs, theirs.backend.watching() as commits:
+        write(mine)
+        poll(lambda: commits() > 0, "the first commit to be seen")
+        seen = commits()
+        administer(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'evolvable'"
+            " AND state = 'idle'"
+        )
+        write(mine, "two")  # nobody hears its announcement
+        poll(lambda: commits() > seen, "the commit to be seen without it")
+
+
+@process
+def test_commits_are_announced_on_a_channel_whose_name_only_members_can_read(
+    home: Path, tmp_path: Path, stranger: str
+) -> None:
+    """PostgreSQL lets every role listen to a channel whose name it knows."""
+    import psycopg
+
+    from evolvable_store.storage.postgres.address import read_home
+
+    with Store.open(home, create=True) as store:
+        write(store)
+        name = cast("PostgresStorage", store.backend).notifies
+        administer(f"SELECT evolvable.add_member('elsewhere', '{stranger}', true)")
+        as_role(home, tmp_path / "other", stranger)
+        address = read_home(tmp_path / "other").address
+        with psycopg.connect(address.url, autocommit=True) as theirs:
+            theirs.execute("SET search_path = evolvable")
+            for channel in ("evolvable", "evolvable_0", address.project):
+                theirs.execute(f'LISTEN "{channel}"')
+            theirs.execute("SELECT set_config('evolvable.project', %s, false)", [address.project])
+            assert theirs.execute("SELECT * FROM counter").fetchall() == []
+            with psycopg.connect(server_url(), autocommit=True) as member:
+                member.execute(f"LISTEN {name}")
+                write(store, "two")
+                assert [one.payload for one in member.notifies(timeout=10, stop_after=1)] == [""]
+            assert list(theirs.notifies(timeout=0)) == []
+
+
+@process
+def test_the_embedded_server_is_reached_through_a_role_without_rights_and_a_private_socket(tmp_path: Path) -> None:
+    import psycopg
+
+    with own_server(tmp_path / "home") as server:
+        Store.open(tmp_path / "home", create=True).close()
+        with psycopg.connect(server.url, autocommit=True) as role:
+            rights = "rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls"
+            query = f"SELECT session_user, {rights} FROM pg_roles WHERE rolname = session_user"
+            assert role.execute(query).fetchone() == ("evolvable", *[False] * 5)  # type: ignore[arg-type]
+            shown = [role.execute(f"SHOW {name}").fetchone() for name in ("listen_addresses", "fsync")]  # type: ignore[arg-type]
+            assert shown[0] == ("",)
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                role.execute("COPY (SELECT 1) TO PROGRAM 'true'")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                role.execute("SELECT pg_read_file('postgresql.conf')")
+        sockets = Path(parse_qs(urlsplit(server.url).query)["host"][0])
+        assert sockets.stat().st_mode & 0o777 == 0o700
+        assert all(one.stat().st_mode & 0o077 == 0 for one in sockets.iterdir() if one.is_socket())
+
+
+@process
+def test_three_writers_leave_a_log_without_gaps_or_forks(home: Path, tmp_path: Path, children: Children) -> None:
+    gate = Gate(tmp_path / "gate")
+    with Store.open(home, create=True) as store:
+        with store.transaction(Actor.AGENT, "start") as tx:
+            from evolvable_store.objects import File
+
+            tx.put(Ref.parse("counted"), {"SKILL.md": File(b"{}")})
+        writers = [children.start("update", home, gate.folder, f"w{n}", "counted", "0.4") for n in range(3)]
+        gate.wait_for(*writers)
+        gate.open()
+        done = [line for writer in writers for line in writer.lines()]
+        assert done
+        assert_sound(store)
+
+
+@process
+@pytest.mark.parametrize("kills", [1, pytest.param(30, marks=pytest.mark.nightly)])
+def test_no_acknowledged_change_is_lost_when_postgresql_is_killed(
+    children: Children, tmp_path: Path, kills: int
+) -> None:
+    acknowledged: list[str] = []
+    with own_server(tmp_path / "home") as server:
+        Store.open(tmp_path / "home", create=True).close()
+        for round_ in range(kills):
+            gate = Gate(tmp_path / f"gate{round_}")
+            writers = [
+                children.start("acknowledge", tmp_path / "home", gate.folder, f"w{round_}-{n}") for n in range(2)
+            ]
+            gate.wait_for(*writers)
+            with Store.open(tmp_path / "home") as store:
+                before = store.sequence()
+                poll(lambda: store.sequence() > before + 10, "the writers to write")  # noqa: B023
+            server.stop(kill=True)
+            acknowledged += [line for writer in writers for line in writer.end()]
+            server.start()
+            with Store.open(tmp_path / "home") as store:
+                reasons = [one.reason for one in store.operations(10**6)]
+                assert set(reasons) >= set(acknowledged) and len(set(reasons)) == len(reasons)
+                assert_sound(store)
+    assert len(acknowledged) > kills
+
+
+@process
+def test_a_store_goes_on_after_its_idle_connections_broke(home: Path) -> None:
+    with Store.open(home, create=True) as store:
+        write(store)
+        administer(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'evolvable'"
+            " AND state = 'idle'"
+        )
+        assert store.head(PDF).version == 1
+        write(store, "two")
+        assert store.head(PDF).version == 2
+
+
+@process
+def test_what_postgresql_cannot_keep_or_promise_is_refused(home: Path, tmp_path: Path) -> None:
+    with Store.open(home, create=True) as store:
+        with pytest.raises(InvalidArgument, match="cannot be kept"), store.transaction(Actor.AGENT, "a\0b") as tx:
+            tx.put(PDF, skill("one"))
+        with pytest.raises(Refused, match="cannot be promised"):
+            store.backend.purges.begin(store.now(), "human", "why", "key", [b"x"], [])
+        with pytest.raises(Refused, match="not copied as a file"):
+            store.backend.maintenance.copy_to(tmp_path / "copy.db", lambda done, total: None)
+        assert store.sequence() == 0
+
+
+@process
+def test_a_database_of_a_newer_version_is_refused_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    address_home(home)
+    Store.open(home, create=True).close()
+    monkeypatch.setattr(migrations, "LATEST", migrations.LATEST - 1)
+    with pytest.raises(LibraryTooNew):
+        Store.open(home)
+
+
+def test_an_address_never_shows_its_password_and_takes_no_unknown_option() -> None:
+    from evolvable_store.storage.postgres.address import Address
+
+    address = Address.parse("postgresql://me:hunter2@db.example:5433/team?sslmode=verify-full&project=web")
+    assert address.project == "web" and "hunter2" in address.url
+    assert address.name == "postgresql://me@db.example:5433/team?sslmode=verify-full&project=web"
+    for wrong in (
+        "postgresql://me:hunter2@db/team?options=-csearch_path%3Devil",
+        "postgresql://me:hunter2@db/team?project=../other",
+        "postgresql://me:hunter2@db",
+        "postgresql://me:hunter2@db:port/team",
+        "postgresql://me:hunter2@db/team#x",
+    ):
+        with pytest.raises(InvalidArgument) as refused:
+            Address.parse(wrong)
+        assert "hunter2" not in f"{refused.value} {refused.value.hint}"
+
+
+def test_steps_of_the_schema_that_postgresql_takes_over_change_no_rows() -> None:
+    """Its tables are made of SQLite's steps; one that changes rows needs a statement of its own there."""
+    schema = pytest.importorskip("evolvable_store.storage.postgres.schema")
+    for number, name in enumerate(migrations.NAMES, 1):
+        words = {line.split()[0] for line in _statements(connection.read_script(f"{name}.sql"))}
+        if number > schema.FIRST and not words <= {"CREATE", "ALTER"}:
+            assert number in schema._ROWS, f"{name} changes rows: say in _ROWS how PostgreSQL does"
+
+
+def _statements(script: str) -> list[str]:
+    lines = [line for line in script.splitlines() if not line.lstrip().startswith("--")]
+    return [one.strip() for one in "\n".join(lines).split(";") if one.strip()]

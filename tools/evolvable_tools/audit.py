@@ -1,0 +1,114 @@
+"""Verify and export the audit log.
+
+The chain shows a row that was changed, removed or moved. It does not show that rows at the end are missing, or that all
+of it was written again: that takes a head (number and hash) that somebody noted elsewhere.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.errors import AlreadyExists, InvalidArgument
+from evolvable_store.storage.audit import PAGE, AuditEntry
+from evolvable_tools.library import Library
+
+MAX_PROBLEMS = 20
+
+_HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})")
+
+
+@dataclass(slots=True)
+class AuditReport:
+    """What a verification found. head: `NUMBER:HASH` of the newest row, '' for none; note it where others keep it."""
+
+    entries: int = 0
+    head: str = ""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing was found."""
+        return not self.problems
+
+
+def read_entries(library: Library) -> Iterator[AuditEntry]:
+    """Yield the entries of the log, oldest first."""
+    after = 0
+    while page := library.store.backend.audit.entries(after, PAGE):
+        yield from page
+        after = page[-1].number
+
+
+def verify_log(library: Library, noted: str = "") -> AuditReport:
+    """Return what is wrong with the log of a library. noted: a head from before. Raise InvalidArgument."""
+    report = verify_entries(read_entries(library), noted)
+    for proposal, operation in library.store.backend.audit.unrecorded_approvals()[:MAX_PROBLEMS]:
+        report.problems.append(f"operation {operation} approved proposal {proposal}, and no row says so")
+    return report
+
+
+def verify_entries(entries: Iterable[AuditEntry], noted: str = "") -> AuditReport:
+    """Return what is wrong with a chain of entries. Pure. Raise InvalidArgument for a head that is none."""
+    match = _HEAD.fullmatch(noted) if noted else None
+    if noted and match is None:
+        raise InvalidArgument(f"{ascii(noted[:100])} is no head of the log.", "It is NUMBER:HASH, as --verify says it.")
+    report, number, before, seen = AuditReport(), 0, "", False
+    for entry in entries:
+        number += 1
+        if entry.number != number:
+            _say(report, f"row {number} is missing or out of order: row {entry.number} stands in its place")
+            number = entry.number
+        if entry.previous != before:
+            _say(report, f"row {entry.number} does not follow the row before it")
+        if entry.hash != entry.expected_hash:
+            _say(report, f"row {entry.number} was changed")
+        before, seen = entry.hash, seen or (match is not None and noted == f"{entry.number}:{entry.hash}")
+        report.entries, report.head = report.entries + 1, f"{entry.number}:{entry.hash}"
+    if match is not None and not seen:
+        _say(report, f"the row {match[1]} that was noted is not there, or is another one now")
+    return report
+
+
+def _say(report: AuditReport, text: str) -> None:
+    if len(report.problems) < MAX_PROBLEMS:
+        report.problems.append(text)
+
+
+def export_log(library: Library, target: Path) -> int:
+    """Write the log to a new file of mode 0600, a JSON object a line; return the number of rows.
+
+    Raise AlreadyExists for a file that is there.
+    """
+    try:
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise AlreadyExists(f"{target} exists already.", "Name a new file.") from None
+    count = 0
+    with open(descriptor, "w", encoding="utf-8") as file:
+        for entry in read_entries(library):
+            file.write(json.dumps(asdict(entry)) + "\n")
+            count += 1
+    return count
+
+
+_FORMS: dict[str, type | tuple[type, ...]] = {"number": int, "operation": (int, type(None))}
+
+
+def read_export(source: Path) -> Iterator[AuditEntry]:
+    """Yield the entries of an exported file. Raise InvalidArgument for what is none."""
+    names = [one.name for one in fields(AuditEntry)]
+    with source.open(encoding="utf-8", errors="replace") as file:
+        for place, line in enumerate(file, 1):
+            try:
+                said: Any = json.loads(line)
+                good = isinstance(said, dict) and sorted(said) == sorted(names)
+                good = good and all(isinstance(said[name], _FORMS.get(name, str)) for name in names)
+            except (ValueError, RecursionError):
+                good = False
+            if not good:
+                raise InvalidArgument(f"Line {place} of {source} is no row of an audit log.", "Export it again.")
+            yield AuditEntry(**said)

@@ -1,0 +1,323 @@
+"""A model that a person named: its protocol, address, name and price, and where its key is."""
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+
+from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_tools.llm import LanguageModel, ModelAttempt, ProviderError, Request, WrongAnswer, most_tokens
+from evolvable_tools.llm.anthropic_model import ADDRESS as ANTHROPIC_ADDRESS
+from evolvable_tools.llm.anthropic_model import AnthropicModel
+from evolvable_tools.llm.api_model import host_of, is_key
+from evolvable_tools.llm.openai_model import ADDRESS as OPENAI_ADDRESS
+from evolvable_tools.llm.openai_model import CHAT, RESPONSES, STRUCTURED, OpenAIModel
+
+PROTOCOLS = ("anthropic", CHAT, RESPONSES)
+
+MODEL_ROLES = ("judge", "reviewer", "proposer", "critic", "executor")
+"""The roles for which a person says which models answer, in order."""
+
+MAX_KEY_BYTES = 10_000
+
+_DEFAULT_ADDRESSES = {"anthropic": ANTHROPIC_ADDRESS, CHAT: OPENAI_ADDRESS, RESPONSES: OPENAI_ADDRESS}
+
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEndpoint:
+    """A named model. It can be pickled, and hashed.
+
+    address: '' for the provider's own. key_file, key_env: where its key is; without either it needs none. price: US
+    dollars of a million tokens in and out, None where it is unknown. timeout: seconds for an answer, None for the
+    caller's usual. attempts: to get one. structured: see STRUCTURED. key, proxy: once they are resolved.
+    """
+
+    name: str
+    protocol: str
+    model: str
+    address: str = ""
+    key_file: str = ""
+    key_env: str = ""
+    price: tuple[float, float] | None = None
+    timeout: float | None = None
+    attempts: int = 3
+    structured: str = "schema"
+    key: str = field(default="", repr=False)
+    proxy: str | None = field(default=None, repr=False)
+
+    @property
+    def url(self) -> str:
+        """The address that is asked."""
+        return self.address or _DEFAULT_ADDRESSES[self.protocol]
+
+    @property
+    def full_name(self) -> str:
+        """The name of the model as results carry it."""
+        return f"{self.name}:{self.model}"
+
+    def to_table(self) -> dict[str, Any]:
+        """Return the endpoint as the configuration holds it; what is as usual is left out."""
+        usual = ModelEndpoint(self.name, self.protocol, self.model)
+        table: dict[str, Any] = {"protocol": self.protocol, "model": self.model}
+        for key in _OPTIONAL:
+            if (value := getattr(self, key)) != getattr(usual, key):
+                table[key] = list(value) if isinstance(value, tuple) else value
+        return table
+
+    def open(self, timeout: float) -> "AnthropicModel | OpenAIModel":
+        """Return the language model. timeout: seconds for an answer, where the endpoint says none."""
+        given: dict[str, Any] = {"retries": self.attempts - 1, "price": self.price, "proxy": self.proxy}
+        wait = self.timeout or timeout
+        if self.protocol == "anthropic":
+            return AnthropicModel(self.key, self.model, self.url, wait, name=self.name, **given)
+        given |= {"protocol": self.protocol, "structured": self.structured}
+        return OpenAIModel(self.key, self.model, self.url, wait, name=self.name, **given)
+
+
+_OPTIONAL = ("address", "key_file", "key_env", "price", "timeout", "attempts", "structured")
+
+
+def parse_endpoint(name: str, table: Mapping[str, Any]) -> ModelEndpoint:
+    """Return the endpoint that a table of the configuration describes. Raises ValueError, which says what is wrong."""
+    if "key" in table or "api_key" in table:
+        raise ValueError("the configuration holds no keys: name a file (key_file) or a variable (key_env)")
+    if unknown := sorted(set(table) - {"protocol", "model", *_OPTIONAL}):
+        raise ValueError(f"it has no setting {unknown[0][:40]!r}")
+    texts = {key: table.get(key, "") for key in ("protocol", "model", "address", "key_file", "key_env")}
+    for key, value in texts.items():
+        if not isinstance(value, str) or not value.isprintable():
+            raise ValueError(f"{key} is no text")
+    if texts["protocol"] not in PROTOCOLS:
+        raise ValueError(f"protocol is {texts['protocol'][:40]!r}, and must be one of {', '.join(PROTOCOLS)}")
+    if not texts["model"]:
+        raise ValueError("model is missing: the name that the endpoint knows the model by")
+    if texts["key_file"] and texts["key_env"]:
+        raise ValueError("key_file and key_env are both given; one is enough")
+    if texts["key_file"] and not Path(texts["key_file"]).expanduser().is_absolute():
+        raise ValueError("key_file is no whole path")
+    if texts["address"]:
+        check_address(texts["address"])
+    structured = table.get("structured", "schema")
+    if structured not in STRUCTURED:
+        raise ValueError(f"structured must be one of {', '.join(STRUCTURED)}")
+    timeout = table.get("timeout")
+    return ModelEndpoint(
+        name,
+        **texts,
+        price=_price(table.get("price")),
+        timeout=None if timeout is None else _number(timeout, "timeout", 1, 3600),
+        attempts=int(_number(table.get("attempts", 3), "attempts", 1, 10)),
+        structured=structured,
+    )
+
+
+def parse_endpoints(tables: Mapping[str, Mapping[str, Any]], taken: Mapping[str, str]) -> dict[str, ModelEndpoint]:
+    """Return the endpoints that tables of the configuration describe, by name.
+
+    taken: names of commands, with their roles. Raises ValueError, which says what is wrong.
+    """
+    found: dict[str, ModelEndpoint] = {}
+    for name, table in tables.items():
+        if name in taken:
+            raise ValueError(f"{name!r} names both a model and one of {taken[name]}")
+        try:
+            found[name] = parse_endpoint(name, table)
+        except ValueError as error:
+            raise ValueError(f"models.{name}: {error}") from None
+    return found
+
+
+def parse_roles(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return who answers in which role, in order. Raises ValueError, which says what is wrong."""
+    found: dict[str, tuple[str, ...]] = {}
+    for role, names in table.items():
+        if role not in MODEL_ROLES:
+            raise ValueError(f"roles.{role} is no role; there is {', '.join(MODEL_ROLES)}")
+        listed = [names] if isinstance(names, str) else names
+        if not isinstance(listed, list) or not listed or not all(isinstance(one, str) and one for one in listed):
+            raise ValueError(f"roles.{role} is no list of names")
+        if any("," in one for one in listed):
+            raise ValueError(f"roles.{role} has a name with a comma")
+        found[role] = tuple(listed)
+    return found
+
+
+def check_address(address: str) -> None:
+    """Raise ValueError for what is no address of a model: http or https, a host, and nothing that may be a secret."""
+    try:
+        parts = urlsplit(address)
+        _ = parts.port
+    except ValueError:
+        raise ValueError("address is none") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("address does not begin with http:// or https:// and a host")
+    if "@" in address or parts.query or parts.fragment:
+        raise ValueError("address holds more than a host and a path; a key or password belongs into key_file")
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address is of this machine."""
+    host = urlsplit(address).netloc
+    return host in _LOOPBACK or host.rpartition(":")[0] in _LOOPBACK
+
+
+def _price(value: object) -> tuple[float, float] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError("price is two numbers: US dollars of a million tokens in and out")
+    return _number(value[0], "price", 0, 1e6), _number(value[1], "price", 0, 1e6)
+
+
+def _number(value: object, what: str, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ValueError(f"{what} is no number from {least:g} to {most:g}")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class NamedModels:
+    """The models and the roles that a person named.
+
+    roles: for each role who answers, in order. variables: values of the variables that the endpoints take keys from.
+    proxy: for addresses that are not of this machine.
+    """
+
+    endpoints: Mapping[str, ModelEndpoint] = field(default_factory=dict)
+    roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    proxy: str | None = field(default=None, repr=False)
+
+    def resolve(self, name: str) -> ModelEndpoint:
+        """Return the endpoint of this name, with its key and proxy.
+
+        Raises InvalidArgument when there is no model of this name or its key cannot be read, Refused when others can
+        read or write the file of the key.
+        """
+        one = self.endpoints.get(name)
+        if one is None:
+            known = ", ".join(sorted(self.endpoints)) or "none"
+            hint = f"A person adds it: evolvable model add. Those named: {known}."
+            raise InvalidArgument(f"No model is named {ascii(name[:80])}.", hint)
+        proxy = None if is_loopback(one.url) else self.proxy
+        return replace(one, key=self._key(one), proxy=proxy)
+
+    def _key(self, one: ModelEndpoint) -> str:
+        if one.key_file:
+            return read_key_file(Path(one.key_file).expanduser(), f"model {one.name}")
+        if not one.key_env:
+            return ""
+        key = self.variables.get(one.key_env, "").strip()
+        if not is_key(key):
+            what = "is not set" if not key else "holds no key"
+            raise InvalidArgument(f"{one.key_env}, the variable of the key of model {one.name}, {what}.", "Set it.")
+        return key
+
+
+def read_key_file(path: Path, whose: str) -> str:
+    """Return the key in a file of the person. Raises InvalidArgument, Refused when others can read or write it."""
+    hint = f"Write the key into it, and run: chmod 600 {path}"
+    try:
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise InvalidArgument(f"{path}, the key of {whose}, is no file.", hint)
+            _check_private(path, status)
+            key = file.read(MAX_KEY_BYTES + 1).decode("ascii").strip()
+    except OSError as error:
+        raise InvalidArgument(f"{path}, the key of {whose}, cannot be read: {error.strerror}.", hint) from None
+    except UnicodeDecodeError:
+        key = ""
+    if not is_key(key) or len(key) > MAX_KEY_BYTES:
+        raise InvalidArgument(f"{path}, the key of {whose}, holds no key.", hint)
+    return key
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    if os.name != "posix":
+        return
+    if status.st_uid not in (os.geteuid(), 0):
+        raise Refused(f"{path} belongs to user {status.st_uid}, not to this account.", "Use a file of your own.")
+    if status.st_mode & 0o077:
+        raise Refused(f"{path} holds a key, and other accounts can read it.", f"Run: chmod 600 {path}")
+
+
+class FallbackModel:
+    """Several language models as one: the first is asked, and each next one where those before gave no answer.
+
+    An answer by another schema is an answer; its caller asks again. The last attempt that is reported names the model
+    that answered: a model that reports none itself, such as a command, gets one. tries: how often a question may be
+    charged for.
+    """
+
+    def __init__(self, models: Sequence[LanguageModel]) -> None:
+        self._models = list(models)
+        self.name = " | ".join(one.name for one in self._models)
+        self.tries = sum(getattr(one, "tries", 1) for one in self._models)
+        self.beyond = max(getattr(one, "beyond", 0) for one in self._models)
+        prices = [getattr(one, "price", None) for one in self._models]
+        known = [one for one in prices if one is not None]
+        self.price = (max(i for i, _ in known), max(o for _, o in known)) if len(known) == len(prices) else None
+
+    def think(self, request: Request) -> dict[str, Any]:
+        """Return the first answer. Raises ProviderError with the reason of each."""
+        failures: list[ProviderError] = []
+        for model in self._models:
+            try:
+                return _ask_reporting(model, request)
+            except WrongAnswer:
+                raise
+            except ProviderError as error:
+                failures.append(error)
+        text = " ".join(one.text for one in failures)
+        raise ProviderError(text, failures[-1].hint)
+
+    def close(self) -> None:
+        """Close those that can be closed."""
+        for one in self._models:
+            close = getattr(one, "close", None)
+            if close is not None:
+                close()
+
+
+def _ask_reporting(model: LanguageModel, request: Request) -> dict[str, Any]:
+    """Return a model's answer. Where it reports no attempt, report one of what it told."""
+    report = request.attempted
+    if report is None:
+        return model.think(request)
+    made: list[ModelAttempt] = []
+    tokens, dollars = list[tuple[int, int]](), list[float]()
+
+    def spent(given: int, got: int) -> None:
+        tokens.append((given, got))
+
+    outcome, began = "no answer", monotonic()
+    try:
+        answer = model.think(replace(request, attempted=made.append, spent=spent, paid=dollars.append))
+        outcome = "answered"
+        return answer
+    except WrongAnswer:
+        outcome = "answered"
+        raise
+    finally:
+        for one in made:
+            report(one)
+        if not made:
+            given, got = (sum(each[at] for each in tokens) for at in (0, 1))
+            if not tokens:
+                given, got = most_tokens(request, getattr(model, "beyond", 0))
+            cost, seconds = sum(dollars) if dollars else None, round(monotonic() - began, 3)
+            report(ModelAttempt(model.name, 1, outcome, "", given, got, bool(tokens), cost, seconds))
+
+
+def check_plain_http(one: ModelEndpoint) -> str:
+    """Return a warning when a key would cross a network in clear, else ''."""
+    if (one.key_file or one.key_env) and one.url.startswith("http://") and not is_loopback(one.url):
+        return f"the key of {one.name} goes to {host_of(one.url)} unencrypted (http)"
+    return ""

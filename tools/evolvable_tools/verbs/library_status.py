@@ -1,0 +1,170 @@
+"""The status of a library: what waits for a person, what others changed since, and how the watched folders stand.
+
+It is asked for often, so it reads rows and file times, no file of a folder and no transcript.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from evolvable_store.operation import Actor, Operation, Principal
+from evolvable_store.resource import Kind
+from evolvable_store.review_queue import waiting_sessions
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage.proposals import APPROVED, REJECTED
+from evolvable_tools import secret_leaks
+from evolvable_tools.approvals import load_scan
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs.search import list_resources
+
+MAX_OPERATIONS = 1_000
+"""Operations that are looked through for the last one of the person, and proposals that are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRoot:
+    """One watched folder. behind: directories that hold an older version than the library."""
+
+    path: str
+    scope: str
+    kind: str
+    there: bool
+    resources: int
+    behind: list[str]
+    conflicts: list[str]
+
+
+def folder_statuses(library: Library) -> list[WatchedRoot]:
+    """Return the watched folders in the order they were added, and how each stands; no folder is read."""
+    return [_watched(library, folder) for folder in library.working_copies.folders()]
+
+
+def _watched(library: Library, folder: WatchedFolder) -> WatchedRoot:
+    bound = library.working_copies.bindings.of_folder(folder)
+    heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
+    behind = [place for place, binding in bound.items() if binding.version != heads[binding.resource].version]
+    conflicts = [f"{place}: {binding.conflict}" for place, binding in bound.items() if binding.conflict]
+    living = sum(1 for binding in bound.values() if binding.version is not None)
+    there = folder.path.is_dir()
+    return WatchedRoot(str(folder.path), folder.scope, folder.kind, there, living, sorted(behind), sorted(conflicts))
+
+
+def folder_summary(folder: WatchedRoot) -> str:
+    """Return how a watched folder stands, in a few words."""
+    if not folder.there:
+        return "missing"
+    behind, conflicts = len(folder.behind), len(folder.conflicts)
+    parts = [f"{behind} behind"] * bool(behind) + [f"{conflicts} conflict{'s' * (conflicts > 1)}"] * bool(conflicts)
+    return ", ".join(parts) or "in sync"
+
+
+def unsaved_directories(library: Library, folder: WatchedFolder) -> int:
+    """Return how many directories of a watched folder changed since they were imported, by their times alone."""
+    if not folder.path.is_dir():
+        return 0
+    status = library.working_copies.copy(folder).status
+    return len(status.changed(status.everything().directories))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesSince:
+    """The operations after the last one of a person. operation, at: that one, None and '' when there is none.
+
+    by: how many each principal made. refs: the resources that they changed, the newest first.
+    """
+
+    operation: int | None
+    at: str
+    by: dict[str, int] = field(default_factory=dict)
+    refs: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LibraryStatus:
+    """What the library holds, what waits for a person, and what others did since that person last changed something.
+
+    waiting: proposals; asking: those of them that a scan found something in. held: directories on disk that are not
+    served until a person decides. queued: sessions that wait for a review. folders: the watched ones, and how each
+    stands. windows: the other processes that have the library open, None where the system does not show them.
+    worst: the first problem of the quick checks, '' for none; problems: their number.
+    """
+
+    home: str
+    resources: dict[str, int]
+    waiting: int
+    asking: int
+    held: int
+    queued: int
+    since: ChangesSince
+    folders: list[str] = field(default_factory=list)
+    windows: int | None = None
+    worst: str = ""
+    problems: int = 0
+
+
+def library_status(
+    library: Library, *, folders: Sequence[str] = (), windows: int | None = None, problems: Sequence[str] = ()
+) -> LibraryStatus:
+    """Return what a person wants to know first. problems: what the caller saw around the library, the worst first."""
+    store = library.store
+    now = store.now()
+    waiting = [
+        one for one in store.backend.proposals.waiting(MAX_OPERATIONS) if one.expires is None or one.expires >= now
+    ]
+    kinds: dict[str, int] = {}
+    for head in store.heads():
+        kinds[head.kind] = kinds.get(head.kind, 0) + 1
+    found = [*problems, *_own_problems(library)]
+    return LibraryStatus(
+        str(store.home),
+        {str(kind): number for kind, number in sorted(kinds.items())},
+        len(waiting),
+        sum(1 for one in waiting if load_scan(one.findings).asks),
+        len(store.backend.held.all()),
+        len(waiting_sessions(store.home)),
+        changes_since_person(library),
+        list(folders),
+        windows,
+        found[0] if found else "",
+        len(found),
+    )
+
+
+def changes_since_person(library: Library) -> ChangesSince:
+    """Return what others did after the last operation of a person."""
+    by, others, last = dict[str, int](), list[Operation](), None
+    for made in library.store.operations(MAX_OPERATIONS):
+        if made.principal is Principal.PERSON or (made.principal is None and made.actor is Actor.HUMAN):
+            last = made
+            break
+        others.append(made)
+        who = str(made.principal or made.actor)
+        by[who] = by.get(who, 0) + 1
+    refs = {str(change.ref): None for change in library.store.backend.changes_of([one.id for one in others])}
+    return ChangesSince(last.id if last else None, last.at if last else "", by, list(refs)[::-1])
+
+
+def _own_problems(library: Library) -> Iterable[str]:
+    """Yield what the quick checks of the library say, the worst first."""
+    if library.store.read_only:
+        yield f"{library.store.home} cannot be written."
+    for message in secret_leaks.leak_messages(secret_leaks.stored_leaks(library)):
+        yield f"{message}."
+    for job in library.store.backend.purges.pending():
+        yield f"The purge of {job.at[:16]} ({job.kind}) did not end."
+
+
+def proposal_request(ref: str) -> str:
+    """Return what a person says to a client, so that its agent proposes a change of a skill."""
+    return f"Read {ref} with Evolvable. Propose one improvement of it with update_resource and propose=true."
+
+
+def first_request(library: Library, caller: Caller) -> str | None:
+    """Return how a person gets the first proposal: `proposal_request` for one skill, '' where there is none.
+
+    None once a proposal was decided.
+    """
+    proposals = library.store.backend.proposals
+    if any(proposals.in_state(state, 1) for state in (APPROVED, REJECTED)):
+        return None
+    skills = list_resources(library, caller, kind=Kind.SKILL, limit=1).resources
+    return proposal_request(skills[0].ref) if skills else ""
