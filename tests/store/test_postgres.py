@@ -172,8 +172,8 @@ def test_a_commit_is_noticed_after_the_connection_for_announcements_was_cut(home
         poll(lambda: commits() > 0, "the first commit to be seen")
         seen = commits()
         administer(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'evolvable'"
-            " AND state = 'idle'"
+            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE application_name = 'evolvable'"
+            " AND state = 'idle'"  # returns when they have ended
         )
         write(mine, "two")  # nobody hears its announcement
         poll(lambda: commits() > seen, "the commit to be seen without it")
@@ -276,8 +276,8 @@ def test_a_store_goes_on_after_its_idle_connections_broke(home: Path) -> None:
     with Store.open(home, create=True) as store:
         write(store)
         administer(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'evolvable'"
-            " AND state = 'idle'"
+            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE application_name = 'evolvable'"
+            " AND state = 'idle'"  # returns when they have ended
         )
         assert store.head(PDF).version == 1
         write(store, "two")

@@ -3,8 +3,9 @@
 uvicorn waits without limit for the rest of a header or of a body, and counts no headers; only the size of a header and
 the time between two requests are its own limits (`http_server`). Here a timer runs from the first byte of a request to
 its last, and from the opening of a connection to its first request; another one while an answer is not read. When there
-are too many connections, idle ones are closed first; uvicorn's `limit_concurrency` would refuse the new one. Header
-lines are counted before any is parsed: later work on headers may take time with the square of their number.
+are too many connections, idle ones are closed first, and a new one waits a moment for one to become idle; uvicorn's
+`limit_concurrency` would refuse it. Header lines are counted before any is parsed: later work on headers may take time
+with the square of their number.
 
 The SDK keeps a session of the protocol with a handshake until it was idle for half an hour, and refuses new ones at its
 limit, without regard to their bearers. `HttpSessions` ends an idle session to make room for a new one of its bearer.
@@ -14,6 +15,7 @@ another one, as the protocol says.
 
 import asyncio
 import contextlib
+import selectors
 import socket
 import time
 from dataclasses import dataclass, field
@@ -59,6 +61,12 @@ MAX_HEADERS = 100
 """Headers of a request; and trailers of a body in chunks."""
 
 MAX_CONNECTIONS = 1000
+
+ROOM_SECONDS, ROOM_PAUSE = 1.0, 0.05
+"""How long a new connection waits until another one is idle, and how often it looks."""
+
+MAX_NEWCOMERS = 64
+"""Connections that wait so."""
 
 SPARE_DESCRIPTORS = 200
 """Descriptors that connections leave to the library and to those who watch its folders."""
@@ -127,20 +135,24 @@ class TimedConnection(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timed: object = None
         self._unread: asyncio.TimerHandle | None = None
+        self._newcomer = False
         self._lines = _CountedLines()
         self.conn._receive_buffer = self._lines
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Make room when there is none, else closes the new connection."""
+        """Take the connection when there is room, or as soon as there is; else answer 503 and close it."""
         super().connection_made(transport)
         # asyncio does this only where the listening socket names its protocol. Without it the end of an answer waits,
         # on Linux 40 ms, until the client has confirmed the header.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self.connections) > self.limit and not self._make_room():
-            transport.write(_FULL)
-            transport.close()
-            return
-        self._watch()
+        if self._has_room():
+            self._watch()
+        elif len(self.connections) > self.limit + MAX_NEWCOMERS:
+            self._refuse()
+        else:
+            self._newcomer = True
+            transport.pause_reading()
+            self._await_room(self.loop.time() + ROOM_SECONDS)
 
     def data_received(self, data: bytes) -> None:
         """Take what arrived, and watch for the rest."""
@@ -199,12 +211,32 @@ class TimedConnection(H11Protocol):
         """Whether the request is answered, though the rest of it may still be on its way."""
         return self.cycle is not None and self.cycle.response_complete
 
-    def _make_room(self) -> bool:
-        """Close the connection that has waited longest without asking anything; return whether there was one."""
-        waiting = [
-            one for one in self.connections if isinstance(one, TimedConnection) and one.waits and one is not self
-        ]
-        oldest = min(waiting, key=lambda one: one._since, default=None)
+    def _await_room(self, until: float) -> None:
+        if self.transport.is_closing():
+            return
+        if self._has_room():
+            self._newcomer = False
+            self.transport.resume_reading()
+            self._watch()
+        elif self.loop.time() < until:
+            self._timer = self.loop.call_later(ROOM_PAUSE, self._await_room, until)
+        else:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        self.transport.write(_FULL)
+        self.transport.close()
+
+    def _has_room(self) -> bool:
+        """Return whether this connection can stay; close the one that is idle longest when that is needed for it."""
+        if len(self.connections) <= self.limit:
+            return True
+        others = [one for one in self.connections if isinstance(one, TimedConnection) and one is not self]
+        if sum(not one._newcomer for one in others) < self.limit:
+            return True
+        waiting = sorted((one for one in others if one.waits and not one._newcomer), key=lambda one: one._since)
+        # A request that arrived, and was not read yet, is none to cut off.
+        oldest = next((one for one in waiting if not _has_arrived(one.transport)), None)
         if oldest is None:
             return False
         self.connections.discard(oldest)
@@ -254,6 +286,15 @@ class TimedConnection(H11Protocol):
         for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+
+def _has_arrived(transport: asyncio.Transport) -> bool:
+    """Whether bytes of a connection that was not closed wait to be read."""
+    if transport.is_closing():
+        return False
+    with selectors.DefaultSelector() as ready:
+        ready.register(transport.get_extra_info("socket").fileno(), selectors.EVENT_READ)
+        return bool(ready.select(0))
 
 
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n"
