@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
 from pathlib import Path
@@ -33,12 +35,23 @@ from processes import poll
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind
-from evolvable_store.search.vector_store import FILE, TextRole, Vectors, embedding_progress
+from evolvable_store.search.vector_store import (
+    FILE,
+    TextRole,
+    Vectors,
+    embedding_progress,
+    forget_vectors,
+    open_vectors,
+)
+from evolvable_store.storage.learned import LearnedTask, TaskSource
+from evolvable_store.store import Store
 from evolvable_tools.embedding import KEPT_TOKENS, Embedder, SimilarResources, ipc, parse_spec
 from evolvable_tools.embedding.embedder_client import LOG, MAX_TASK, SharedEmbedder, truncate_task
 from evolvable_tools.retrieval.cascade import PAPER_PATIENCE
 
 Connect = Callable[..., SharedEmbedder]
+
+AT = datetime.now(UTC).isoformat()
 
 # torch's exporter to ONNX and its loading of weights warn of their own future.
 pytestmark = [
@@ -193,6 +206,56 @@ def test_what_is_asked_about_is_compared_token_by_token(connect: Connect, model:
 
     assert max(late, key=lambda id_: late[id_]) == identity(home, "pdf")
     assert set(late) == set(ids) and all(0 < alike <= 1 for alike in late.values())
+
+
+def test_a_learned_task_is_near_what_means_the_same_until_it_is_removed(
+    connect: Connect, model: str, home: Path
+) -> None:
+    used = LearnedTask(identity(home, "sql"), "why does the report take so long", AT, False, TaskSource.PERSON)
+    with Store.open(home) as store:
+        store.backend.learned.add([used])
+    client = connect(model)
+
+    near = until(client, lambda answer: answer.learned, task="the statistics page is slow").learned
+    far = ask(client, "bake a cake").learned.get(used.resource, 0.0)
+    elsewhere = ask(client, "the statistics page is slow", scopes=["elsewhere"]).learned
+    with Store.open(home) as store:
+        store.backend.learned.remove(store.backend.learned.tasks_of([used.resource])[used.resource][0].id)
+
+    assert set(near) == {used.resource} and far + 0.2 < near[used.resource] < 1
+    assert elsewhere == {}
+    until(client, lambda answer: not answer.learned, task="the statistics page is slow")
+
+
+def test_an_old_learned_task_counts_less_and_a_resource_that_is_gone_has_none(
+    connect: Connect, model: str, home: Path
+) -> None:
+    task, old = "why does the report take so long", (datetime.now(UTC) - timedelta(days=180)).isoformat()
+    sql, pdf = identity(home, "sql"), identity(home, "pdf")
+    with Store.open(home) as store:
+        both = [LearnedTask(id_, task, at, False, TaskSource.PERSON) for id_, at in ((sql, old), (pdf, AT))]
+        store.backend.learned.add(both)
+    client = connect(model)
+
+    near = until(client, lambda answer: len(answer.learned) == 2, task=task).learned
+    remove(home, "pdf")
+
+    assert near[sql] == pytest.approx(near[pdf] / 2, abs=0.01)
+    until(client, lambda answer: set(answer.learned) == {sql}, task=task)
+
+
+def test_the_vectors_of_learned_tasks_are_kept_and_a_purge_removes_them(
+    connect: Connect, model: str, home: Path
+) -> None:
+    with Store.open(home) as store:
+        task = LearnedTask(identity(home, "sql"), "the report is slow", AT, False, TaskSource.PERSON)
+        store.backend.learned.add([task])
+    until(connect(model), lambda answer: answer.learned, task="the report is slow")
+
+    with closing(open_vectors(home)) as vectors:
+        poll(lambda: vectors.execute("SELECT count(*) FROM learned").fetchone()[0] == 1, "the vector to be kept")
+        forget_vectors(home, [])
+        assert vectors.execute("SELECT count(*) FROM learned").fetchone()[0] == 0
 
 
 def test_of_a_long_task_the_beginning_counts(connect: Connect, model: str, home: Path) -> None:

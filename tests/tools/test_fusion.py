@@ -17,7 +17,7 @@ from evolvable_tools.embedding import NearestDescription, SimilarResources
 from evolvable_tools.library import Library
 from evolvable_tools.retrieval import SearchDependencies, SearchMatch, SearchQuery
 from evolvable_tools.retrieval.cascade import CascadeResult, search_cascade
-from evolvable_tools.retrieval.hybrid import DEPTH, confidences, fuse_with_vectors
+from evolvable_tools.retrieval.hybrid import DEPTH, FAR, confidences, fuse_with_vectors
 
 Skill = Callable[..., Ref]
 
@@ -30,6 +30,7 @@ class StandIn:
     by_name: Mapping[str, float] = field(default_factory=dict)
     by_id: Mapping[int, float] = field(default_factory=dict)
     late: Mapping[str, float] = field(default_factory=dict)
+    learned: Mapping[str, float] = field(default_factory=dict)
     cross: Mapping[str, float] = field(default_factory=dict)
     said: str = "stand-in, all embedded"
     available: bool = True
@@ -48,10 +49,12 @@ class StandIn:
         for name, cosine in self.by_name.items():
             cosines[self.library.store.head(Ref.parse(name)).id] = cosine
         nearest = sorted(cosines, key=lambda id_: -cosines[id_])[:limit]
-        late = {self.library.store.head(Ref.parse(name)).id: alike for name, alike in self.late.items()}
-        return SimilarResources(
-            {id_: cosines[id_] for id_ in cosines if id_ in {*ids, *nearest}}, tuple(nearest), self.said, True, late
+        late, learned = (
+            {self.library.store.head(Ref.parse(name)).id: near for name, near in its.items()}
+            for its in (self.late, self.learned)
         )
+        known = {id_: cosines[id_] for id_ in cosines if id_ in {*ids, *nearest}}
+        return SimilarResources(known, tuple(nearest), self.said, True, late, learned)
 
     def rank(self, texts: Sequence[str]) -> list[float] | None:
         return [self.cross.get(text.partition(".")[0], 0.0) for text in texts] if self.cross else None
@@ -350,5 +353,41 @@ def test_a_text_that_words_rank_far_behind_is_not_raised_by_late_interaction(sib
     far = StandIn(siblings, dict.fromkeys(SIBLINGS, 0.5), late={"bake": 0.6, "ship-web": 0.5})
 
     found = search_cascade(siblings.index, "ships the web application", means=SearchDependencies(far))
+
+    assert refs(found)[0] == "skill:ship-web"
+
+
+# Learned tasks by their vectors
+
+
+def test_of_siblings_the_one_with_a_learned_task_near_this_one_comes_first(siblings: Library) -> None:
+    late = dict.fromkeys(SIBLINGS, 0.5)
+    plain = StandIn(siblings, late, late=late)
+    used = StandIn(siblings, late, late=late, learned={"ship-api": 0.9, "ship-app": 0.5})
+
+    before, after = (
+        search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(it)) for it in (plain, used)
+    )
+
+    assert refs(after)[:3] == ["skill:ship-api", "skill:ship-app", "skill:ship-web"]
+    assert [match.confidence for match in after.matches] == [match.confidence for match in before.matches]
+
+
+def test_a_learned_task_that_is_far_changes_nothing(siblings: Library) -> None:
+    late = dict.fromkeys(SIBLINGS, 0.5)
+    plain, used = StandIn(siblings, late, late=late), StandIn(siblings, late, late=late, learned={"ship-api": FAR})
+
+    before, after = (
+        search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(it)) for it in (plain, used)
+    )
+
+    assert refs(after) == refs(before)
+
+
+def test_a_text_that_words_rank_far_behind_is_not_raised_by_a_learned_task(siblings: Library) -> None:
+    late = dict.fromkeys(SIBLINGS, 0.5)
+    used = StandIn(siblings, late, late=late, learned={"bake": 0.6})
+
+    found = search_cascade(siblings.index, "ships the web application", means=SearchDependencies(used))
 
     assert refs(found)[0] == "skill:ship-web"

@@ -35,6 +35,21 @@ def changed_resources(store: Store, applied: int, *, aged: bool) -> list[int]:
     return sorted(learned.changed(applied))
 
 
+def tasks_in_force(store: Store, resources: Sequence[int]) -> dict[int, Learned]:
+    """Return the tasks that count for these resources, each with its share of a new one.
+
+    A resource whose newest version nobody trusts has none: what was learned of other content says nothing of it.
+    """
+    tasks = store.backend.learned.tasks_of(resources)
+    trusted = set(tasks).difference(store.backend.attestations.untrusted_resources(list(tasks)) if tasks else ())
+    now, found = store.clock(), dict[int, Learned]()
+    for resource in trusted:
+        shares = [(one.task, share_of(one, now)) for one in by_sign(tasks, resource, against=False)]
+        if in_force := [(task, share) for task, share in shares if share >= MIN_SHARE]:
+            found[resource] = in_force
+    return found
+
+
 class LearnedTexts:
     """The learned tasks of a library for one pass of the index."""
 
@@ -43,19 +58,8 @@ class LearnedTexts:
         self._store, self._any = store, any_
 
     def of(self, head: Head) -> Learned:
-        """Return the tasks that count for a resource, each with its share of a new one.
-
-        A resource whose newest version nobody trusts has none: what was learned of other content says nothing of it.
-        """
-        if not self._any:
-            return ()
-        backend = self._store.backend
-        tasks = by_sign(backend.learned.tasks_of([head.id]), head.id, against=False)
-        if not tasks or backend.attestations.untrusted_resources([head.id]):
-            return ()
-        now = self._store.clock()
-        shares = ((one.task, share_of(one, now)) for one in tasks)
-        return [(task, share) for task, share in shares if share >= MIN_SHARE]
+        """Return the tasks that count for a resource, as `tasks_in_force` does."""
+        return tasks_in_force(self._store, [head.id]).get(head.id, ()) if self._any else ()
 
 
 def share_of(task: LearnedTask, now: datetime) -> float:

@@ -19,6 +19,10 @@ from evolvable_store.storage.connection import Connection
 
 FILE = "vectors.db"
 
+_LEARNED = """CREATE TABLE IF NOT EXISTS learned (
+    model INTEGER NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY (model, hash)
+) STRICT, WITHOUT ROWID"""
+
 FORMAT = driver.DerivedFormat(0x45564C56, 3, Path(__file__).with_name("vectors.sql"))  # EVLV
 
 
@@ -44,6 +48,7 @@ def _open_file(path: Path) -> Connection:
         connection = driver.connect(path, durable=False)
         unless_ready.callback(connection.close)
         FORMAT.prepare(connection, path)
+        connection.execute(_LEARNED)  # a file made before these were kept lacks only this table
         unless_ready.pop_all()
     return connection
 
@@ -56,7 +61,10 @@ _BY_TEXT = ("vector", "token")  # tables whose rows belong to a text of a model
 
 
 def forget_vectors(home: Path, resources: Iterable[int]) -> None:
-    """Remove the vectors of these resources' texts; they are computed again from the remaining texts."""
+    """Remove the vectors of these resources' texts, and of all learned tasks.
+
+    They are computed again from the remaining texts.
+    """
     path = home / FILE
     if not path.exists():
         return
@@ -69,6 +77,8 @@ def forget_vectors(home: Path, resources: Iterable[int]) -> None:
                     SELECT hash FROM said WHERE resource IN (SELECT value FROM json_each(?)))""",
                 (json.dumps(list(resources)),),
             )
+        if "learned" in there:
+            connection.execute("DELETE FROM learned")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -240,7 +250,7 @@ class Vectors:
     def forget_model(self, model: VectorModel) -> None:
         """Deletes a model with its vectors."""
         with self._writing():
-            for table in _BY_TEXT:
+            for table in (*_BY_TEXT, "learned"):
                 self._db.execute(f"DELETE FROM {table} WHERE model = ?", (model.id,))
             self._db.execute("DELETE FROM model WHERE id = ?", (model.id,))
 
@@ -266,6 +276,17 @@ class Vectors:
                     f"INSERT OR REPLACE INTO {table} (model, hash, data) VALUES (?, ?, ?)",
                     [(model.id, digest, data) for digest, data in rows.items()],
                 )
+
+    def learned(self, model: VectorModel) -> dict[bytes, bytes]:
+        """Return the vectors of learned tasks, as stored, by the hash of the task."""
+        return dict(self._rows("SELECT hash, data FROM learned WHERE model = ?", model.id))
+
+    def replace_learned(self, model: VectorModel, vectors: Mapping[bytes, bytes]) -> None:
+        """Keep these vectors of learned tasks (float16, little-endian), and no others of the model."""
+        with self._writing():
+            self._db.execute("DELETE FROM learned WHERE model = ?", (model.id,))
+            rows = [(model.id, digest, data) for digest, data in vectors.items()]
+            self._db.executemany("INSERT INTO learned (model, hash, data) VALUES (?, ?, ?)", rows)
 
     def tokens_of(self, model: VectorModel, resources: Iterable[int]) -> dict[int, bytes]:
         """Return the vectors of the tokens of name and description of those of these resources that have them."""

@@ -22,7 +22,8 @@ class SimilarResources:
 
     cosines: of name and description, for the ids asked that have vectors and for the nearest. nearest: ids, best
     first. said: one line on the model, or on why nothing is known. available: whether anything is known. late: late
-    interaction, for the first CLOSEST ids asked whose token vectors are known.
+    interaction, for the first CLOSEST ids asked whose token vectors are known. learned: the cosine of the nearest
+    learned task times how much it counts, for the ids asked and for the few nearest by it.
     """
 
     cosines: Mapping[int, float] = field(default_factory=dict)
@@ -30,6 +31,7 @@ class SimilarResources:
     said: str = ""
     available: bool = False
     late: Mapping[int, float] = field(default_factory=dict)
+    learned: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

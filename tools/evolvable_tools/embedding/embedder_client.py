@@ -251,6 +251,7 @@ class PendingEmbedding:
                 str(answer["said"]),
                 bool(answer["available"]),
                 {int(id_): float(alike) for id_, alike in answer.get("late", {}).items()},
+                {int(id_): float(near) for id_, near in answer.get("learned", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             return SimilarResources(said="the embedder's answer cannot be read")

@@ -20,6 +20,7 @@ from evolvable_store.search.vector_store import TextDigest, TextRole, VectorMode
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 from evolvable_tools.embedding import Embedder, SimilarResources
+from evolvable_tools.embedding.learned_vectors import LearnedVectors
 from evolvable_tools.embedding.local_models import Floats, open_embedder
 
 _VIEWS = 32  # combinations of kind and scopes that are remembered
@@ -154,6 +155,11 @@ class VectorMatrix:
         at = int(cosines.argmax())
         return seen[at], float(cosines[at])
 
+    def visible(self, kind: str, scopes: Sequence[str] | None) -> frozenset[int]:
+        """Return the resources of one kind in these scopes; nearer ones hide those of their name."""
+        with self._lock:
+            return frozenset(self._seen(kind, scopes)[0])
+
     def _cosines(
         self, table: VectorTable, every: Floats, kind: str, scopes: Sequence[str] | None
     ) -> tuple[Sequence[int], Floats]:
@@ -229,13 +235,15 @@ _NEWEST, _IN_SERVICE, _BEFORE = "newest", "in service", "in service before"  # s
 class IndexingState:
     """A model that can answer: its embedder, and its vectors in memory.
 
-    waiting: by role, the resources whose text lacks a vector, with the characters of the text.
+    waiting: by role, the resources whose text lacks a vector, with the characters of the text. learned: the vectors of
+    learned tasks.
     """
 
     embedder: Embedder
     model: VectorModel
     matrix: VectorMatrix
     waiting: dict[TextRole, dict[int, int]]
+    learned: LearnedVectors
 
     @property
     def is_complete(self) -> bool:
@@ -279,7 +287,7 @@ class VectorIndexer:
         """Do a small part of the pending work; return whether there was any. Raises Damaged, LibraryError."""
         if self.wants_descriptions and not self._describing:
             self._describe()
-        if self._take_in():
+        if self._take_in() or any(service.learned.step() for service in self._services()):
             return True
         for service in self._services():
             batch = service.batch()
@@ -318,7 +326,8 @@ class VectorIndexer:
         matrix = VectorMatrix(embedder.dimension)
         for place in self._vectors.places():
             matrix.place(place)
-        service = IndexingState(embedder, model, matrix, {})
+        learned = LearnedVectors(self._store, self._vectors, embedder, model)
+        service = IndexingState(embedder, model, matrix, {}, learned)
         for role in self._roles():
             self._load(service, role)
         return service

@@ -29,6 +29,9 @@ REORDERED = 8
 LATE = 5.0
 """Weight of a late interaction of 1, beside the logit of the words' confidence."""
 
+LEARNED, FAR = 4.0, 0.3
+"""Weight of a nearness of 1 to a learned task, beside the logit of the words' confidence; and what counts as far."""
+
 CROSS = 0.5
 """Weight of a reranker's logit, beside the logit of the words' confidence. Not measured: it depends on the model."""
 
@@ -74,7 +77,7 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
     similar = pending.similar(list(weighed), kind=query.kind, scopes=query.scopes, limit=DEPTH)
     if not similar.available:
         return order_by_words(ranking, query.limit, similar)
-    others = set(similar.nearest).difference(weighed)
+    others = {*similar.nearest, *similar.learned}.difference(weighed)
     weighed |= index.weigh(ranking, others)
     both = _both(weighed, similar)
     best = sorted(both, key=lambda id_: (-both[id_], id_))[: query.limit]
@@ -99,12 +102,15 @@ def rerank(fused: FusedRanking, pending: PendingNeighbours) -> FusedRanking | No
 
 
 def reorder_closest(fused: FusedRanking) -> FusedRanking:
-    """Return the ranking with its first few in the order of late interaction and the words' confidence.
+    """Return the ranking with its first few in the order of late interaction, learned tasks and the words' confidence.
 
     Those that were compared token by token exchange places among themselves; all others keep theirs.
     """
-    late = fused.similar.late if fused.similar is not None else {}
-    return _reordered(fused, {resource: LATE * nearness for resource, nearness in late.items()})
+    if fused.similar is None:
+        return fused
+    learned = {id_: LEARNED * max(0.0, near - FAR) for id_, near in fused.similar.learned.items()}
+    added = {id_: LATE * nearness + learned.get(id_, 0.0) for id_, nearness in fused.similar.late.items()}
+    return _reordered(fused, added)
 
 
 def _reordered(fused: FusedRanking, added: Mapping[int, float]) -> FusedRanking:

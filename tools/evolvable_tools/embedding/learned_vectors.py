@@ -1,0 +1,99 @@
+"""The vectors of learned tasks: how near a task is to those that a resource was used for with success."""
+
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from evolvable_store.search.learned_texts import tasks_in_force
+from evolvable_store.search.vector_store import VectorModel, Vectors, digest_text
+from evolvable_store.store import Store
+from evolvable_tools.embedding import Embedder
+from evolvable_tools.embedding.local_models import Floats
+
+NEAREST_LEARNED = 8
+"""Resources that learned tasks propose to the words."""
+
+LOOK_SECONDS = 1.0
+"""How often it is looked for learned tasks that changed without a change of the library."""
+
+_BATCH = 32
+
+
+class LearnedVectors:
+    """The learned tasks that count, with their vectors of one model.
+
+    `step` belongs to one thread; `nearness` may be called by all.
+    """
+
+    def __init__(self, store: Store, vectors: Vectors, embedder: Embedder, model: VectorModel) -> None:
+        self._store, self._vectors, self._embedder, self._model = store, vectors, embedder, model
+        self._known = vectors.learned(model)
+        self._tasks: list[tuple[int, bytes, float]] = []
+        self._missing: dict[bytes, str] = {}
+        self._state: tuple[int, int, str] | None = None
+        self._looked = 0.0
+        self._lock = threading.Lock()
+        self._owners: list[int] = []
+        self._rows: Floats = np.zeros((0, embedder.dimension), np.float32)
+
+    def nearness(self, task: Floats) -> dict[int, float]:
+        """Return for each resource the cosine of its nearest learned task, times how much that counts; 0 is left out.
+
+        task: a vector of length 1.
+        """
+        with self._lock:
+            owners, products = self._owners, self._rows @ task
+        nearest: dict[int, float] = {}
+        for at in np.flatnonzero(products > 0):
+            nearest[owners[at]] = max(float(products[at]), nearest.get(owners[at], 0.0))
+        return nearest
+
+    def step(self) -> bool:
+        """Read the tasks again where they may have changed, or embed a few; return whether there was any work.
+
+        Raises DamagedFile, LibraryError.
+        """
+        if self._missing:
+            batch = list(self._missing)[:_BATCH]
+            rows = self._embedder.encode([self._missing[digest] for digest in batch])
+            for digest, row in zip(batch, rows.astype("<f2"), strict=True):
+                self._known[digest] = row.tobytes()
+                del self._missing[digest]
+            return self._serve()
+        if not self._has_changed():
+            return False
+        in_force = tasks_in_force(self._store, self._living())
+        texts = {digest_text(task).hash: task for tasks in in_force.values() for task, _ in tasks}
+        self._tasks = [
+            (resource, digest_text(task).hash, share) for resource, tasks in in_force.items() for task, share in tasks
+        ]
+        self._missing = {digest: text for digest, text in texts.items() if digest not in self._known}
+        return self._serve()
+
+    def _has_changed(self) -> bool:
+        now, sequence = time.monotonic(), self._store.sequence()
+        if self._state is not None and self._state[0] == sequence and now < self._looked + LOOK_SECONDS:
+            return False
+        # Tasks lose weight with age, so they are read again each month.
+        state = sequence, self._store.backend.learned.sequence(), self._store.now()[:7]
+        changed, self._state, self._looked = state != self._state, state, now
+        return changed
+
+    def _living(self) -> Sequence[int]:
+        resources = self._store.backend.learned.resources()
+        heads = self._store.backend.heads_by_id(resources) if resources else {}
+        return [resource for resource, head in heads.items() if head.version is not None]
+
+    def _serve(self) -> bool:
+        """Put in service what has a vector. When all have one, keep their vectors in the file and no others."""
+        there = [(resource, digest, share) for resource, digest, share in self._tasks if digest in self._known]
+        rows = [np.frombuffer(self._known[digest], "<f2").astype(np.float32) * share for _, digest, share in there]
+        with self._lock:
+            self._owners = [resource for resource, _, _ in there]
+            self._rows = np.stack(rows) if rows else np.zeros((0, self._embedder.dimension), np.float32)
+        if not self._missing:
+            self._known = {digest: self._known[digest] for _, digest, _ in there}
+            self._vectors.replace_learned(self._model, self._known)
+        return bool(self._missing)
