@@ -149,7 +149,8 @@ def library(home: Path) -> Path:
 
 def ask(client: SharedEmbedder, task: str = "combine two acrobat files", **where: Any) -> SimilarResources:
     """Returns what the embedder says now."""
-    return client.begin(task).similar([], kind=Kind.SKILL, scopes=where.get("scopes"), limit=where.get("limit", 10))
+    ids, scopes, limit = where.get("ids", []), where.get("scopes"), where.get("limit", 10)
+    return client.begin(task).similar(ids, kind=Kind.SKILL, scopes=scopes, limit=limit)
 
 
 def until(client: SharedEmbedder, condition: Callable[[SimilarResources], object], **question: Any) -> SimilarResources:

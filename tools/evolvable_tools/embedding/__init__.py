@@ -22,8 +22,8 @@ class SimilarResources:
 
     cosines: of name and description, for the ids asked that have vectors and for the nearest. nearest: ids, best
     first. said: one line on the model, or on why nothing is known. available: whether anything is known. late: late
-    interaction, for the first CLOSEST ids asked whose token vectors are known. learned: the cosine of the nearest
-    learned task times how much it counts, for the ids asked and for the few nearest by it.
+    interaction, for the first CLOSEST ids asked whose token vectors are known. learned: for the same ids the cosine of
+    the nearest learned task, times how much that counts.
     """
 
     cosines: Mapping[int, float] = field(default_factory=dict)

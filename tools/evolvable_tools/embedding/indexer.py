@@ -155,11 +155,6 @@ class VectorMatrix:
         at = int(cosines.argmax())
         return seen[at], float(cosines[at])
 
-    def visible(self, kind: str, scopes: Sequence[str] | None) -> frozenset[int]:
-        """Return the resources of one kind in these scopes; nearer ones hide those of their name."""
-        with self._lock:
-            return frozenset(self._seen(kind, scopes)[0])
-
     def _cosines(
         self, table: VectorTable, every: Floats, kind: str, scopes: Sequence[str] | None
     ) -> tuple[Sequence[int], Floats]:

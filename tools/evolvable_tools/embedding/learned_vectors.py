@@ -12,9 +12,6 @@ from evolvable_store.store import Store
 from evolvable_tools.embedding import Embedder
 from evolvable_tools.embedding.local_models import Floats
 
-NEAREST_LEARNED = 8
-"""Resources that learned tasks propose to the words."""
-
 LOOK_SECONDS = 1.0
 """How often it is looked for learned tasks that changed without a change of the library."""
 

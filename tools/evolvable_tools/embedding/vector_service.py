@@ -4,7 +4,6 @@ The first server that asks starts it. It ends when it is idle.
 """
 
 import contextlib
-import heapq
 import os
 import sys
 import threading
@@ -28,7 +27,6 @@ from evolvable_store.store import Store
 from evolvable_tools.embedding import CLOSEST, Embedder, NearestDescription, SimilarResources, ipc, split_reranker
 from evolvable_tools.embedding.indexer import IndexingState, Product, VectorIndexer
 from evolvable_tools.embedding.ipc import MalformedMessage
-from evolvable_tools.embedding.learned_vectors import NEAREST_LEARNED
 from evolvable_tools.embedding.local_models import (
     Floats,
     TokenVectors,
@@ -104,8 +102,10 @@ class RequestHandler:
             raise MalformedMessage("ids and limit are missing")
         found = asdict(self._similar(prepared, ids, kind, scopes, max(0, min(limit, _MOST_NEAREST))))
         late = self._late(prepared, ids[:CLOSEST])
+        near = prepared.service.learned.nearness(prepared.vector)
+        learned = {id_: round(near[id_], 4) for id_ in ids[:CLOSEST] if id_ in near}
         cosines = {id_: round(cosine, 4) for id_, cosine in found["cosines"].items()}
-        return found | {"cosines": cosines, "late": late, "learned": self._learned(prepared, ids, kind, scopes)}
+        return found | {"cosines": cosines, "late": late, "learned": learned}
 
     def _rank(self, texts: object, task: str) -> dict[str, Any]:
         if not isinstance(texts, list) or not _all(texts, str):
@@ -118,15 +118,6 @@ class RequestHandler:
         """Return how near the task is to these resources token by token, of those whose tokens are known."""
         texts = self._tokens.read(asked.service, ids) if self._tokens is not None and len(asked.tokens) else {}
         return {id_: round(late_interaction(asked.tokens, its), 4) for id_, its in texts.items()}
-
-    def _learned(self, asked: Prepared, ids: Sequence[int], kind: str, scopes: list[str] | None) -> dict[int, float]:
-        """Return how near learned tasks are, for the ids asked and the nearest of those that can be found."""
-        near = asked.service.learned.nearness(asked.vector)
-        if not near:
-            return {}
-        visible = asked.service.matrix.visible(kind, scopes)
-        nearest = heapq.nlargest(NEAREST_LEARNED, visible.intersection(near), key=lambda id_: (near[id_], -id_))
-        return {id_: round(near[id_], 4) for id_ in dict.fromkeys([*nearest, *ids]) if id_ in near}
 
     def _similar(
         self, asked: Prepared, ids: list[int], kind: str, scopes: list[str] | None, limit: int

@@ -77,7 +77,7 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
     similar = pending.similar(list(weighed), kind=query.kind, scopes=query.scopes, limit=DEPTH)
     if not similar.available:
         return order_by_words(ranking, query.limit, similar)
-    others = {*similar.nearest, *similar.learned}.difference(weighed)
+    others = set(similar.nearest).difference(weighed)
     weighed |= index.weigh(ranking, others)
     both = _both(weighed, similar)
     best = sorted(both, key=lambda id_: (-both[id_], id_))[: query.limit]
