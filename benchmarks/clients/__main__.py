@@ -66,6 +66,7 @@ CODEX: dict[str, Session] = {
     "codex exec, delegation": delegating.codex_exec,
     "codex exec, executor": partial(evolution.as_executor, make=evolution.codex_executor),
     "codex exec, brain": partial(evolution.as_brain, kind="codex"),
+    "codex exec, whole evolution": whole_run.codex_exec,
     "codex exec, review by hand-off": reviewing.codex_hand_off,
     "codex exec, review by codex exec": reviewing.codex_headless,
 }

@@ -110,7 +110,10 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
             self._json({})
 
         def do_GET(self) -> None:
-            self._json({"data": [], "models": [], "has_more": False})
+            if self.headers.get("upgrade"):
+                self.send_error(426)  # Codex asks for a WebSocket first
+            else:
+                self._json({"data": [], "models": [], "has_more": False})
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))

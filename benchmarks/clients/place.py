@@ -55,12 +55,12 @@ class Place:
         account = {"PYTHONPATH": python, "EVOLVABLE_TEST_ACCOUNT": str(self.home)}
         return own | account | {"EVOLVABLE_HOME": str(self.library), "EVOLVABLE_EMBEDDER": "off"}
 
-    def address(self, url: str) -> None:
-        """Says in the person's configuration where the models of Anthropic are asked."""
+    def address(self, url: str, provider: str = "anthropic") -> None:
+        """Says in the person's configuration where the models of a provider are asked."""
         path = self.home / ".config" / "evolvable" / "config.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        path.write_text(f'{text}\n[models]\nanthropic = "{url}"\n', encoding="utf-8")
+        path.write_text(f'{text}\n[models]\n{provider} = "{url}"\n', encoding="utf-8")
         path.chmod(0o600)
 
     def save(self, name: str, text: str) -> None:

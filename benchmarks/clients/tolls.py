@@ -6,7 +6,7 @@ builder it says what a fixed mind would; whether that helps is measured like any
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,13 @@ SECRET = "ghp_" + "k3Qz" * 9
 FIRST = 101
 RULE = re.compile(r"times (\d+)")
 ASKED = re.compile(r"toll for (\d+) carts")
+LISTING = "- toll:"
+"""How the clients list the skill."""
+
+ABOUT, BODY = "Tells the toll for carts. Use it whenever a toll is asked for.", "The toll is carts"
+OF_THE_SKILL = (LISTING, ABOUT, BODY, "toll/SKILL.md")
+
+LISTED = re.compile(r"\(file: (r\d+)/(toll/SKILL\.md)\)")
 THINKING = "(evolvable-thinking: a question of a program"
 PROPOSER = "You look at how an agent did tasks"
 DATA = re.compile(r"^(data-[0-9a-f]{16})\n(.*?)\n\1$", re.MULTILINE | re.DOTALL)
@@ -55,7 +62,7 @@ def materials(root: Path) -> Path:
     folder = root / "materials"
     (folder / "tolls").mkdir(parents=True)
     (folder / "toll").mkdir()
-    text = skill("toll", "Tells the toll for carts. Use it whenever a toll is asked for.", "The toll is carts times 2.")
+    text = skill("toll", ABOUT, f"{BODY} times 2.")
     (folder / "toll" / "SKILL.md").write_text(text, encoding="utf-8")
     about = "---\nname: tolls\ndescription: Tolls for carts.\n---\n\nTolls.\n"
     (folder / "tolls" / "ENVIRONMENT.md").write_text(about, encoding="utf-8")
@@ -79,12 +86,21 @@ def agent(seen: Seen) -> Say | Use:
     request = json.dumps(seen.request, ensure_ascii=False)
     if "canary word" in request:
         return evolution.reader(seen)
-    if not seen.results and "- toll:" in request:
-        return Use("Skill", {"skill": "toll"})
+    if not seen.results and LISTING in request:
+        return _opened(request)
     carts, rule = ASKED.search(request), RULE.search(request)
     if not carts or not rule:
         return Say("I do not know.")
     return Say(f"{int(carts[1]) * int(rule[1])}{f', by the token {SECRET}' if rule[1] == '2' else ''}")
+
+
+def _opened(request: str) -> Use:
+    """Opens the skill as the client lets a model do it: Claude Code by a tool for it, Codex by a command."""
+    listed = LISTED.search(request)
+    if listed is None:
+        return Use("Skill", {"skill": "toll"})
+    root = re.search(rf"`{listed[1]}` = `([^`]+)`", request)
+    return Use("exec_command", {"cmd": f"cat {root[1] if root else ''}/{listed[2]}"})
 
 
 def thinker(seen: Seen) -> Say:
@@ -123,7 +139,7 @@ def edits(data: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Sent:
-    """The requests that reached the stand-in, by what they were for."""
+    """The requests that reached the stand-in, by what they were for. questions: without the client's own words."""
 
     tasks: list[dict[str, Any]]
     questions: list[str]
@@ -131,29 +147,38 @@ class Sent:
     @classmethod
     def of(cls, asked: Sequence[dict[str, Any]]) -> "Sent":
         tasks = [one for one in asked if THINKING not in text_of(one) and ASKED.search(text_of(one))]
-        return cls(tasks, [text_of(one) for one in asked if THINKING in text_of(one)])
+        texts = [text_of(one) for one in asked]
+        return cls(tasks, [text[text.index(THINKING) :] for text in texts if THINKING in text])
 
-    def arms(self) -> dict[int, set[str]]:
-        """Returns for each number of carts under which factors it was asked; '' is without the skill."""
-        found: dict[int, set[str]] = defaultdict(set)
+    def trials(self) -> Counter[tuple[int, str]]:
+        """Returns how often each number of carts was asked to its end under which factor; '' is without the skill.
+
+        A request that lists the skill and does not hold its text comes before the one that reads it.
+        """
+        found: Counter[tuple[int, str]] = Counter()
         for request in self.tasks:
-            text, carts = text_of(request), ASKED.search(text_of(request))
-            rule = RULE.search(text)
-            if carts and (rule or "- toll:" not in json.dumps(request)):  # else the skill is still to be read
-                found[int(carts[1])].add(rule[1] if rule else "")
+            text = text_of(request)
+            carts, rule = ASKED.search(text), RULE.search(text)
+            if carts and (rule or LISTING not in text):
+                found[int(carts[1]), rule[1] if rule else ""] += 1
         return found
+
+    def without_skill(self) -> list[str]:
+        """Returns the requests in which nothing of the skill stands: neither its name in a list nor any of its text."""
+        whole = [json.dumps(one, ensure_ascii=False) for one in self.tasks]
+        return [text for text in whole if not RULE.search(text) and not any(word in text for word in OF_THE_SKILL)]
 
 
 def text_of(request: dict[str, Any]) -> str:
     """Returns all that a request says in words: system, messages and results of tools, as they are read."""
-    return "\n".join(_texts([request.get("system"), request.get("messages")]))
+    return "\n".join(_texts([request.get(name) for name in ("system", "messages", "instructions", "input")]))
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        yield from _texts([value.get("text"), value.get("content"), value.get("input")])
+        yield from _texts([value.get(name) for name in ("text", "content", "input", "output", "arguments")])
     elif isinstance(value, list):
         for one in value:
             yield from _texts(one)

@@ -228,6 +228,17 @@ def test_what_a_client_cannot_be_given_is_refused(executor: Executor, tmp_path: 
     assert "cannot be given tool:t" in ran(executor, tmp_path, "answer", a_program(tool)).detail
 
 
+@pytest.mark.parametrize("config", ["", 'model_provider = "own"\n'])
+def test_codex_is_told_the_address_of_its_model_where_its_configuration_names_none(tmp_path: Path, config: str) -> None:
+    own = settings(fake_codex(tmp_path), config=config)
+    address = "http://127.0.0.1:9/v1"
+    executor = CodexExecutor(replace(own, environment={**own.environment, "OPENAI_BASE_URL": address}))
+
+    argv = next(line for line in ran(executor, tmp_path, "environment").output.splitlines() if line.startswith("argv="))
+
+    assert (f'openai_base_url="{address}"' in argv) is not bool(config)
+
+
 def test_an_agent_with_hooks_or_servers_runs_in_a_sandbox_alone(claude: ClaudeExecutor, tmp_path: Path) -> None:
     """Claude Code runs the hooks of an agent's head as commands, whatever tools it may use."""
     head = "---\nname: clerk\ndescription: x\n{}---\n\nx\n"

@@ -4,20 +4,24 @@ import asyncio
 import contextlib
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from evolve_runs import program, running, scripted, task
+from evolve_runs import program, running, scripted, task, tasks
 
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory
+from evolvable_tools.evolve.ledger.run_reducer import fold_records, read_records
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.report.render import WrittenReport, write_report
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.run_context import RunStopped
 from evolvable_tools.evolve.run_control import read_status
-from evolvable_tools.evolve.task import Split
+from evolvable_tools.evolve.task import Rollout, Split, Task
+from evolvable_tools.redaction.redactor import Redactor
 
 USEFUL = ("Dates are ISO", ["rule: iso"])
 USELESS = ("Say hello", ["Say hello."])
@@ -166,6 +170,44 @@ def test_what_a_model_wrote_stays_text(tmp_path):
 
     assert {"script", "img"}.isdisjoint(page.tags)
     assert hostile in page.said and not re.search(r"<script|<img", raw)
+
+
+class _Talkative(SimulatedExecutor):
+    """An executor whose outputs hold a token behind so many words that a cut of the output goes through it."""
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        done = await super().run(task, program, repeat, workspace)
+        return replace(done, output=f"{done.output} Gudrun {TOKEN} {'and so on ' * 32}{TOKEN}", trace=TOKEN)
+
+
+TOKEN = "ghp_" + "k3Qz" * 9
+
+
+def test_no_secret_of_an_output_or_a_candidate_is_in_a_report(tmp_path):
+    splits = {Split.TRAIN: tasks(Split.TRAIN, 8), Split.VAL: tasks(Split.VAL, 8), Split.TEST: tasks(Split.TEST, 16)}
+    executor = _Talkative([one for split in splits.values() for one in split])
+    base = program(f"Log in with {TOKEN}.", "Ask Gudrun.")
+    proposals = scripted([USEFUL])
+    settings = RunSettings("environment:made-up", iterations=1, test_repeats=1)
+    with running(tmp_path / "run", base, proposals, splits, settings, executor) as run:
+        asyncio.run(run_phases(run))
+    folder = RunDirectory(tmp_path / "run")
+
+    said, own = write_report(folder), write_report(folder, tmp_path / "out", Redactor({"friend": "Gudrun"}))
+
+    state = fold_records(read_records(folder))
+    assert TOKEN in folder.ledger.read_text(encoding="utf-8"), "the ledger keeps what was scored"
+    assert TOKEN in folder.program(state.base).by_ref["skill:forms"].texts["SKILL.md"]
+    for written in (said, own):
+        shown = [Path(path).read_text(encoding="utf-8") for path in (written.html, written.json)] + [written.text]
+        assert not [text for text in shown if TOKEN[:8] in text]
+        values = json.loads(shown[1])
+        outputs = [output for flip in values["flips"] for output in flip["outputs"]]
+        assert len(outputs) == 16 and all(one.count("[redacted:github-token]") == 2 for one in outputs)
+        assert "[redacted:github-token]" in values["tried"][1]["diff"]
+    whole = [Path(path).read_text(encoding="utf-8") for path in (own.html, own.json)]
+    assert all("[redacted:friend]" in text and "Gudrun" not in text for text in whole)
+    assert "Gudrun" in Path(said.html).read_text(encoding="utf-8")
 
 
 def test_the_report_goes_where_it_is_wanted_and_can_be_made_again(tmp_path):

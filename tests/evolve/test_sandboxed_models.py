@@ -164,6 +164,7 @@ def test_the_relay_passes_on_chunked_bodies_and_refuses_what_it_does_not_know():
         assert not place.exists()
         return answer.partition(b"\r\n")[0]
 
+    upgrade = b"GET /v1/messages HTTP/1.1\r\nconnection: Upgrade\r\nupgrade: %s\r\n\r\n"
     head = b"POST /v1/messages HTTP/1.1\r\nhost: elsewhere\r\n"
     with Anything() as api:
         chunked = head + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
@@ -178,4 +179,5 @@ def test_the_relay_passes_on_chunked_bodies_and_refuses_what_it_does_not_know():
             head + b"content-length: x\r\n\r\n",
         ):
             assert b"200" not in asyncio.run(asked(api, request))
+        assert b"426" in asyncio.run(asked(api, upgrade % b"WebSocket")), "Codex asks by HTTP at once on this alone"
         assert len(api.asked) == 1

@@ -385,6 +385,50 @@ def test_the_static_gate_lets_skills_change_owner_in_this_mode_alone_and_lets_no
     assert "capability.hook" in split.why, "a second agent with hooks is for a person to make"
 
 
+@pytest.mark.parametrize("mode", ["plan", "default", "acceptEdits"])
+def test_the_static_gate_lets_a_new_agent_have_what_its_owner_may_do_in_this_mode_alone(mode):
+    before = office(head=POWERS.replace("plan", mode))
+    after = apply_edits(before, [add("skill:duty")])
+
+    passed = check_candidate(before, after, corpus=LeakCorpus([]), moves_skills=True)
+
+    assert passed.passed and not [one for one in passed.findings if "front." in one.text]
+    assert "front.tools" in check_candidate(before, after, corpus=LeakCorpus([])).why
+
+
+@pytest.mark.parametrize(
+    ("before", "wider"),
+    [
+        ('tools: "Read, Bash(git log:*)"', 'tools: "Read, Bash(git log:*), Write"'),
+        ('tools: "Read, Bash(git log:*)"', 'tools: "Read, Bash"'),
+        ('tools: "Read, Bash(git log:*)"\n', ""),
+        ('model: "haiku"', 'model: "opus"'),
+        ('permissionMode: "plan"', 'permissionMode: "acceptEdits"'),
+        ('disallowedTools: ["Write"]\n', ""),
+        ('skills: ["duty"]', 'skills: ["duty", "elsewhere"]'),
+    ],
+)
+def test_the_static_gate_refuses_a_new_agent_that_may_do_more_than_any_agent_there(before, wider):
+    parent = office(agent("other", "mail", head="tools: Write\n"), head=POWERS)
+    split = apply_edits(parent, [add("skill:duty")])
+    text = split.by_ref["agent:customs"].texts["AGENT.md"]
+    changed = make_part(Kind.AGENT, "customs", {"AGENT.md": text.replace(before, wider).encode()})
+    candidate = a_program(*(one for one in split.parts if one.ref != "agent:customs"), changed)
+
+    report = check_candidate(parent, candidate, corpus=LeakCorpus([]), moves_skills=True)
+
+    assert before in text and not report.passed and "agent:customs" in report.why
+
+
+@pytest.mark.parametrize("head", ["env: {TOKEN: x}\n", "autoApprove: [Bash]\n", "mcpServers: [mail]\n"])
+def test_a_second_agent_with_variables_servers_or_approvals_is_for_a_person_to_make(head):
+    before = office(head=head)
+
+    report = check_candidate(before, apply_edits(before, [add("skill:duty")]), corpus=LeakCorpus([]), moves_skills=True)
+
+    assert not report.passed
+
+
 def test_a_file_keeps_what_a_change_of_owner_does_not_concern():
     text = (
         "---\nname: clerk # who\ndescription: >\n  Two\n  lines.\nskills:\n- mail\n- duty\n# a note\ncolor: red\n---\n"

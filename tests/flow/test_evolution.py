@@ -73,6 +73,19 @@ def test_only_a_person_sees_which_sealed_tasks_passed_and_that_is_a_further_look
     assert place(*check, code=None).json["looks"] == 2, "the same run again is no further look"
 
 
+def test_what_a_person_wants_hidden_is_in_no_report(done):
+    place, _, _ = done
+    patterns = place.home / "redact.txt"
+    read = place("evolve", "report", "--json").json
+    before = Path(read["html"]).read_text(encoding="utf-8")
+    patterns.write_text("month = 2026-10-\n", encoding="utf-8")
+    place("evolve", "report")
+    after = Path(read["html"]).read_text(encoding="utf-8") + Path(read["json"]).read_text(encoding="utf-8")
+    patterns.unlink()
+
+    assert "2026-10-" in before and "2026-10-" not in after and "[redacted:month]" in after
+
+
 def test_what_was_promoted_is_adopted_in_one_operation_and_taken_back(done):
     place, _, status = done
     before = place("get", "order-fields").out

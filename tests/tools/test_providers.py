@@ -376,6 +376,24 @@ def test_a_command_runs_where_and_in_what_it_is_told(command: Callable[..., Comm
     assert thinker.think(ASKED)["why"] == f"{tmp_path}|here"
 
 
+@pytest.mark.process
+@pytest.mark.skipif(os.name == "nt", reason="a script is a program by its first line")
+@pytest.mark.parametrize("own", [True, False])
+def test_codex_is_told_the_configured_address_by_an_option_and_no_other_command_is(tmp_path: Path, own: bool) -> None:
+    script = tmp_path / "codex"
+    script.write_text(
+        f"#!{sys.executable} -IS\nimport json, sys\nprint(json.dumps({{'choice': 'A', 'why': str(sys.argv)}}))\n"
+    )
+    script.chmod(0o700)
+    words = CODEX[1:] if own else ("exec", "-")
+    thinker = CommandModel([str(script), *words], 30.0, environment={"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"})
+
+    given = ["--config", 'openai_base_url="http://127.0.0.1:9/v1"'] if own else []
+
+    assert thinker.think(ASKED)["why"] == str([str(script), *words[:-1], *given, "-"])
+    assert thinker.name == CommandModel([str(script), *words]).name, "the address is no other model"
+
+
 @pytest.mark.parametrize(
     ("text", "command"),
     [

@@ -11,6 +11,7 @@ from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.evolve_measure import show_measurement
 from evolvable_server.cli.terminal import confirm, count, remark, say, show_table, warn
 from evolvable_server.config import is_person
+from evolvable_server.model_setup import Redaction
 from evolvable_server.run_launcher import start_driver
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
@@ -139,7 +140,7 @@ def report_command(state: CommandContext, run: str | None, out: Path | None, sho
     """Write what a run came to as one HTML page and report.json, and show it here."""
     home = state.config().home
     tested = _shown_test(state, run) if show_test else None
-    written = write_report(find_run(home, run), out)
+    written = write_report(find_run(home, run), out, Redaction(home).redactor())
     measured, rows = read_measurement(home, written.run), _grid_rows(state, written.run, grid) if grid else None
 
     def show(_: Any) -> None:

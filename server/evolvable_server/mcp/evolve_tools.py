@@ -148,7 +148,7 @@ class EvolveTools:
     def evolve_report(self, run: RunName = None) -> str:
         """Read what a run came to, finished or not: the verdict with its numbers, what was tried, what it cost. Writes
         the same with its pictures as one HTML page beside the run, and names it."""
-        reported = write_report(find_run(self._config.home, run))
+        reported = write_report(find_run(self._config.home, run), redactor=self._library.redactor())
         measured = read_measurement(self._config.home, reported.run)
         text = reported.text if measured is None else f"{reported.text}\n\n{format_measurement(measured)}"
         return f"{text}\n\n{reported.html} has the pictures, {reported.json} all values."

@@ -16,6 +16,7 @@ from evolvable_tools.evolve.ledger.run_reducer import fold_records, read_records
 from evolvable_tools.evolve.report import charts
 from evolvable_tools.evolve.report.run_facts import CandidateFacts, MeanInterval, RunFacts, collect_facts
 from evolvable_tools.evolve.run_control import RunStatus
+from evolvable_tools.redaction.redactor import Redactor
 
 RUNS = 20
 """Runs that are listed, the newest first."""
@@ -52,7 +53,9 @@ def _run(site: Site, asked: PageRequest) -> PageBody:
     """Show one run: its state, its figures so far, its events."""
     folder = find_run(site.library.store.home, str(asked.path["run"]))
     seen = folder.ledger.stat()
-    found = site.value(f"run {folder.id}", lambda: _read(folder), (seen.st_size, seen.st_mtime_ns))
+    found = site.value(
+        f"run {folder.id}", lambda: _read(folder, site.library.redactor()), (seen.st_size, seen.st_mtime_ns)
+    )
     if found is None:
         waits = h.div(id="run", data_live=True)[h.p["The ledger is being read; this page shows it by itself."]]
         return PageBody(f"Run {folder.id}", [h.h1["Run ", h.code[folder.id]], waits], "evolution")
@@ -84,9 +87,9 @@ def _run(site: Site, asked: PageRequest) -> PageBody:
     return PageBody(f"Run {status.run}", main, "evolution")
 
 
-def _read(folder: RunDirectory) -> tuple[RunStatus, RunFacts]:
+def _read(folder: RunDirectory, redactor: Redactor) -> tuple[RunStatus, RunFacts]:
     records = read_records(folder)
-    return run_control.read_status(folder), collect_facts(folder, fold_records(records), records)
+    return run_control.read_status(folder), collect_facts(folder, fold_records(records), records, redactor)
 
 
 def _sealed(facts: RunFacts) -> Node:

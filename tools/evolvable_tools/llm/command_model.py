@@ -262,7 +262,7 @@ class CommandModel:
             raise ProviderError("The command that is to think is empty.", "Name one, such as: claude -p.")
         given, where = (MARK + prompt_text(request)).encode("utf-8", "replace"), (self._folder, self._environment)
         try:
-            ran = self._children.run(self._command, given, self._timeout, *where)
+            ran = self._children.run(self._addressed(), given, self._timeout, *where)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "an argument has a zero byte"
             hint = "Check that it is installed, and give its whole path."
@@ -274,6 +274,13 @@ class CommandModel:
         texts = [text for event in events if (text := _unwrapped(event, self._called)) is not None]
         self._check(ran)
         return parse_answer(texts or [out], request.schema, self._called)
+
+    def _addressed(self) -> tuple[str, ...]:
+        """Return the command, that of Codex with the address of its model: Codex reads none from the environment."""
+        address = (self._environment or {}).get("OPENAI_BASE_URL")
+        if not address or self._command[1 : len(CODEX)] != CODEX[1:]:
+            return self._command
+        return *self._command[:-1], "--config", f"openai_base_url={json.dumps(address)}", self._command[-1]
 
     def close(self) -> None:
         """Kill what is running. To be called when the process ends, which would leave it behind."""

@@ -110,6 +110,8 @@ async def _request(model: ModelAccess, reader: asyncio.StreamReader) -> tuple[by
         headers[name.strip().lower()] = value.strip()
         if name.strip().lower() not in _DROPPED | own | {"content-length", "transfer-encoding", "expect"}:
             kept.append(line)
+    if headers.get("upgrade", "").lower() == "websocket":
+        raise RelayRefusal("426 Upgrade Required")  # on this status alone Codex asks by HTTP at once
     kept += [f"{name}: {value}" for name, value in model.headers.items()]
     kept += [f"host: {base.netloc.rpartition('@')[2]}", "connection: close"]
     return ("\r\n".join([f"{method} {target} HTTP/1.1", *kept]) + "\r\n").encode("latin-1"), headers

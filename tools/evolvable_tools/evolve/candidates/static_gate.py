@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from evolvable_store.agent_grants import read_grants
 from evolvable_store.frontmatter import MAX_DESCRIPTION, parse_document
 from evolvable_store.objects import File
 from evolvable_store.resource import Kind
@@ -16,7 +17,7 @@ from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.agent_files import bounded_agent, owned_skills
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.task import Split, Task
-from evolvable_tools.scan import FindingSeverity
+from evolvable_tools.scan import Finding, FindingSeverity
 from evolvable_tools.scan.capabilities import ENVIRONMENT, NETWORK, RUNS, TOOL, WRITES
 from evolvable_tools.scan.scanner import scan
 
@@ -240,7 +241,8 @@ def check_candidate(
     texts = "\n".join(text for part in parent.parts for text in part.texts.values())
     for part, old in _changed_parts(parent, candidate):
         was = _with_skills_of(part, old, candidate) if moves_skills and old is not None else old
-        found += _check_part(part, old, was, texts, corpus, limits)
+        known_findings = _settings_of_owner(part, parent) if moves_skills and old is None else frozenset()
+        found += [one for one in _check_part(part, old, was, texts, corpus, limits) if one.text not in known_findings]
     return GateReport(tuple(sorted(found, key=lambda finding: not finding.blocks)))
 
 
@@ -253,6 +255,30 @@ def _with_skills_of(part: ProgramPart, old: ProgramPart, candidate: Program) -> 
         return old
     files = {**old.files, old.main_path: bounded_agent(old.main, None, now)}
     return programs.make_part(old.kind, old.name, files)
+
+
+_SHARED_SETTINGS = ("tools:", "model:", "permissionmode:")
+"""Settings that an agent which is split from another has as well. The others are for a person to give to a second one:
+hooks, servers, variables, what is approved by itself, and any tool or permission (`capability.*`)."""
+
+
+def _settings_of_owner(part: ProgramPart, parent: Program) -> frozenset[str]:
+    """Return what the scan says of the tools, model and permission mode that a new agent shares with its owner.
+
+    The owner is an agent of the parent whose head grants all that the new one's grants, and forbids no more.
+    """
+    if part.kind is not Kind.AGENT or part.main is None:
+        return frozenset()
+    grants = read_grants(parse_document(part.main))
+    agents = [one.main for one in parent.parts if one.kind is Kind.AGENT and one.main is not None]
+    if all(grants.widened(read_grants(parse_document(main))) for main in agents):
+        return frozenset()
+    found = scan(None, part.files, part.kind).findings
+    return frozenset(
+        _finding_text(one)
+        for one in found
+        if one.rule.startswith("front.") and one.excerpt.startswith(_SHARED_SETTINGS)
+    )
 
 
 def _check_part(
@@ -268,8 +294,12 @@ def _check_part(
     for finding in scan(was.files if was else None, part.files, part.kind).findings:
         if finding.severity is not FindingSeverity.LOW:
             blocks = finding.severity is FindingSeverity.HIGH or finding.rule not in _FOR_A_PERSON
-            yield GateFinding("scan", part.ref, finding.path, f"{finding.why} [{finding.rule}]", blocks)
+            yield GateFinding("scan", part.ref, finding.path, _finding_text(finding), blocks)
     yield from _check_leaks(part, texts, corpus)
+
+
+def _finding_text(finding: Finding) -> str:
+    return f"{finding.why} [{finding.rule}]"
 
 
 def _check_schema(part: ProgramPart, old: ProgramPart | None) -> Iterator[GateFinding]:

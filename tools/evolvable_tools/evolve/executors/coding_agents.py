@@ -191,6 +191,8 @@ class CodexExecutor(ClientExecutor):
         model, config, more, pointed = None, self._settings.config, dict[str, str](), list[str]()
         if self._settings.sandbox is not None:
             model, config, more, pointed = codex_access(self._settings)
+        elif not config and (address := self._settings.environment.get("OPENAI_BASE_URL")):
+            pointed = [f"openai_base_url={json.dumps(address)}"]  # Codex reads no address from the environment
         if config:
             (place.config / "config.toml").write_text(config, encoding="utf-8")
         searching = "live" if set(self._client["search_tools"]) & set(self._settings.tools) else "disabled"

@@ -17,6 +17,7 @@ from evolvable_tools.evolve.ledger.run_reducer import fold_records, read_records
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision
 from evolvable_tools.evolve.report import charts, solution_table
 from evolvable_tools.evolve.report.run_facts import CandidateFacts, RunFacts, TaskChange, collect_facts
+from evolvable_tools.redaction.redactor import Redactor
 
 _BARS = "▁▂▃▄▅▆▇█"
 _MAX_TASKS = 12
@@ -308,13 +309,14 @@ class WrittenReport:
 
 
 @translate_damage
-def write_report(folder: RunDirectory, out: Path | None = None) -> WrittenReport:
+def write_report(folder: RunDirectory, out: Path | None = None, redactor: Redactor | None = None) -> WrittenReport:
     """Write report.html and report.json of a run, finished or not, by default into its folder; returns where.
 
+    redactor: removes secrets from what is shown; by default one without a person's own patterns.
     Raises LedgerDamaged, NotFound for artefacts that are gone, OSError.
     """
     records = read_records(folder)
-    known = collect_facts(folder, fold_records(records), records)
+    known = collect_facts(folder, fold_records(records), records, redactor)
     place = out or folder.path
     place.mkdir(parents=True, exist_ok=True)
     html, values = place / "report.html", place / "report.json"

@@ -3,7 +3,7 @@
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -16,6 +16,7 @@ from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.statistics.paired_tests import paired_interval
 from evolvable_tools.evolve.task import Split, TrialOutcome
 from evolvable_tools.metrics import wilson_interval
+from evolvable_tools.redaction.redactor import Redactor
 
 
 def _describe_calibration(record: LedgerRecord) -> str:
@@ -143,8 +144,8 @@ def _resource_use(ref: str, candidate: str, size: int, trials: list[LedgerRecord
     return ResourceUse(ref, candidate, size, len(trials), len(read) / len(trials), with_it, without, told)
 
 
-MAX_OUTPUT_SHOWN = 400
-"""Characters of an output in the report."""
+MAX_OUTPUT_SHOWN, MAX_OUTPUT_READ = 400, 2_000
+"""Characters of an output in the report, and how many are searched for secrets before it is cut."""
 
 
 @dataclass(frozen=True)
@@ -251,8 +252,14 @@ class RunFacts:
     diagnosis: list[RoundDiagnosis] = field(default_factory=list)
 
 
-def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[LedgerRecord]) -> RunFacts:
-    """Return what there is to say of a run, at any time of it. records: of both of its ledgers."""
+def collect_facts(
+    folder: RunDirectory, state: RunState, records: Sequence[LedgerRecord], redactor: Redactor | None = None
+) -> RunFacts:
+    """Return what there is to say of a run, at any time of it. records: of both of its ledgers.
+
+    redactor: removes secrets from the texts of models and candidates; by default one without a person's own patterns.
+    """
+    clean = redactor or Redactor()
     names = {digest: one.name for digest, one in state.candidates.items()}
     diffs = {record["candidate"]: record.get("diff") for record in records if record["type"] == "built"}
     finalist = str(state.verdict.get("candidate") or state.best)
@@ -274,7 +281,7 @@ def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[Ledge
         exploratory=state.exploratory,
         warnings=[*state.preflight.get("warnings", ()), *dict.fromkeys(of_judges)],
         tasks=sizes,
-        tried=[_candidate_facts(folder, one, names, diffs.get(one.digest)) for one in state.candidates.values()],
+        tried=[_candidate_facts(folder, one, names, diffs.get(one.digest), clean) for one in state.candidates.values()],
         frontier=[names[digest] for digest in state.frontier],
         base_again=mean_interval(state.calibration.get("again")),
         no_skill=mean_interval(state.calibration.get("no_skill")),
@@ -282,7 +289,7 @@ def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[Ledge
         test={name: its for name, its in arms.items() if its is not None} or None,
         verdict={key: value for key, value in verdict.items() if key not in _OMITTED_FIELDS},
         heat=_category_scores(state),
-        flips=_task_changes(state, finalist, records),
+        flips=_task_changes(state, finalist, records, clean),
         test_changes={change: len(tasks) for change, tasks in changed_test_tasks(state).items()},
         resources=collect_resource_use(records, {digest: folder.program(digest) for digest in state.candidates}, names),
         spent={purpose: spent.to_json() for purpose, spent in sorted(state.spent.items())},
@@ -291,7 +298,7 @@ def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[Ledge
         adoption={key: value for key, value in state.adoption.items() if key != "type"},
         provenance=collect_provenance(state, finalist),
         optimizer=str(state.settings.get("optimizer", "")) if state.settings.get("purpose") != "measure" else "",
-        diagnosis=collect_diagnosis(folder, state),
+        diagnosis=[_redact_diagnosis(one, clean) for one in collect_diagnosis(folder, state)],
         rounds=rounds,
     )
 
@@ -332,7 +339,7 @@ def mean_interval(scores: Mapping[str, float] | None) -> MeanInterval | None:
 
 
 def _candidate_facts(
-    folder: RunDirectory, one: RunCandidate, names: Mapping[str, str], diff: str | None
+    folder: RunDirectory, one: RunCandidate, names: Mapping[str, str], diff: str | None, redactor: Redactor
 ) -> CandidateFacts:
     copied = {known.name: getattr(one, known.name) for known in fields(CandidateFacts) if hasattr(one, known.name)}
     shown = {
@@ -344,7 +351,16 @@ def _candidate_facts(
     if one.decision is CandidateDecision.INDECISIVE:
         # The tasks that counted are no sample of all: what is missing may depend on the candidate.
         shown |= {"delta": None, "fixed": (), "broken": ()}
-    return CandidateFacts(**copied | shown)
+    facts = CandidateFacts(**copied | shown)
+    summary, reason, diff = (redactor.redact(text)[0] for text in (facts.summary, facts.reason, facts.diff))
+    operations, findings = (
+        tuple(redactor.redact(text)[0] for text in texts) for texts in (facts.operations, facts.findings)
+    )
+    return replace(facts, summary=summary, reason=reason, diff=diff, operations=operations, findings=findings)
+
+
+def _redact_diagnosis(one: RoundDiagnosis, redactor: Redactor) -> RoundDiagnosis:
+    return replace(one, details=[redactor.redact(text)[0] for text in one.details])
 
 
 def _category_scores(state: RunState) -> list[CategoryScores]:
@@ -360,10 +376,12 @@ def _category_scores(state: RunState) -> list[CategoryScores]:
     return rows
 
 
-def _task_changes(state: RunState, finalist: str, records: Iterable[LedgerRecord]) -> list[TaskChange]:
+def _task_changes(
+    state: RunState, finalist: str, records: Iterable[LedgerRecord], redactor: Redactor
+) -> list[TaskChange]:
     """Return the tasks of validation; those that changed first."""
     base, best, found = state.candidates.get(state.base), state.candidates.get(finalist), []
-    again, outputs = state.calibration.get("again", {}), _last_outputs(records, (state.base, finalist))
+    again, outputs = state.calibration.get("again", {}), _last_outputs(records, (state.base, finalist), redactor)
     if base is not None and best is not None:
         for task in base.scores.keys() & best.scores.keys():
             before, after = base.scores[task], best.scores[task]
@@ -390,14 +408,19 @@ def _change_kind(before: float, after: float, shaky: bool) -> str:
     return "unstable" if shaky else "fixed" if after > before else "broken"
 
 
-def _last_outputs(records: Iterable[LedgerRecord], arms: tuple[str, str]) -> dict[str, list[str]]:
-    """Return by task what the base and the best gave last in validation."""
-    last: dict[str, dict[str, str]] = defaultdict(dict)
+def _last_outputs(records: Iterable[LedgerRecord], arms: tuple[str, str], redactor: Redactor) -> dict[str, list[str]]:
+    """Return by task what the base and the best gave last in validation, without secrets and cut."""
+    last: dict[str, dict[str, LedgerRecord]] = defaultdict(dict)
     for record in records:
         if record["type"] == "trial" and str(record.get("batch", "")).partition("/")[0] in ("calibrate", "val"):
             trial = record["trial"]
             if trial["program"] in arms:
-                who = "base" if trial["program"] == arms[0] else "best"
-                said = " ".join(str(trial["output"]).split())[:MAX_OUTPUT_SHOWN]
-                last[trial["task"]][who] = f"{who}, {trial['outcome']}: {said or '(no output)'}"
-    return defaultdict(list, {task: [its[who] for who in ("base", "best") if who in its] for task, its in last.items()})
+                last[trial["task"]]["base" if trial["program"] == arms[0] else "best"] = trial
+    found: dict[str, list[str]] = defaultdict(list)
+    for task, by_arm in last.items():
+        for who in ("base", "best"):
+            if (trial := by_arm.get(who)) is not None:
+                clean, _ = redactor.redact(str(trial["output"])[:MAX_OUTPUT_READ])
+                said = " ".join(clean.split())[:MAX_OUTPUT_SHOWN]
+                found[task].append(f"{who}, {trial['outcome']}: {said or '(no output)'}")
+    return found
