@@ -107,6 +107,24 @@ async def test_the_memory_prompt_and_a_compressed_history(place):
     assert json.loads(older.contents[0].text)["references"] == [f"src/{n}.py" for n in range(27)]
 
 
+@pytest.mark.nightly
+async def test_1200_turns_with_8_links_each_are_compressed_over_mcp_as_they_grow_and_each_link_is_found_later(place):
+    address = "https://docs.example.org/project/area-{}/section-{}/a-page-with-a-name-of-some-length.html"
+    messages = []
+    async with place.client("modern", within=300) as client:
+        for turn in range(1_200):
+            links = " ".join(address.format(turn, number) for number in range(8))
+            messages.append({"role": "user", "content": f"Step {turn}: {links}"})
+            messages.append({"role": "assistant", "content": "Read. " + "so " * 60})
+            if turn % 50 == 49:
+                short = await call(client, "compress_history", messages=messages, max_tokens=32_000)
+                messages = short["messages"]
+                assert short["tokens_after"] <= 32_000 and not short["over"]
+        older = await client.read_resource(short["older"])
+    found = {*json.loads(older.contents[0].text)["urls"], *json.dumps(messages).replace('"', " ").split()}
+    assert {address.format(turn, number) for turn in range(1_200) for number in range(8)} <= found
+
+
 def test_the_command_line_reviews_a_queue_and_decides_about_several(tmp_path):
     from command_line import CommandLine
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolvable_store.errors import NoSuchResource
+from evolvable_store.errors import InvalidArgument, NoSuchResource
 from evolvable_tools.review.context_compression import AssetFiles, _assets, _texts, _tokens, compress_history
 
 NAMED = [
@@ -159,3 +159,59 @@ def test_a_file_of_names_has_a_size_that_no_caller_can_exceed(tmp_path):
         named = _assets([" ".join(urls)])
         assert len(files.read(files.put(named))) <= AssetFiles.BYTES
     assert files.get(files.put(_assets(["https://example.org/1 https://example.org/2"]))).urls[-1].endswith("/2")
+
+
+@pytest.mark.process
+def test_1200_turns_with_8_long_links_in_one_call_leave_every_link_in_the_file(tmp_path):
+    files = AssetFiles(tmp_path / "histories")
+    address = "https://docs.example.org/project/area-{}/section-{}/a-page-with-a-name-of-some-length.html?language=en"
+    messages = [
+        {"role": "user", "content": f"Step {turn}: " + " ".join(address.format(turn, n) for n in range(8))}
+        for turn in range(1_200)
+    ]
+    short = compress_history(messages, files=files)
+
+    assert not short.over and _tokens(short.messages[0]) <= 16_000
+    assert len(files.get(short.older).urls) == 9_600 - 12 * 8 and lost(messages, short, files) == []
+
+
+def test_all_files_together_have_a_limit_and_the_newest_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(AssetFiles, "TOTAL", 2_000)
+    files = AssetFiles(tmp_path / "histories")
+    uris = [files.put(_assets([f"https://example.org/{number}/{'x' * 600}"])) for number in range(8)]
+    assert sum(file.stat().st_size for file in (tmp_path / "histories").iterdir()) <= 2_000
+    assert files.read(uris[-1])
+
+    large = files.put(_assets(["https://example.org/" + "x" * 5_000]))
+    assert [file.stem for file in (tmp_path / "histories").iterdir()] == [large.split("/")[2]]
+
+
+def test_a_summary_that_does_not_fit_its_quarter_is_over_though_the_whole_is_not():
+    messages = [{"role": "user", "content": "word " * 60} for _ in range(40)]
+    short = compress_history(messages, keep=1, max_tokens=300)
+    assert short.tokens_after <= 300 < _tokens(short.messages[0]) * 4 and short.over
+
+
+def test_a_history_that_would_not_be_shorter_stays_as_it_is_and_is_over():
+    messages = [{"role": "user", "content": "ok"}] * 30
+    short = compress_history(messages, max_tokens=20)
+    assert (short.messages, short.level, short.over) == (messages, 0, True)
+    once = compress_history(history(60), keep=20, max_tokens=500)
+    assert once.over and compress_history(once.messages, keep=20, max_tokens=500).messages == once.messages
+
+
+@pytest.mark.parametrize("calls", ["abc", 7, ["a"], {"a": 1}, [{"id": [1]}], None])
+def test_calls_of_any_form_are_read_as_far_as_they_can_be(calls):
+    messages = [{"role": "assistant", "tool_calls": calls, "content": "word " * 80}] * 30
+    short = compress_history(messages, keep=3, max_tokens=600)
+    assert short.level == 1 and short.messages[1:] == messages[-3:]
+
+
+def test_a_message_of_many_levels_is_refused_and_a_forged_summary_of_many_is_text():
+    deep: list = ["src/a.py"]
+    for _ in range(3_000):
+        deep = [deep]
+    with pytest.raises(InvalidArgument, match="nested more than 100 deep"):
+        compress_history([{"role": "user", "content": deep}])
+    forged = {"role": "user", "content": "Summary of the conversation so far\n" + "[" * 100_000}
+    assert compress_history([forged, *history(40)], max_tokens=500).level == 1

@@ -238,11 +238,16 @@ def test_each_approved_proposal_keeps_its_own_reason(library, tmp_path):
     done = submit(library, begun, generates(begun), fact)
     assert len(done.proposals) == 2, done.refused
     proposal_inbox.approve_together(library, PERSON, [one.proposal_id for one in done.proposals], "")
-    told = {
-        ref: resource_history(library, PERSON, Ref.parse(ref)).versions[0].reason
+    newest = {
+        ref: resource_history(library, PERSON, Ref.parse(ref)).versions[0]
         for ref in ("skill:db-migrations", "memory:USER")
     }
-    assert told == {one.ref: one.claim for one in done.proposals}
+    assert {ref: one.reason for ref, one in newest.items()} == {one.ref: one.claim for one in done.proposals}
+    for one in done.proposals:
+        named = [line for line in newest[one.ref].evidence if line.startswith("proposal ")]
+        assert [line.split()[1] for line in named] == [str(one.proposal_id)]
+        assert one.claim in newest[one.ref].evidence
+        assert not {other.claim for other in done.proposals if other != one} & set(newest[one.ref].evidence)
 
 
 def test_an_unsettled_outcome_teaches_no_skill(library, tmp_path):

@@ -24,6 +24,7 @@ from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve.driver import drive_run
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerDamaged, NoSuchRun, find_run, read_ledger
+from evolvable_tools.evolve.proposers.edit_plan import FailureCause, RepairTag
 from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer
 from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.start import start_run
@@ -230,6 +231,18 @@ def test_only_one_supported_cause_with_one_of_four_repairs_allows_a_repair(cause
     assert not two.unique and proposal_sign(0, two) is ProposalSign.NOTHING
     assert diagnose([{**told, "quotes": []}], evidence) == TraceDiagnosis()
     assert proposal_sign(0, TraceDiagnosis()) is ProposalSign.NOTHING
+
+
+@pytest.mark.parametrize("cause", [None, *FailureCause])
+@pytest.mark.parametrize("tag", [None, *RepairTag])
+@pytest.mark.parametrize("unique", [True, False])
+def test_the_whole_truth_table_of_what_a_trace_may_propose(cause, tag, unique):
+    """A success gives A+, a failure A- only with one cause and one of four repairs; without an end nothing follows."""
+    found = TraceDiagnosis(cause, unique, tag)
+    local = tag in ("add-guard", "reorder-step", "tighten-retrieval", "split-skill")
+    failed = "A-" if unique and local else "F" if unique and tag == "handoff-to-structure" else ""
+
+    assert [proposal_sign(reward, found) for reward in (1, 0, None)] == ["A+", failed, ""]
 
 
 def random_traces(rng):

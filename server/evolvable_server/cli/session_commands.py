@@ -262,7 +262,7 @@ def _messages(file: Path) -> list[dict[str, Any]]:
         raise InvalidArgument(f"{file} has more than {MOST >> 20} MB.", "Give the part that is to be made short.")
     try:
         messages = json.loads(file.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgument(
             f"{file} is no JSON: {error}.", "Give a list of messages: [{role, content}, ...]."
         ) from None
@@ -282,7 +282,7 @@ def _show_compressed(found: Compressed, files: "AssetFiles") -> None:
     for part, lines in found.summary.items():
         say(f"\n{part}", *(f"  {line}" for line in lines))
     if found.over:
-        warn("The last messages alone are over the limit; keep fewer of them.")
+        warn("The summary or the last messages are over the limit; keep fewer messages, or allow more tokens.")
     if found.older:
         say(f"\nAll names: {files.path(found.older)}")
 

@@ -122,6 +122,17 @@ class Proposals(SqliteRepository):
             found.setdefault(operation, []).append(reason)
         return found
 
+    def approved_beside(self, ref: Ref, operations: Iterable[int]) -> dict[int, list[tuple[int, str]]]:
+        """Return by operation the proposals of other resources that it approved, each with why it was proposed."""
+        query = """SELECT operation, id, reason FROM proposal WHERE NOT (kind = ? AND scope = ? AND name = ?)
+            AND state = ? AND operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY id"""
+        found: dict[int, list[tuple[int, str]]] = {}
+        for operation, identity, reason in self._rows(
+            query, ref.kind, ref.scope, ref.name, APPROVED, json.dumps(list(operations))
+        ):
+            found.setdefault(operation, []).append((identity, reason))
+        return found
+
     def about(self, ref: Ref) -> list[Proposal]:
         """Return all proposals for a resource, in any state, oldest first."""
         query = f"{_PROPOSAL} WHERE kind = ? AND scope = ? AND name = ? ORDER BY id"

@@ -60,8 +60,8 @@ class Compressed:
     """A history made short. level: how often it was; messages: all of the new history, the summary first.
 
     When there was nothing to do, the messages are those that were given and `summary` is empty. older: the URI of the
-    resource with all the names that the summary has no room for, '' when it has them all. over: the result has more
-    tokens than the limit, because the last messages alone have.
+    resource with all the names that the summary has no room for, '' when it has them all. over: the result
+    has more tokens than the limit, or its summary more than a quarter of it.
     """
 
     level: int

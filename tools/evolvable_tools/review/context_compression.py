@@ -30,6 +30,9 @@ MAX_TOKENS = 64_000
 FOLDER: Final = "histories"
 """The folder in a library's home with the names that summaries have no room for."""
 
+MAX_DEPTH = 100
+"""Levels of lists and objects in a message: an answer with more cannot be encoded."""
+
 PARTS = (
     "request",
     "constraints",
@@ -56,8 +59,11 @@ class AssetFiles:
     MOST: Final = 200
     """Files that stay."""
 
-    NAMES, BYTES = 50_000, 500_000
+    NAMES, BYTES = 50_000, 4_000_000
     """What a file holds at most, of those that were named last: a caller who may only read can have it written."""
+
+    TOTAL = 100_000_000
+    """Bytes of all files together, beside the newest."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -66,16 +72,23 @@ class AssetFiles:
         """Write these names down and return their URI. Raises OSError."""
         most = self.NAMES
         while len(data := _encoded(_last(assets, most))) > self.BYTES:
-            most //= 2
+            most = min(most, sum(map(len, vars(assets).values()))) * 9 // 10
         name = hashlib.sha256(data).hexdigest()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._folder / f".{name}.{secrets.token_hex(3)}"
         with open(draft, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.write(data)
         os.replace(draft, self._folder / f"{name}.json")
-        for old in sorted(self._folder.glob("*.json"), key=_written)[: -self.MOST]:
-            old.unlink(missing_ok=True)
+        self._remove_oldest()
         return f"{self.SCHEME}://{name}/names.json"
+
+    def _remove_oldest(self) -> None:
+        files = sorted(((*_written(file), file) for file in self._folder.glob("*.json")), reverse=True)
+        left = self.TOTAL
+        for place, (_, size, file) in enumerate(files):
+            left -= size
+            if place >= self.MOST or (place and left < 0):
+                file.unlink(missing_ok=True)
 
     def path(self, uri: str) -> Path:
         """Return the file behind a URI. Raises NoSuchResource for another text."""
@@ -107,11 +120,13 @@ def _encoded(assets: Assets) -> bytes:
     return json.dumps(vars(assets), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def _written(file: Path) -> float:
+def _written(file: Path) -> tuple[int, int]:
+    """Return when a file was written, and its size."""
     try:
-        return file.stat().st_mtime
+        said = file.stat()
     except OSError:  # another process has removed it
-        return 0.0
+        return 0, 0
+    return said.st_mtime_ns, said.st_size
 
 
 def compress_history(
@@ -124,21 +139,21 @@ def compress_history(
     """Return a history with its summary in place of all but the last `keep` messages.
 
     A call of a tool is never parted from its result: the tail begins earlier where it has to. A history within
-    max_tokens stays as it is, so that compressing twice is compressing once. The summary has at most a quarter of
-    max_tokens, of MAX_TOKENS when that is 0, but never less than a short line for each part. files: where the names go
+    max_tokens stays as it is, so that compressing twice is compressing once; so does one that would not be shorter,
+    unless max_tokens is 0. The summary has at most a quarter of max_tokens, of MAX_TOKENS when that is 0, but never less
+    than a short line for each part. `over` says that one of the two limits could not be kept. files: where the names go
     that it has no room for; without, or when they cannot be written, it has them all, however long it becomes. Raises
     InvalidArgument.
     """
     if keep < 1 or max_tokens < 0:
         raise InvalidArgument("keep is 1 or more, max_tokens 0 or more.", "The defaults are 12 and 64,000.")
     given = [dict(message) for message in messages]
+    _check_depth(given)
     before = sum(map(_tokens, given))
     start = _tail_start(given, keep)
     gone = given[:start]
     if before <= max_tokens or not gone:
-        known = _summary_of(given[0]) if given else None
-        level, older = (known["level"], known["older"]) if known else (0, "")
-        return Compressed(level, {}, Assets(), given, before, before, older, before > max_tokens > 0)
+        return _unchanged(given, before, max_tokens)
     known = _summary_of(gone[0])
     new = [message for message in gone if _summary_of(message) is None]
     texts = [(str(message.get("role", "")), text) for message in new for text in _texts(message)]
@@ -154,9 +169,26 @@ def compress_history(
     head, shown = _fitted(level, summary, assets, (max_tokens or MAX_TOKENS) // 4, files)
     made = [head, *given[start:]]
     after = sum(map(_tokens, made))
+    if after >= before and max_tokens:
+        return _unchanged(given, before, max_tokens)
     said = _summary_of(head) or {}
-    over = after > max_tokens > 0
+    over = max_tokens > 0 and (after > max_tokens or _tokens(head) > max_tokens // 4)
     return Compressed(level, said["summary"], shown, made, before, after, said["older"], over)
+
+
+def _check_depth(level: list[Any]) -> None:
+    for _ in range(MAX_DEPTH):
+        level = [value for each in level for value in (each.values() if isinstance(each, Mapping) else each)]
+        level = [value for value in level if isinstance(value, Mapping | list | tuple)]
+        if not level:
+            return
+    raise InvalidArgument(f"A message is nested more than {MAX_DEPTH} deep.", "Leave out what is not text.")
+
+
+def _unchanged(given: list[dict[str, Any]], tokens: int, limit: int) -> Compressed:
+    known = _summary_of(given[0]) if given else None
+    level, older = (known["level"], known["older"]) if known else (0, "")
+    return Compressed(level, {}, Assets(), given, tokens, tokens, older, tokens > limit > 0)
 
 
 def _fitted(
@@ -262,7 +294,7 @@ def _summary_of(message: Mapping[str, Any]) -> dict[str, Any] | None:
         said = json.loads(text.partition("\n")[2])
         known = {"level": int(said["level"]), "older": str(said.get("older", ""))}
         return {**known, "summary": _lists(said["summary"], PARTS), "assets": _lists(said["assets"], vars(Assets()))}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -278,19 +310,24 @@ def _tokens(message: Mapping[str, Any]) -> int:
 
 def _texts(value: Any) -> list[str]:
     """Return every text in a message, what its tools were given included."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, Mapping):
-        return [text for key, each in value.items() if key not in _NAMES for text in _texts(each)]
-    return [text for each in value for text in _texts(each)] if isinstance(value, list | tuple) else []
+    texts, left = [], [value]  # a loop: callers choose how deep a message is
+    while left:
+        match left.pop():
+            case str() as text:
+                texts.append(text)
+            case dict() as named:
+                left.extend(reversed([each for key, each in named.items() if key not in _NAMES]))
+            case list() | tuple() as many:
+                left.extend(reversed(many))
+    return texts
 
 
 _NAMES = ("role", "type", "id", "tool_use_id", "tool_call_id", "call_id")
 
 
 def _calls(message: Mapping[str, Any]) -> Iterator[str]:
-    for call in message.get("tool_calls") or ():
-        yield str(call.get("id"))
+    calls = message.get("tool_calls")
+    yield from (str(call.get("id")) for call in _mappings(calls if isinstance(calls, list) else ()))
     for block in _blocks(message):
         if block.get("type") in ("tool_use", "function_call"):
             yield str(block.get("id") or block.get("call_id"))
@@ -307,4 +344,8 @@ def _results(message: Mapping[str, Any]) -> Iterator[str]:
 def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     content = message.get("content")
     own = [message] if message.get("type") else []
-    return [*own, *(one for one in content if isinstance(one, Mapping))] if isinstance(content, list) else own
+    return [*own, *_mappings(content)] if isinstance(content, list) else own
+
+
+def _mappings(values: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+    return (one for one in values if isinstance(one, Mapping))

@@ -6,7 +6,7 @@ The verb that takes changes back: one operation, or everything a session did.
 import difflib
 import io
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -89,7 +89,10 @@ def resource_history(
     store = library.store
     head = store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes)
     pasts, marks = store.history(head, limit, below), AnswerMarks(caller.actor is not Actor.HUMAN)
-    proposed = store.backend.proposals.reasons(head.ref, [past.operation.id for past in pasts])
+    operations = [past.operation.id for past in pasts]
+    proposed = store.backend.proposals.reasons(head.ref, operations)
+    beside = store.backend.proposals.approved_beside(head.ref, operations)
+    own = {one.reason for one in store.backend.proposals.about(head.ref)} if beside else set()
     rows = []
     for past in pasts:
         number = past.version.number
@@ -97,7 +100,8 @@ def resource_history(
         changed = changed_files(parent, store.manifest(head, number))
         made = past.operation
         reason = "; ".join(dict.fromkeys(proposed.get(made.id, ()))) or made.reason
-        evidence = list(made.intent.evidence)
+        others = [(f"proposal {one} by ", "" if why in own else why) for one, why in beside.get(made.id, ())]
+        evidence = [text for text in made.intent.evidence if not _is_of(text, others)]
         if marks.on and operation_said(library, made):
             reason, evidence = marks.line(reason), [marks.line(text) for text in evidence]
         who = (made.principal or "", "" if made.arrived else made.intent.via)
@@ -111,6 +115,11 @@ def resource_history(
         if marks.on and (said := _said(library, head, old, new)):
             text = marks.block(text, f"diff of {head.ref} from {old} to {new}", said)
     return History(str(head.ref), head.version, rows, text, marks.notice)
+
+
+def _is_of(line: str, proposals: Iterable[tuple[str, str]]) -> bool:
+    """Return whether a line of evidence names one of these proposals, or is its reason."""
+    return any(line.startswith(named) or line == why for named, why in proposals)
 
 
 def _said(library: Library, head: Head, *numbers: int) -> str:
