@@ -157,6 +157,22 @@ def test_all_of_a_large_library_are_compared_with_each_other(library: Library, s
 
 
 @pytest.mark.usefixtures("office", "sixty")
+def test_as_many_pairs_are_found_by_shared_words_as_by_searching_for_each(library: Library, skill: Skill, monkeypatch):
+    """Every second text is a near copy of one before it; the words of a form letter are held by more than 32."""
+    for field in FIELDS:
+        skill(f"{field}-care", description=f"Care for the {field} of a keeper by hand, with oil and a brush.")
+        skill(f"{field}-cares", description=f"Cares for the {field} of a keeper by hand, with oil, and a soft brush.")
+        skill(f"acme/{field}-care", description=f"Care for each {field} by hand, with oil and a brush.")
+
+    together = find_near_duplicates(library.index, entries(library), limit=500)
+    monkeypatch.setattr(near_duplicates, "EACH", 500)
+    each = find_near_duplicates(library.index, entries(library), limit=500)
+
+    assert len(pairs(each)) >= len(FIELDS)
+    assert together.pairs == each.pairs
+
+
+@pytest.mark.usefixtures("office", "sixty")
 def test_many_newcomers_are_compared_with_what_is_there(library: Library, skill: Skill):
     skill("pdf-forms-2", description="Fill, merge and split PDF forms.")
     newcomers = [entry for entry in entries(library) if entry.name != "pdf-forms"]

@@ -24,7 +24,7 @@ from evolvable_tools.verbs import purge_content, search
 from evolvable_tools.verbs.purge_content import Purged, PurgePlan
 
 COMPARED_ON_ARRIVAL = 1_000
-"""Resources that come in at once and are compared; of more `evolvable doctor` names the pairs, in about 2 ms each."""
+"""Resources that come in at once and are compared; of more `evolvable doctor` names the pairs, in about 0.1 ms each."""
 
 
 def near_duplicate_lines(library: Library, refs: Sequence[Ref], most: int = COMPARED_ON_ARRIVAL) -> list[str]:

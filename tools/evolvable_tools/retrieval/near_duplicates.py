@@ -1,9 +1,10 @@
 """Near duplicates: two resources that answer the same questions, so that no task can distinguish them."""
 
+import bisect
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from evolvable_store.resource import USER_SCOPE
@@ -32,7 +33,9 @@ _OVERLAP = 0.45
 Of 10,000 real skills 231 pairs are reported when each is searched for; all 231 share .457 or more.
 """
 
-_COMPARED = 50  # other resources, those that share most rare words, that one is compared with by its words
+_UNITS = 31  # of the heaviest word's weight, in which shared words are added up
+_RARE = 32  # holders of a word up to which they are kept as a list, which takes less room than a bitmap
+_ROUNDING = 1e-9
 
 _NEIGHBOURS = 20
 _CHECKED = 2  # neighbours of each whose own words are asked as well
@@ -107,49 +110,108 @@ def _counted(entries: Sequence[IndexEntry], progress: Callable[[int, int], None]
 def _overlapping(
     newcomers: Sequence[IndexEntry], others: Sequence[IndexEntry], progress: Callable[[int, int], None] | None
 ) -> list[IndexEntry]:
-    """Return the newcomers that share a trigger, or enough of their words by weight, with another visible resource.
-
-    Prefix filter of all-pairs similarity search (Bayardo, Ma and Srikant, 2007): two texts that share so much share one
-    of the rarest words of either, so only the holders of those words are compared.
-    """
+    """Return the newcomers that share a trigger, or enough of their words by weight, with another visible resource."""
     known = {entry.id: entry for entry in (*newcomers, *others)}
-    words = {id_: frozenset(tokenize(_query(entry))) for id_, entry in known.items()}
-    count = Counter(word for text in words.values() for word in text)
-    weight = {word: math.log(1 + len(known) / number) for word, number in count.items()}
-    mass = {id_: sum(weight[word] for word in text) for id_, text in words.items()}
-    rarest = {id_: _rarest(text, weight, mass[id_]) for id_, text in words.items()}
-    holders: dict[str, list[int]] = defaultdict(list)
-    for id_, text in rarest.items():
-        for word in text:
-            holders[word].append(id_)
     claims = Counter((entry.kind, " ".join(tokenize(text))) for entry in known.values() for text in entry.triggers)
-
-    def overlaps(entry: IndexEntry) -> bool:
-        if any(claims[entry.kind, " ".join(tokenize(text))] > 1 for text in entry.triggers):
-            return True
-        text = words[entry.id]
-        near = Counter(id_ for word in rarest[entry.id] for id_ in holders[word] if _beside(entry, known[id_]))
-        return any(
-            sum(weight[word] for word in text & words[id_]) >= _OVERLAP * max(mass[entry.id], mass[id_])
-            for id_, _ in near.most_common(_COMPARED)
-        )
-
-    return [entry for entry in _counted(newcomers, progress) if overlaps(entry)]
+    shared = _SharedWords(list(known.values()))
+    return [
+        entry
+        for entry in _counted(newcomers, progress)
+        if any(claims[entry.kind, " ".join(tokenize(text))] > 1 for text in entry.triggers) or shared.overlaps(entry)
+    ]
 
 
-def _rarest(text: Set[str], weight: Mapping[str, float], mass: float) -> list[str]:
-    """Return the heaviest words, up to those without which the rest weighs less than the overlap that is asked for."""
-    kept, rest = list[str](), mass
-    for word in sorted(text, key=lambda word: (-weight[word], word)):
-        if rest < _OVERLAP * mass:
-            break
-        kept.append(word)
-        rest -= weight[word]
-    return kept
+class _SharedWords:
+    """The words of many entries as bitmaps, one bit for each entry, in order of their weight.
+
+    The weight that one entry shares with every other one is added up at once: a sum is kept in bit planes, as a counter
+    in hardware is (bit-sliced arithmetic). Among 10,000 entries one takes about 0.1 ms; pair by pair it takes 20 ms.
+    """
+
+    def __init__(self, entries: Sequence[IndexEntry]) -> None:
+        words = {entry.id: frozenset(tokenize(_query(entry))) for entry in entries}
+        count = Counter(word for text in words.values() for word in text)
+        self._weight = {word: math.log(1 + len(entries) / number) for word, number in count.items()}
+        mass = {id_: sum(self._weight[word] for word in text) for id_, text in words.items()}
+        self._entries = sorted(entries, key=lambda entry: mass[entry.id])
+        self._masses = [mass[entry.id] for entry in self._entries]
+        self._words = [words[entry.id] for entry in self._entries]
+        self._place = {entry.id: place for place, entry in enumerate(self._entries)}
+        self._unit = max(self._weight.values(), default=1.0) / _UNITS
+        holders: dict[str, list[int]] = defaultdict(list)
+        of_kind: dict[object, list[int]] = defaultdict(list)
+        of_scope: dict[str, list[int]] = defaultdict(list)
+        for place, entry in enumerate(self._entries):
+            of_kind[entry.kind].append(place)
+            of_scope[entry.scope].append(place)
+            for word in self._words[place]:
+                holders[word].append(place)
+        self._rare = {word: places for word, places in holders.items() if 1 < len(places) <= _RARE}
+        self._common = {word: _bitmap(places) for word, places in holders.items() if len(places) > _RARE}
+        self._of_kind = {kind: _bitmap(places) for kind, places in of_kind.items()}
+        self._of_scope = {scope: _bitmap(places) for scope, places in of_scope.items()}
+
+    def overlaps(self, entry: IndexEntry) -> bool:
+        """Return whether a visible entry shares enough of the heavier one's words by weight."""
+        place = self._place[entry.id]
+        mass, text = self._masses[place], self._words[place]
+        if not text:
+            return False
+        lightest = bisect.bisect_left(self._masses, _OVERLAP * mass)
+        heaviest = bisect.bisect_right(self._masses, mass / _OVERLAP)
+        beside = self._of_kind[entry.kind] & (self._of_scope[entry.scope] | self._of_scope.get(USER_SCOPE, 0))
+        beside &= (1 << heaviest) - (1 << lightest)
+        beside &= ~(1 << place)
+        return any(self._weigh(place, other) for other in _places(self._sharing(text, _OVERLAP * mass) & beside))
+
+    def _sharing(self, text: Set[str], least: float) -> int:
+        """Return which entries share words of this weight, and a few that share a little less.
+
+        A weight counts in whole units, rounded up, so that none is left out.
+        """
+        planes = [0] * (_UNITS * len(text)).bit_length()
+        for word in text:
+            holders = self._common.get(word) or _bitmap(self._rare.get(word, ()))
+            units = math.ceil(self._weight[word] / self._unit - _ROUNDING)
+            for low in range(units.bit_length()):
+                carry, at = holders if units >> low & 1 else 0, low
+                while carry:
+                    planes[at], carry = planes[at] ^ carry, planes[at] & carry
+                    at += 1
+        return _at_least(planes, math.ceil(least / self._unit - _ROUNDING))
+
+    def _weigh(self, one: int, other: int) -> bool:
+        shared = sum(self._weight[word] for word in self._words[one] & self._words[other])
+        return shared >= _OVERLAP * max(self._masses[one], self._masses[other])
 
 
-def _beside(entry: IndexEntry, other: IndexEntry) -> bool:
-    return entry.id != other.id and entry.kind is other.kind and other.scope in (entry.scope, USER_SCOPE)
+def _bitmap(places: Sequence[int]) -> int:
+    if not places:
+        return 0
+    data = bytearray(max(places) // 8 + 1)
+    for place in places:
+        data[place // 8] |= 1 << place % 8
+    return int.from_bytes(data, "little")
+
+
+def _places(bitmap: int) -> Iterator[int]:
+    while bitmap:
+        lowest = bitmap & -bitmap
+        yield lowest.bit_length() - 1
+        bitmap ^= lowest
+
+
+def _at_least(planes: Sequence[int], number: int) -> int:
+    """Return which sums are not less than a number. planes: of the sums, the lowest bit first."""
+    more, same = 0, -1
+    for at in reversed(range(max(len(planes), number.bit_length()))):
+        plane = planes[at] if at < len(planes) else 0
+        if number >> at & 1:
+            same &= plane
+        else:
+            more |= same & plane
+            same &= ~plane
+    return more | same
 
 
 def _said(found: int, shown: int, left: int) -> str:
