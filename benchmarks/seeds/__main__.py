@@ -7,13 +7,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "tests" / "support")]  # our neighbours, and scripted models
 
-from seeds import autogenesis, evoagent, evoskill, skillmas  # noqa: E402 - found by the line above
+from seeds import autogenesis, evoagent, evoskill, optimizers, skillmas  # noqa: E402 - found by the line above
 
 ALL = {
     "evoagent": evoagent.main,
     "evoskill": evoskill.main,
     "skillmas": skillmas.main,
     "autogenesis": autogenesis.main,
+    "optimizers": optimizers.main,
 }
 
 

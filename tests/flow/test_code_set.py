@@ -1,19 +1,23 @@
 """The code set of benchmarks/seeds: problems that are right, mistakes that are real, outcomes that add up."""
 
+import asyncio
 import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
+from confined import apart, needs_sandbox
 from evolve_runs import program
 
 if os.name != "posix":
     pytest.skip("its limits are those of POSIX", allow_module_level=True)
 
-from seeds import autogenesis
+from seeds import autogenesis, optimizers
 from seeds.code_set import build
 
+from evolvable_tools.evolve.executors.base import CommandHost
+from evolvable_tools.evolve.executors.command_executor import CommandExecutor
 from evolvable_tools.evolve.task import CodeOutcome, Split
 from evolvable_tools.evolve.tasks.reader import read_taskset, scorer_files
 
@@ -76,3 +80,65 @@ def test_an_answer_can_read_no_file_and_starts_no_program(tmp_path: Path, monkey
         assert ended.outcome in ("RE", "TLE") and ended.passed == 0
     assert harness.run_cases("```python\ndef solve():\n    return 41\n```", [[[], 41]]).outcome == "PR"
     sys.modules.pop("harness")
+
+
+@needs_sandbox
+@pytest.mark.process
+def test_in_the_sandbox_each_of_the_eight_outcomes_happens_too(tmp_path: Path) -> None:
+    found = autogenesis.measure(tmp_path, program("Write Python."), 0, EACH_OUTCOME, CommandHost(sandbox=apart()))
+    assert found.rows[-1].outcomes == dict.fromkeys(map(str, CodeOutcome), 1)
+    assert found.leaks == [] and found.seconds > 0
+
+
+@pytest.mark.process
+def test_repeats_of_one_problem_differ_only_where_the_stand_in_is_told_to_vary(tmp_path: Path) -> None:
+    task = next(one for one in read_taskset("code-set", build.taskset_files()).tasks if one.id == "palindrome")
+    answers = {}
+    for varies in (False, True):
+        executor = CommandExecutor(build.write_stand_in(tmp_path / str(varies), varies=varies), free=True)
+        answers[varies] = []
+        for repeat in range(4):
+            work = tmp_path / f"{varies}-{repeat}" / "work"
+            work.mkdir(parents=True)
+            answers[varies].append(asyncio.run(executor.run(task, program("Write Python."), repeat, work)).output)
+    assert len(set(answers[False])) == 1 < len(set(answers[True]))
+
+
+def answer(code: str) -> dict[str, str]:
+    return {"answer": f"```python\n{code}\n```"}
+
+
+def test_the_script_in_place_of_a_model_reads_a_rule_off_an_answer_and_proposes_it_once() -> None:
+    plain = answer("def solve(n):\n    return n")
+    assert optimizers.read_answer({"answer": "def solve(n): return n"}) == "format"
+    assert optimizers.read_answer(answer("def solve(n)\n    return n")) == "format"
+    assert optimizers.read_answer(answer("def solve(n):\n    while True:\n        pass")) == "limits"
+    assert optimizers.read_answer({}) == "", "an answer that never came says nothing"
+    assert optimizers.read_answer(plain, better=True) == "edges" and optimizers.read_answer(plain) in optimizers.GUESSES
+    assert optimizers.choose_rule(["limits", "format", "limits"], []) == "limits"
+    assert optimizers.choose_rule(["limits", "format", "limits"], ["limits"]) == "format"
+    tried = list[str]()
+    for _ in optimizers.RULES:
+        tried.append(optimizers.choose_rule([""], tried))
+    assert sorted(tried) == sorted(optimizers.RULES)
+
+
+def test_a_question_that_holds_an_expected_answer_or_a_task_of_validation_or_test_is_found() -> None:
+    taskset = read_taskset("code-set", build.taskset_files())
+    train, val = (taskset.of(split)[0] for split in (Split.TRAIN, Split.VAL))
+    assert optimizers.question_leaks([train.prompt, "A case fails."], taskset) == []
+    assert optimizers.question_leaks([val.prompt], taskset) == [val.id]
+    assert optimizers.question_leaks([f"It is {(train.expected or '').split()[0]}."], taskset) == [train.id]
+
+
+@needs_sandbox
+@pytest.mark.nightly
+@pytest.mark.parametrize("optimizer", ["textgrad", "reinforce_pp", "grpo"])
+def test_an_optimizer_asks_a_model_over_http_and_meets_the_sealed_test_on_executed_answers(
+    tmp_path: Path, optimizer: str
+) -> None:
+    """Scripted; the answers are executed in the sandbox."""
+    found = optimizers.optimize(tmp_path, optimizer, CommandHost(sandbox=apart()))
+    assert found.verdict["verdict"] == "PROMOTE" and "edges" in found.kept and found.leaks == []
+    assert (found.samples > 0) is (optimizer != "textgrad") and found.samples < found.trials
+    assert ("critic" in found.questions) is (optimizer == "textgrad")

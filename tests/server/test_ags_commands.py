@@ -32,8 +32,6 @@ RUN = ("--executor", "worker", "--planner", "plan", "--agent", "clerk", "--free"
 def test_the_example_of_the_manual_does_its_task_and_each_item_sees_what_it_needs(tmp_path, monkeypatch):
     machine = CommandLine(tmp_path)
     monkeypatch.chdir(machine.project)
-    with Library.open(machine.home, create=True):
-        pass  # `evolvable init` makes one
     text = MANUAL.read_text(encoding="utf-8")
     for name, block in re.findall(r"`([a-z.]+)`:\n\n```\w+\n(.*?)```", text, re.DOTALL):
         Path(name).write_text(block, encoding="utf-8")

@@ -10,7 +10,7 @@ from baselines.scripted_model import ScriptedModel
 
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
-from evolvable_tools.evolve.executors.base import Executor
+from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost, Executor
 from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory
 from evolvable_tools.evolve.ledger.run_reducer import Journal
@@ -115,8 +115,12 @@ def running(
     stop: Callable[[], bool] = lambda: False,
     intact: Callable[[], str] = str,
     files: Mapping[str, bytes] | None = None,
+    host: CommandHost = UNCONFINED,
 ) -> Iterator[RunContext]:
-    """Yields a run over these tasks, begun anew or where its ledger in `folder` ends. files: for command scorers."""
+    """Yields a run over these tasks, begun anew or where its ledger in `folder` ends.
+
+    files: for command scorers; host: what they run with.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     place = RunDirectory(folder)
     place.keep_program(base)
@@ -130,7 +134,7 @@ def running(
         journal = Journal(ledger)
         if not ledger.records:
             begin(journal, place.id, base, every, settings, executor.label)
-        run_with = TrialSettings(passes=settings.fail_below, backoff=(0.0,))
+        run_with = TrialSettings(passes=settings.fail_below, backoff=(0.0,), host=host)
         trials = TrialRunner(executor, ledger, files=files, budget=budget, settings=run_with, intact=intact)
         test = OpenTest(
             splits[Split.TEST],

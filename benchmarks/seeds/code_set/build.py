@@ -73,9 +73,13 @@ def knowledge() -> bytes:
     return json.dumps(known).encode()
 
 
-def write_stand_in(folder: Path) -> list[str]:
-    """Write the stand-in with its knowledge into a folder, and return the command that runs it."""
+def write_stand_in(folder: Path, *, varies: bool = False) -> list[str]:
+    """Write the stand-in with its knowledge into a folder, and return the command that runs it.
+
+    varies: repeats of one problem differ.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "stand_in.py").write_bytes(STAND_IN.read_bytes())
     (folder / "knowledge.json").write_bytes(knowledge())
-    return ["{python}", "-I", "-S", str(folder / "stand_in.py"), str(folder / "knowledge.json")]
+    files = [str(folder / name) for name in ("stand_in.py", "knowledge.json")]
+    return ["{python}", "-I", "-S", *files, *(["varies"] if varies else [])]

@@ -2,9 +2,11 @@
 
 It is a command executor. It keeps nothing between two calls: a further answer repairs what the critiques in its prompt
 name, and a critique names what the public feedback in its prompt says. A rule in a resource of its program, a line
-`rule: NAME`, keeps it from the mistakes that follow that rule. Every figure of it is scripted.
+`rule: NAME`, keeps it from the mistakes that follow that rule. With the argument `varies` it makes each mistake in
+seven of ten repeats, so that repeats of one problem differ. Every figure of it is scripted.
 """
 
+import hashlib
 import json
 import re
 import sys
@@ -22,6 +24,7 @@ SIGNS = {
 BLOCK = re.compile(r"<<<(.+?) ([0-9a-f]{12})\n(.*?)\n\2>>>", re.DOTALL)
 RULE = re.compile(r"^[ \t]*(?:[-*][ \t]+)?rule:[ \t]*([\w-]+)[ \t]*$", re.MULTILINE)
 TOKEN = 4  # characters
+LEFT_OUT = 77  # of 256: mistakes that a repeat does not make, where repeats vary
 
 
 def reflect(blocks: list[tuple[str, str]]) -> str:
@@ -50,9 +53,17 @@ def answer(prompt: str, blocks: list[tuple[str, str]], known: dict, rules: set[s
     return {"output": f"```python\n{code}```" if fenced else f"The function is:\n{code}"}
 
 
+def happens(problem: str, at: int, repeat: int) -> bool:
+    """Return whether a repeat makes the mistake with this index."""
+    return hashlib.sha256(f"{problem} {at} {repeat}".encode()).digest()[0] >= LEFT_OUT
+
+
 def main() -> None:
     told = json.load(sys.stdin)
     known = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    if "varies" in sys.argv[2:]:
+        for name, problem in known.items():
+            problem["faults"] = [one for at, one in enumerate(problem["faults"]) if happens(name, at, told["repeat"])]
     prompt = told["prompt"]
     blocks = [(name, text) for name, _, text in BLOCK.findall(prompt)]
     rules = {
