@@ -31,6 +31,9 @@ from evolvable_tools.redaction.redactor import Redactor
 
 _NAME = "rules"
 _LINE = "- rule: base\n"
+_REDACTOR = Redactor()
+"""One for all runs of a process: it remembers texts without secrets."""
+
 _TEXT = f"---\nname: {_NAME}\ndescription: Rules for simulated tasks.\n---\n# Rules\n\n{_LINE}"
 
 
@@ -81,7 +84,7 @@ class _Trials:
 
     def __init__(self, place: Place, journal: Journal) -> None:
         self._place, self._journal = place, journal
-        self._rules: dict[str, Rules] = {}
+        self._seen: dict[int, tuple[Program, str, Rules]] = {}
 
     async def measure(self, requests: Sequence[TrialRequest], *, batch: str) -> list[Trial]:
         """Return a trial for each request, in order."""
@@ -91,10 +94,10 @@ class _Trials:
         return trials
 
     def _trial(self, program: Program, task: Task, repeat: int) -> Trial:
-        digest = program.digest
-        if digest not in self._rules:
-            self._rules[digest] = find_rules(program)
-        score, tokens = self._place.trial(digest, self._rules[digest], task, repeat)
+        if id(program) not in self._seen:  # kept with the program, so that no other one gets its id
+            self._seen[id(program)] = program, program.digest, find_rules(program)
+        _, digest, rules = self._seen[id(program)]
+        score, tokens = self._place.trial(digest, rules, task, repeat)
         output, trace = self._place.texts(digest, task, repeat, score)
         outcome = TrialOutcome.INFRA_ERROR
         if score is not None:
@@ -149,7 +152,7 @@ def _run(place: Place, base: Program, settings: RunSettings, look: int) -> RunCo
         _Trials(place, journal),
         brain,
         RunBudget(SpendLimit()),
-        Redactor(),
+        _REDACTOR,
     )
 
 

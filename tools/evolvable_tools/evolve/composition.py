@@ -31,8 +31,8 @@ MIN_SELECTION = 20
 VAL_SHARE = 0.7
 """The share of the selection tasks that is taken from val. The proposer sees none of them."""
 
-EXPECTED_TEST = 3.6
-"""Evaluations of a staged test for each of its tasks, on average where a program is better."""
+EXPECTED_TEST = 3.9
+"""Evaluations of a staged test and of the veto after it for each test task, on average where a program is better."""
 
 OVERHEAD = 2.6
 """Evaluations that a search takes beside its proposals, for each selection task: the base, and repeats."""

@@ -207,13 +207,13 @@ STAGED_REPEATS = 2
 """Runs of each test task under each arm in the staged test."""
 
 
-LATER_REPEATS = (2, 3, 4)
+LATER_REPEATS = (2, 3, 3)
 """The same by stage, after a search that showed a small gain.
 
 More runs in later stages cost nothing where a clear gain, or none, ends the test before them."""
 
 
-MOST_TEST_TRIALS = 2 * sum(LATER_REPEATS) // len(LATER_REPEATS)
+MOST_TEST_TRIALS = -(-2 * sum(LATER_REPEATS) // len(LATER_REPEATS))
 """Evaluations of a staged test for each of its tasks, at most."""
 
 

@@ -235,10 +235,12 @@ def _chance_of_more(bounds: Sequence[float], shares: Sequence[float], seen: floa
         mid, wide = drift * times[number + 1], 7 * math.sqrt(times[number + 1])
         width = 2 * wide / _CELLS
         cells = [mid - wide + (at + 0.5) * width for at in range(_CELLS)]
-        mass = [
-            width / spread * sum(p * _density((cell - one - drift * step) / spread) for one, p in kept)
-            for cell in cells
-        ]
+        norm, shift = width / spread / math.sqrt(2 * math.pi), drift * step
+        scaled = [(cell / spread, chance) for cell, chance in kept]
+        mass = []
+        for at in [(cell - shift) / spread for cell in cells]:
+            reached = [chance * math.exp((at - one) * (one - at) / 2) for one, chance in scaled]
+            mass.append(norm * math.fsum(reached))
     return passed
 
 
