@@ -24,9 +24,11 @@ from evolvable_store.errors import (
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage import connection, migrations
+from evolvable_store.storage.protocol import SharedVector
 from evolvable_store.store import Store
 
 if TYPE_CHECKING:
+    from evolvable_store.storage.postgres.connection import PostgresConnection
     from evolvable_store.storage.postgres.storage import PostgresStorage
 
 process = pytest.mark.process
@@ -226,6 +228,93 @@ def test_the_embedded_server_is_reached_through_a_role_without_rights_and_a_priv
         sockets = Path(parse_qs(urlsplit(server.url).query)["host"][0])
         assert sockets.stat().st_mode & 0o777 == 0o700
         assert all(one.stat().st_mode & 0o077 == 0 for one in sockets.iterdir() if one.is_socket())
+
+
+def count_commits(store: Store) -> int:
+    storage = cast("PostgresStorage", store.backend)
+    with storage.reading() as db:
+        return storage.count_commits(cast("PostgresConnection", db))
+
+
+def vector(*numbers: float) -> SharedVector:
+    return SharedVector(numbers, bytes(range(2)))
+
+
+@process
+def test_vectors_are_shared_in_a_project_with_exactly_the_numbers_that_were_given(home: Path, tmp_path: Path) -> None:
+    """They are no commit: nobody is woken up by one."""
+    address = address_home(home)
+    one, other = b"1" * 32, b"2" * 32
+    with Store.open(home, create=True) as store:
+        shared = store.backend.shared_vectors()
+        assert shared is not None
+        write(store)
+        before = count_commits(store)
+        shared.add("m", {one: vector(0.1001, -1.0, 6e-8), other: vector(1.0, 2.0)})
+        shared.add("n", {one: vector(3.0)})
+        again = SharedVector((0.5, -1.0, 0.25))
+        shared.add("m", {one: again})
+
+        address_home(tmp_path / "same", address.rpartition("=")[2])
+        address_home(tmp_path / "elsewhere", "another")
+        with Store.open(tmp_path / "same") as theirs, Store.open(tmp_path / "elsewhere", create=True) as others:
+            same, elsewhere = theirs.backend.shared_vectors(), others.backend.shared_vectors()
+            assert same is not None and elsewhere is not None
+            assert same.find("m", [one, b"3"]) == {one: SharedVector(again.numbers, vector().tokens)}
+            assert same.find("n", [one, other]) == {one: vector(3.0)}
+            assert elsewhere.find("m", [one, other]) == {}
+            elsewhere.remove_others([])
+            same.remove([one])
+            assert shared.find("n", [one]) == {}
+            assert shared.find("m", [one, other]) == {other: vector(1.0, 2.0)}
+            same.remove_others([other])
+            assert shared.find("m", [other])
+            same.remove_others([])
+            assert shared.find("m", [other]) == {}
+        assert count_commits(store) == before == 1
+
+
+@process
+def test_a_member_who_may_only_read_uses_the_vectors_and_adds_none(home: Path, tmp_path: Path, stranger: str) -> None:
+    from evolvable_store.storage.postgres.address import read_home
+
+    with Store.open(home, create=True) as store:
+        ours = store.backend.shared_vectors()
+        assert ours is not None
+        ours.add("m", {b"1": vector(1.0)})
+        administer(f"SELECT evolvable.add_member('{read_home(home).address.project}', '{stranger}', false)")
+        as_role(home, tmp_path / "other", stranger)
+        with Store.open(tmp_path / "other") as reader:
+            theirs = reader.backend.shared_vectors()
+            assert theirs is not None
+            theirs.add("m", {b"2": vector(1.0)})
+            theirs.remove([b"1"])
+            theirs.remove_others([])
+            assert theirs.find("m", [b"1", b"2"]) == {b"1": vector(1.0)}
+
+
+@process
+def test_a_database_without_pgvector_shares_no_vectors_until_it_has_it(tmp_path: Path) -> None:
+    from evolvable_store.storage.postgres.address import Address, save_address
+
+    name, home = f"bare_{hashlib.sha256(bytes(tmp_path)).hexdigest()[:16]}", tmp_path / "home"
+    administer(f"CREATE DATABASE {name} OWNER evolvable")
+    home.mkdir(mode=0o700)
+    save_address(home, Address.parse(server_url().replace("@/evolvable?", f"@/{name}?")))
+    try:
+        with Store.open(home, create=True) as store:
+            write(store)
+            assert store.backend.shared_vectors() is None
+        administer("CREATE SCHEMA extensions; GRANT USAGE ON SCHEMA extensions TO PUBLIC", name)
+        administer("CREATE EXTENSION vector SCHEMA extensions", name)
+        with Store.open(home) as store:
+            shared = store.backend.shared_vectors()
+            assert shared is not None
+            shared.add("m", {b"1": vector(1.0, 0.5)})
+            assert shared.find("m", [b"1"]) == {b"1": vector(1.0, 0.5)}
+            assert_sound(store)
+    finally:
+        administer(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @process

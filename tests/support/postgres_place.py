@@ -88,11 +88,11 @@ def as_role(home: Path, other: Path, role: str) -> None:
     save_address(other, Address(url, there.project))
 
 
-def administer(statement: str) -> None:
+def administer(statement: str, database: str = "evolvable") -> None:
     """Run a statement as the superuser of the tests' server."""
     import psycopg
 
-    url = server_url().replace("postgresql://evolvable@/evolvable", "postgresql://evolvable_admin@/evolvable")
+    url = server_url().replace("postgresql://evolvable@/evolvable", f"postgresql://evolvable_admin@/{database}")
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute(statement)  # type: ignore[arg-type]
 

@@ -39,6 +39,7 @@ from evolvable_store.search.vector_store import (
     FILE,
     TextRole,
     Vectors,
+    digest_text,
     embedding_progress,
     forget_vectors,
     open_vectors,
@@ -441,6 +442,43 @@ def test_without_its_file_the_process_begins_again(connect: Connect, model: str,
     (home / FILE).unlink()
     poll(lambda: not is_running(before), "the process to end")
     until(client, complete)
+
+
+@pytest.mark.nightly
+def test_a_second_home_of_a_library_takes_the_vectors_that_the_first_computed(model: str, tmp_path: Path) -> None:
+    """The vectors of two skills are exchanged in the database: a home that computes its own would not see it."""
+    from postgres_place import address_home, administer
+
+    address_home(tmp_path / "first", "vectors")
+    one, other = library(tmp_path / "first"), tmp_path / "second"
+    address_home(other, "vectors")
+    with clients(one) as connect:
+        until(connect(model), complete)
+        assert ask(connect(model)).nearest[0] == identity(one, "pdf")
+    texts = {name: digest(f"{name}. {SKILLS[name]}") for name in ("pdf", "bread", "sql")}
+    administer(
+        f"""UPDATE evolvable.embedding e SET value = f.value, tokens = f.tokens FROM evolvable.embedding f
+        WHERE (e.hash, f.hash) IN ((decode('{texts["pdf"]}', 'hex'), decode('{texts["bread"]}', 'hex')),
+            (decode('{texts["bread"]}', 'hex'), decode('{texts["pdf"]}', 'hex')));
+        UPDATE evolvable.embedding SET value = '[1,2,3]' WHERE hash = decode('{texts["sql"]}', 'hex')"""
+    )
+
+    with clients(other) as connect:
+        until(connect(model), complete)
+        answer = ask(connect(model))
+        assert answer.nearest[0] == identity(other, "bread")
+        assert ask(connect(model), "slow SELECT").nearest[0] == identity(other, "sql")  # computed: the shared is none
+        with Store.open(one) as store, Vectors.open(other) as kept:
+            shared, name = store.backend.shared_vectors(), kept.models()[0].name
+            assert shared is not None
+            hashes = [bytes.fromhex(text) for text in texts.values()]
+            assert all(len(found.numbers) == 384 for found in shared.find(name, hashes).values())
+            put(other, "bread", "Bake bread for many guests.")
+            poll(lambda: len(shared.find(name, hashes)) == 2, "the vector of a text that no resource has to go")
+
+
+def digest(text: str) -> str:
+    return digest_text(text).hash.hex()
 
 
 def test_a_changed_model_takes_over_without_a_gap(connect: Connect, model: str, home: Path, tmp_path: Path) -> None:

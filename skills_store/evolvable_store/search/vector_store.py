@@ -196,10 +196,10 @@ class Vectors:
         said: Mapping[VectorResource, Mapping[TextRole, TextDigest]],
         gone: Iterable[int],
         state: Mapping[str, str],
-    ) -> None:
+    ) -> set[bytes]:
         """Replaces the texts of these resources and forgets those of the gone, all or nothing.
 
-        state: noted in the same transaction.
+        state: noted in the same transaction. Returns the hashes of texts that no resource has any more.
         """
         with self._writing():
             ids = [*(place.id for place in said), *gone]
@@ -217,6 +217,7 @@ class Vectors:
                 )
             for key, value in state.items():
                 self._note(key, value)
+            return before - self._said(before)
 
     def forget_texts(self) -> None:
         """Forgets every resource, and keeps the vectors for texts that come again."""
@@ -229,6 +230,15 @@ class Vectors:
         with self._writing():
             for table in _BY_TEXT:
                 self._db.execute(f"DELETE FROM {table} WHERE hash NOT IN (SELECT hash FROM said)")
+
+    def texts(self) -> list[bytes]:
+        """Returns the hashes of all texts."""
+        return [row[0] for row in self._rows("SELECT DISTINCT hash FROM said")]
+
+    def texts_of(self, role: TextRole, resources: Iterable[int]) -> dict[int, bytes]:
+        """Returns the hash of the text of this role, by resource."""
+        query = "SELECT resource, hash FROM said WHERE role = ? AND resource IN (SELECT value FROM json_each(?))"
+        return dict(self._rows(query, role, json.dumps(list(resources))))
 
     def places(self) -> list[VectorResource]:
         """Returns all resources."""
@@ -312,6 +322,10 @@ class Vectors:
 
     def _note(self, key: str, value: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
+
+    def _said(self, hashes: Iterable[bytes]) -> set[bytes]:
+        query = "SELECT 1 FROM said WHERE hash = ? LIMIT 1"
+        return {digest for digest in hashes if self._db.execute(query, (digest,)).fetchone()}
 
     def _hashes(self, ids: Sequence[int]) -> set[bytes]:
         query = "SELECT hash FROM said WHERE resource IN (SELECT value FROM json_each(?))"

@@ -77,7 +77,7 @@ def add_decisions(db: Connection, decisions: Sequence[Decision]) -> None:
             hash="",
         )
         last = entry.number, entry.expected_hash
-        db.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _row(entry, last[1]))
+        db.execute(f"INSERT INTO audit ({_COLUMNS}) VALUES ({_PLACES})", _row(entry, last[1]))
 
 
 def _row(entry: AuditEntry, hash_: str) -> tuple[Any, ...]:
@@ -92,8 +92,10 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 
-_ROWS = """SELECT number, at, decision, subject, principal, via, address, session, operation, previous, hash
-    FROM audit"""
+_COLUMNS = "number, at, decision, subject, principal, via, address, session, operation, previous, hash"
+_PLACES = ", ".join("?" * len(_COLUMNS.split(", ")))
+
+_ROWS = f"SELECT {_COLUMNS} FROM audit"
 
 
 class AuditLog(SqliteRepository):

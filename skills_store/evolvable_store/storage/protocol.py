@@ -6,7 +6,7 @@ its own module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -99,6 +99,30 @@ class ArrivedStep:
     frozen: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SharedVector:
+    """The vector of a text, and those of its tokens, one byte for each number; None where there are none."""
+
+    numbers: tuple[float, ...]
+    tokens: bytes | None = None
+
+
+class SharedVectors(Protocol):
+    """Vectors that the servers of a library share, by the hash of their text; a library in a file has none."""
+
+    def find(self, model: str, hashes: Collection[bytes]) -> dict[bytes, SharedVector]:
+        """Return those of these texts that have a vector of the model."""
+
+    def add(self, model: str, vectors: Mapping[bytes, SharedVector]) -> None:
+        """Store vectors, in place of any that are there. Does nothing in a library that can only be read."""
+
+    def remove(self, hashes: Iterable[bytes]) -> None:
+        """Delete the vectors of these texts, of every model."""
+
+    def remove_others(self, hashes: Iterable[bytes]) -> None:
+        """Delete the vectors of all texts but these, of every model."""
+
+
 class Storage(Protocol):
     """One library. Each read sees one committed state; every write is atomic."""
 
@@ -137,6 +161,9 @@ class Storage(Protocol):
 
     def signatures(self, key: str, verify: Verify) -> Signatures:
         """Return the signatures under one key. key: the public key in hexadecimal."""
+
+    def shared_vectors(self) -> SharedVectors | None:
+        """Return the vectors that all servers of the library share; None where each home has its own."""
 
     def resource_ids(self) -> list[int]:
         """Return the ids of all resources, removed ones included."""

@@ -27,7 +27,7 @@ from evolvable_store.storage.learned import LearnedTasks
 from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
 from evolvable_store.storage.observations import Observations
 from evolvable_store.storage.proposals import ProposalBatch, Proposals, Reviews
-from evolvable_store.storage.protocol import ChannelState, MoveNote
+from evolvable_store.storage.protocol import ChannelState, MoveNote, SharedVectors
 from evolvable_store.storage.release_channel import Channel, add_move, follow_policy
 from evolvable_store.storage.remotes import Remotes, RemoteState, RemoteWaiting, save_remote
 from evolvable_store.storage.trial_pool import TrialPool
@@ -155,6 +155,9 @@ class SqlStorage(_CommonReads, SqliteRepository):
 
     def signatures(self, key: str, verify: Verify) -> Signatures:
         return Signatures(self, key, verify)
+
+    def shared_vectors(self) -> SharedVectors | None:
+        return None
 
     def resource_ids(self) -> list[int]:
         return self._all(int, "SELECT id FROM resource")

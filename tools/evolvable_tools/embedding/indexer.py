@@ -22,6 +22,7 @@ from evolvable_store.validation import main_path
 from evolvable_tools.embedding import Embedder, SimilarResources
 from evolvable_tools.embedding.learned_vectors import LearnedVectors
 from evolvable_tools.embedding.local_models import Floats, open_embedder
+from evolvable_tools.embedding.shared_texts import SharedTexts, unpack_vector
 
 _VIEWS = 32  # combinations of kind and scopes that are remembered
 
@@ -263,6 +264,7 @@ class VectorIndexer:
     def __init__(self, store: Store, vectors: Vectors, embedder: Embedder, spec: str, say: Callable[[str], None]):
         """Load the stored vectors. Raises Damaged, LibraryError."""
         self._store, self._vectors, self._say = store, vectors, say
+        self._shared = SharedTexts.open(store, say)
         self._served = [vectors.state(_IN_SERVICE), vectors.state(_BEFORE)]
         self._check_origin()
         self._describing = bool(vectors.state(vector_store.WITH_DESCRIPTIONS))
@@ -288,8 +290,10 @@ class VectorIndexer:
             batch = service.batch()
             if batch:
                 role, resources = batch
-                self._embed(service, role, resources)
-                for resource in resources:
+                done = self._take_shared(service, role, resources)
+                if not done:
+                    self._embed(service, role, resources)
+                for resource in done or resources:
                     del service.waiting[role][resource]
                 return True
         self._settle()
@@ -329,7 +333,7 @@ class VectorIndexer:
 
     def _load(self, service: IndexingState, role: TextRole) -> None:
         for resource, vector in self._vectors.all(service.model, role):
-            service.matrix.put(role, resource, _unpacked(vector))
+            service.matrix.put(role, resource, unpack_vector(vector))
         service.waiting[role] = self._vectors.resources_without_vector(service.model, role)
 
     def _before(self, newest: IndexingState) -> IndexingState | None:
@@ -368,7 +372,8 @@ class VectorIndexer:
             elif head is not None:
                 gone.append(head.id)
         last = changes[-1].sequence
-        self._vectors.take_in(said, gone, {"applied": str(last), "mark": self._mark(last)})
+        unused = self._vectors.take_in(said, gone, {"applied": str(last), "mark": self._mark(last)})
+        self._shared.remove(unused)
         for service in self._services():
             for resource in gone:
                 self._forget(service, resource)
@@ -388,11 +393,21 @@ class VectorIndexer:
         known = self._vectors.known(service.model, [text.hash for text in texts.values()])
         for role, text in texts.items():
             if text.hash in known:
-                service.matrix.put(role, resource, _unpacked(known[text.hash]))
+                service.matrix.put(role, resource, unpack_vector(known[text.hash]))
             elif role in service.waiting:
                 service.waiting[role][resource] = text.size
 
     # Embedding
+
+    def _take_shared(self, service: IndexingState, role: TextRole, resources: Iterable[int]) -> list[int]:
+        """Set the vectors that another server computed; return the resources that have theirs now."""
+        texts = self._vectors.texts_of(role, resources)
+        vectors, tokens = self._shared.find(service.model, service.embedder.dimension, set(texts.values()))
+        self._vectors.keep(service.model, vectors, tokens)
+        done = [resource for resource, digest in texts.items() if digest in vectors]
+        for resource in done:
+            service.matrix.put(role, resource, unpack_vector(vectors[texts[resource]]))
+        return done
 
     def _embed(self, service: IndexingState, role: TextRole, resources: Iterable[int]) -> None:
         heads = self._store.backend.heads_by_id(resources)
@@ -406,9 +421,10 @@ class VectorIndexer:
             vectors = {digest: row.tobytes() for digest, row in zip(new, rows.astype("<f2"), strict=True)}
             kept = {digest: its.tobytes() for digest, its in zip(new, tokens, strict=True) if len(its)}
             self._vectors.keep(service.model, vectors, kept if role is TextRole.WHOLE else None)
+            self._shared.add(service.model, vectors, kept if role is TextRole.WHOLE else {})
             known |= vectors
         for id_, digest in hashes.items():
-            service.matrix.put(role, id_, _unpacked(known[digest]))
+            service.matrix.put(role, id_, unpack_vector(known[digest]))
 
     def _describe(self) -> None:
         self._vectors.note(vector_store.WITH_DESCRIPTIONS, "1")
@@ -432,10 +448,7 @@ class VectorIndexer:
         if self.coming is None and not self._swept:
             self._swept = True
             self._vectors.delete_unused_vectors()
+            self._shared.remove_others(self._vectors.texts())
             for model in self._vectors.models():
                 if model.name not in self._served:
                     self._vectors.forget_model(model)
-
-
-def _unpacked(vector: bytes) -> Floats:
-    return np.frombuffer(vector, "<f2").astype(np.float32)

@@ -5,6 +5,10 @@ from pathlib import Path
 
 from evolvable_store.errors import Refused
 from evolvable_store.storage.maintenance import Maintenance, PurgeJob, Purges
+from evolvable_store.storage.postgres.shared_vectors import TABLE
+
+_UNCOUNTED = frozenset(("counter", TABLE))
+"""Tables of this storage alone."""
 
 
 class PostgresMaintenance(Maintenance):
@@ -21,7 +25,9 @@ class PostgresMaintenance(Maintenance):
     def table_sizes(self) -> dict[str, int]:
         """Return the number of rows of each table that this project has."""
         names = self._rows("SELECT tablename FROM pg_tables WHERE schemaname = 'evolvable' AND rowsecurity ORDER BY 1")
-        return {name: int(self._one(f'SELECT count(*) FROM "{name}"')[0]) for (name,) in names if name != "counter"}
+        return {
+            name: int(self._one(f'SELECT count(*) FROM "{name}"')[0]) for (name,) in names if name not in _UNCOUNTED
+        }
 
     def file_faults(self) -> list[str]:
         """Return nothing: the server verifies its files, and the checks of `fsck` read every row."""

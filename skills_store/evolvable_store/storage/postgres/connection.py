@@ -22,7 +22,7 @@ from evolvable_store.errors import (
 )
 from evolvable_store.storage import migrations
 from evolvable_store.storage.connection import GIVE_UP_SECONDS
-from evolvable_store.storage.postgres import schema
+from evolvable_store.storage.postgres import schema, shared_vectors
 from evolvable_store.storage.postgres.address import PostgresHome
 from evolvable_store.storage.postgres.dialect import bind, is_pragma, translate
 from evolvable_store.storage.release_channel import POLICY
@@ -244,6 +244,8 @@ def prepare(connection: PostgresConnection, home: PostgresHome, *, create: bool)
         schema.migrate(raw)
     owner = "SELECT pg_has_role(session_user, nspowner, 'MEMBER') FROM pg_namespace WHERE nspname = 'evolvable'"
     owns = raw.execute(owner).fetchone()
+    if owns and owns[0]:
+        shared_vectors.make_table(raw)
     if create and owns and owns[0]:
         known = raw.execute("SELECT 1 FROM evolvable.project WHERE name = $1", [home.address.project]).fetchone()
         if known is None:

@@ -232,3 +232,6 @@ class EmbeddedServer:
                 admin.execute(f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOBYPASSRLS")
             if admin.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone() is None:
                 admin.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
+        with psycopg.connect(host=str(self._sockets), user=_ADMIN, dbname=DATABASE, autocommit=True) as admin:
+            if admin.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchone():
+                admin.execute("CREATE EXTENSION IF NOT EXISTS vector")  # only a superuser may

@@ -23,6 +23,7 @@ from evolvable_store.storage.postgres.connection import (
     prepare,
     translate_errors,
 )
+from evolvable_store.storage.postgres.shared_vectors import PostgresVectors, open_shared_vectors
 from evolvable_store.storage.sql import SqlStorage
 
 MAX_IDLE = 2
@@ -211,6 +212,10 @@ class PostgresStorage(SqlStorage):
             yield lambda: feed.commits
         finally:
             feed.stop()
+
+    def shared_vectors(self) -> PostgresVectors | None:
+        """Return the vectors that all servers share, where the database has pgvector."""
+        return open_shared_vectors(self)
 
     def count_commits(self, connection: PostgresConnection) -> int:
         """Return how many transactions have written in the project."""
