@@ -385,6 +385,29 @@ def test_the_static_gate_lets_skills_change_owner_in_this_mode_alone_and_lets_no
     assert "capability.hook" in split.why, "a second agent with hooks is for a person to make"
 
 
+def test_the_static_gate_lets_a_second_agent_have_the_settings_of_the_first_and_none_more():
+    corpus, before = LeakCorpus([]), office(head=POWERS)
+    after = apply_edits(before, [add("skill:duty")])
+    found = check_candidate(before, after, corpus=corpus, moves_skills=True)
+
+    assert found.passed, found.why
+    assert "front.tools" in check_candidate(before, after, corpus=corpus).why, "another mode makes no agent"
+    text = after.by_ref["agent:customs"].texts["AGENT.md"]
+    others = [part for part in after.parts if part.ref != "agent:customs"]
+    wider = {
+        "front.tools": text.replace("Read, Bash", "Read, Edit, Bash"),
+        "front.power": text.replace('model: "haiku"', 'model: "opus"'),
+        "capability.hook": text.replace("description:", "hooks:\n  Stop: [x]\ndescription:", 1),
+    }
+    for rule, changed in wider.items():
+        assert changed != text
+        widened = a_program(*others, make_part(Kind.AGENT, "customs", {"AGENT.md": changed.encode()}))
+        assert rule in check_candidate(before, widened, corpus=corpus, moves_skills=True).why
+    elsewhere = text.replace("duty", "elsewhere")
+    foreign = a_program(*others, make_part(Kind.AGENT, "customs", {"AGENT.md": elsewhere.encode()}))
+    assert elsewhere != text and "front" in check_candidate(before, foreign, corpus=corpus, moves_skills=True).why
+
+
 def test_a_file_keeps_what_a_change_of_owner_does_not_concern():
     text = (
         "---\nname: clerk # who\ndescription: >\n  Two\n  lines.\nskills:\n- mail\n- duty\n# a note\ncolor: red\n---\n"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from evolvable_store.agent_grants import read_grants
 from evolvable_store.frontmatter import MAX_DESCRIPTION, parse_document
 from evolvable_store.objects import File
 from evolvable_store.resource import Kind
@@ -163,6 +164,9 @@ _FOR_A_PERSON = frozenset(f"capability.{kind}" for kind in (NETWORK, RUNS, TOOL,
 """What only a person may approve and yet many good edits bring. All else that would be asked about ends a candidate:
 it is run before anybody can be asked."""
 
+_GRANTS = frozenset(("front.tools", "front.power"))
+"""The rules of what the head of a new agent names."""
+
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
@@ -227,8 +231,8 @@ def check_candidate(
     """Return what is found in a candidate. Pure: runs no code, calls no model, deterministic.
 
     parent: what it was made of; what stood there already is not found again. corpus: of the tasks of train and val.
-    known: digests of all programs of the run. moves_skills: agents may own other skills of the program than before; a
-    person sees that at adoption.
+    known: digests of all programs of the run. moves_skills: agents may own other skills of the program than before, and
+    a new agent may have the settings of one that is there; a person sees that at adoption.
     """
     if candidate.digest == parent.digest or candidate.digest in known:
         what = "it is what it was made of" if candidate.digest == parent.digest else "the run has had this program"
@@ -240,7 +244,8 @@ def check_candidate(
     texts = "\n".join(text for part in parent.parts for text in part.texts.values())
     for part, old in _changed_parts(parent, candidate):
         was = _with_skills_of(part, old, candidate) if moves_skills and old is not None else old
-        found += _check_part(part, old, was, texts, corpus, limits)
+        inherited = moves_skills and old is None and _grants_no_more(part, parent, candidate)
+        found += _check_part(part, old, was, texts, corpus, limits, _GRANTS if inherited else ())
     return GateReport(tuple(sorted(found, key=lambda finding: not finding.blocks)))
 
 
@@ -255,6 +260,22 @@ def _with_skills_of(part: ProgramPart, old: ProgramPart, candidate: Program) -> 
     return programs.make_part(old.kind, old.name, files)
 
 
+def _grants_no_more(part: ProgramPart, parent: Program, candidate: Program) -> bool:
+    """Return whether a new agent has no setting that one agent of the parent does not have, and skills of the program.
+
+    Hooks, servers and a mode without questions are refused all the same, as `capability` rules.
+    """
+    if part.kind is not Kind.AGENT or part.main is None:
+        return False
+    document = parse_document(part.main)
+    skills = owned_skills(document)
+    if not set(skills) <= candidate.by_ref.keys():
+        return False
+    now = read_grants(document)
+    agents = (one.main for one in parent.parts if one.kind is Kind.AGENT and one.main is not None)
+    return any(not now.widened(read_grants(parse_document(bounded_agent(one, None, skills)))) for one in agents)
+
+
 def _check_part(
     part: ProgramPart,
     old: ProgramPart | None,
@@ -262,11 +283,12 @@ def _check_part(
     texts: str,
     corpus: LeakCorpus,
     limits: SizeLimits,
+    passed_over: Container[str] = (),
 ) -> Iterator[GateFinding]:
     yield from _check_schema(part, old)
     yield from _check_size(part, old, limits)
     for finding in scan(was.files if was else None, part.files, part.kind).findings:
-        if finding.severity is not FindingSeverity.LOW:
+        if finding.severity is not FindingSeverity.LOW and finding.rule not in passed_over:
             blocks = finding.severity is FindingSeverity.HIGH or finding.rule not in _FOR_A_PERSON
             yield GateFinding("scan", part.ref, finding.path, f"{finding.why} [{finding.rule}]", blocks)
     yield from _check_leaks(part, texts, corpus)
