@@ -186,7 +186,7 @@ _ADDRESS = "_BASE_URL"
 
 def names_address(variable: str) -> bool:
     """Return whether a variable says where models are asked, or through which proxy."""
-    return variable in PROXIES or variable.endswith(_ADDRESS)
+    return variable in PROXIES or variable.endswith(_ADDRESS) or variable == "HF_ENDPOINT"
 
 
 def model_environment(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
