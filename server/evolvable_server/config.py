@@ -28,6 +28,7 @@ from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.paths import ADDRESS_FILE
 from evolvable_store.resource import USER_SCOPE, check_scope, slugify
+from evolvable_store.workingcopy.openat import link_out_of_repository
 
 MARKS = {
     "CLAUDECODE": "claude-code",
@@ -363,8 +364,6 @@ def client_folders(home: Path, project: Path) -> list[tuple[Path, str]]:
     and, in the project, .agents/skills and .codex/skills. A folder of the project is left out when a link in a
     repository leads to it and it lies outside of that repository.
     """
-    from evolvable_store.workingcopy.openat import link_out_of_repository  # late: a server looks for no folders
-
     own = skill_folders(home)
     theirs = [path for path in skill_folders(project) if path not in own and path.is_dir()]
     scope = project_scope(project)
