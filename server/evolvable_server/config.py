@@ -28,6 +28,7 @@ from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.paths import ADDRESS_FILE
 from evolvable_store.resource import USER_SCOPE, check_scope, slugify
+from evolvable_store.workingcopy.openat import link_out_of_repository
 
 MARKS = {
     "CLAUDECODE": "claude-code",
@@ -186,7 +187,7 @@ _ADDRESS = "_BASE_URL"
 
 def names_address(variable: str) -> bool:
     """Return whether a variable says where models are asked, or through which proxy."""
-    return variable in PROXIES or variable.endswith(_ADDRESS)
+    return variable in PROXIES or variable.endswith(_ADDRESS) or variable == "HF_ENDPOINT"
 
 
 def model_environment(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
@@ -360,12 +361,19 @@ def client_folders(home: Path, project: Path) -> list[tuple[Path, str]]:
     """Return the skill folders of the installed clients that are there, each with its scope.
 
     Claude Code reads ~/.claude/skills and .claude/skills of the project, Codex ~/.codex/skills and ~/.agents/skills
-    and, in the project, .agents/skills and .codex/skills.
+    and, in the project, .agents/skills and .codex/skills. A folder of the project is left out when a link in a
+    repository leads to it and it lies outside of that repository.
     """
-    own = [home / ".claude/skills", home / ".agents/skills", home / ".codex/skills"]
-    theirs = [project / ".claude/skills", project / ".agents/skills", project / ".codex/skills"]
+    own = skill_folders(home)
+    theirs = [path for path in skill_folders(project) if path not in own and path.is_dir()]
+    scope = project_scope(project)
     found = [(path, USER_SCOPE) for path in own if path.is_dir()]
-    return found + [(path, project_scope(project)) for path in theirs if path.is_dir() and path not in own]
+    return found + [(path, scope) for path in theirs if link_out_of_repository(path) is None]
+
+
+def skill_folders(place: Path) -> list[Path]:
+    """Return where the clients have their skills in a project or a home directory."""
+    return [place / name / "skills" for name in (".claude", ".agents", ".codex")]
 
 
 def project_scope(project: Path) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +19,15 @@ from evolvable_server.config import (
     REVIEW_POLICY,
     Config,
     file_status,
+    model_environment,
     read_machine,
     thinking_environment,
 )
 from evolvable_server.environment import REVIEW
 from evolvable_server.person_config import ROLES
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools.embedding import installed_spec
+from evolvable_store.paths import CONFIGURATION, work_tree
+from evolvable_tools.embedding import installed_spec, join_reranker, model_folder, split_reranker
 from evolvable_tools.llm import NamedCommand, NamedCommands
 from evolvable_tools.retrieval import FITS, SearchDependencies
 
@@ -93,8 +96,36 @@ def make_embedder(config: Config, *, propose: bool) -> "SharedEmbedder | None":
     from evolvable_tools.embedding.embedder_client import SharedEmbedder
 
     reranker = None if config.reranker == "off" else config.reranker
+    check_model_folders(config, spec, reranker)
+    environment = hub_environment(config, os.environ)
     with naming_source(RERANKER if reranker else EMBEDDER):
-        return SharedEmbedder(config.home, spec, propose=propose, reranker=reranker)
+        return SharedEmbedder(config.home, spec, propose=propose, reranker=reranker, environment=environment)
+
+
+def check_model_folders(config: Config, spec: str, reranker: str | None) -> None:
+    """Raise Refused for a folder that a project may have named: one in a work tree that the person did not list.
+
+    Raise InvalidArgument for a spec that names no embedder or reranker.
+    """
+    listed = [Path(one).expanduser().resolve() for one in config.person.embedders]
+    with naming_source(RERANKER if reranker else EMBEDDER):
+        named = zip((EMBEDDER, RERANKER), split_reranker(join_reranker(spec, reranker)), strict=True)
+    for variable, one in named:
+        folder = model_folder(one) if one else None
+        tree = work_tree(folder.resolve()) if folder else None
+        if folder is not None and tree is not None and folder.resolve() not in listed:
+            raise Refused(
+                f"{variable}: {folder} lies in the work tree {tree}, so a repository may have named it.",
+                f"If the model is yours, add {str(folder.resolve())!r} to the list `embedders` in {CONFIGURATION}.",
+            )
+
+
+def hub_environment(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of what may fetch a model: the hub's address and the proxy are the person's."""
+    kept = model_environment(config, environment)
+    kept.pop("HF_ENDPOINT", None)
+    address = config.person.models.get("huggingface")
+    return kept | ({"HF_ENDPOINT": address} if address else {})
 
 
 def named_models(config: Config) -> "NamedModels":

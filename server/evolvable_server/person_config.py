@@ -48,7 +48,7 @@ MAX_BYTES = 1_000_000
 PRIVATE = 0o600
 """The mode of files in the configuration's directory."""
 
-_OWN = "approve review_policy homes trusted remotes remote_keys models roles sandbox budgets ray sign_in"
+_OWN = "embedders approve review_policy homes trusted remotes remote_keys models roles sandbox budgets ray sign_in"
 
 SIGNED = (*_OWN.split(), *ROLES)
 """What the signature of the settings covers, where approvals are locked."""
@@ -99,6 +99,7 @@ class PersonConfig:
     and the proxy. endpoints: the models that the person named. model_roles: which models answer, by role. sandbox,
     budgets: tables as they stand in the file. review_policy: what becomes of proposals by kind, as
     EVOLVABLE_REVIEW_POLICY says it. remotes: git repositories of libraries. remote_keys: whose approvals count.
+    embedders: folders of models that may lie in a work tree.
     sign_in: where people sign in, and what their groups give; None where the file does not say.
     ray_address, ray_token_file: the Ray cluster on which trials run, '' without one, and where its token lies.
     said: the names that stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not
@@ -126,6 +127,7 @@ class PersonConfig:
     ray_address: str = ""
     ray_token_file: Path | None = None
     sign_in: "SignIn | None" = None
+    embedders: tuple[str, ...] = ()
 
     def command(self, role: str, name: str) -> Command | None:
         """Return the command of this role and name, None when the person named none."""
@@ -250,6 +252,7 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
         ray_address=_ray_address(ray) if ray else "",
         ray_token_file=Path(_text(ray["token_file"], "token_file", "ray")) if "token_file" in ray else None,
         sign_in=_sign_in(table),
+        embedders=tuple(_text(one, "folder", "embedders") for one in _list(table, "embedders")),
     )
 
 

@@ -152,6 +152,12 @@ CHANGE_MARK = "postgres.changed"
 
 LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
+_BESIDE = frozenset({"ags", "callers", "copies.jsonl", "evolve", "hooks", "locks", "recovery", "redact.txt", "remotes"})
+_BESIDE |= {"reviews", "tokens.json", "tokens.lock", "trash"}
+"""What may lie in a home before its library does, with `_BESIDE_BEGINS`, the beginnings of names."""
+
+_BESIDE_BEGINS = ("library.db", "index.db", "vectors.db", "postgres", "embedder", "approvals", ".backup-", ".DS_Store")
+
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -186,7 +192,9 @@ def no_homes() -> Iterable[Path]:
 def check_home(place: Path | str, registered: Registered = no_homes, *, create: bool = False) -> None:
     """Make sure that a library may be opened in a folder, and that only this account can reach it.
 
-    create: make the folder when it is missing. The rights of others in a home of this account are taken away.
+    create: make the folder when it is missing. The rights of others in a home of this account are taken away. A folder
+    that holds no library and other files is refused, or left as it is without `create`, unless the person registered
+    it.
     Raises UntrustedHome for a home that is refused, LibraryReadOnly when the folder cannot be made.
     """
     home = Path(place)
@@ -213,6 +221,13 @@ def check_home(place: Path | str, registered: Registered = no_homes, *, create: 
             raise _foreign_home(home, home, status)
         return
     _check_library(home, real, known)
+    if (other := _foreign_entry(real)) and not known():
+        if create:
+            raise UntrustedHome(
+                f"{home} holds no library and other files ({ascii(other)}), so it is no folder for one.",
+                f"Name a new folder; or, if you mean this one, add {real} to `homes` in {CONFIGURATION}.",
+            )
+        return
     _repair(real, status)
 
 
@@ -278,6 +293,18 @@ def _check_library(home: Path, real: Path, known: _IsRegistered) -> None:
             status = os.lstat(real / name)
             if status.st_uid != os.geteuid() and not known():
                 raise _foreign_home(home, home / name, status)
+
+
+def _foreign_entry(home: Path) -> str:
+    """Return the name of an entry that no library made, of a folder that holds no library; '' for none.
+
+    What names the home may be a project's configuration, and a home's modes are changed.
+    """
+    with contextlib.suppress(OSError):
+        if not holds_library(home):
+            others = (name for name in sorted(os.listdir(home)) if name not in _BESIDE)
+            return next((name for name in others if not name.startswith(_BESIDE_BEGINS)), "")
+    return ""
 
 
 def _foreign_home(home: Path, what: Path, status: os.stat_result) -> UntrustedHome:

@@ -11,10 +11,10 @@ import pytest
 from model_api import ModelApi, chooses
 
 from evolvable_server.config import Config, read_config
-from evolvable_server.model_setup import open_search
-from evolvable_store.errors import EvolvableError
-from evolvable_tools.embedding import installed_spec
-from evolvable_tools.embedding.embedder_client import SharedEmbedder
+from evolvable_server.model_setup import hub_environment, open_search
+from evolvable_store.errors import EvolvableError, Refused
+from evolvable_tools.embedding import DEFAULT_MODEL, absolute_spec, installed_spec
+from evolvable_tools.embedding.embedder_client import SharedEmbedder, harmless_environment
 from evolvable_tools.library import Library
 from evolvable_tools.llm import LanguageModel, Request
 from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
@@ -91,6 +91,48 @@ def test_an_embedder_can_be_turned_off(means: Open) -> None:
 )
 def test_an_embedder_that_is_named_is_the_one(means: Open, value: str) -> None:
     assert isinstance(means(EVOLVABLE_EMBEDDER=value).neighbours, SharedEmbedder)
+
+
+@pytest.mark.parametrize("variable", ["EVOLVABLE_EMBEDDER", "EVOLVABLE_RERANKER"])
+def test_a_models_folder_in_a_work_tree_counts_only_where_the_person_lists_it(
+    means: Open, tmp_path: Path, variable: str
+) -> None:
+    model = tmp_path / "clone/model"
+    model.mkdir(parents=True)
+    (tmp_path / "clone/.git").mkdir()
+    (tmp_path / "link").symlink_to(model)
+    environment = {"EVOLVABLE_EMBEDDER": "onnx", variable: f"onnx:{model}"}
+    for folder in (model, tmp_path / "link"):
+        with pytest.raises(Refused, match=f"^{variable}: .* lies in the work tree"):
+            means(**{**environment, variable: f"onnx:{folder}"})
+
+    configure(tmp_path, f"embedders = [{str(model)!r}]\n")
+    assert means(**environment).neighbours is not None
+
+
+def test_a_projects_folder_with_the_default_models_name_is_not_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / DEFAULT_MODEL).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+
+    assert absolute_spec("onnx") == f"onnx:{DEFAULT_MODEL}"
+
+
+def test_a_project_names_neither_the_hub_nor_a_proxy_nor_a_cache_of_models(
+    config: Callable[[Mapping[str, str]], Config], tmp_path: Path
+) -> None:
+    (tmp_path / "clone/.git").mkdir(parents=True)
+    theirs = {
+        "HF_ENDPOINT": "http://evil.test",
+        "HTTPS_PROXY": "http://evil.test",
+        "HF_HOME": str(tmp_path / "clone/hub"),
+    }
+    own = {"PATH": "/bin", "HF_HUB_CACHE": str(tmp_path / "cache")}
+    assert harmless_environment(hub_environment(config({}), {**theirs, **own})) == own
+
+    configure(tmp_path, '[models]\nhuggingface = "https://hub.test"\n')
+    assert hub_environment(config({}), theirs)["HF_ENDPOINT"] == "https://hub.test"
 
 
 # The judge

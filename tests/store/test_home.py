@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evolvable_store.errors import UntrustedHome
+from evolvable_store.errors import NoLibrary, UntrustedHome
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.paths import CONFIGURATION, LIBRARY_FILE
@@ -66,6 +66,21 @@ def test_an_own_home_that_others_can_reach_is_repaired_with_all_that_is_in_it(tm
         assert store.head(Ref.parse("pdf")).version == 1
     assert modes(home) == {}
     assert stat.S_IMODE((home / "run.sh").stat().st_mode) == 0o700
+
+
+def test_a_folder_of_other_files_becomes_no_home_and_keeps_its_modes_unless_it_is_registered(tmp_path: Path) -> None:
+    (tmp_path / "public").mkdir(mode=0o755)
+    (tmp_path / "public/index.html").write_text("x")
+    for path in (tmp_path / "public", tmp_path / "public/index.html"):
+        path.chmod(0o755)
+    before = modes(tmp_path / "public")
+    with pytest.raises(UntrustedHome, match=r"holds no library and other files \('index.html'\)"):
+        Store.open(tmp_path / "public", create=True)
+    with pytest.raises(NoLibrary):
+        Store.open(tmp_path / "public")
+    assert modes(tmp_path / "public") == before and os.listdir(tmp_path / "public") == ["index.html"]
+    Store.open(tmp_path / "public", create=True, registered=lambda: [tmp_path / "public"]).close()
+    assert modes(tmp_path / "public") == {}
 
 
 def test_files_of_a_private_home_are_repaired_too(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from evolvable_server.cli.terminal import count, local_time, progress, safe, say
 from evolvable_server.clients.attendance import why_unattended
 from evolvable_server.clients.memory_files import MemoryCopy, copy_statuses, memory_text
 from evolvable_server.config import EMBEDDER, RERANKER, Config, Machine, read_machine
-from evolvable_server.model_setup import Redaction, own_patterns
+from evolvable_server.model_setup import Redaction, check_model_folders, own_patterns
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_server.run_launcher import choose_sandbox
 from evolvable_store.errors import EvolvableError
@@ -81,6 +81,10 @@ def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
     if spec is None or spec == "off":
         lost = f"{RERANKER} is set, and no embedder runs, whose process would rerank."
         return ([HealthProblem(lost, "pip install 'evolvable[onnx]'")] if reranks else []), []
+    try:
+        check_model_folders(config, spec, config.reranker if reranks else None)
+    except EvolvableError as error:
+        return [HealthProblem(str(error), error.hint)], []
     problems, notes = _check_model(EMBEDDER, spec)
     more = _check_model(RERANKER, config.reranker) if reranks else ([], [])
     return problems + more[0], notes + more[1]

@@ -25,13 +25,14 @@ from evolvable_server.cli.maintenance import (
     warn_of_secrets,
 )
 from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table, some
-from evolvable_server.config import client_folders
-from evolvable_store.errors import InvalidArgument
+from evolvable_server.config import client_folders, skill_folders
+from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import holds_library
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
 from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
+from evolvable_store.workingcopy.openat import link_out_of_repository
 from evolvable_store.workingcopy.status import unread_main
 from evolvable_store.workingcopy.tree_reader import FolderContents
 from evolvable_tools.library import Library
@@ -195,6 +196,7 @@ def init_command(
     """
     config = state.config()
     known = client_folders(Path.home(), config.project)
+    _check_links(folders or skill_folders(config.project), known, named=bool(folders))
     scopes = {path.resolve(): its for path, its in known}
     paths = folders or [path for path, _ in known]
     scope = check_scope(scope) if scope else None
@@ -215,6 +217,20 @@ def init_command(
         alike = near_duplicate_lines(library, taken)
         warn_of_secrets(library)
     return Output(InitResult(str(config.home), made, results, alike), lambda result: _show_init(result, verbose))
+
+
+def _check_links(paths: Sequence[Path], known: Sequence[tuple[Path, str]], *, named: bool) -> None:
+    """Refuse a folder to which a link of a repository leads from inside; say so of one that nobody named."""
+    own = {path for path, scope in known if scope == USER_SCOPE}
+    for path in paths:
+        leaving = link_out_of_repository(path) if path.absolute() not in own and path.is_dir() else None
+        if leaving is None:
+            continue
+        said = f"{leaving[0]} is a symbolic link that leads out of the repository {leaving[1]}"
+        hint = f"If the folder is yours, name it: evolvable init {path.resolve()}"
+        if named:
+            raise Refused(f"{said}; nothing was imported.", hint)
+        remark(f"Not imported: {said}.", hint)
 
 
 def _check_is_no_resource(choice: FolderChoice) -> None:

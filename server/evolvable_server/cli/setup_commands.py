@@ -27,7 +27,8 @@ from evolvable_server.person_config import (
     registered_homes,
 )
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
-from evolvable_store.paths import check_home, seed_folder
+from evolvable_store.paths import check_home, seed_folder, work_tree
+from evolvable_store.resource import USER_SCOPE
 from evolvable_tools.verbs.library_status import proposal_request
 
 if TYPE_CHECKING:
@@ -273,10 +274,11 @@ def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: s
 
     Makes a library, fills it, starts its server, asks it one question, and says how to go on. The library gets the
     skills that come with this program and copies of those in FOLDERS, or else in the folders of the installed
-    clients. Nothing is written into any of them. What the library has already is left alone.
+    clients; those of a project in a git work tree are left to `init`. Nothing is written into any of them. What the
+    library has already is left alone.
     """
     config = state.config()
-    paths = folders or tuple(path for path, _ in client_folders(Path.home(), config.project))
+    paths = folders or tuple(_own_folders(config.project))
     with state.library(create=True) as (library, _):
         copied = list(_fill(library.store, paths))
     remark("Starting the server as a client would, and asking it:")
@@ -286,6 +288,17 @@ def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: s
     connect = [f"{start} connect {client}" for client in ("claude-code", "codex")]
     result = Quickstart(str(config.home), copied, task, found, connect)
     return Output(result, lambda _: _show_quickstart(result, start))
+
+
+def _own_folders(project: Path) -> "Iterator[Path]":
+    """Yield the folders of the installed clients, without those that a repository brings: a copy has no mark."""
+    for path, scope in client_folders(Path.home(), project):
+        if scope == USER_SCOPE or work_tree(path.resolve()) is None:
+            yield path
+        else:
+            remark(
+                f"Not copied: {path} lies in a git work tree. `evolvable init` imports it, marked as the repository's."
+            )
 
 
 def _fill(store: "Store", folders: tuple[Path, ...]) -> "Iterator[Copied]":

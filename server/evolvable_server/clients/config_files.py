@@ -16,7 +16,7 @@ from typing import Any
 
 from evolvable_server.clients.json_edit import EMPTY, JsonError, edit_json, line_and_column, parse_jsonc
 from evolvable_store.errors import Conflict, EvolvableError, Invalid
-from evolvable_store.workingcopy.openat import first_link
+from evolvable_store.workingcopy.openat import link_out_of_repository
 
 # tomlkit is imported in functions: every command loads this module, and few edit TOML.
 
@@ -291,15 +291,13 @@ def _target(path: Path) -> Path:
 
     A person's own link, as into a folder of dotfiles, is followed; one that a repository brings decides nothing.
     """
-    target = Path(os.path.realpath(path))
-    link = first_link(Path(os.path.abspath(path)))
-    repository = next((above for above in link.parents if (above / ".git").exists()), None) if link else None
-    if repository is not None and not target.is_relative_to(os.path.realpath(repository)):
+    if leaving := link_out_of_repository(path):
+        link, repository = leaving
         raise ConfigurationNotWritten(
             f"{link} is a symbolic link that leads out of the repository {repository}; it is not written through.",
             "Remove the link, or name another scope.",
         )
-    return target
+    return Path(os.path.realpath(path))
 
 
 def back_up_configuration(found: Configuration, stamp: str) -> Path | None:

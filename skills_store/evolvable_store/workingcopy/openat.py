@@ -53,6 +53,25 @@ def first_link(path: Path) -> Path | None:
     return None
 
 
+def link_out_of_repository(path: Path) -> tuple[Path, Path] | None:
+    """Return a link in the path that lies in a repository and leads out of it, or into its `.git`, and the repository.
+
+    None when no link does. A repository brings such links, so they decide nothing; a person's own, outside of
+    repositories, do.
+    """
+    path = Path(os.path.abspath(path))
+    target = Path(os.path.realpath(path))
+    for above in (*reversed(path.parents), path):
+        if not above.is_symlink():
+            continue
+        repository = next((folder for folder in above.parents if os.path.lexists(folder / ".git")), None)
+        if repository is not None:
+            real = Path(os.path.realpath(repository))
+            if not target.is_relative_to(real) or ".git" in target.relative_to(real).parts:
+                return above, repository
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Directory:
     """An open directory. fd: None where the system cannot look names up in one."""

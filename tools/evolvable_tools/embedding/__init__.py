@@ -103,8 +103,16 @@ def parse_spec(spec: str) -> tuple[str, str]:
 def absolute_spec(spec: str) -> str:
     """Return the spec so that it means the same from any working directory. Raises InvalidArgument."""
     kind, model = parse_spec(spec)
-    folder = Path(model)
-    return f"{kind}:{folder.absolute() if folder.is_dir() else model}"
+    return f"{kind}:{model_folder(spec) or model}"
+
+
+def model_folder(spec: str) -> Path | None:
+    """Return the folder that a spec names, None for a model of the hub. Raises InvalidArgument.
+
+    The default model is no folder: a project could have one of that name.
+    """
+    model = parse_spec(spec)[1]
+    return Path(model).absolute() if model != DEFAULT_MODEL and Path(model).is_dir() else None
 
 
 _RERANKED = " reranked by "

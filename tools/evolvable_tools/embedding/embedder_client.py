@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evolvable_store.paths import private_file
+from evolvable_store.paths import private_file, work_tree
 from evolvable_store.resource import Kind
 from evolvable_tools.embedding import NearestDescription, SimilarResources, join_reranker
 
@@ -44,6 +44,9 @@ _TRY_AGAIN = 0.05
 _SECRET = ("_API_KEY", "_TOKEN", "_SECRET")
 _OF_THE_HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
+_CACHES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "SENTENCE_TRANSFORMERS_HOME", "XDG_CACHE_HOME")
+"""Variables that name a folder of models that were fetched."""
+
 
 def truncate_task(task: str) -> str:
     """Return as much of the task as is embedded."""
@@ -55,14 +58,23 @@ class SharedEmbedder:
 
     propose: whether to replace a process that serves another model; without it the model that serves is used, whatever
     `spec` names. reranker: "onnx:MODEL" where a person named a cross-encoder.
+    environment: of the process, by default ours; secrets and folders of models in a work tree are left out of it.
 
     Makes nothing and starts nothing before the first `begin`. Safe to share between threads. Raises InvalidArgument
     for a spec that names no embedder.
     """
 
     def __init__(
-        self, home: Path, spec: str, *, propose: bool = True, patience: float = PATIENCE, reranker: str | None = None
+        self,
+        home: Path,
+        spec: str,
+        *,
+        propose: bool = True,
+        patience: float = PATIENCE,
+        reranker: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        self._environment = harmless_environment(os.environ if environment is None else environment)
         self._home, self._spec, self.patience = home.absolute(), join_reranker(spec, reranker), patience
         self.reranks = reranker is not None
         self._propose = propose
@@ -192,7 +204,7 @@ class SharedEmbedder:
                     stdout=subprocess.DEVNULL,
                     stderr=log,
                     cwd=self._home.anchor,
-                    env=_harmless(os.environ),
+                    env=self._environment,
                     start_new_session=os.name == "posix",
                 )
         except OSError as error:
@@ -203,9 +215,12 @@ class SharedEmbedder:
         threading.Thread(target=process.wait, name="embedder ended", daemon=True).start()
 
 
-def _harmless(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without what are secrets by their names."""
+def harmless_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without what are secrets by their names, and caches that a repository may have made."""
     kept = [name for name in environment if name in _OF_THE_HUB or not name.upper().endswith(_SECRET)]
+    kept = [
+        name for name in kept if name not in _CACHES or work_tree(Path(os.path.realpath(environment[name]))) is None
+    ]
     return {name: environment[name] for name in kept}
 
 
