@@ -165,15 +165,25 @@ def _listen(port: int) -> list[socket.socket]:
 
 def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((host, port), family=family)
+        return _undelayed(socket.create_server((host, port), family=family))
     except OSError as error:
         raise InvalidArgument(f"{host}:{port} cannot be served at: {error.strerror}.", "Choose another port.") from None
+
+
+def _undelayed(listening: socket.socket) -> socket.socket:
+    """Return a listening socket whose connections send at once what is written.
+
+    asyncio sets this for a socket that names its protocol, which those of `create_server` do not. Without it the body
+    of an answer waits until the browser acknowledges the head, for 40 ms.
+    """
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def _beside(port: int) -> list[socket.socket]:
     """Return the socket at ::1, none on a machine without IPv6. Raise OSError when another program has the port."""
     try:
-        return [socket.create_server(("::1", port), family=socket.AF_INET6)]
+        return [_undelayed(socket.create_server(("::1", port), family=socket.AF_INET6))]
     except OSError as error:
         if error.errno in (errno.EADDRINUSE, errno.EACCES):
             raise
