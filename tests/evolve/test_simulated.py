@@ -60,6 +60,14 @@ def test_a_failure_names_the_missing_rule_and_never_the_answer(tmp_path: Path):
     assert rollout.usage.cost is None, "no price is not a price of nothing"
 
 
+def test_a_task_that_it_was_not_made_with_fails_and_is_no_error(tmp_path: Path):
+    """A test holds canaries, which no executor knows; an error would be tried again after pauses."""
+    task = replace(WORLD.tasks[0], id="canary", expected="8461")
+    rollout = asyncio.run(SimulatedExecutor(WORLD.tasks, price=0.001).run(task, USEFUL, 0, tmp_path))
+    assert (rollout.output, rollout.outcome, rollout.usage.calls) == ("unknown task", None, 1)
+    assert rollout.usage.cost == pytest.approx(1.05)
+
+
 def test_rules_are_read_from_any_file_whatever_its_line_ends():
     part = USEFUL.parts[0]
     files = {"notes/a.md": b"# Rules\r\n- rule: one\r\n* rule:two\r\nthe rule: three\n", "bin": b"\xff\nrule: four\n"}

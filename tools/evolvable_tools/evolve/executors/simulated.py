@@ -106,22 +106,24 @@ class SimulatedExecutor:
         return int.from_bytes(drawn[:7], "big") < chance * (1 << 56)
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Return the simulated answer; touches no files."""
+        """Return the simulated answer; touches no files. A task it was not made with, such as a canary, fails."""
         if task.id not in self._truths:
-            raise InvalidArgument(f"The simulated executor was not made with task {task.id}.")
+            return Rollout(output="unknown task", trace="simulated", usage=self._usage(_TASK_TOKENS))
         truth, expected = self._truths[task.id]
         right = expected if expected is not None else "pass"
         passed = self.passes(task, program, repeat)
         missing = sorted(truth.needs - find_rules(program))
         carried = sum(len(content) for part in program.parts for content in part.files.values())
-        tokens = _TASK_TOKENS + carried // _BYTES_A_TOKEN
-        cost = None if self._price is None else self._price * (tokens + _ANSWER_TOKENS)
         return Rollout(
             output=right if passed else f"not {right}",
             trace=f"simulated: missing {', '.join(f'rule: {name}' for name in missing)}" if missing else "simulated",
-            usage=ModelUsage(tokens, _ANSWER_TOKENS, 1, cost),
+            usage=self._usage(_TASK_TOKENS + carried // _BYTES_A_TOKEN),
             read=tuple(part.ref for part in program.parts),
         )
+
+    def _usage(self, tokens: int) -> ModelUsage:
+        cost = None if self._price is None else self._price * (tokens + _ANSWER_TOKENS)
+        return ModelUsage(tokens, _ANSWER_TOKENS, 1, cost)
 
 
 def _parse_chance(task: Task, text: str) -> float:

@@ -71,11 +71,7 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             known = (record["packet"], record["role"], record["iteration"], record["artifact"], record.get("at", ""))
             state.packets[record["packet"]] = AskedQuestion(*known)
         case "answered":
-            asked = state.packets.get(record["packet"])
-            if asked is not None and record["artifact"]:  # else it was paid for, and there is no answer
-                state.packets[asked.id] = replace(asked, answer=record["artifact"])
-            usage = ModelUsage(record["input_tokens"], record["output_tokens"], record["calls"], record["cost"])
-            state.spend(f"role:{record['role']}", _spending(usage))
+            _take_answer(state, record)
         case "selected":
             state.step = {"selected": record}
             state.eliminated += [record["without"]] if record.get("without") else []
@@ -109,6 +105,15 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             state.stopped = ""
             if "limit" in record:
                 state.settings = {**state.settings, "limit": record["limit"]}
+
+
+def _take_answer(state: RunState, record: LedgerRecord) -> None:
+    """Keep the answer to a question, and count what it cost."""
+    asked = state.packets.get(record["packet"])
+    if asked is not None and record["artifact"]:  # else it was paid for, and there is no answer
+        state.packets[asked.id] = replace(asked, answer=record["artifact"])
+    usage = ModelUsage(record["input_tokens"], record["output_tokens"], record["calls"], record["cost"])
+    state.spend(f"role:{record['role']}", _spending(usage))
 
 
 def _spending(usage: ModelUsage, **more: Any) -> RunSpending:
