@@ -70,6 +70,12 @@ def test_ci_installs_from_the_lock_and_makes_a_bill_of_materials():
     assert 'cyclonedx-py" requirements' in run and "requirements.lock" in run.partition("cyclonedx-py")[2]
 
 
+def test_the_nightly_run_installs_the_programs_without_which_its_tests_would_be_skipped():
+    nightly = (ROOT / ".ci/nightly").read_text(encoding="utf-8")
+    install = nightly.partition("apt-get install")[2].partition(";")[0]
+    assert {"bubblewrap", "haproxy", "openssh-server"} <= set(install.split())
+
+
 @pytest.mark.nightly  # .ci/run makes one each time
 @pytest.mark.process
 def test_the_bill_of_materials_names_every_locked_package(tmp_path):

@@ -28,6 +28,9 @@ _PATIENCE = 600.0
 _TRANSFER = 3_600.0
 """Seconds of a fetch or a push; a connection that stands still ends after a minute."""
 
+_BUFFER = 256 * 1024
+"""Bytes that are written to a command at once, and read from it: every write may cost a change of process."""
+
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _SCP = re.compile(r"(?:[A-Za-z0-9._][A-Za-z0-9._-]*@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\]):[^:].*")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -228,7 +231,7 @@ class BareRepository:
         """Yield a running command with pipes; it is ended at the end of the context."""
         quiet = subprocess.DEVNULL
         with subprocess.Popen(
-            self.command(words), stdin=stdin, stdout=subprocess.PIPE, stderr=quiet, env=_environment("file")
+            self.command(words), _BUFFER, stdin=stdin, stdout=subprocess.PIPE, stderr=quiet, env=_environment("file")
         ) as process:
             try:
                 yield process

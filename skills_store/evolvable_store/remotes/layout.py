@@ -93,7 +93,7 @@ def read_message(data: bytes) -> CommitMessage:
 
 
 def _printable(text: str) -> str:
-    return "".join(one if one.isprintable() else "?" for one in text)
+    return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)
 
 
 def signature_line(intent: Intent) -> str:
