@@ -3,10 +3,14 @@
 import asyncio
 import contextlib
 import json
+import os
+import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 from evolve_runs import program, running, scripted, task
 from hostile_strings import OWN
@@ -15,6 +19,7 @@ from processes import poll
 from samples import ATTACKS
 from transcripts import Says, User, session_id, write_claude_code
 
+from evolvable_server.cli.ui_command import PageCommands
 from evolvable_server.mcp.server import Permission
 from evolvable_server.transport.http_auth import Tokens
 from evolvable_server.ui.diff_view import parse_diff
@@ -278,3 +283,24 @@ def test_health_shows_what_doctor_finds_and_the_tokens_without_their_secrets(pag
 
     poll(lambda: "laptop" in shown() and "Problems" in shown(), "doctor and the tokens", 120)
     assert secret not in shown()
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGSTOP")
+def test_a_check_of_the_health_page_ends_with_the_page(tmp_path: Path) -> None:
+    commands, results = PageCommands(tmp_path), list[dict[str, Any]]()
+    asking = threading.Thread(target=lambda: results.append(commands.run("doctor")))
+
+    def checks() -> list[psutil.Process]:
+        return [one for one in psutil.Process().children() if str(tmp_path) in one.cmdline()]
+
+    asking.start()
+    poll(checks, "the check to begin")
+    (check,) = checks()
+    check.suspend()
+
+    commands.close()
+    asking.join(30)
+
+    assert results == [{}] and not check.is_running()
+    assert commands.run("doctor") == {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from evolvable_server.cli.ui_command import services_of
+from evolvable_server.cli.ui_command import PageCommands, services_of
 from evolvable_server.config import Config
 from evolvable_server.ui.app import PageServer
 from evolvable_server.ui.sign_in import LoginFlow
@@ -132,7 +132,7 @@ def open_page(home: Path, port: int = 0, flow: LoginFlow | None = None, **option
     It is signed in by a link, unless people sign in by a provider's login (flow).
     """
     with Library.open(home, create=True, **options) as library:
-        services = services_of(Config(home, home), library, PERSON)
+        services = services_of(Config(home, home), library, PERSON, PageCommands(home))
         server = PageServer(services, port, flow=flow)
         started = threading.Event()
         thread = threading.Thread(target=server.serve, args=(started.set,), daemon=True)

@@ -6,6 +6,7 @@ import pkgutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,18 +58,24 @@ def ui_command(
         start = "/"
         if proposal is not None:
             start = f"/inbox/{library.store.backend.proposals.get(proposal).id}"  # raises NotFound
-        services = services_of(state.config(), library, caller)
-        if flow is not None:
-            server = PageServer(services, port or urlsplit(flow.origin).port or 0, start, flow, trusted_proxy)
-            with contextlib.suppress(KeyboardInterrupt):
-                server.serve(
-                    lambda: remark(f"Serving {flow.origin}; people sign in at {flow.provider}. Ctrl-C ends it.")
-                )
-            return
-        server = PageServer(services, port, start)
-        threading.Thread(target=_print_links, args=(state, server), name="evolvable-links", daemon=True).start()
-        with paused_progress(), contextlib.suppress(KeyboardInterrupt):
-            server.serve(lambda: _print_link(state, server))
+        commands = PageCommands(state.config().home)
+        services = services_of(state.config(), library, caller, commands)
+        with contextlib.closing(commands):
+            if flow is not None:
+                _serve_with_sign_in(services, port, start, flow, trusted_proxy)
+                return
+            server = PageServer(services, port, start)
+            threading.Thread(target=_print_links, args=(state, server), name="evolvable-links", daemon=True).start()
+            with paused_progress(), contextlib.suppress(KeyboardInterrupt):
+                server.serve(lambda: _print_link(state, server))
+
+
+def _serve_with_sign_in(
+    services: PageServices, port: int, start: str, flow: "LoginFlow", trusted_proxy: tuple[str, ...]
+) -> None:
+    server = PageServer(services, port or urlsplit(flow.origin).port or 0, start, flow, trusted_proxy)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve(lambda: remark(f"Serving {flow.origin}; people sign in at {flow.provider}. Ctrl-C ends it."))
 
 
 def _login_flow(config: Config, port: int) -> "LoginFlow":
@@ -84,14 +91,14 @@ def _login_flow(config: Config, port: int) -> "LoginFlow":
     return flow
 
 
-def services_of(config: Config, library: Library, caller: Caller) -> PageServices:
+def services_of(config: Config, library: Library, caller: Caller, commands: "PageCommands") -> PageServices:
     """Return what the page works with. caller: the person at this terminal."""
     return PageServices(
         config,
         library,
         replace(caller, principal=PAGE.principal, via=PAGE.via),
         lambda passphrase: _signer(library, passphrase),
-        lambda *words: _run_command(config.home, *words),
+        commands.run,
         lambda: _refresh(library),
     )
 
@@ -120,12 +127,48 @@ def _refresh(library: Library) -> None:
     refresh_memory_files(library.store.home, library)
 
 
-def _run_command(home: Path, *words: str) -> dict[str, Any]:
-    """Return the result of a command, {} when it has none. It needs modules that the page does without."""
-    command = [sys.executable, "-P", "-m", "evolvable_server", *words, "--json", "--home", str(home)]
-    try:
-        ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False)
-        found = json.loads(ran.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return {}
-    return found if isinstance(found, dict) else {}
+class PageCommands:
+    """Runs the commands that need modules which the page does without. They end with the page."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+
+    def run(self, *words: str) -> dict[str, Any]:
+        """Return the result of a command, {} when it has none or the page ends meanwhile."""
+        command = [sys.executable, "-P", "-m", "evolvable_server", *words, "--json", "--home", str(self._home)]
+        try:
+            with self._started(command) as process:
+                found = json.loads(process.communicate(timeout=SECONDS)[0])
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def close(self) -> None:
+        """End the commands that run, and let none begin."""
+        with self._lock:
+            self._ended = True
+            for process in self._running:
+                process.kill()
+
+    @contextlib.contextmanager
+    def _started(self, command: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
+        """Yield the process; it is ended with the context. Raises OSError when the page has ended."""
+        with self._lock:
+            if self._ended:
+                raise OSError("the page has ended")
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+            self._running.add(process)
+        try:
+            with process:
+                try:
+                    yield process
+                finally:
+                    process.kill()
+        finally:
+            with self._lock:
+                self._running.discard(process)
