@@ -3,6 +3,7 @@
 import atexit
 import hashlib
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -34,7 +35,8 @@ class MemoryDirectory(RunDirectory):
     """A run's directory in memory; what only a real run's sandbox reads is a file below a directory of this process."""
 
     def __init__(self) -> None:
-        super().__init__(_PLACE / str(next(_NUMBERS)))
+        # Processes that were forked have the same place, and count alike.
+        super().__init__(_PLACE / f"{os.getpid()}-{next(_NUMBERS)}")
         self._texts: dict[str, bytes] = {}
         self._programs: dict[str, Program] = {}
 
