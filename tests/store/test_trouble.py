@@ -321,6 +321,28 @@ def test_a_blob_that_damage_made_a_text_or_a_number_is_refused(tmp_path: Path, d
         assert check_library(store).faults
 
 
+def test_a_name_that_damage_made_a_number_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path, versions=2)
+    change = "UPDATE sqlite_schema SET sql = replace(replace(sql, {}, {}), {}, {}) WHERE name = 'resource'"
+    statements = (
+        change.format("'name TEXT'", "'name BLOB'", "') STRICT'", "') '"),
+        "UPDATE resource SET name = 1 WHERE id = 1",
+        change.format("'name BLOB'", "'name TEXT'", "') '", "') STRICT'"),
+    )
+    for statement in statements:
+        with closing(sqlite3.connect(tmp_path / FILE)) as db:
+            db.execute("PRAGMA writable_schema = ON")
+            assert db.execute(statement).rowcount > 0
+            db.commit()
+
+    with Store.open(tmp_path) as store:
+        with pytest.raises(LibraryError, match="is no text"):
+            store.heads()
+        with pytest.raises(LibraryError, match="is no text"):
+            store.head(Ref.parse("nothing-of-this-name"))
+        assert check_library(store).faults
+
+
 def right_or_refused(home: Path, content: dict[tuple[str, int], Files]) -> int:
     """Returns how many versions were read rightly; fails when one was wrong or an error was not ours."""
     right = 0

@@ -311,6 +311,8 @@ if hasattr(os, "register_at_fork"):
 
 def _as_head(identity: int, kind: str, *rest: Any) -> Head:
     scope, name, version, latest, tree, hash_, frozen, sequence = rest
+    if not isinstance(scope, str) or not isinstance(name, str):  # one wrong bit in the head of a row makes it a number
+        raise ValueError(f"the scope or the name of resource {identity} is no text")
     return Head(identity, Kind(kind), scope, name, version, latest, tree, hash_, frozen == 1, sequence)
 
 
