@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -33,7 +34,7 @@ from embedding_place import (
 from embedding_place import worker as worker_of
 from processes import poll
 
-from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 from evolvable_store.resource import Kind
 from evolvable_store.search.vector_store import (
     FILE,
@@ -241,6 +242,31 @@ def test_an_old_learned_task_counts_less_and_a_resource_that_is_gone_has_none(
 
     assert near[sql] == pytest.approx(near[pdf] / 2, abs=0.01)
     until(client, lambda answer: set(answer.learned) == {sql}, task=task, ids=[sql, pdf])
+
+
+def test_learned_tasks_that_could_not_be_read_are_read_again(
+    model: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned_vectors = pytest.importorskip("evolvable_tools.embedding.learned_vectors")
+    embedder, busy = open_embedder(model), [LibraryError("It is busy.", "Later.")]
+    read = learned_vectors.tasks_in_force
+
+    def reading(*given: Any) -> Any:
+        if busy:
+            raise busy.pop()
+        return read(*given)
+
+    monkeypatch.setattr(learned_vectors, "tasks_in_force", reading)
+    with Store.open(home) as store, Vectors.open(home) as vectors:
+        task = LearnedTask(identity(home, "sql"), "the report is slow", AT, False, TaskSource.PERSON)
+        store.backend.learned.add([task])
+        learned = learned_vectors.LearnedVectors(store, vectors, embedder, vectors.model(embedder.model, model))
+        with pytest.raises(LibraryError):
+            learned.step()
+        while learned.step():
+            pass
+
+        assert set(learned.nearness(embedder.encode(["the report is slow"])[0])) == {task.resource}
 
 
 def test_the_vectors_of_learned_tasks_are_kept_and_a_purge_removes_them(

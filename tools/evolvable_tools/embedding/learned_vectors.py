@@ -59,7 +59,8 @@ class LearnedVectors:
                 self._known[digest] = row.tobytes()
                 del self._missing[digest]
             return self._serve()
-        if not self._has_changed():
+        state = self._changed_state()
+        if state is None:
             return False
         in_force = tasks_in_force(self._store, self._living())
         texts = {digest_text(task).hash: task for tasks in in_force.values() for task, _ in tasks}
@@ -67,16 +68,18 @@ class LearnedVectors:
             (resource, digest_text(task).hash, share) for resource, tasks in in_force.items() for task, share in tasks
         ]
         self._missing = {digest: text for digest, text in texts.items() if digest not in self._known}
+        self._state = state  # not before they were read: a library that is busy now is read again
         return self._serve()
 
-    def _has_changed(self) -> bool:
+    def _changed_state(self) -> tuple[int, int, str] | None:
+        """Return the state of the library that tasks follow from, None where it is the one they were read from."""
         now, sequence = time.monotonic(), self._store.sequence()
         if self._state is not None and self._state[0] == sequence and now < self._looked + LOOK_SECONDS:
-            return False
+            return None
         # Tasks lose weight with age, so they are read again each month.
         state = sequence, self._store.backend.learned.sequence(), self._store.now()[:7]
-        changed, self._state, self._looked = state != self._state, state, now
-        return changed
+        self._looked = now
+        return state if state != self._state else None
 
     def _living(self) -> Sequence[int]:
         resources = self._store.backend.learned.resources()
