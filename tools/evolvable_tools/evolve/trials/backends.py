@@ -157,6 +157,36 @@ class _Worker:
             await self.gone.wait()
 
 
+class FinishedJobs:
+    """The jobs of a backend that are done and were not taken yet. For one event loop.
+
+    news: set when a job is done, or to end a wait without one.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: list[trial.FinishedJob] = []
+        self.news = asyncio.Event()
+
+    def add(self, ticket: str, attempt: trial.TrialAttempt) -> None:
+        """Note that a job is done."""
+        self.jobs.append((ticket, attempt))
+        self.news.set()
+
+    def forget(self, tickets: Collection[str]) -> None:
+        """Leave these jobs out of what is taken."""
+        self.jobs = [job for job in self.jobs if job[0] not in tickets]
+
+    async def take(self, timeout: float | None) -> Sequence[trial.FinishedJob]:
+        """Return the jobs that are done; wait for one, or for the timeout in seconds, where none is."""
+        if not self.jobs:
+            self.news.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self.news.wait()
+        done, self.jobs = self.jobs, []
+        return done
+
+
 class ProcessBackend:
     """Runs each job in a process of its own while it lasts. Executors and scorings must be such as can be pickled.
 
@@ -168,8 +198,7 @@ class ProcessBackend:
         self.grace = grace
         self._busy: dict[str, _Worker] = {}
         self._idle: list[_Worker] = []
-        self._done: list[trial.FinishedJob] = []
-        self._news = asyncio.Event()
+        self._finished = FinishedJobs()
         self._numbers = itertools.count(1)
 
     def submit(self, job: trial.TrialJob) -> str:
@@ -191,25 +220,14 @@ class ProcessBackend:
 
     async def poll(self, timeout: float | None = None) -> Sequence[trial.FinishedJob]:
         """Wait until a job is done and return all that are."""
-        if not self._busy and not self._done:
-            return []
-        if not self._done:
-            self._news.clear()
-            try:
-                async with asyncio.timeout(timeout):
-                    await self._news.wait()
-            except TimeoutError:
-                return []
-        done, self._done = self._done, []
-        return done
+        return await self._finished.take(timeout) if self._busy or self._finished.jobs else []
 
     def take_in(self, worker: _Worker, attempt: trial.TrialAttempt) -> None:
         """Is told by a worker what came of its job."""
         if self._busy.pop(worker.ticket, None) is None:
             return  # cancelled meanwhile; it is being stopped
-        self._done.append((worker.ticket, attempt))
         self._idle.append(worker)
-        self._news.set()
+        self._finished.add(worker.ticket, attempt)
 
     def worker_ended(self, worker: _Worker, code: int | None) -> None:
         """Is told that a worker has ended."""
@@ -218,15 +236,13 @@ class ProcessBackend:
             self._idle.remove(worker)
         if self._busy.get(worker.ticket) is worker:
             del self._busy[worker.ticket]
-            self._done.append(
-                (worker.ticket, trial.infrastructure_error(f"the worker died (exit code {code})", lost=True))
-            )
-            self._news.set()
+            lost = trial.infrastructure_error(f"the worker died (exit code {code})", lost=True)
+            self._finished.add(worker.ticket, lost)
 
     async def cancel(self, tickets: Collection[str]) -> None:
         """Stop these jobs, their processes with them."""
         workers = [self._busy.pop(ticket) for ticket in tickets if ticket in self._busy]
-        self._done = [done for done in self._done if done[0] not in tickets]
+        self._finished.forget(tickets)
         await asyncio.gather(*(worker.stop() for worker in workers))
 
     async def close(self) -> None:

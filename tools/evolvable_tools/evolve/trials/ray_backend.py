@@ -22,6 +22,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.run_config import RayCluster
 from evolvable_tools.evolve.trials import trial
 from evolvable_tools.evolve.trials.attempt_json import InvalidAttempt, decode_attempt
+from evolvable_tools.evolve.trials.backends import FinishedJobs
 from evolvable_tools.evolve.trials.ray_worker import GivenRecipe, NodeRecipe, pack_job
 from evolvable_tools.sandbox.mechanisms import environment_inside
 
@@ -130,8 +131,7 @@ class RayBackend:
         self._sent: OrderedDict[str, None] = OrderedDict()
         self._packed: dict[tuple[int, int], tuple[trial.TrialJob, bytes]] = {}
         self._flying: set[str] = set()
-        self._done: list[trial.FinishedJob] = []
-        self._news = asyncio.Event()
+        self._finished = FinishedJobs()
         self._answered = asyncio.Event()
         self._cancelled: set[str] = set()
         self._problem: tuple[str, str] | None = None
@@ -198,17 +198,7 @@ class RayBackend:
 
     async def poll(self, timeout: float | None = None) -> Sequence[trial.FinishedJob]:
         """Wait until a job is done and return all that are."""
-        if not self._flying and not self._done:
-            return []
-        if not self._done:
-            self._news.clear()
-            try:
-                async with asyncio.timeout(timeout):
-                    await self._news.wait()
-            except TimeoutError:
-                return []
-        done, self._done = self._done, []
-        return done
+        return await self._finished.take(timeout) if self._flying or self._finished.jobs else []
 
     def _take(self, bridge: _Bridge, said: dict[str, Any], data: bytes) -> None:
         """Take one frame of the bridge."""
@@ -221,7 +211,7 @@ class RayBackend:
             self._end(str(said["done"]), _attempt(data, str(said["why"])) if said["bytes"] else _lost(said["why"]))
         elif "cancelled" in said:
             self._cancelled.update(said["cancelled"])
-            self._news.set()
+            self._finished.news.set()
         elif "gone" in said:
             bridge.gone.set()
             if self._bridge is bridge:
@@ -230,19 +220,18 @@ class RayBackend:
                 self._end(ticket, _lost("the process that speaks with the cluster ended"))
             self._problem = self._problem or ("The Ray cluster could not be reached.", "Look at it with `ray status`.")
             self._answered.set()
-            self._news.set()
+            self._finished.news.set()
 
     def _end(self, ticket: str, attempt: trial.TrialAttempt) -> None:
         if ticket in self._flying:
             self._flying.discard(ticket)
-            self._done.append((ticket, attempt))
-            self._news.set()
+            self._finished.add(ticket, attempt)
 
     async def cancel(self, tickets: Collection[str]) -> None:
         """Stop these jobs, and return when they have ended on their nodes."""
         known = [ticket for ticket in tickets if ticket in self._flying]
         self._flying.difference_update(known)
-        self._done = [done for done in self._done if done[0] not in tickets]
+        self._finished.forget(tickets)
         bridge = self._bridge
         if not known or bridge is None:
             return
@@ -250,8 +239,8 @@ class RayBackend:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP):
                 while not self._cancelled.issuperset(known) and not bridge.gone.is_set():
-                    self._news.clear()
-                    await self._news.wait()
+                    self._finished.news.clear()
+                    await self._finished.news.wait()
         self._cancelled.difference_update(known)
 
     async def close(self) -> None:
