@@ -295,8 +295,8 @@ class TrialBatch:
         said = f"the last one said: {self._why[:_MAX_DETAIL].rstrip('.') or 'nothing'}"
         if self._name.startswith(SEALED_BATCH):  # it may name a sealed task, or quote it
             said = "what the last one said is in test.jsonl of the run, for a person to read"
-        raise TrialsFailing(
-            f"{self._spoiled} attempts in a row failed, and none came to a result; {said}.",
+        raise TrialsFailing(  # as many as are needed; more may have ended at the same moment
+            f"{most} attempts in a row failed, and none came to a result; {said}.",
             "Fix that, and continue the run: they are tried again. What fails then counts as missing.",
         )
 
