@@ -373,6 +373,33 @@ def test_of_siblings_the_one_with_a_learned_task_near_this_one_comes_first(sibli
     assert [match.confidence for match in after.matches] == [match.confidence for match in before.matches]
 
 
+def test_the_reason_says_that_a_learned_task_is_near_and_how_many_places_it_is_worth(siblings: Library) -> None:
+    late = {"ship-web": 0.5, "ship-app": 0.4, "ship-api": 0.3}
+    used = StandIn(siblings, dict.fromkeys(SIBLINGS, 0.5), late=late, learned={"ship-api": 0.9, "ship-web": 0.31})
+
+    found = search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(used))
+
+    assert refs(found)[:3] == ["skill:ship-api", "skill:ship-web", "skill:ship-app"]
+    assert of(found, "skill:ship-api").why.endswith("; learned task: near by 0.90, 2 places up")
+    assert of(found, "skill:ship-web").why.endswith("; learned task: near by 0.31")
+    assert "learned task" not in of(found, "skill:ship-app").why
+
+
+@pytest.mark.parametrize(
+    "given", [{"learned": {"ship-api": FAR}}, {"learned": {"ship-api": 0.9}, "cross": {"bake": 1.0}}]
+)
+def test_the_reason_names_no_learned_task_that_took_no_part(
+    siblings: Library, given: dict[str, dict[str, float]]
+) -> None:
+    late = dict.fromkeys(SIBLINGS, 0.5)
+
+    found = search_cascade(
+        siblings.index, "ships to our customers", means=SearchDependencies(StandIn(siblings, late, late=late, **given))
+    )
+
+    assert not any("learned task" in match.why for match in found.matches)
+
+
 def test_a_learned_task_that_is_far_changes_nothing(siblings: Library) -> None:
     late = dict.fromkeys(SIBLINGS, 0.5)
     plain, used = StandIn(siblings, late, late=late), StandIn(siblings, late, late=late, learned={"ship-api": FAR})

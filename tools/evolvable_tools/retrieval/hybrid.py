@@ -7,7 +7,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from heapq import nlargest
 
@@ -52,12 +52,14 @@ class FusedRanking:
     """Hits, best first. `similar`: the answer of the embedder, None without one.
 
     before: the ranking before late interaction changed the order of the first few.
+    moved: places that a resource gained by a learned task near to this one, of those compared with such a task.
     """
 
     hits: tuple[FusedHit, ...]
     ranking: Ranking
     similar: SimilarResources | None
     before: "FusedRanking | None" = None
+    moved: Mapping[int, int] = field(default_factory=dict)
 
     @cached_property
     def content(self) -> set[str]:
@@ -108,9 +110,14 @@ def reorder_closest(fused: FusedRanking) -> FusedRanking:
     """
     if fused.similar is None:
         return fused
-    learned = {id_: LEARNED * max(0.0, near - FAR) for id_, near in fused.similar.learned.items()}
-    added = {id_: LATE * nearness + learned.get(id_, 0.0) for id_, nearness in fused.similar.late.items()}
-    return _reordered(fused, added)
+    late = {id_: LATE * nearness for id_, nearness in fused.similar.late.items()}
+    near = {id_: fused.similar.learned[id_] for id_ in late if fused.similar.learned.get(id_, 0.0) > FAR}
+    without = _reordered(fused, late)
+    if not near:
+        return without
+    found = _reordered(fused, late | {id_: late[id_] + LEARNED * (near[id_] - FAR) for id_ in near})
+    before, after = ([hit.scored.entry.id for hit in its.hits[:REORDERED]] for its in (without, found))
+    return replace(found, moved={id_: before.index(id_) - after.index(id_) for id_ in near if id_ in after})
 
 
 def _reordered(fused: FusedRanking, added: Mapping[int, float]) -> FusedRanking:
@@ -302,7 +309,9 @@ def report_hybrid(fused: FusedRanking, pending: PendingNeighbours | None, most: 
     """
     by_words, by_meaning = list[SearchMatch](), list[SearchMatch]()
     for hit, sure in zip(fused.hits, confidences(fused, most), strict=False):
-        (by_meaning if _is_by_meaning(hit, fused) else by_words).append(SearchMatch(hit.scored.entry, sure, _why(hit)))
+        (by_meaning if _is_by_meaning(hit, fused) else by_words).append(
+            SearchMatch(hit.scored.entry, sure, _why(hit, fused))
+        )
     results = {"text": StageResult(tuple(by_words), _said(fused))}
     if pending is not None:
         said = fused.similar.said if fused.similar else pending.trouble or _NOT_NEEDED
@@ -324,8 +333,8 @@ def _said(fused: FusedRanking) -> str:
     return f"{best.entry.ref} is the best, {best.coverage * known_share(ranking):.0%} of the task's weight is in it"
 
 
-def _why(hit: FusedHit) -> str:
-    """Return the words that contributed most, the sentence with them, and the cosine."""
+def _why(hit: FusedHit, fused: FusedRanking) -> str:
+    """Return the words that contributed most, the sentence with them, the cosine, and the learned task that is near."""
     reasons = []
     if hit.scored.parts:
         shown = _shown(hit.scored.parts)
@@ -335,7 +344,14 @@ def _why(hit: FusedHit) -> str:
             reasons.append(f'"{passage}"')
     if hit.cosine is not None:
         reasons.append(f"meaning: cosine {hit.cosine:.2f}")
+    up = fused.moved.get(hit.scored.entry.id)
+    if up is not None and fused.similar is not None:
+        reasons.append(f"learned task: near by {fused.similar.learned[hit.scored.entry.id]:.2f}{_places(up)}")
     return "; ".join(reasons)
+
+
+def _places(up: int) -> str:
+    return f", {up} place{'s' if up > 1 else ''} up" if up > 0 else ""
 
 
 def _shown(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
