@@ -66,6 +66,10 @@ def is_person() -> bool:
     return cli_identity(os.environ).principal is Principal.PERSON
 
 
+NO_TERMINAL = "no terminal"
+"""How a command is known that has neither a terminal nor a client's mark: a script's, a service's, or an agent's."""
+
+
 def cli_identity(environment: Mapping[str, str]) -> Identity:
     """Return on whose behalf a command runs: a person only at a terminal that carries no client's mark.
 
@@ -76,7 +80,7 @@ def cli_identity(environment: Mapping[str, str]) -> Identity:
         return Identity(Principal.AGENT, f"client:{client}")
     if at_terminal():
         return Identity(Principal.PERSON, "terminal")
-    return Identity(Principal.AGENT, "no terminal")
+    return Identity(Principal.AGENT, NO_TERMINAL)
 
 
 def actor_of(identity: Identity, *, decides: bool = False) -> Actor:

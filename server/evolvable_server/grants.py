@@ -4,6 +4,7 @@ The claims come from a checked token; the rules come from `[sign_in]` of the con
 A claim that no rule names gives nothing.
 """
 
+import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ PERMISSIONS = ("read", "report", "write", "approve")
 SCOPE = "evolvable:"
 """What the names of permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
 
-_KEYS = {"issuer", "resource", "client", "address", "scopes", "grants"}
+_KEYS = {"issuer", "resource", "client", "address", "scopes", "grants", "listen", "proxies"}
 _GRANT_KEYS = {"claim", "value", "permissions", "projects"}
 
 
@@ -48,7 +49,9 @@ class SignIn:
 
     issuer: its address, exactly as its tokens name it. resource: the public address of /mcp that tokens are made for.
     client: the name under which the page is registered at the provider. address: of the page, as browsers see it.
-    scopes: what the page asks the provider for; some have one of their own for groups.
+    scopes: what the page asks the provider for; some have one of their own for groups. listen: the HOST:PORT of this
+    machine that the page is served at, '' for a port of the loopback addresses. proxies: the addresses and networks of
+    the proxies in front of the page.
     """
 
     issuer: str
@@ -57,6 +60,8 @@ class SignIn:
     address: str = ""
     grants: tuple[Grant, ...] = ()
     scopes: tuple[str, ...] = ("openid",)
+    listen: str = ""
+    proxies: tuple[str, ...] = ()
 
     def permissions(self, claims: Mapping[str, Any], projects: Iterable[str]) -> frozenset[str]:
         """Return what these claims give in a library."""
@@ -87,7 +92,7 @@ def parse_sign_in(table: Mapping[str, Any]) -> SignIn:
     """Return the table `[sign_in]` of a configuration. Raise ValueError with what is wrong in it."""
     if unknown := sorted(set(table) - _KEYS):
         raise ValueError(f"sign_in has an unknown key {unknown[0]!r}; it has {', '.join(sorted(_KEYS))}")
-    texts = {key: table.get(key, "") for key in ("issuer", "resource", "client", "address")}
+    texts = {key: table.get(key, "") for key in ("issuer", "resource", "client", "address", "listen")}
     for key, value in texts.items():
         if not isinstance(value, str):
             raise ValueError(f"sign_in.{key} is not a text")
@@ -99,7 +104,30 @@ def parse_sign_in(table: Mapping[str, Any]) -> SignIn:
     scopes = table.get("scopes", ["openid"])
     if not isinstance(scopes, list) or "openid" not in scopes or not all(isinstance(one, str) for one in scopes):
         raise ValueError("sign_in.scopes is not a list of texts with openid in it")
-    return SignIn(**texts, grants=tuple(map(_grant, grants)), scopes=tuple(scopes))
+    proxies = _texts(table.get("proxies", []), "proxies", "sign_in")
+    for proxy in proxies:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError:
+            raise ValueError(f"{proxy!r} of sign_in.proxies is not an address or a network") from None
+    _check_listen(texts["listen"])
+    return SignIn(**texts, grants=tuple(map(_grant, grants)), scopes=tuple(scopes), proxies=tuple(proxies))
+
+
+def listen_address(listen: str) -> tuple[str, int]:
+    """Return the host and the port of an address such as 127.0.0.1:8650 or [::1]:8650; ("", 0) of ''."""
+    host, _, port = listen.rpartition(":")
+    return (host.removeprefix("[").removesuffix("]"), int(port)) if listen else ("", 0)
+
+
+def _check_listen(listen: str) -> None:
+    try:
+        host, port = listen_address(listen)
+        good = not listen or (ipaddress.ip_address(host) and 0 < port < 65_536)
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError(f"sign_in.listen is {listen!r}, and must be an IP address with a port, such as 127.0.0.1:8650")
 
 
 def _grant(entry: Any) -> Grant:
@@ -122,7 +150,7 @@ def _grant(entry: Any) -> Grant:
     return Grant(tuple(path), value, frozenset(permissions), tuple(projects))
 
 
-def _texts(value: Any, key: str) -> list[str]:
+def _texts(value: Any, key: str, where: str = "a grant of sign_in") -> list[str]:
     if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
-        raise ValueError(f"{key} of a grant of sign_in is not a list of texts")
+        raise ValueError(f"{key} of {where} is not a list of texts")
     return value

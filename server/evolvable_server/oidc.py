@@ -6,9 +6,11 @@ how often keys are fetched is decided here. Imports no MCP, as the local page us
 
 import ipaddress
 import json
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +18,7 @@ import anyio
 import httpx2
 import jwt
 
+from evolvable_server.person_config import read_person_config
 from evolvable_store.errors import InvalidArgument
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -61,9 +64,33 @@ def check_url(url: str) -> None:
         raise InvalidArgument(f"{ascii(url[:200])} is not encrypted.", "Use https beyond this machine.")
 
 
-def new_client() -> httpx2.AsyncClient:
-    """Return a client that waits TIMEOUT_SECONDS and follows no redirects: no secret goes where a redirect says."""
-    return httpx2.AsyncClient(timeout=TIMEOUT_SECONDS, follow_redirects=False)
+_HERE: dict[str, httpx2.AsyncBaseTransport | None] = dict.fromkeys(
+    ("all://127.0.0.1", "all://localhost", "all://*.localhost", "all://[::1]")
+)
+"""Addresses of this machine, which are asked without the proxy."""
+
+
+def new_client(timeout: httpx2.Timeout | float = 0.0, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:
+    """Return a client that follows no redirects and reads nothing from the environment: no secret goes where they say.
+
+    A program that chooses the proxy and the certificates could answer as the provider. The proxy is the one of the
+    person's configuration. timeout: TIMEOUT_SECONDS without one.
+    """
+    return httpx2.AsyncClient(
+        auth=auth,
+        timeout=timeout or TIMEOUT_SECONDS,
+        follow_redirects=False,
+        trust_env=False,
+        verify=_certificates(),
+        proxy=read_person_config().models.get("proxy"),
+        mounts=_HERE,
+    )
+
+
+@lru_cache(maxsize=1)
+def _certificates() -> ssl.SSLContext:
+    """Return the certificates that the system trusts, read once in a process."""
+    return httpx2.create_ssl_context(trust_env=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """People sign in to the page at a real OpenID provider, by its own login form; strangers stay outside."""
 
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
@@ -216,6 +217,19 @@ def test_a_session_ends_when_the_groups_are_gone_and_when_the_person_is(page, pr
     sign_in(page, "ada")
     provider.remove("ada")
     assert page.get("/library").status == 401
+
+
+def test_the_environment_chooses_no_proxy_that_could_answer_as_the_provider(page, provider, monkeypatch):
+    provider.account("ada", "deciders")
+    with socket.create_server(("127.0.0.1", 0)) as trap:
+        trap.setblocking(False)
+        address = f"http://127.0.0.1:{trap.getsockname()[1]}"
+        for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, address)
+        monkeypatch.setenv("SSL_CERT_FILE", __file__)  # no certificates: a client that reads it cannot be made
+        assert sign_in(page, "ada").status == 200
+        with pytest.raises(BlockingIOError):
+            trap.accept()
 
 
 def test_a_person_signs_out(page, provider):

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import re
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -48,27 +49,21 @@ class PageAnswer:
         return unescape(found[1]) if found else ""
 
 
-class PagePlace:
-    """A library, the page over it, and a browser that is signed in."""
+class PageBrowser:
+    """A browser at the page of one origin, which is served on this machine. trusted: whose certificates it accepts."""
 
-    def __init__(self, library: Library, server: PageServer) -> None:
-        self.library, self.server = library, server
-        self.host = server.access.host
-        self.port = int(self.host.rpartition(":")[2])
-        self.cookie, self._csrf = "", ""
-
-    def sign_in(self) -> None:
-        parts = urlsplit(self.server.access.new_link())
-        answer = self.request("GET", f"{parts.path}?{parts.query}", cookie="")
-        assert answer.status == 303, answer.text
-        self.cookie = answer.headers["set-cookie"].partition(";")[0]
-        self._csrf = self.get("/operations").field("csrf")
+    def __init__(self, origin: str, trusted: ssl.SSLContext | None = None) -> None:
+        parts = urlsplit(origin)
+        assert parts.port is not None
+        self.origin, self.host, self.port, self._trusted = origin, parts.netloc, parts.port, trusted
+        self.cookie, self._csrf, self.opened = "", "", ""
 
     def come_back(self, path: str, kept: str) -> PageAnswer:
         """Come back from the provider to an address, with the cookie of the login; keep the session that it opens."""
         answer = self.request("GET", path, cookie=kept)
         cookies = answer.headers.get("set-cookie", "")
         if answer.status == 200:
+            self.opened = cookies
             self.cookie = cookies.partition(";")[0]
             self._csrf = self.get("/operations").field("csrf")
         return answer
@@ -79,9 +74,9 @@ class PagePlace:
         """Send one request as a browser at the page's own address does. headers: instead of its own; '' for none."""
         sent = {"Host": self.host, "Cookie": self.cookie if cookie is None else cookie}
         if body is not None:
-            sent |= {"Origin": f"http://{self.host}", "Content-Type": "application/x-www-form-urlencoded"}
+            sent |= {"Origin": self.origin, "Content-Type": "application/x-www-form-urlencoded"}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = self._connection()
         with contextlib.closing(connection):
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             data = (body or "").encode()
@@ -97,6 +92,15 @@ class PagePlace:
                 found.setdefault(name.lower(), value)
             return PageAnswer(answer.status, found, answer.read().decode())
 
+    def _connection(self) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection.connect()
+        if self._trusted is not None:
+            # The name of the page, which no name server knows.
+            name = self.host.rpartition(":")[0]
+            connection.sock = self._trusted.wrap_socket(connection.sock, server_hostname=name)
+        return connection
+
     def get(self, path: str) -> PageAnswer:
         return self.request("GET", path)
 
@@ -106,6 +110,21 @@ class PagePlace:
         given = {"csrf": self._csrf if csrf is None else csrf, **fields}
         return self.request("POST", path, urlencode(given, doseq=True), **dict(headers or {}))
 
+
+class PagePlace(PageBrowser):
+    """A library, the page over it, and a browser that is signed in."""
+
+    def __init__(self, library: Library, server: PageServer) -> None:
+        super().__init__(server.access.origin)
+        self.library, self.server = library, server
+
+    def sign_in(self) -> None:
+        parts = urlsplit(self.server.access.new_link())
+        answer = self.request("GET", f"{parts.path}?{parts.query}", cookie="")
+        assert answer.status == 303, answer.text
+        self.cookie = answer.headers["set-cookie"].partition(";")[0]
+        self._csrf = self.get("/operations").field("csrf")
+
     # What others do in the library
 
     def create(self, name: str, body: str = "one\n\ntwo\n\nthree", caller: Caller = PERSON) -> None:
@@ -114,15 +133,19 @@ class PagePlace:
 
     def propose(self, name: str, body: str, reason: str = "shorter", session: str = "session-1") -> int:
         """Have an agent propose another text of a skill; return the number."""
-        ref = Ref.parse(name)
-        head = self.library.store.head_or_none(ref)
-        base = (head.version if head else None) or 0
-        files = proposal_inbox.files_at(self.library, ref, base)
-        changed = dict(files)
-        changed["SKILL.md"] = File(skill_text(name, body).encode(), 0o644)
-        # Stored as it is: what the scan refuses is shown as well as everything else.
-        draft = Draft(replace(ref, scope="user"), base, changed, reason)
-        return self.library.store.backend.proposals.add(self.library.store.now(), AGENT.actor, session, draft)
+        return propose_text(self.library, name, body, reason, session)
+
+
+def propose_text(library: Library, name: str, body: str, reason: str = "shorter", session: str = "session-1") -> int:
+    """Have an agent propose another text of a skill; return the number."""
+    ref = Ref.parse(name)
+    head = library.store.head_or_none(ref)
+    base = (head.version if head else None) or 0
+    changed = dict(proposal_inbox.files_at(library, ref, base))
+    changed["SKILL.md"] = File(skill_text(name, body).encode(), 0o644)
+    # Stored as it is: what the scan refuses is shown as well as everything else.
+    draft = Draft(replace(ref, scope="user"), base, changed, reason)
+    return library.store.backend.proposals.add(library.store.now(), AGENT.actor, session, draft)
 
 
 @contextlib.contextmanager

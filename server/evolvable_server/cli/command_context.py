@@ -20,7 +20,15 @@ import click
 from click.shell_completion import CompletionItem
 
 from evolvable_server.cli.terminal import ask, progress, remark, say, show_error, warn
-from evolvable_server.config import Config, cli_identity, library_home, marked_client, open_address, read_config
+from evolvable_server.config import (
+    NO_TERMINAL,
+    Config,
+    cli_identity,
+    library_home,
+    marked_client,
+    open_address,
+    read_config,
+)
 from evolvable_server.person_config import registered_homes
 from evolvable_store.errors import (
     EvolvableError,
@@ -148,6 +156,8 @@ def _check_may(ctx: click.Context, runner: Runner) -> Authority | None:
     authority = VERBS[name].authority if name in VERBS else None
     if authority is not None and _only_looks(name, ctx.params):
         authority = Authority.READ
+    if name == "ui" and ctx.params.get("signing") and runner.identity.via == NO_TERMINAL:
+        return authority  # a service: nobody decides by starting it, and each who signs in decides for themselves
     if runner.identity.principal is Principal.SCRIPT:
         _check_script(name, authority, runner)
     elif runner.identity.principal is not Principal.PERSON and authority not in _FOR_AGENTS:

@@ -10,7 +10,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import click
-import httpx2
 from anyio.to_thread import run_sync
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -28,6 +27,7 @@ from evolvable_server.clients.registration import (
 from evolvable_server.clients.registry import CLIENTS, USER, Start
 from evolvable_server.config import read_machine
 from evolvable_server.joining import MembershipAuth, ServedLibrary
+from evolvable_server.oidc import new_client
 from evolvable_server.transport.bridge import run_bridge
 from evolvable_store.errors import InvalidArgument, Refused
 
@@ -179,7 +179,7 @@ async def count_tools(name: str) -> int:
     auth = MembershipAuth(name)
     try:
         async with (
-            httpx2.AsyncClient(auth=auth, timeout=30, follow_redirects=False) as http,
+            new_client(30.0, auth) as http,
             Client(streamable_http_client(auth.resource, http_client=http)) as client,
         ):
             return len((await client.list_tools()).tools)

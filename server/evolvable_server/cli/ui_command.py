@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pkgutil
+import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from evolvable_server.cli.progress import paused_progress
 from evolvable_server.cli.terminal import remark, say
 from evolvable_server.clients.memory_files import refresh_memory_files
 from evolvable_server.config import Config, library_names, read_sign_in_secret
+from evolvable_server.grants import listen_address
 from evolvable_server.ui.app import PageServer
 from evolvable_server.ui.site import PageServices
 from evolvable_store.errors import InvalidArgument
@@ -48,11 +50,13 @@ def ui_command(
 
     Prints a link that opens the page once, in a browser of this machine. Enter prints a new one, Ctrl-C ends the page.
     What you do there is yours, as at this terminal. With --sign-in there is no link: people sign in at the OpenID
-    provider that [sign_in] of your configuration names, and do what its grants say.
+    provider that [sign_in] of your configuration names, and do what its grants say. That needs no terminal, so it can
+    run as a service; SIGTERM ends it.
     """
-    state.require_person("The local page")
-    if trusted_proxy and not signing:
-        raise click.UsageError("--trusted-proxy goes with --sign-in.")
+    if not signing:
+        state.require_person("The local page")
+        if trusted_proxy:
+            raise click.UsageError("--trusted-proxy goes with --sign-in.")
     flow = _login_flow(state.config(), port) if signing else None
     with state.library(create=True) as (library, caller):
         start = "/"
@@ -73,7 +77,14 @@ def ui_command(
 def _serve_with_sign_in(
     services: PageServices, port: int, start: str, flow: "LoginFlow", trusted_proxy: tuple[str, ...]
 ) -> None:
-    server = PageServer(services, port or urlsplit(flow.origin).port or 0, start, flow, trusted_proxy)
+    settings = services.config.person.sign_in
+    assert settings is not None
+    host, listening = listen_address(settings.listen)
+    proxies = (*settings.proxies, *trusted_proxy)
+    port = port or listening or urlsplit(flow.origin).port or 0
+    server = PageServer(services, port, start, flow, proxies, host)
+    # On a thread of its own: the handler interrupts the main one, which may hold a lock that stopping needs.
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.stop, daemon=True).start())
     with contextlib.suppress(KeyboardInterrupt):
         server.serve(lambda: remark(f"Serving {flow.origin}; people sign in at {flow.provider}. Ctrl-C ends it."))
 
@@ -86,8 +97,9 @@ def _login_flow(config: Config, port: int) -> "LoginFlow":
         hint = "docs/sign-in.md says how to write it."
         raise InvalidArgument("There is no [sign_in] in your configuration.", hint)
     flow = make(settings, library_names(config.home), read_sign_in_secret())
-    if flow.origin.startswith("https:") and not port:
-        raise InvalidArgument("The page needs a --port that your proxy passes requests on to.")
+    if flow.origin.startswith("https:") and not (port or settings.listen):
+        hint = "Write `listen` of [sign_in], such as 127.0.0.1:8650, or pass --port."
+        raise InvalidArgument("The page needs an address that your proxy passes requests on to.", hint)
     return flow
 
 

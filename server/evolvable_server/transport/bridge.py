@@ -15,6 +15,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from evolvable_server.joining import MembershipAuth
+from evolvable_server.oidc import new_client
 from evolvable_store.errors import EvolvableError
 
 _VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -34,7 +35,7 @@ def run_bridge(name: str) -> None:
 async def _serve(auth: MembershipAuth) -> None:
     timeout = httpx2.Timeout(30.0, read=READ_SECONDS)
     async with (
-        httpx2.AsyncClient(auth=auth, timeout=timeout, follow_redirects=False) as http,
+        new_client(timeout, auth) as http,
         stdio_server() as (from_client, to_client),
         streamable_http_client(auth.resource, http_client=http) as (from_server, to_server),
         anyio.create_task_group() as tasks,

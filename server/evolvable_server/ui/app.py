@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from evolvable_server.transport.host_check import HostCheck
 from evolvable_server.ui import (
@@ -72,6 +75,31 @@ def page_application(services: PageServices, access: PageAccess, feed: ChangeFee
     return HostCheck(PageGuard(app, access), hosts, origins, hint, hint)
 
 
+class PeerCheck:
+    """Middleware: 403 for a connection that does not come from one of the proxies.
+
+    An address that other machines reach is for the proxy alone: without encryption, a program that reads the network
+    could read the cookie of a session.
+    """
+
+    def __init__(self, app: ASGIApp, proxies: Sequence[str]) -> None:
+        self._app, self._networks = app, [ipaddress.ip_network(one) for one in proxies]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._is_proxy((scope.get("client") or ("",))[0]):
+            await PlainTextResponse("Only the proxy of this page may connect here.\n", 403)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _is_proxy(self, peer: str) -> bool:
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self._networks)
+
+
 class PageServer:
     """A page that is served: `access` makes its links, `stop` ends it from any thread."""
 
@@ -82,17 +110,29 @@ class PageServer:
         start: str = "/",
         flow: "LoginFlow | None" = None,
         proxies: Sequence[str] = (),
+        host: str = "",
     ) -> None:
         """port: 0 for any that is free. start: where its links lead. flow: a provider's login in place of links.
 
-        proxies: addresses whose X-Forwarded-For is believed. Raise InvalidArgument for a port that is not free.
+        proxies: addresses whose X-Forwarded-For is believed. host: the address to listen at, '' for both loopback
+        addresses; one that other machines reach answers the proxies alone. Raise InvalidArgument for a port that is
+        not free, and for such an address without proxies.
         """
         self.services = services
-        self._sockets = _listen(port)
+        reached = bool(host) and not ipaddress.ip_address(host).is_loopback
+        if reached and not proxies:
+            raise InvalidArgument(
+                f"{host} can be reached from other machines, and no proxy is named.",
+                "The page speaks no TLS: write the addresses of your proxy as `proxies` of [sign_in].",
+            )
+        self._sockets = [_bound(host, port)] if host else _listen(port)
         self.access = PageAccess(self._sockets[0].getsockname()[1], start=start, flow=flow)
         self._feed = ChangeFeed(services.library.store.backend, services.library.store.home)
+        app = page_application(services, self.access, self._feed)
+        if proxies:
+            app = ProxyHeadersMiddleware(app, list(proxies))  # type: ignore[arg-type, assignment]
         config = uvicorn.Config(
-            page_application(services, self.access, self._feed),
+            PeerCheck(app, proxies) if reached else app,
             http="h11",
             loop="asyncio",
             ws="none",
@@ -101,8 +141,7 @@ class PageServer:
             log_level=logging.ERROR,
             access_log=False,
             server_header=False,
-            proxy_headers=bool(proxies),
-            forwarded_allow_ips=list(proxies),
+            proxy_headers=False,  # after the check of the peer, which needs the address of the connection
             limit_concurrency=CONNECTIONS,
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=MAX_HEADER,
@@ -151,7 +190,7 @@ def _listen(port: int) -> list[socket.socket]:
     listen at the other one, be sent the token of a link, and open the page with it.
     """
     for _ in range(TRIES):
-        first = _bound(socket.AF_INET, "127.0.0.1", port)
+        first = _bound("127.0.0.1", port)
         try:
             return [first, *_beside(first.getsockname()[1])]
         except OSError as error:
@@ -163,7 +202,8 @@ def _listen(port: int) -> list[socket.socket]:
     raise InvalidArgument("No port is free at both 127.0.0.1 and ::1.", "Name one with --port.")
 
 
-def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return _undelayed(socket.create_server((host, port), family=family))
     except OSError as error:

@@ -31,7 +31,7 @@ from evolvable_store.errors import (
     NotFound,
     Refused,
 )
-from evolvable_store.operation import Signer
+from evolvable_store.operation import Actor, Signer
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs.registry import VERBS, Authority
 
@@ -211,7 +211,8 @@ class Site:
         own = replace(own, address=session.address if session is not None else "")
         if session is not None and session.signed is not None:
             who = session.signed.identity
-            own = replace(own, principal=who.principal, via=who.via, session=who.via, signer=None)
+            # The actor too: a service runs for nobody, and its own caller is no person.
+            own = replace(own, actor=Actor.HUMAN, principal=who.principal, via=who.via, session=who.via, signer=None)
         return replace(own, scopes=tuple(scopes))
 
     @property
