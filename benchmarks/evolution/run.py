@@ -141,11 +141,11 @@ def blocks() -> Iterator[tuple[Sequence[str], Sequence[AnyWorld]]]:
 def every(
     seeds: int, run: Callable[[Callable[[int], object], int], Sequence], only: Sequence[str] = ()
 ) -> Iterator[Line]:
-    """Yield every line. only: texts of which one stands in `SCENARIO: LOOP;`, where not all are wanted."""
+    """Yield every line. only: texts of which one stands in `;SCENARIO: LOOP;`, where not all are wanted."""
     for names, scenarios in blocks():
         for scenario in scenarios:
             for name in names:
-                if only and not any(text in f"{scenario.name}: {name};" for text in only):
+                if only and not any(text in f";{scenario.name}: {name};" for text in only):
                     continue
                 progress(f"{scenario.name}: {name}")
                 yield measured(scenario, name, SIZES, run(partial(one, scenario, name, SIZES), seeds))
@@ -157,7 +157,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, help=f"default {SEEDS}")
     parser.add_argument("--test-seeds", type=int, help=f"of the test alone, default {TEST_SEEDS:,}")
     parser.add_argument("--only-test", action="store_true", help="only the test alone")
-    parser.add_argument("--only", action="append", metavar="TEXT", help="only rows with TEXT in `SCENARIO: LOOP;`")
+    parser.add_argument("--only", action="append", metavar="TEXT", help="only rows with TEXT in `;SCENARIO: LOOP;`")
     parser.add_argument("--processes", type=int, default=PROCESSES, help=f"default {PROCESSES}")
     parser.add_argument("--write", type=Path, metavar="RESULT.md", help="also write the tables there")
     return parser.parse_args()

@@ -60,6 +60,13 @@ def test_our_test_behind_another_search_asks_for_the_least_gain_of_graded_scores
         assert found.rules == BASE
 
 
+def test_a_scenario_has_a_law_for_every_seed_and_no_rule_that_no_task_is_left_for():
+    laws = {seed: SCENARIOS[1].law(seed, PROPOSALS) for seed in (1331, 1332)}
+    assert sum(effect.breaks > 0 for effect in laws[1331].effects) < PROPOSALS
+    assert [effect.breaks for effect in laws[1332].effects] == [*[0.05] * 9, 0.0]
+    assert all(law.score(BASE) >= 0.0 for law in laws.values())
+
+
 def _line(scenario: str, loop: str, *, false: int = 0, right: int = 0, possible: int = 0, trials: float = 700) -> Line:
     return Line(scenario, loop, SIZES, 400, false, 0, right, possible, 0.0, 0.0, 0.0, trials)
 
