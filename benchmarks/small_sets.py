@@ -78,19 +78,21 @@ def slopes(n: int, gain: float, chance: random.Random) -> Chances:
 WORLDS: dict[str, Callable[[int, float, random.Random], Chances]] = {"steps": steps, "slopes": slopes}
 
 
+def is_found(world: str, design: tuple[int, int], gain: float, seed: int, alpha: float) -> bool:
+    """Tell whether the finalist is called better on the tasks of this seed."""
+    n, repeats = design
+    chance = random.Random(f"{world} {design} {gain} {seed}")
+    chances = WORLDS[world](n, gain, chance)
+    arms = [
+        {str(at): [float(chance.random() < one[arm]) for _ in range(repeats)] for at, one in enumerate(chances)}
+        for arm in (0, 1)
+    ]
+    return permutation_result(arms[0], arms[1]).p <= alpha
+
+
 def found_share(world: str, design: tuple[int, int], gain: float, seeds: int, alpha: float) -> float:
     """Return in what share of the seeds the finalist is called better on these tasks."""
-    n, repeats = design
-    found = 0
-    for seed in range(seeds):
-        chance = random.Random(f"{world} {design} {gain} {seed}")
-        chances = WORLDS[world](n, gain, chance)
-        arms = [
-            {str(at): [float(chance.random() < one[arm]) for _ in range(repeats)] for at, one in enumerate(chances)}
-            for arm in (0, 1)
-        ]
-        found += permutation_result(arms[0], arms[1]).p <= alpha
-    return found / seeds
+    return sum(is_found(world, design, gain, seed, alpha) for seed in range(seeds)) / seeds
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:

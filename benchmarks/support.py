@@ -163,8 +163,11 @@ def ratio(value: float) -> str:
     return f"{value:.2f} x"
 
 
-def conclude(title: str, rows: Sequence[Row]) -> NoReturn:
+def conclude(title: str, rows: Iterable[Row]) -> NoReturn:
     """Prints the table and ends the program, with 1 when a target was missed."""
+    rows = list(rows)
+    if not rows:
+        sys.exit(0)
     print(f"\n{title}")
     widths = [max(len(row[column]) for row in ((r.what, r.figure, r.target) for r in rows)) for column in range(3)]
     for row in rows:

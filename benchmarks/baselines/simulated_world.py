@@ -26,6 +26,16 @@ class Effect:
     breaks: float = 0.0
 
 
+def _share_passing(effects: Sequence[Effect]) -> float:
+    """Return the share of tasks that always pass without a rule."""
+    return 1 - UNSTABLE - max(FAILING, sum(effect.fixes for effect in effects))
+
+
+def fits(effects: Sequence[Effect]) -> bool:
+    """Tell whether there are enough tasks for rules with these effects."""
+    return _share_passing(effects) >= sum(effect.breaks for effect in effects)
+
+
 @dataclass(frozen=True, slots=True)
 class Law:
     """How tasks come: three in ten pass by chance, the others always pass or always fail until a rule changes that.
@@ -36,16 +46,12 @@ class Law:
     effects: tuple[Effect, ...]
 
     def __post_init__(self) -> None:
-        if self._passing < sum(effect.breaks for effect in self.effects):
+        if not fits(self.effects):
             raise InvalidArgument("The rules fix and break more tasks than there are.")
 
     @property
-    def _failing(self) -> float:
-        return max(FAILING, sum(effect.fixes for effect in self.effects))
-
-    @property
     def _passing(self) -> float:
-        return 1 - UNSTABLE - self._failing
+        return _share_passing(self.effects)
 
     def score(self, rules: frozenset[str]) -> float:
         """Return the true score of a program that carries these rules, over all tasks there could be."""

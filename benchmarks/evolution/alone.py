@@ -1,4 +1,4 @@
-"""The sealed test alone: how often it finds a true gain, and how often one that is none."""
+"""The sealed test alone, and the narrower one: how often they find a true gain, and how often one that is none."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -6,15 +6,22 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 
-from evolution.report import TestLine
+import small_sets
+from support import progress
+
+from evolution.report import AloneLine
 from evolution.worlds import FREQUENT, Kind, World, unfriendly_place
+from evolvable_tools.evolve.run_config import LATER_REPEATS, STAGED_REPEATS
 from evolvable_tools.evolve.staged_final import plan_stages
-from evolvable_tools.evolve.statistics.staged_test import alpha_of_look, staged_sign_flip
+from evolvable_tools.evolve.statistics.narrow_claim import NARROW_ALPHA
+from evolvable_tools.evolve.statistics.staged_test import STAGES, alpha_of_look, staged_sign_flip
 from evolvable_tools.evolve.task import Split, Task
 
 _TESTS = 100
 _UNSTABLE, _FAILING = 0.3, 0.25
-_REPEATS = 2
+_DESIGNS = ((STAGED_REPEATS,) * STAGES, LATER_REPEATS)
+"""Runs of each task by stage: where the search showed a large gain, and where it showed a small one."""
+_NARROW_GAINS = (0.0, 0.10, 0.15, 0.20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +48,33 @@ def _cases() -> list[Case]:
     return [*friendly, *spread, *clusters, *odd]
 
 
-def test_alone(seeds: int, run: Callable[[Callable[[int], object], int], Sequence]) -> list[TestLine]:
-    """Return how often the staged test is significant in each case."""
+def test_alone(seeds: int, run: Callable[[Callable[[int], object], int], Sequence]) -> list[AloneLine]:
+    """Return how often the staged test is significant in each case, and the narrower test on 20 tasks."""
     lines = []
-    for case in _cases():
-        done = run(partial(_one, case), seeds)
-        passed = sum(significant for significant, _ in done)
-        lines.append(
-            TestLine(case.label, f"{100 * case.gain:+.0f}", len(done), passed, fmean(spent for _, spent in done))
-        )
+    for design in _DESIGNS:
+        told = "staged, runs " + ", ".join(map(str, design))
+        for case in _cases():
+            progress(f"the test alone: {told}, {case.label}, {case.gain:+.2f}")
+            done = run(partial(_one, case, design), seeds)
+            passed, spent = sum(significant for significant, _ in done), fmean(spent for _, spent in done)
+            lines.append(AloneLine(told, case.label, f"{100 * case.gain:+.0f}", len(done), passed, spent))
+    tasks, repeats = small_sets.DESIGN
+    told = f"narrower, {tasks} tasks, {repeats} runs"
+    for world in small_sets.WORLDS:
+        for gain in _NARROW_GAINS:
+            progress(f"the test alone: {told}, {world}, {gain:+.2f}")
+            found = run(partial(_narrow, world, gain), seeds)
+            lines.append(
+                AloneLine(told, world, f"{100 * gain:+.0f}", len(found), sum(found), float(2 * tasks * repeats))
+            )
     return lines
 
 
-def _one(case: Case, seed: int) -> tuple[bool, int]:
+def _narrow(world: str, gain: float, seed: int) -> bool:
+    return small_sets.is_found(world, small_sets.DESIGN, gain, seed, NARROW_ALPHA)
+
+
+def _one(case: Case, design: Sequence[int], seed: int) -> tuple[bool, int]:
     if case.world is None:
         tasks, score = _friendly(case.gain, seed)
     else:
@@ -65,15 +86,15 @@ def _one(case: Case, seed: int) -> tuple[bool, int]:
             return place.drawn("edited" if edited else "base", rules, task, repeat)
 
     stages, measured, spent = plan_stages(tasks, str(seed)), [], 0
-    for stage in stages:
+    for stage, runs in zip(stages, design, strict=True):
         groups: dict[str, list[float]] = {}
         for task in stage:
             before, after = (
-                sum(score(edited, task, repeat) for repeat in range(_REPEATS)) / _REPEATS for edited in (False, True)
+                sum(score(edited, task, repeat) for repeat in range(runs)) / runs for edited in (False, True)
             )
             groups.setdefault(task.group or task.id, []).append(after - before)
         measured.append(list(groups.values()))
-        spent += 2 * _REPEATS * len(stage)
+        spent += 2 * runs * len(stage)
         result = staged_sign_flip(measured, [len(one) for one in stages], alpha_of_look(1))
         if result.rejects or result.futile:
             break

@@ -1,7 +1,8 @@
 """The loops of others, with their own gates: what they keep is what they would have the user run.
 
-SkillOpt and cap-evolve score a test at the end, which informs the user and decides nothing here. `tested` puts our
-sealed test behind a loop, so that a search can be compared with ours at the same verdict.
+SkillOpt (bdfdc30) and cap-evolve (d94fb33) score the base and the best program once on a test and print both means.
+`own_test` keeps what that test shows to be better. `tested` puts our sealed test behind a loop, so that a search can be
+compared with ours at the same verdict. The code of EvoSkill and GEPA ends with the best validation.
 """
 
 import random
@@ -10,12 +11,11 @@ from types import SimpleNamespace
 
 from baselines import cap_evolve_gate, evoskill_loop, gepa_gate, skillopt_gate
 
+from evolution.product import sealed_test
 from evolution.scenarios import BASE, Found, Place, Rules, mean
 from evolvable_tools.evolve import search_operators
 from evolvable_tools.evolve.composition import EXPECTED_TEST
 from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.staged_final import plan_stages
-from evolvable_tools.evolve.statistics.staged_test import alpha_of_look, staged_sign_flip
 from evolvable_tools.evolve.task import Split, Task
 
 _MINIBATCH, _MOST_PROPOSALS = 3, 200
@@ -145,27 +145,24 @@ def k_se(k: float):
     return loop
 
 
-def tested(loop):
-    """Return a loop with our staged test behind it: what does not pass is not run, and the base stays."""
+def own_test(loop):
+    """Return a loop with the test of SkillOpt and cap-evolve behind it: one run of each task, the higher mean stays."""
 
     def run(place: Place, proposals: int) -> Found:
         found = loop(place, proposals)
         if found.rules == BASE:
             return found
-        tests = place.of(Split.TEST)
-        stages, measured = plan_stages(tests, "peers"), []
-        for stage in stages:
-            groups: dict[str, list[float]] = {}
-            arms = [[place.measure(rules, stage, repeat) for repeat in (0, 1)] for rules in (BASE, found.rules)]
-            for task in stage:
-                before, after = (sum(scores[task.id] for scores in arm) / 2 for arm in arms)
-                groups.setdefault(task.group or task.id, []).append(after - before)
-            measured.append(list(groups.values()))
-            result = staged_sign_flip(measured, [len(one) for one in stages], alpha_of_look(1))
-            if result.rejects:
-                return Found(found.rules, result.estimate)
-            if result.futile:
-                break
-        return Found(BASE)
+        before, after = (mean(place.measure(rules, place.of(Split.TEST))) for rules in (BASE, found.rules))
+        return Found(found.rules, after - before) if after > before else Found(BASE)
+
+    return run
+
+
+def tested(loop):
+    """Return a loop with our sealed test and its vetoes behind it: what does not pass is not run, the base stays."""
+
+    def run(place: Place, proposals: int) -> Found:
+        found = loop(place, proposals)
+        return found if found.rules == BASE else sealed_test(place, found.rules, found.claimed)
 
     return run

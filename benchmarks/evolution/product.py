@@ -18,11 +18,12 @@ from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
 from evolvable_tools.evolve.executors.simulated import find_rules
 from evolvable_tools.evolve.ledger.run_reducer import Journal
-from evolvable_tools.evolve.ledger.run_state import RunSpending
+from evolvable_tools.evolve.ledger.run_state import RunCandidate, RunSpending
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
 from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
 from evolvable_tools.evolve.run_context import RunContext
+from evolvable_tools.evolve.staged_final import run_staged_test
 from evolvable_tools.evolve.statistics.verdict import Ruling
 from evolvable_tools.evolve.task import ModelUsage, Split, Task, Trial, TrialOutcome
 from evolvable_tools.evolve.trials.budget import RunBudget
@@ -199,6 +200,19 @@ def verdict_on(place: Place, base: Rules, rules: Rules) -> str:
     run.merged = [("measured", after)]
     asyncio.run(run_phases(run))
     return str(run.state.verdict["verdict"])
+
+
+def sealed_test(place: Place, rules: Rules, gain: float) -> Found:
+    """Open the product's sealed test for the finalist of another search; return it, or the base.
+
+    gain: that its own search claims, from which follows how often later stages run each task.
+    """
+    before, after = (_program_of(one) for one in (BASE, rules))
+    run = _run(place, before, RunSettings("simulated", executor={"kind": "simulated"}), 1)
+    run.folder.keep_program(after)
+    asyncio.run(run_staged_test(run, RunCandidate(after.digest, "found", 1), gain))
+    said = run.state.verdict
+    return Found(rules, said["delta"]) if said["verdict"] == Ruling.PROMOTE else Found(BASE)
 
 
 def _program_of(rules: Rules) -> Program:

@@ -1,10 +1,28 @@
 """The tables of the benchmark of evolution."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+from support import Row
 
 from evolvable_tools import metrics
 from evolvable_tools.evolve.statistics.staged_test import clopper_pearson_upper
+
+_ALPHA, _NULL_WORLD, _NULL_ALPHA = 0.05, "nothing helps", 0.025
+_POWER = {
+    ("useful is frequent", "ours"): (0.70, 800),
+    ("useful is frequent", "ours, 1,100 trials planned"): (0.80, 1_100),
+    ("useful is rare", "ours"): (0.25, 860),
+    ("heterogeneous, useful is frequent", "ours"): (0.55, 800),
+    ("heterogeneous, useful is frequent", "ours, 1,100 trials planned"): (0.60, 1_300),
+    ("staged, runs 2, 2, 2", "friendly", "+10"): (0.74, 325),
+    ("staged, runs 2, 2, 2", "heterogeneous", "+10"): (0.67, 325),
+    ("narrower, 20 tasks, 5 runs", "steps", "+15"): (0.78, 200),
+    ("narrower, 20 tasks, 5 runs", "slopes", "+15"): (0.78, 200),
+}
+"""The least power, and the most trials on average, of loops in a world and of tests at a gain."""
+_POWER_SEEDS = 100
+"""Runs from which on a power is judged. With fewer a miss counts only where it is no chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +54,10 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class TestLine:
-    """The sealed test alone in one world, at one true gain: how often it is significant, and what it takes."""
+class AloneLine:
+    """A test alone in one world, at one true gain: how often it is significant, and what it takes."""
 
+    test: str
     world: str
     gain: str
     runs: int
@@ -46,14 +65,14 @@ class TestLine:
     trials: float
 
 
-def test_table(lines: Iterable[TestLine]) -> str:
+def test_table(lines: Iterable[AloneLine]) -> str:
     """Return the lines of the test alone as a table in Markdown."""
     rows = [
-        f"| {line.world} | {line.gain} | {share(line.passed, line.runs)} | "
+        f"| {line.test} | {line.world} | {line.gain} | {share(line.passed, line.runs)} | "
         f"{clopper_pearson_upper(line.passed, line.runs):.1%} | {line.trials:,.0f} |\n"
         for line in lines
     ]
-    head = "| world | true gain | significant | upper 95 % limit | trials |\n|---|---|---|---|---|\n"
+    head = "| test | world | true gain | significant | upper 95 % limit | trials |\n|---|---|---|---|---|---|\n"
     return head + "".join(rows)
 
 
@@ -102,6 +121,38 @@ def share(count: int, of: int) -> str:
     """Return a share with its interval."""
     low, high = metrics.wilson_interval(count, of)
     return f"{count / of:.1%} [{low:.1%}, {high:.1%}]"
+
+
+def judged(alone: Sequence[AloneLine], lines: Sequence[Line], quick: bool) -> Iterator[Row]:
+    """Yield what is measured beside its target. quick: so few seeds show that a rate is high, not that it is low."""
+    for case in alone:
+        what = f"the test alone; {case.test}; {case.world}"
+        if case.gain == "+0":
+            low, _ = metrics.wilson_interval(case.passed, case.runs)
+            limit = clopper_pearson_upper(case.passed, case.runs)
+            yield _false_row(what, case.passed / case.runs, low, limit, _ALPHA, quick)
+        key = case.test, case.world, case.gain
+        if key in _POWER:
+            yield _power_row(f"{what}, {case.gain} points", case.passed, case.runs, case.trials, _POWER[key])
+    for line in lines:
+        what = f"{line.loop}; {line.scenario}"
+        alpha = _NULL_ALPHA if (line.scenario, line.loop) == (_NULL_WORLD, "ours") else _ALPHA
+        yield _false_row(what, line.false / line.runs, line.false_interval[0], line.false_limit, alpha, quick)
+        if target := _POWER.get((line.scenario, line.loop)):
+            yield _power_row(f"{what}, power", line.right, line.possible, line.trials, target)
+
+
+def _false_row(what: str, rate: float, low: float, limit: float, alpha: float, quick: bool) -> Row:
+    met = (low if quick else limit) <= alpha
+    return Row(what, f"{rate:.1%}, at most {limit:.1%}", f"at most {alpha:.1%}", met)
+
+
+def _power_row(what: str, found: int, of: int, trials: float, target: tuple[float, int]) -> Row:
+    least, most = target
+    _, high = metrics.wilson_interval(found, of)
+    met = found / of >= least and round(trials) <= most
+    figure, aim = f"{found / of:.1%} at {trials:,.0f} trials", f"at least {least:.0%} at {most:,}"
+    return Row(what, figure, aim, met if of >= _POWER_SEEDS or high < least else None)
 
 
 def looks_text(several: Mapping[bool, int], looks: int, runs: int) -> str:

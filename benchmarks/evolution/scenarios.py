@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from baselines.simulated_world import Effect, Law, make_taskset, program_with
+from baselines.simulated_world import Effect, Law, fits, make_taskset, program_with
 
 from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
 from evolvable_tools.evolve.task import Split, Task, TaskSet
@@ -36,7 +36,8 @@ class Scenario:
             _, fixes, breaks = chance.choices(self.mix, [share for share, _, _ in self.mix])[0]
             if fixes + sum(effect.fixes for effect in effects) > _MOST:
                 fixes = 0.0
-            effects.append(Effect(f"r{number + 1}", fixes, breaks))
+            effect = Effect(f"r{number + 1}", fixes, breaks)
+            effects.append(effect if fits([*effects, effect]) else Effect(effect.rule))
         return Law(tuple(effects))
 
 

@@ -118,6 +118,16 @@ def test_each_candidate_is_told_with_its_change_its_score_and_what_became_of_it(
     assert any(not gate["passed"] and gate["candidate"] == "c1" for gate in values["gates"])
 
 
+def test_tasks_that_changed_stand_with_the_part_that_they_are_of(promoted):
+    values = json.loads(Path(promoted.json).read_text(encoding="utf-8"))
+
+    for split in ("train", "val"):
+        [line] = re.findall(rf"^Fixed in {split}: (.*)$", promoted.text, re.M)
+        assert {name.split("-")[0] for name in line.split(" and ")[0].split(", ")} == {split}
+        fixed = [flip for flip in values["flips"] if flip["split"] == split and flip["change"] == "fixed"]
+        assert f"{split.capitalize()}: {len(fixed)} fixed" in page_of(promoted).said
+
+
 def test_each_category_shows_its_own_means(tmp_path):
     said = reported(tmp_path / "run", [USELESS], iterations=1, needs=lambda n: n % 3)
     values = json.loads(Path(said.json).read_text(encoding="utf-8"))

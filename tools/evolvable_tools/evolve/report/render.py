@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from evolvable_tools.evolve.ledger.run_reducer import fold_records, read_records
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision
 from evolvable_tools.evolve.report import charts, solution_table
 from evolvable_tools.evolve.report.run_facts import CandidateFacts, RunFacts, TaskChange, collect_facts
+from evolvable_tools.evolve.task import Split
 from evolvable_tools.redaction.redactor import Redactor
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -74,11 +76,11 @@ def _round_cost_lines(facts: RunFacts) -> list[str]:
 
 def _change_lines(facts: RunFacts) -> list[str]:
     found = [f"In test: {_counted(facts.test_changes)}."] if facts.test_changes else []
-    for change in ("fixed", "broken", "unstable"):
-        tasks = [flip.task for flip in facts.flips if flip.change == change]
+    for change, split in product(("fixed", "broken", "unstable"), (Split.TRAIN, Split.VAL)):
+        tasks = [flip.task for flip in facts.flips if flip.change == change and flip.split == split]
         if tasks:
             more = f" and {len(tasks) - _MAX_TASKS} more" if len(tasks) > _MAX_TASKS else ""
-            found.append(f"{change.capitalize()} in val: {', '.join(tasks[:_MAX_TASKS])}{more}")
+            found.append(f"{change.capitalize()} in {split}: {', '.join(tasks[:_MAX_TASKS])}{more}")
     return found
 
 
@@ -223,8 +225,10 @@ def _categories(facts: RunFacts) -> Node:
 
 
 def _tasks(facts: RunFacts) -> Node:
-    changes = (("Test", facts.test_changes), ("Val", Counter(flip.change for flip in facts.flips)))
-    counted = [f"{split}: {_counted(found)}." for split, found in changes if found]
+    changes: dict[str, Mapping[str, int]] = {"Test": facts.test_changes}
+    for split in (Split.TRAIN, Split.VAL):
+        changes[split.capitalize()] = Counter(flip.change for flip in facts.flips if flip.split == split)
+    counted = [f"{split}: {_counted(found)}." for split, found in changes.items() if found]
     said = " ".join([f"The base against {facts.best}.", *counted])
     shown = [flip for flip in facts.flips if flip.change != "same"][:MAX_TASK_ROWS]
     rows: list[list[Node]] = [
