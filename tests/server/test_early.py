@@ -1,5 +1,6 @@
 """The first answers, given while the server is still being made: the same as the SDK's, each once, nothing lost."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -8,10 +9,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from evolvable_server.mcp.fast_start import HANDSHAKE, VERSIONS, FastStart, FastStartState
+from evolvable_server.mcp.fast_start import HANDSHAKE, VERSIONS, FastStart, FastStartState, hidden_modules
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 LIST = {"jsonrpc": "2.0", "id": "two", "method": "tools/list", "params": {}}
@@ -101,13 +103,17 @@ def test_a_client_that_is_gone_at_once_does_no_harm(client: Client) -> None:
     assert client.early.end().answered == (1,)
 
 
-def served(home: Path, *options: str) -> dict[object, dict[str, object]]:
-    """Returns the answers of a server to a short session, by their ids; each id has to come once."""
+def served(home: Path, *options: str, flags: tuple[str, ...] = (), told: Any = None) -> dict[object, dict[str, object]]:
+    """Returns the answers of a server to a short session, by their ids; each id has to come once.
+
+    flags: of the interpreter. told: the file of its stderr.
+    """
     call = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "list_resources", "arguments": {}}}
     again = LIST | {"id": 4}
     said = b"".join(map(line, (initialize(), INITIALIZED, LIST, call, again)))
-    command = [sys.executable, "-m", "evolvable_server", "--home", str(home), "serve", *options]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+    command = [sys.executable, *flags, "-m", "evolvable_server", "serve", *options]
+    env = os.environ | {"EVOLVABLE_HOME": str(home)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told, env=env) as server:
         assert server.stdin is not None and server.stdout is not None
         server.stdin.write(said)
         server.stdin.flush()
@@ -136,12 +142,36 @@ def test_the_first_answers_are_those_of_the_sdk(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("variable", ["EVOLVABLE_EMBEDDER", "EVOLVABLE_REVIEW_POLICY"])
-def test_a_wrong_setting_is_told_before_any_answer(tmp_path: Path, variable: str) -> None:
-    command = [sys.executable, "-m", "evolvable_server", "--home", str(tmp_path), "serve"]
-    done = subprocess.run(
-        command, input=line(initialize()), capture_output=True, env=os.environ | {variable: "bogus"}, timeout=60
-    )
+def test_a_server_on_stdio_goes_without_modules_of_http_and_of_the_command_line(tmp_path: Path) -> None:
+    served(tmp_path / "home")  # a library that is made takes more modules than one that is there
+    with (tmp_path / "told").open("wb") as told:
+        served(tmp_path / "home", flags=("-X", "importtime"), told=told)
+
+    loaded = {said.rpartition("|")[2].strip() for said in (tmp_path / "told").read_text(encoding="utf-8").splitlines()}
+    assert {"mcp.server.streamable_http", "evolvable_server.serving"} <= loaded
+    assert not loaded & {"uvicorn.config", "rich.text", "click", "python_multipart.decoders", "multiprocessing"}
+
+
+def test_hidden_modules_are_missing_for_the_body_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "to_hide.py").write_text("", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with hidden_modules("to_hide", "json"), pytest.raises(ImportError):
+        importlib.import_module("to_hide")
+
+    assert importlib.import_module("to_hide")
+    assert sys.modules["json"] is json
+    with hidden_modules("to_hide"):
+        assert importlib.import_module("to_hide") is sys.modules.pop("to_hide")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("options", [(), ("--toolsets", "evolve")], ids=["as clients start it", "with options"])
+@pytest.mark.parametrize("variable", ["EVOLVABLE_EMBEDDER", "EVOLVABLE_REVIEW_POLICY", "EVOLVABLE_FITS"])
+def test_a_wrong_setting_is_told_before_any_answer(tmp_path: Path, variable: str, options: tuple[str, ...]) -> None:
+    env = os.environ | {"EVOLVABLE_HOME": str(tmp_path / "home"), variable: "bogus"}
+    command = [sys.executable, "-m", "evolvable_server", "serve", *options]
+    done = subprocess.run(command, input=line(initialize()), capture_output=True, env=env, timeout=60)
 
     assert (done.returncode, done.stdout) == (1, b"")
     assert variable.encode() in done.stderr

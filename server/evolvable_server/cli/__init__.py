@@ -1,17 +1,34 @@
-"""The `evolvable` command: the verbs of evolvable_tools for a person at a terminal, and commands for persons only."""
+"""The `evolvable` command: the verbs of evolvable_tools for a person at a terminal, and commands for persons only.
+
+`serve` without options, as clients start it, runs from here: click and the registry of commands take time and memory
+that a server has no use for.
+"""
 
 import contextlib
+import dataclasses
+import gc
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from evolvable_server.config import Config
+    from evolvable_server.mcp.fast_start import FastStart
+
+# Start time: every module of this package imports this one, and `serve` imports its server after it began to answer.
 
 INTERRUPTED = 130
 """The exit code of a shell for a program that Ctrl-C ended."""
+
+HTTP_MODULES = ("uvicorn", "python_multipart", "multipart")
+"""What the SDK imports when it is installed, and uses over HTTP alone: four megabytes, with what they import."""
 
 
 def main() -> NoReturn:
     """Run the command line of this process and end it with the command's exit code."""
     try:
+        if sys.argv[1:] == ["serve"] and sys.stdin is not None and not sys.stdin.isatty():
+            sys.exit(_serve_client())
         from evolvable_server.cli.command_line import cli  # a module of this package: at the top it would be a cycle
 
         with contextlib.suppress(AttributeError):  # a stream that somebody replaced
@@ -21,3 +38,67 @@ def main() -> NoReturn:
         # Before the command could begin, or while it ended. What has to be closed was closed on the way here.
         os._exit(INTERRUPTED)
     raise AssertionError
+
+
+def _serve_client() -> int:
+    """Run `serve` for the client that started this process; return the exit code of a failure."""
+    from evolvable_server.config import read_config
+    from evolvable_store.errors import EvolvableError
+
+    try:
+        serve_on_stdio(read_config())
+    except (EvolvableError, OSError) as error:
+        from evolvable_server.cli.command_line import report_failure
+
+        return report_failure(error)
+
+
+def serve_on_stdio(config: "Config") -> NoReturn:
+    """Serve one client on stdin and stdout; end the process when the client is gone. Raise as Store.open."""
+    from evolvable_server.config import process_session
+    from evolvable_server.mcp.fast_start import hidden_modules
+
+    if sys.stdin.isatty():
+        from evolvable_server.cli.terminal import remark
+
+        remark("Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable connect` has your client start it.")
+    # An eighth of the start goes into looking through modules again and again; `serving.return_free_memory` ends this.
+    gc.disable()
+    early = _begin_fast_start(config)
+    with hidden_modules(*HTTP_MODULES):
+        from evolvable_server.serving import serve_stdio
+
+    serve_stdio(dataclasses.replace(config, session=config.session or process_session()), early)
+
+
+def _begin_fast_start(config: "Config") -> "FastStart | None":
+    """Begin to answer while the rest is imported. What keeps the server from serving is told before any answer."""
+    from evolvable_server.mcp.fast_start import FastStart, can_start_fast
+    from evolvable_server.person_config import registered_homes
+    from evolvable_store.paths import ADDRESS_FILE, LIBRARY_FILE, check_home
+    from evolvable_store.storage.migrations import open_library
+
+    if _has_settings_to_check(config):
+        from evolvable_server.model_setup import approval_policies, open_search
+
+        approval_policies(config)
+        with open_search(config, serving=True):
+            pass
+    check_home(config.home, registered_homes, create=True)
+    if (config.home / ADDRESS_FILE).exists():
+        from evolvable_store.store import Store
+
+        Store.open(config.home, create=True, registered=registered_homes).close()
+    else:
+        open_library(config.home / LIBRARY_FILE)[0].close()
+    return FastStart.begin() if can_start_fast() and not config.toolsets else None
+
+
+def _has_settings_to_check(config: "Config") -> bool:
+    """Return whether somebody set a model or a policy. Their modules take longer to import than the first answer."""
+    models = (
+        config.embedder not in ("auto", "off")
+        or config.reranker != "off"
+        or config.judge not in ("auto", "off", "caller")
+    )
+    return models or bool(config.review_policy or config.person.review_policy)

@@ -3,13 +3,12 @@
 Exit codes: 0 done; 1 an error, with its hint; 2 wrong usage; 3 `find`: nothing fits; 130 interrupted.
 
 The command `serve` is here too, so that a client does not wait for modules of other commands, and so are the groups
-`evolve` and `taskset`, whose help needs none of their modules.
+`evolve` and `taskset`, whose help needs none of their modules. `serve` without options does not come here.
 """
 
 import contextlib
 import dataclasses
 import errno
-import gc
 import importlib
 import os
 import sys
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from evolvable_server.cli import INTERRUPTED
+from evolvable_server.cli import INTERRUPTED, serve_on_stdio
 from evolvable_server.cli.command_context import (
     CommandContext,
     VerbGroup,
@@ -31,18 +30,17 @@ from evolvable_server.cli.command_context import (
     token_option,
 )
 from evolvable_server.cli.terminal import remark
-from evolvable_server.config import Config, library_names, process_session, read_oauth_client, toolsets_of
+from evolvable_server.config import Config, library_names, read_oauth_client, toolsets_of
 from evolvable_server.person_config import registered_homes
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
-from evolvable_store.paths import ADDRESS_FILE, LIBRARY_FILE, check_home
+from evolvable_store.paths import check_home
 from evolvable_tools.verbs.registry import ALIASES, GROUPS, HINTS, VERBS
 
 if TYPE_CHECKING:
-    from evolvable_server.mcp.fast_start import FastStart
     from evolvable_server.transport.http_auth import OAuth
 
-# Start time: `serve` imports its server after it began to answer, and no other command needs these modules.
+# Start time: no command but `serve --http` needs these modules.
 
 
 _MODULES: dict[str, tuple[str, ...]] = {
@@ -158,6 +156,12 @@ def _stdout_works() -> bool:
     return True
 
 
+def report_failure(error: EvolvableError | OSError) -> int:
+    """Write the error of a command that ran without click; return the exit code."""
+    CommandContext().fail(error if isinstance(error, EvolvableError) else _as_ours(error))
+    return 1
+
+
 def _as_ours(error: OSError) -> LibraryError:
     where = f"{error.filename}: " if error.filename else ""
     text = f"{where}{error.strerror or error}."
@@ -245,7 +249,7 @@ def serve_command(
     if http is None:
         if given["grace"] is not None or any(given.values()):
             raise click.UsageError("These options go with --http.")
-        _serve_stdio(_serve_config(state, toolsets))
+        serve_on_stdio(_serve_config(state, toolsets))
     from evolvable_server.transport.http_auth import GRACE, HttpSettings
     from evolvable_server.transport.http_server import serve_http
 
@@ -274,48 +278,6 @@ def serve_command(
 def _serve_config(state: CommandContext, toolsets: str | None) -> Config:
     config = state.config()
     return config if toolsets is None else dataclasses.replace(config, toolsets=toolsets_of(toolsets))
-
-
-def _serve_stdio(config: Config) -> NoReturn:
-    if sys.stdin.isatty():
-        remark("Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable connect` has your client start it.")
-    # An eighth of the start goes into looking through modules again and again; `serving.return_free_memory` ends this.
-    gc.disable()
-    early = _begin_fast_start(config)
-    from evolvable_server.serving import serve_stdio
-
-    serve_stdio(dataclasses.replace(config, session=config.session or process_session()), early)
-
-
-def _begin_fast_start(config: Config) -> "FastStart | None":
-    """Begin to answer while the rest is imported. What keeps the server from serving is told before any answer."""
-    from evolvable_server.mcp.fast_start import FastStart, can_start_fast
-    from evolvable_store.storage.migrations import open_library
-
-    if _has_settings_to_check(config):
-        from evolvable_server.model_setup import approval_policies, open_search
-
-        approval_policies(config)
-        with open_search(config, serving=True):
-            pass
-    check_home(config.home, registered_homes, create=True)
-    if (config.home / ADDRESS_FILE).exists():
-        from evolvable_store.store import Store
-
-        Store.open(config.home, create=True, registered=registered_homes).close()
-    else:
-        open_library(config.home / LIBRARY_FILE)[0].close()
-    return FastStart.begin() if can_start_fast() and not config.toolsets else None
-
-
-def _has_settings_to_check(config: Config) -> bool:
-    """Return whether somebody set a model or a policy. Their modules take longer to import than the first answer."""
-    models = (
-        config.embedder not in ("auto", "off")
-        or config.reranker != "off"
-        or config.judge not in ("auto", "off", "caller")
-    )
-    return models or bool(config.review_policy or config.person.review_policy)
 
 
 def _oauth(given: Mapping[str, Any], config: Config) -> "OAuth | None":

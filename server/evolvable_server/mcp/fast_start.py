@@ -12,6 +12,7 @@ import select
 import stat
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,22 @@ def _point(fd: int, target: int) -> None:
 
         with suppress(OSError):
             rebind_std_handle_to_fd(fd)
+
+
+@contextlib.contextmanager
+def hidden_modules(*names: str) -> Iterator[None]:
+    """Have the body go without these modules, as if they were not installed; those that are loaded stay.
+
+    For imports that the importing package treats as optional, and whose result nothing in the body needs.
+    """
+    hidden: dict[str, Any] = {name: None for name in names if name not in sys.modules}
+    sys.modules.update(hidden)
+    try:
+        yield
+    finally:
+        for name in hidden:
+            if sys.modules.get(name, sys) is None:
+                del sys.modules[name]
 
 
 HANDSHAKE, TOOLS = (Path(__file__).with_name(name) for name in ("handshake.json", "tools.json"))

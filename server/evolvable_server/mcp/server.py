@@ -5,7 +5,9 @@ signature. So the list is the file `tools.json`, which a test compares with the 
 first call. The tool `hook_event`, which the hooks of clients call, is not listed: a model must not see it.
 """
 
+import contextlib
 import json
+import logging
 import re
 import threading
 from collections import OrderedDict
@@ -28,6 +30,7 @@ from pydantic import ValidationError
 from evolvable_server.config import Config
 from evolvable_server.environment import BEARERS, bearer_session, client_session
 from evolvable_server.grants import SCOPE
+from evolvable_server.mcp.fast_start import hidden_modules
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, LibraryError
 from evolvable_store.operation import Actor, Principal
@@ -247,6 +250,15 @@ class LibraryServer(MCPServer[Any]):
 
     def __init__(self, *, tools_change: bool = False, **options: Any) -> None:
         """tools_change: the list of tools changes while the server runs, as the library's own are in it."""
+        # The SDK makes a console of rich for its logging, which is of no use where logging is configured.
+        with hidden_modules("rich") if logging.getLogger().handlers else contextlib.nullcontext():
+            self._init_sdk(tools_change, options)
+        self.gates: list[ToolGate] = []
+        self._prepared = False
+        self.unlisted: dict[str, Callable[[Mapping[str, Any], Any], Awaitable[types.CallToolResult]]] = {}
+        """Tools that answer and are not listed, as what calls them is no model: of arguments and the HTTP request."""
+
+    def _init_sdk(self, tools_change: bool, options: dict[str, Any]) -> None:
         super().__init__(
             "evolvable",
             title="Evolvable",
@@ -260,10 +272,6 @@ class LibraryServer(MCPServer[Any]):
             },
             **options,
         )
-        self.gates: list[ToolGate] = []
-        self._prepared = False
-        self.unlisted: dict[str, Callable[[Mapping[str, Any], Any], Awaitable[types.CallToolResult]]] = {}
-        """Tools that answer and are not listed, as what calls them is no model: of arguments and the HTTP request."""
 
     async def list_tools(self) -> list[types.Tool]:
         """Return the tools that may not be made yet, then the others."""
