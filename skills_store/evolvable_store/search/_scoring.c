@@ -474,18 +474,97 @@ static PyType_Spec counter_spec = {
     "evolvable_store._scoring.TermCounter", sizeof(TermCounter), 0, Py_TPFLAGS_DEFAULT, counter_slots};
 
 typedef struct {
-    long long document;
-    uint32_t next; /* the next posting of the term, plus one */
+    uint32_t document, term;
     uint8_t field, weight;
 } Noted;
 
-/* The postings of many documents, chained by term. */
 typedef struct {
-    PyObject *numbers; /* of each term */
+    size_t start; /* in the letters */
+    uint32_t length, hash, count, first; /* of its postings, once they are sorted */
+} GatheredTerm;
+
+typedef struct {
+    const char *start;
+    uint32_t length, term;
+} SortedTerm;
+
+/* The postings of many documents. A term is kept once, as bytes. */
+typedef struct {
     Noted *noted;
-    uint32_t *first, *last;
-    Py_ssize_t used, room, terms, term_room;
+    long long *documents;
+    GatheredTerm *terms;
+    uint32_t *places; /* a hash table of numbers of terms, plus one; at most half of it is full */
+    char *letters;
+    size_t letters_used, letters_room;
+    Py_ssize_t used, room, document_count, document_room, term_count, term_room, place_room;
 } Gathered;
+
+/* Makes room for one more element. */
+static int reserve(void **array, Py_ssize_t used, Py_ssize_t *room, size_t size) {
+    if (used < *room) return 0;
+    Py_ssize_t more = *room ? 2 * *room : 4096;
+    void *longer = more < UINT32_MAX / 2 ? realloc(*array, more * size) : NULL;
+    if (longer == NULL) return PyErr_NoMemory(), -1;
+    *array = longer;
+    *room = more;
+    return 0;
+}
+
+static int grow_places(Gathered *all) {
+    Py_ssize_t room = all->place_room ? 2 * all->place_room : 8192;
+    uint32_t *places = calloc(room, sizeof *places);
+    if (places == NULL) return PyErr_NoMemory(), -1;
+    for (Py_ssize_t i = 0; i < all->term_count; i++) {
+        Py_ssize_t at = all->terms[i].hash & (room - 1);
+        while (places[at]) at = (at + 1) & (room - 1);
+        places[at] = (uint32_t)i + 1;
+    }
+    free(all->places);
+    all->places = places;
+    all->place_room = room;
+    return 0;
+}
+
+/* Adds a term that is not known yet, at a free place of the table. */
+static int add_term(Gathered *all, Py_ssize_t at, const char *start, size_t length, uint32_t hash) {
+    if (reserve((void **)&all->terms, all->term_count, &all->term_room, sizeof *all->terms) < 0) return -1;
+    if (all->letters_used + length > all->letters_room) {
+        size_t room = all->letters_room ? 2 * all->letters_room : 65536;
+        while (room < all->letters_used + length) room *= 2;
+        char *letters = realloc(all->letters, room);
+        if (letters == NULL) return PyErr_NoMemory(), -1;
+        all->letters = letters;
+        all->letters_room = room;
+    }
+    memcpy(all->letters + all->letters_used, start, length);
+    all->terms[all->term_count] = (GatheredTerm){all->letters_used, (uint32_t)length, hash, 0, 0};
+    all->letters_used += length;
+    all->places[at] = (uint32_t)++all->term_count;
+    return 0;
+}
+
+static int note_term(Gathered *all, const char *start, size_t length, int field, uint8_t weight) {
+    uint64_t mixed = hash_seed;
+    for (size_t i = 0; i < length; i++) {
+        mixed = (mixed ^ (unsigned char)start[i]) * 0x9E3779B97F4A7C15u;
+        mixed ^= mixed >> 29;
+    }
+    uint32_t hash = (uint32_t)(mixed ^ (mixed >> 32));
+    if (length >= UINT32_MAX) return PyErr_SetString(PyExc_ValueError, "a term is too long"), -1;
+    if (reserve((void **)&all->noted, all->used, &all->room, sizeof *all->noted) < 0) return -1;
+    if (2 * all->term_count >= all->place_room && grow_places(all) < 0) return -1;
+    Py_ssize_t mask = all->place_room - 1, at = hash & mask;
+    for (; all->places[at]; at = (at + 1) & mask) {
+        GatheredTerm *its = &all->terms[all->places[at] - 1];
+        if (its->hash != hash || its->length != length || memcmp(all->letters + its->start, start, length)) continue;
+        break;
+    }
+    if (!all->places[at] && add_term(all, at, start, length, hash) < 0) return -1;
+    uint32_t term = all->places[at] - 1;
+    all->terms[term].count++;
+    all->noted[all->used++] = (Noted){(uint32_t)all->document_count - 1, term, (uint8_t)field, weight};
+    return 0;
+}
 
 static int check_tuple(PyObject *object) {
     if (PyTuple_Check(object)) return 0;
@@ -493,76 +572,74 @@ static int check_tuple(PyObject *object) {
     return -1;
 }
 
-static int note_term(Gathered *all, PyObject *term, long long document, int field, uint8_t weight) {
-    if (!PyUnicode_Check(term)) return PyErr_SetString(PyExc_TypeError, "a term is a text"), -1;
-    PyObject *known = PyDict_GetItemWithError(all->numbers, term);
-    Py_ssize_t number = known ? PyLong_AsSsize_t(known) : all->terms;
-    if (PyErr_Occurred()) return -1;
-    if (all->used == all->room) {
-        Py_ssize_t room = all->room ? 2 * all->room : 4096;
-        Noted *noted = room < UINT32_MAX ? realloc(all->noted, room * sizeof *noted) : NULL;
-        if (noted == NULL) return PyErr_NoMemory(), -1;
-        all->noted = noted;
-        all->room = room;
+/* Notes the terms of one field, which are given as one text with a line for each. */
+static int note_field(Gathered *all, PyObject *given) {
+    int field, failed = 0;
+    PyObject *text;
+    Py_buffer weights;
+    Py_ssize_t size;
+    if (check_tuple(given) < 0 || !PyArg_ParseTuple(given, "iUy*", &field, &text, &weights)) return -1;
+    const char *start = PyUnicode_AsUTF8AndSize(text, &size), *end = start ? start + size : NULL;
+    if (start == NULL) failed = 1;
+    else if (field < 0 || field > 63) failed = (PyErr_SetString(PyExc_ValueError, "there is no such field"), 1);
+    for (Py_ssize_t i = 0; !failed && i < weights.len && start <= end; i++) {
+        const char *line = memchr(start, '\n', end - start);
+        size_t length = (line ? line : end) - start;
+        failed = note_term(all, start, length, field, ((const uint8_t *)weights.buf)[i]) < 0;
+        start = line ? line + 1 : end + 1;
     }
-    all->noted[all->used] = (Noted){document, 0, (uint8_t)field, weight};
-    if (known) {
-        all->noted[all->last[number]].next = (uint32_t)all->used + 1;
-    } else {
-        if (all->terms == all->term_room) {
-            Py_ssize_t room = all->term_room ? 2 * all->term_room : 4096;
-            uint32_t *first = realloc(all->first, room * sizeof *first);
-            if (first != NULL) all->first = first;
-            uint32_t *last = realloc(all->last, room * sizeof *last);
-            if (last != NULL) all->last = last;
-            if (first == NULL || last == NULL) return PyErr_NoMemory(), -1;
-            all->term_room = room;
-        }
-        PyObject *its = PyLong_FromSsize_t(number);
-        int failed = its == NULL || PyDict_SetItem(all->numbers, term, its) < 0;
-        Py_XDECREF(its);
-        if (failed) return -1;
-        all->first[all->terms++] = (uint32_t)all->used;
-    }
-    all->last[number] = (uint32_t)all->used++;
-    return 0;
+    PyBuffer_Release(&weights);
+    return failed ? -1 : 0;
 }
 
 static int note_document(Gathered *all, PyObject *document) {
     long long id;
-    PyObject *fields, *terms;
+    PyObject *fields;
     if (check_tuple(document) < 0 || !PyArg_ParseTuple(document, "LO!", &id, &PyList_Type, &fields)) return -1;
-    for (Py_ssize_t i = 0; i < PyList_Size(fields); i++) {
-        int field;
-        Py_buffer weights;
-        PyObject *its = PyList_GetItem(fields, i);
-        if (check_tuple(its) < 0 || !PyArg_ParseTuple(its, "iO!y*", &field, &PyList_Type, &terms, &weights)) return -1;
-        int failed = id < 0 || field < 0 || field > 63;
-        if (failed) PyErr_SetString(PyExc_ValueError, "no document has such a number, or no such field");
-        for (Py_ssize_t j = 0; !failed && j < weights.len && j < PyList_Size(terms); j++)
-            failed = note_term(all, PyList_GetItem(terms, j), id, field, ((const uint8_t *)weights.buf)[j]) < 0;
-        PyBuffer_Release(&weights);
-        if (failed) return -1;
-    }
+    if (id < 0) return PyErr_SetString(PyExc_ValueError, "no document has such a number"), -1;
+    if (reserve((void **)&all->documents, all->document_count, &all->document_room, sizeof *all->documents) < 0)
+        return -1;
+    all->documents[all->document_count++] = id;
+    for (Py_ssize_t i = 0; i < PyList_Size(fields); i++)
+        if (note_field(all, PyList_GetItem(fields, i)) < 0) return -1;
     return 0;
 }
 
-/* Appends the row of those postings that begin with `at` and are of the same field and block. */
-static int add_row(const Gathered *all, PyObject *rows, PyObject *term, uint32_t at, int block_size) {
-    const Noted *first = &all->noted[at - 1];
-    long long block = first->document / block_size;
+/* Sorts the postings by term; those of a term stay in their order. */
+static int sort_postings(Gathered *all) {
+    Noted *sorted = malloc((all->used + 1) * sizeof *sorted);
+    if (sorted == NULL) return PyErr_NoMemory(), -1;
+    uint32_t first = 0;
+    for (Py_ssize_t i = 0; i < all->term_count; i++) {
+        all->terms[i].first = first;
+        first += all->terms[i].count;
+        all->terms[i].count = 0;
+    }
+    for (Py_ssize_t i = 0; i < all->used; i++) {
+        GatheredTerm *its = &all->terms[all->noted[i].term];
+        sorted[its->first + its->count++] = all->noted[i];
+    }
+    free(all->noted);
+    all->noted = sorted;
+    return 0;
+}
+
+/* Appends the row of those postings from `here` on that are of its field and block. */
+static int add_row(
+    const Gathered *all, PyObject *rows, PyObject *term, const Noted *here, const Noted *end, int block_size) {
+    long long block = all->documents[here->document] / block_size;
     Py_ssize_t count = 0;
-    for (uint32_t next = at; next; next = all->noted[next - 1].next)
-        count += all->noted[next - 1].field == first->field && all->noted[next - 1].document / block_size == block;
+    for (const Noted *its = here; its < end; its++)
+        count += its->field == here->field && all->documents[its->document] / block_size == block;
     PyObject *places = PyBytes_FromStringAndSize(NULL, 2 * count), *weights = PyBytes_FromStringAndSize(NULL, count);
-    PyObject *row = places && weights ? Py_BuildValue("OiLOO", term, first->field, block, places, weights) : NULL;
+    PyObject *row = places && weights ? Py_BuildValue("OiLOO", term, here->field, block, places, weights) : NULL;
     int failed = row == NULL;
     if (!failed) {
         char *place = PyBytes_AsString(places), *weight = PyBytes_AsString(weights);
-        for (uint32_t next = at; next; next = all->noted[next - 1].next) {
-            const Noted *its = &all->noted[next - 1];
-            if (its->field != first->field || its->document / block_size != block) continue;
-            uint16_t within = (uint16_t)(its->document % block_size);
+        for (const Noted *its = here; its < end; its++) {
+            long long document = all->documents[its->document];
+            if (its->field != here->field || document / block_size != block) continue;
+            uint16_t within = (uint16_t)(document % block_size);
             memcpy(place, &within, sizeof within);
             place += sizeof within;
             *weight++ = (char)its->weight;
@@ -575,48 +652,63 @@ static int add_row(const Gathered *all, PyObject *rows, PyObject *term, uint32_t
     return failed ? -1 : 0;
 }
 
-static int add_rows(const Gathered *all, PyObject *rows, PyObject *term, int block_size) {
-    PyObject *number = PyDict_GetItemWithError(all->numbers, term);
-    if (number == NULL) return -1;
-    uint32_t start = all->first[PyLong_AsSsize_t(number)] + 1;
+static int add_rows(const Gathered *all, PyObject *rows, const SortedTerm *sorted, int block_size) {
+    PyObject *term = PyUnicode_DecodeUTF8(sorted->start, sorted->length, NULL);
+    const Noted *start = all->noted + all->terms[sorted->term].first, *end = start + all->terms[sorted->term].count;
     uint64_t fields = 0;
-    for (uint32_t next = start; next; next = all->noted[next - 1].next) fields |= 1ull << all->noted[next - 1].field;
-    for (int field = 0; fields >> field; field++) {
+    int failed = term == NULL;
+    for (const Noted *its = start; its < end; its++) fields |= 1ull << its->field;
+    for (int field = 0; field < 64 && fields >> field && !failed; field++) {
         long long block = -1;
         if (!(fields >> field & 1)) continue;
-        for (uint32_t next = start; next; next = all->noted[next - 1].next) {
-            const Noted *its = &all->noted[next - 1];
-            if (its->field != field || its->document / block_size == block) continue;
-            block = its->document / block_size;
-            if (add_row(all, rows, term, next, block_size) < 0) return -1;
+        for (const Noted *its = start; its < end && !failed; its++) {
+            if (its->field != field || all->documents[its->document] / block_size == block) continue;
+            block = all->documents[its->document] / block_size;
+            failed = add_row(all, rows, term, its, end, block_size) < 0;
         }
     }
-    return 0;
+    Py_XDECREF(term);
+    return failed ? -1 : 0;
 }
 
-static PyObject *gather_rows(PyObject *module, PyObject *args) {
-    PyObject *documents, *rows = NULL, *terms = NULL;
+/* UTF-8 sorts as its code points do, and as SQLite does. */
+static int compare_terms(const void *one, const void *other) {
+    const SortedTerm *a = one, *b = other;
+    int order = memcmp(a->start, b->start, a->length < b->length ? a->length : b->length);
+    return order ? order : (a->length > b->length) - (a->length < b->length);
+}
+
+static PyObject *gather_postings(PyObject *module, PyObject *args) {
+    PyObject *documents, *rows = NULL;
     int block_size;
-    if (!PyArg_ParseTuple(args, "O!i:gather_rows", &PyList_Type, &documents, &block_size)) return NULL;
+    if (!PyArg_ParseTuple(args, "O!i:gather_postings", &PyList_Type, &documents, &block_size)) return NULL;
     if (block_size < 1 || block_size > 1 << 16) {
         PyErr_SetString(PyExc_ValueError, "a row has 1 to 65536 places");
         return NULL;
     }
-    Gathered all = {PyDict_New(), NULL, NULL, NULL, 0, 0, 0, 0};
-    if (all.numbers == NULL) return NULL;
+    Gathered all = {0};
+    SortedTerm *sorted = NULL;
     for (Py_ssize_t i = 0; i < PyList_Size(documents); i++)
         if (note_document(&all, PyList_GetItem(documents, i)) < 0) goto done;
-    terms = PyDict_Keys(all.numbers);
-    if (terms == NULL || PyList_Sort(terms) < 0) goto done;
+    if (sort_postings(&all) < 0) goto done;
+    sorted = malloc((all.term_count + 1) * sizeof *sorted);
+    if (sorted == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < all.term_count; i++)
+        sorted[i] = (SortedTerm){all.letters + all.terms[i].start, all.terms[i].length, (uint32_t)i};
+    qsort(sorted, all.term_count, sizeof *sorted, compare_terms);
     rows = PyList_New(0);
-    for (Py_ssize_t i = 0; rows != NULL && i < PyList_Size(terms); i++)
-        if (add_rows(&all, rows, PyList_GetItem(terms, i), block_size) < 0) Py_CLEAR(rows);
+    for (Py_ssize_t i = 0; rows != NULL && i < all.term_count; i++)
+        if (add_rows(&all, rows, &sorted[i], block_size) < 0) Py_CLEAR(rows);
 done:
-    Py_XDECREF(terms);
-    Py_DECREF(all.numbers);
+    free(sorted);
     free(all.noted);
-    free(all.first);
-    free(all.last);
+    free(all.documents);
+    free(all.terms);
+    free(all.places);
+    free(all.letters);
     return rows;
 }
 
@@ -638,7 +730,7 @@ static int executed(PyObject *module) {
 
 static PyMethodDef methods[] = {
     {"weights_at", weights_at, METH_VARARGS, NULL},
-    {"gather_rows", gather_rows, METH_VARARGS, NULL},
+    {"gather_postings", gather_postings, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -353,10 +353,15 @@ def pack_weights(weights: Weights) -> bytes:
     return objects.pack(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))[0]
 
 
-def unpack_weights(data: bytes) -> list[tuple[int, list[str], bytes]]:
-    """Returns what `packed` took: for each field its number, its terms and their weights."""
+def unpack_fields(data: bytes) -> list[tuple[int, str, bytes]]:
+    """Returns what `packed` took: for each field its number, its terms as lines of one text, and their weights."""
     text = data if data[:1] == b"[" else objects.unpack(data, "zlib")
-    return [(number, its.split("\n"), bytes.fromhex(weights)) for number, its, weights in json.loads(text)]
+    return [(number, its, bytes.fromhex(weights)) for number, its, weights in json.loads(text)]
+
+
+def unpack_weights(data: bytes) -> list[tuple[int, list[str], bytes]]:
+    """Returns the same with a list of terms for each field."""
+    return [(number, its.split("\n"), weights) for number, its, weights in unpack_fields(data)]
 
 
 _MARK = "\t"

@@ -23,7 +23,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evolvable_store.search.analyzer import unpack_weights
+from evolvable_store.search.analyzer import unpack_fields, unpack_weights
 from evolvable_store.storage.connection import Connection
 
 _Bytes = bytes | bytearray | memoryview
@@ -165,6 +165,7 @@ _WAITING = "settled = 0 OR resource IS NULL"
 _Key = tuple[str, int, int]  # term, field, block
 _Rows = defaultdict[str, "array[int]"]  # by term: places of documents in one block, each with its weight in 8 bits
 _Terms = list[tuple[int, list[str], bytes]]  # by field: its number, its terms, their weights
+_JoinedTerms = list[tuple[int, str, bytes]]  # the same, the terms as lines of one text
 _Row = tuple[str, int, int, bytes, bytes]  # term, field, block; places and weights
 
 
@@ -194,7 +195,7 @@ def flush_pending(db: Connection) -> None:
 
     Some of them: so many that the index is locked for a second or two.
     """
-    new: list[tuple[int, _Terms]] = []
+    new: list[tuple[int, _JoinedTerms]] = []
     gone: dict[_Key, set[int]] = {}
     done: list[int] = []
     size = 0
@@ -206,10 +207,10 @@ def flush_pending(db: Connection) -> None:
         if settled:
             _note_gone(id_, unpack_weights(data), gone)
         else:
-            new.append((id_, unpack_weights(data)))
+            new.append((id_, unpack_fields(data)))
     for key, documents in gone.items():
         _take_out(db, key, documents)
-    db.executemany(_APPEND, gather_rows(new, BLOCK))
+    db.executemany(_APPEND, gather_postings(new, BLOCK))
     these = json.dumps(done)
     db.execute("DELETE FROM document WHERE resource IS NULL AND id IN (SELECT value FROM json_each(?))", (these,))
     db.execute("UPDATE document SET settled = 1 WHERE id IN (SELECT value FROM json_each(?))", (these,))
@@ -224,7 +225,7 @@ def _note_gone(id_: int, its: _Terms, gone: dict[_Key, set[int]]) -> None:
             gone.setdefault((term, number, block), set()).add(at)
 
 
-def gather_rows_plainly(documents: Iterable[tuple[int, _Terms]], block_size: int) -> list[_Row]:
+def gather_postings_plainly(documents: Iterable[tuple[int, _JoinedTerms]], block_size: int) -> list[_Row]:
     """Return the rows of the postings of these documents, in the order of the table.
 
     documents: by rising number, each with its terms.
@@ -232,10 +233,10 @@ def gather_rows_plainly(documents: Iterable[tuple[int, _Terms]], block_size: int
     new: dict[tuple[int, int], _Rows] = {}
     for id_, its in documents:
         block, at = divmod(id_, block_size)
-        for number, terms, weights in its:
+        for number, lines, weights in filter(itemgetter(2), its):
             rows = new.setdefault((number, block), defaultdict(lambda: array("I")))
             # A loop that Python does not see, four times as fast as one that it does.
-            deque(map(array.append, map(rows.__getitem__, terms), map((at << 8).__or__, weights)), maxlen=0)
+            deque(map(array.append, map(rows.__getitem__, lines.split("\n")), map((at << 8).__or__, weights)), maxlen=0)
     found: list[_Row] = []
     for (number, block), rows in sorted(new.items(), key=itemgetter(0)):
         for term, noted in rows.items():
@@ -247,11 +248,11 @@ def gather_rows_plainly(documents: Iterable[tuple[int, _Terms]], block_size: int
 
 if not TYPE_CHECKING:
     try:
-        from evolvable_store.search._scoring import gather_rows
+        from evolvable_store.search._scoring import gather_postings
     except ImportError:
-        gather_rows = gather_rows_plainly
+        gather_postings = gather_postings_plainly
 else:
-    gather_rows = gather_rows_plainly
+    gather_postings = gather_postings_plainly
 
 
 _APPEND = """INSERT INTO posting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
