@@ -131,6 +131,8 @@ def test_many_small_gains_do_not_hide_rare_large_losses():
     assert harm_bound(singles([0.08] * 100)) > 0
     assert clopper_pearson_upper(0, 100) == pytest.approx(1 - 0.05**0.01, abs=1e-9)
     assert clopper_pearson_upper(5, 5) == 1.0
+    assert clopper_pearson_upper(1_999, 2_000) == pytest.approx(0.95 ** (1 / 2_000), abs=1e-9)
+    assert 0.765 < clopper_pearson_upper(1_500, 2_000) < 0.767
 
 
 def test_results_missing_in_one_arm_alone_are_no_chance():

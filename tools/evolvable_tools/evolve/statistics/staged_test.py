@@ -251,9 +251,12 @@ def clopper_pearson_upper(count: int, of: int, alpha: float = 0.05) -> float:
     if count == of:
         return 1.0
     low, high = 0.0, 1.0
+    # Logarithms, since the number of ways to choose half of 2,000 is larger than any float.
+    ways = [math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(count + 1)]
     for _ in range(50):
         middle = (low + high) / 2
-        below = math.fsum(math.comb(of, k) * middle**k * (1 - middle) ** (of - k) for k in range(count + 1))
+        yes, no = math.log(middle), math.log1p(-middle)
+        below = math.fsum(math.exp(way + k * yes + (of - k) * no) for k, way in enumerate(ways))
         low, high = (middle, high) if below > alpha else (low, middle)
     return high
 
