@@ -1,6 +1,7 @@
 """Greedy composition and the staged sealed test, the defaults. Truth is known, and all figures are simulated."""
 
 import asyncio
+import json
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelRole
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.staged_final import plan_stages
-from evolvable_tools.evolve.task import ModelUsage, Rollout, Split, Task, TrialOutcome
+from evolvable_tools.evolve.task import ModelUsage, Rollout, ScorerSpec, Split, Task, TrialOutcome
 
 USEFUL = ("Dates are ISO", ["rule: iso"])
 MORE = ("Sums are rounded", ["rule: sums"])
@@ -230,6 +231,44 @@ def test_a_finalist_whose_wrong_answers_are_missing_is_not_promoted_and_the_miss
     said = state.verdict
     assert said["missing"]["base"] == 0 < said["missing"]["finalist"]
     assert said["verdict"] != "PROMOTE" and "of the finalist" in said["why"]
+
+
+KEYED = """\
+import json, sys
+said = json.loads(json.load(sys.stdin)["output"])
+print(json.dumps({"score": float(said["total"] == 7)}))
+"""
+"""A scorer that raises KeyError on an answer that says that it is not sure."""
+
+
+class Unsure(Hedging):
+    """A finalist of the same ability that says so where its answer would be wrong; the base gives a wrong total."""
+
+    async def run(self, one: Task, now: Program, repeat: int, workspace: Path) -> Rollout:
+        done = await super().run(one, now, repeat, workspace)
+        if one.split is not Split.TEST:
+            return done
+        if done.outcome is TrialOutcome.INFRA_ERROR:
+            return Rollout('{"unsure": true}')
+        return Rollout(json.dumps({"total": 7 if done.output == "right" else 0}))
+
+
+@pytest.mark.nightly
+def test_a_finalist_on_whose_unsure_answers_a_living_scorer_fails_is_not_supported_and_nothing_is_missing(tmp_path):
+    tasks_of = splits(test=60)
+    scorer = ScorerSpec("command", {"argv": ["{python}", "-c", KEYED], "good": ['{"total": 7}']})
+    tasks_of[Split.TEST] = [
+        replace(one, tags=("chance:0.5",), scorer=scorer, expected=None) for one in tasks_of[Split.TEST]
+    ]
+    plain = [replace(one, scorer=ScorerSpec("exact")) for one in tasks_of[Split.TEST]]
+
+    state = driven(tmp_path, [USELESS], tasks_of, given=settings(iterations=1), executor=Unsure(plain))
+
+    said = state.verdict
+    assert said["verdict"] == "NOT SUPPORTED" and said["n"] >= 20
+    assert said["missing"] == {"base": 0, "finalist": 0, "each": said["missing"]["each"]}
+    sealed = (tmp_path / "test.jsonl").read_text(encoding="utf-8")
+    assert "KeyError" in sealed and "infra_error" not in sealed
 
 
 class Costly(SimulatedExecutor):
