@@ -1,5 +1,6 @@
 """The page as a service: no terminal, HAProxy with TLS in front of it, people of a real provider, and strangers."""
 
+import re
 import shutil
 import signal
 import socket
@@ -38,6 +39,19 @@ pytestmark = pytest.mark.process
 
 CONFIGURATION = Path(__file__).parents[1] / "support/page_proxy.cfg"
 """What docs/sign-in.md shows."""
+
+
+def test_the_documentation_shows_the_configuration_of_the_proxy_that_is_tested() -> None:
+    text = (Path(__file__).parents[2] / "docs/sign-in.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```haproxy\n(.*?)^```", text, re.M | re.S)
+    tested = CONFIGURATION.read_text(encoding="utf-8").partition("\n")[2]
+    for ours, theirs in (
+        ("127.0.0.1:PORT", "*:443"),
+        ("CERTIFICATE", "/etc/haproxy/inbox.example.org.pem"),
+        ("PAGE", "8650"),
+    ):
+        tested = tested.replace(ours, theirs)
+    assert shown == tested
 
 
 def free_port() -> int:
