@@ -142,6 +142,16 @@ def test_the_first_answers_are_those_of_the_sdk(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell closes the stream")
+@pytest.mark.parametrize("options", ["", " --toolsets evolve"], ids=["as clients start it", "with options"])
+def test_a_server_without_any_stdin_ends_quietly(tmp_path: Path, options: str) -> None:
+    command = f'exec "{sys.executable}" -m evolvable_server serve{options} <&-'
+    env = os.environ | {"EVOLVABLE_HOME": str(tmp_path / "home")}
+    done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.process
 def test_a_server_on_stdio_goes_without_modules_of_http_and_of_the_command_line(tmp_path: Path) -> None:
     served(tmp_path / "home")  # a library that is made takes more modules than one that is there
     with (tmp_path / "told").open("wb") as told:

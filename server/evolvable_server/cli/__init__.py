@@ -27,7 +27,7 @@ HTTP_MODULES = ("uvicorn", "python_multipart", "multipart")
 def main() -> NoReturn:
     """Run the command line of this process and end it with the command's exit code."""
     try:
-        if sys.argv[1:] == ["serve"] and sys.stdin is not None and not sys.stdin.isatty():
+        if sys.argv[1:] == ["serve"] and not _person_types():
             sys.exit(_serve_client())
         from evolvable_server.cli.command_line import cli  # a module of this package: at the top it would be a cycle
 
@@ -38,6 +38,11 @@ def main() -> NoReturn:
         # Before the command could begin, or while it ended. What has to be closed was closed on the way here.
         os._exit(INTERRUPTED)
     raise AssertionError
+
+
+def _person_types() -> bool:
+    """Return whether stdin is a terminal; a client may have started this process without any stdin."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _serve_client() -> int:
@@ -58,7 +63,7 @@ def serve_on_stdio(config: "Config") -> NoReturn:
     from evolvable_server.config import process_session
     from evolvable_server.mcp.fast_start import hidden_modules
 
-    if sys.stdin.isatty():
+    if _person_types():
         from evolvable_server.cli.terminal import remark
 
         remark("Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable connect` has your client start it.")
