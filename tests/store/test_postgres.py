@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -293,14 +293,20 @@ def test_a_member_who_may_only_read_uses_the_vectors_and_adds_none(home: Path, t
             assert theirs.find("m", [b"1", b"2"]) == {b"1": vector(1.0)}
 
 
+def own_database(home: Path, name: str) -> None:
+    """Make a home whose library lies in another database of the server."""
+    from evolvable_store.storage.postgres.address import Address, save_address
+
+    home.mkdir(mode=0o700)
+    save_address(home, Address.parse(server_url().replace("@/evolvable?", f"@/{name}?")))
+
+
 @process
 def test_a_database_without_pgvector_shares_no_vectors_until_it_has_it(tmp_path: Path) -> None:
-    from evolvable_store.storage.postgres.address import Address, save_address
 
     name, home = f"bare_{hashlib.sha256(bytes(tmp_path)).hexdigest()[:16]}", tmp_path / "home"
     administer(f"CREATE DATABASE {name} OWNER evolvable")
-    home.mkdir(mode=0o700)
-    save_address(home, Address.parse(server_url().replace("@/evolvable?", f"@/{name}?")))
+    own_database(home, name)
     try:
         with Store.open(home, create=True) as store:
             write(store)
@@ -315,6 +321,73 @@ def test_a_database_without_pgvector_shares_no_vectors_until_it_has_it(tmp_path:
             assert_sound(store)
     finally:
         administer(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@process
+@pytest.mark.parametrize("statement", ["SEQUENCE", "_STATE", "_NAMED_HEAD", "_HEADS_BY_ID"])
+def test_the_newest_change_is_found_without_a_look_at_the_others(home: Path, statement: str) -> None:
+    """The planner must be able to read an index in its order, through row-level security."""
+    from evolvable_store.storage import sql
+    from evolvable_store.storage.postgres.dialect import translate
+
+    values = {"_STATE": [1], "_NAMED_HEAD": ["pdf", "skill", "user"], "_HEADS_BY_ID": ["[1]"]}.get(statement, [])
+    text, _ = translate(getattr(sql, statement), len(values), 0)
+    with Store.open(home, create=True) as store:
+        with store.transaction(Actor.AGENT, "others") as tx:
+            for number in range(300):
+                tx.put(Ref.parse(f"other-{number}"), skill("other"))
+        for number in range(60):
+            write(store, str(number))
+        administer("ANALYZE evolvable.change; ANALYZE evolvable.resource")
+        with store.backend.reading() as db:
+            query = cast("PostgresConnection", db).query
+            (plan,) = query(b"EXPLAIN (ANALYZE, FORMAT JSON) " + text, values).fetchone()
+        assert 0 < max(_scanned(plan[0]["Plan"])) <= 2
+
+
+def _scanned(plan: dict[str, Any]) -> Iterator[int]:
+    """Yield how many rows each scan of the log read."""
+    if plan.get("Relation Name") == "change":
+        yield plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+    for inner in plan.get("Plans", ()):
+        yield from _scanned(inner)
+
+
+@process
+def test_the_policies_of_an_earlier_version_are_replaced_when_the_owner_opens_the_library(tmp_path: Path) -> None:
+    name, home = f"older_{hashlib.sha256(bytes(tmp_path)).hexdigest()[:16]}", tmp_path / "home"
+    administer(f"CREATE DATABASE {name} OWNER evolvable")
+    own_database(home, name)
+    try:
+        with Store.open(home, create=True) as store:
+            write(store)
+            now = policies(store)
+        for table in ("change", "folder"):
+            mine = " AND home = (SELECT current_setting('evolvable.home'))" if table == "folder" else ""
+            drops = "; ".join(f'DROP POLICY {policy} ON evolvable."{table}"' for policy in now[table])
+            administer(
+                f"{drops}; CREATE POLICY reading ON evolvable.{table} FOR SELECT"
+                f" USING (project = (SELECT evolvable.visible_project()){mine});"
+                f" CREATE POLICY writing ON evolvable.{table}"
+                f" USING (project = (SELECT evolvable.writable_project()){mine})",
+                name,
+            )
+        with Store.open(home) as store:
+            assert policies(store) == now
+            write(store, "two")
+            assert_sound(store)
+    finally:
+        administer(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def policies(store: Store) -> dict[str, dict[str, tuple[str, str | None, str | None]]]:
+    """Return the policies of each table by their names: for which statement, and their conditions."""
+    query = b"SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies WHERE schemaname = 'evolvable'"
+    found: dict[str, dict[str, tuple[str, str | None, str | None]]] = {}
+    with store.backend.reading() as db:
+        for table, policy, *rest in cast("PostgresConnection", db).query(query).fetchall():
+            found.setdefault(table, {})[policy] = tuple(rest)
+    return found
 
 
 @process

@@ -37,10 +37,16 @@ _LAST = "SELECT sequence FROM change WHERE resource = {} ORDER BY latest DESC, s
 # A row found through an index is compared with what was looked for: a damaged index leads to rows of others.
 _HEAD = f"""SELECT r.id, r.kind, r.scope, r.name, c.after, c.latest, c.tree, c.hash, c.frozen, c.sequence
     FROM resource r JOIN change c ON c.sequence = ({_LAST.format("r.id")}) AND c.resource = r.id"""
-_NAMED_HEAD = f"""{_HEAD} WHERE r.id = (SELECT id FROM resource WHERE name = ?1 AND kind = ?2 AND scope = ?3)
-    AND +r.name = ?1 AND +r.kind = ?2 AND +r.scope = ?3"""
+# Where few heads are read, `c.sequence` is compared with a subquery that names neither table: otherwise PostgreSQL
+# reads the whole log, because of row-level security.
+_FEW_HEADS = _HEAD.replace(f"c.sequence = ({_LAST.format('r.id')}) AND ", "")
+_ID = "(SELECT id FROM resource WHERE name = ?1 AND kind = ?2 AND scope = ?3)"
+_NAMED_HEAD = f"""{_FEW_HEADS.replace("c.resource", "+c.resource")} WHERE c.sequence = ({_LAST.format(_ID)})
+    AND r.id = {_ID} AND +r.name = ?1 AND +r.kind = ?2 AND +r.scope = ?3"""
+_HEADS_BY_ID = f"""{_FEW_HEADS} WHERE c.sequence IN
+    (SELECT DISTINCT ({_LAST.format("CAST(value AS INTEGER)")}) FROM json_each(?))"""
 _STATE = f"""SELECT after, latest, tree, hash, frozen, sequence
-    FROM change WHERE sequence = ({_LAST.format("?1")}) AND resource = ?1"""
+    FROM change WHERE sequence = ({_LAST.format("?1")}) AND +resource = ?1"""
 _CHANGE = """SELECT c.sequence, c.operation, r.kind, r.scope, r.name, c.before, c.after
     FROM change c JOIN resource r ON r.id = c.resource"""
 _VERSION = "SELECT latest, tree, hash, operation FROM change WHERE manifest IS NOT NULL AND resource = ?"
@@ -167,8 +173,9 @@ class SqlStorage(_CommonReads, SqliteRepository):
         return self._all(_as_head, f"{_HEAD} WHERE {where} ORDER BY r.kind, r.name, r.scope", kind, scope)
 
     def heads_by_id(self, ids: Iterable[int]) -> dict[int, Head]:
-        query = f"{_HEAD} WHERE r.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"
-        return {head.id: head for head in self._all(_as_head, query, json.dumps(list(ids)))}
+        wanted = frozenset(ids)
+        found = self._all(_as_head, _HEADS_BY_ID, json.dumps(list(wanted)))
+        return {head.id: head for head in found if head.id in wanted}
 
     def version(self, resource: int, number: int) -> Version | None:
         return next(iter(self._all(Version, f"{_VERSION} AND latest = ?", resource, number)), None)

@@ -245,6 +245,7 @@ def prepare(connection: PostgresConnection, home: PostgresHome, *, create: bool)
     owner = "SELECT pg_has_role(session_user, nspowner, 'MEMBER') FROM pg_namespace WHERE nspname = 'evolvable'"
     owns = raw.execute(owner).fetchone()
     if owns and owns[0]:
+        schema.renew_policies(raw)
         shared_vectors.make_table(raw)
     if create and owns and owns[0]:
         known = raw.execute("SELECT 1 FROM evolvable.project WHERE name = $1", [home.address.project]).fetchone()

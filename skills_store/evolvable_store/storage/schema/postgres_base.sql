@@ -39,7 +39,9 @@ $$;
 ALTER TABLE counter ENABLE ROW LEVEL SECURITY;
 ALTER TABLE counter FORCE ROW LEVEL SECURITY;
 CREATE POLICY reading ON counter FOR SELECT USING (project = (SELECT visible_project()));
-CREATE POLICY writing ON counter USING (project = (SELECT writable_project()));
+CREATE POLICY inserting ON counter FOR INSERT WITH CHECK (project = (SELECT writable_project()));
+CREATE POLICY updating ON counter FOR UPDATE USING (project = (SELECT writable_project()));
+CREATE POLICY deleting ON counter FOR DELETE USING (project = (SELECT writable_project()));
 -- Lets the roles of a project use one table.
 CREATE FUNCTION grant_table(made text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE one record;
