@@ -29,7 +29,7 @@ from evolvable_tools.evolve.run_config import SpendLimit
 from evolvable_tools.evolve.run_control import stop_run
 from evolvable_tools.evolve.task import Task, Trial, TrialOutcome
 from evolvable_tools.evolve.trials.backends import ProcessBackend
-from evolvable_tools.evolve.trials.budget import RunBudget
+from evolvable_tools.evolve.trials.budget import BudgetSpent, RunBudget
 from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
 from evolvable_tools.evolve.trials.ray_backend import RayBackend, RayUnavailable
 from evolvable_tools.evolve.trials.trial import TrialBackend, TrialJob
@@ -180,6 +180,42 @@ def test_a_whole_run_on_a_cluster_has_the_report_of_one_in_processes(nodes: RayN
             texts.append((text, sorted(trials)))
     assert texts[0][0].splitlines() == texts[1][0].splitlines()
     assert texts[0] == texts[1]
+
+
+def test_a_budget_stops_trials_on_a_cluster_as_in_processes(nodes: RayNodes, tmp_path: Path) -> None:
+    first, *rest = tasks(20)
+    makes: tuple[Callable[[], TrialBackend], ...] = (ProcessBackend, lambda: RayBackend(nodes.cluster))
+    found = []
+    for number, make in enumerate(makes):
+        folder, budget = tmp_path / str(number), RunBudget(SpendLimit(calls=15))
+
+        async def use(
+            make: Callable[[], TrialBackend] = make, folder: Path = folder, budget: RunBudget = budget
+        ) -> str:
+            backend, settings = make(), TrialSettings(folder=folder / "workspaces")
+            try:
+                with Ledger.open(folder / "ledger.jsonl", durable=False) as ledger:
+                    trials = TrialRunner(
+                        Scripted(folder),
+                        ledger,
+                        scoring=ByFirstWord(),
+                        backend=backend,
+                        settings=settings,
+                        budget=budget,
+                    )
+                    await trials.measure([(BASE, first, 0)])  # what one trial takes is known then
+                    with pytest.raises(BudgetSpent) as raised:
+                        await trials.measure([(BASE, one, 0) for one in rest])
+                    return raised.value.text.partition(" (so far")[0]  # without the seconds
+            finally:
+                await backend.close()
+
+        folder.mkdir()
+        text = asyncio.run(use())
+        ended = [one for one in read_ledger(folder / "ledger.jsonl") if one["type"] == "trial"]
+        found.append((text, budget.bill, budget.interrupted, len(ended)))
+    assert found[0] == found[1]
+    assert found[1][3] == 7, "each trial takes two calls"
 
 
 def test_a_run_whose_driver_is_killed_leaves_no_process_and_goes_on_where_it_was(
