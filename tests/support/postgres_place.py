@@ -97,22 +97,22 @@ def administer(statement: str, database: str = "evolvable") -> None:
         admin.execute(statement)  # type: ignore[arg-type]
 
 
-def add_later_columns(store: Store) -> None:
+def add_later_columns(store: Store, name: str = "later") -> None:
     """Give every table a column that this program does not know, as a later version may."""
     from evolvable_store.storage.postgres.schema import declared_tables
 
     with cast(SqlStorage, store.backend).writing() as db:
         for table in declared_tables():
-            db.execute(f"ALTER TABLE {table.name} ADD COLUMN later TEXT")
+            db.execute(f"ALTER TABLE {table.name} ADD COLUMN {name} TEXT")
 
 
-def remove_later_columns(store: Store) -> None:
+def remove_later_columns(store: Store, name: str = "later") -> None:
     """Remove them: all libraries of one database share its tables."""
     from evolvable_store.storage.postgres.schema import declared_tables
 
     with cast(SqlStorage, store.backend).writing() as db:
         for table in declared_tables():
-            db.execute(f"ALTER TABLE {table.name} DROP COLUMN later")
+            db.execute(f"ALTER TABLE {table.name} DROP COLUMN {name}")
 
 
 def open_later(home: Path, **options: object) -> Store:
