@@ -10,6 +10,7 @@ import pytest
 from secret_shapes import SHAPES, Shape, key_block
 
 from evolvable_store.errors import InvalidArgument
+from evolvable_tools import secret_leaks
 from evolvable_tools.redaction.redactor import Redactor, StreamRedactor
 
 REDACTOR = Redactor()
@@ -191,3 +192,20 @@ def test_random_text_is_redacted_the_same_twice() -> None:
     for _ in range(300):
         done, _ = REDACTOR.redact("".join(rng.choice(words) for _ in range(40)))
         assert REDACTOR.redact(done)[0] == done
+
+
+TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", ""), ("-" * 40 + "\n", ""), ("a-long-name-without-a-number ", "\n"), ("=", "\n" + "_" * 30), ("é", "é")],
+)
+def test_a_secret_is_found_wherever_its_run_of_characters_stands(before: str, after: str) -> None:
+    found = secret_leaks.find_secrets(f"{before}{TOKEN}{after}".encode())
+    assert [one.line for one in found] == [1 + before.count("\n")]
+
+
+@pytest.mark.parametrize("text", ["", "-" * 400, "a-long-name-without-a-number", TOKEN[:19], "x " * 400])
+def test_a_file_without_a_long_run_that_has_a_number_holds_no_secret(text: str) -> None:
+    assert not secret_leaks.find_secrets(text.encode())

@@ -19,8 +19,9 @@ MAX_TOLD = 10
 
 _ENV = re.compile(r"(?:^|/)\.env(?:\.(?!example$|sample$|template$|dist$|defaults$)[\w.-]+)?$|(?:^|/)[\w-]+\.env$")
 _RUN_CHARS = string.ascii_letters + string.digits + "_-"
-_OTHERS_BLANK = bytes(code if chr(code) in _RUN_CHARS else 0x20 for code in range(256))
+_AS_RUNS = bytes(ord("a" if chr(code) in _RUN_CHARS else " ") for code in range(256))
 _LEAST = 20
+_RUN = b"a" * _LEAST
 _DIGIT = re.compile(rb"\d")
 
 
@@ -68,10 +69,15 @@ def find_secrets(data: bytes) -> list[DetectedSecret]:
 
 def _may_hold(data: bytes) -> bool:
     """Return whether a file has a run of characters that is long enough, with a digit: most files have none."""
-    runs = data.translate(_OTHERS_BLANK).split()
-    if max(map(len, runs), default=0) < _LEAST:
-        return False
-    return any(map(_DIGIT.search, [run for run in runs if len(run) >= _LEAST]))
+    runs = data.translate(_AS_RUNS)
+    start = runs.find(_RUN)
+    while start >= 0:
+        end = runs.find(b" ", start)
+        end = len(runs) if end < 0 else end
+        if _DIGIT.search(data, start, end):
+            return True
+        start = runs.find(_RUN, end)
+    return False
 
 
 def spans(text: str) -> list[tuple[int, int, str]]:
