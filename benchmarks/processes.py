@@ -168,9 +168,9 @@ def changing_together(place: Path, seconds: float) -> list[Row]:
 
 
 def words() -> Iterator[str]:
-    """Yields words that no skill has yet."""
+    """Yields words that no skill has yet, and no two of which have one stem."""
     for number in range(10**6):
-        yield NEW_WORD + "".join("abcdefghij"[int(digit)] for digit in str(number))
+        yield NEW_WORD + "".join("bcdfghkmpq"[int(digit)] for digit in str(number))
 
 
 def found_elsewhere(place: Path, rounds: int) -> list[Row]:
