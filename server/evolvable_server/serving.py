@@ -24,7 +24,7 @@ from evolvable_server.app import (
     shared_connection,
 )
 from evolvable_server.clients.registry import add_client_log
-from evolvable_server.config import Config
+from evolvable_server.config import MEMORY_COPIES, Config
 from evolvable_server.mcp.elicitation import add_approvals
 from evolvable_server.mcp.fast_start import FastStart
 from evolvable_server.mcp.inbox_app import AppsExtension
@@ -186,6 +186,8 @@ class Serving:
 
     def _bring_up(self) -> None:
         """Have the memories say the same where clients read them, when that is switched on."""
+        if not (self._home / MEMORY_COPIES).exists():
+            return
         from evolvable_server.clients.memory_files import refresh_memory_files
 
         for copy in refresh_memory_files(self._home, self.library):

@@ -158,6 +158,8 @@ def test_a_server_on_stdio_goes_without_modules_of_http_and_of_the_command_line(
         served(tmp_path / "home", flags=("-X", "importtime"), told=told)
 
     loaded = {said.rpartition("|")[2].strip() for said in (tmp_path / "told").read_text(encoding="utf-8").splitlines()}
+    ours = {"evolvable_server.cli.command_line", "evolvable_server.clients.memory_files"}
+    assert not loaded & ours
     assert {"mcp.server.streamable_http", "evolvable_server.serving"} <= loaded
     assert not loaded & {"uvicorn.config", "rich.text", "click", "python_multipart.decoders", "multiprocessing"}
 

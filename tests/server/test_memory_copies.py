@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evolvable_server.clients.memory_files import (
-    FILE,
     BrokenBlock,
     enable_copies,
     memory_file_paths,
@@ -19,7 +18,7 @@ from evolvable_server.clients.memory_files import (
     with_block,
     without_block,
 )
-from evolvable_server.config import read_machine
+from evolvable_server.config import MEMORY_COPIES, read_machine
 from evolvable_store.operation import Actor
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import proposal_inbox
@@ -80,7 +79,7 @@ def test_nothing_is_written_before_it_is_switched_on(line):
     remember(line, "- 2026-11-20: Likes tea.\n")
     assert not rule(line).exists()
     assert not agents(line).exists()
-    assert not (line.home / FILE).exists()
+    assert not (line.home / MEMORY_COPIES).exists()
     assert {one["state"] for one in line("memory", "show", "--json").json["copies"]} == {"off"}
 
 
@@ -104,7 +103,7 @@ def test_on_writes_for_both_clients_and_off_takes_all_of_it_out_again(line):
     assert agents(line).read_bytes() == own
     assert agents(line).stat().st_mode & 0o777 == 0o640
     assert not rule(line).exists()
-    assert not (line.home / FILE).exists()
+    assert not (line.home / MEMORY_COPIES).exists()
     assert "off already" in line("memory", "off").out
 
 
@@ -154,7 +153,7 @@ def test_what_is_broken_is_said_by_the_command_and_by_the_doctor_and_left_as_it_
     ran = line("memory", "on", "codex", code=1)
     assert "AGENTS.md is broken at line 2" in ran.err
     assert agents(line).read_bytes() == b"a\n<!-- evolvable memory: begin -->\n"
-    assert not (line.home / FILE).exists()
+    assert not (line.home / MEMORY_COPIES).exists()
     agents(line).write_bytes(b"")
     line("memory", "on")
     rule(line).write_bytes(b"<!-- evolvable memory: begin -->\n<!-- evolvable memory: end -->\n")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_server.clients import config_files
-from evolvable_server.config import Machine
+from evolvable_server.config import MEMORY_COPIES, Machine
 from evolvable_server.person_config import write_private
 from evolvable_store.errors import Conflict, EvolvableError
 from evolvable_store.operation import Actor
@@ -88,9 +88,6 @@ def format_block(text: str, end: bytes) -> bytes:
     return end.join([BEGIN + b"; written by Evolvable, what is changed in here is lost -->", *lines, END, b""])
 
 
-FILE = "memory-copies.json"
-"""In the library's folder: client -> {path, made}; made: the file was not there before."""
-
 TITLES = {"claude-code": "Claude Code", "codex": "Codex"}
 
 
@@ -129,7 +126,7 @@ def installed_clients(machine: Machine) -> list[str]:
 def read_enabled_copies(home: Path) -> dict[str, tuple[Path, bool]]:
     """Return where memories are checked out for which clients, and whether the file was made for it."""
     try:
-        kept = json.loads((home / FILE).read_text(encoding="utf-8"))
+        kept = json.loads((home / MEMORY_COPIES).read_text(encoding="utf-8"))
         return {client: (Path(one["path"]), bool(one["made"])) for client, one in kept.items() if client in TITLES}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
@@ -261,10 +258,10 @@ def _unread(client: str, path: Path) -> str:
 
 def _keep(home: Path, on: Mapping[str, tuple[Path, bool]]) -> None:
     if not on:
-        (home / FILE).unlink(missing_ok=True)
+        (home / MEMORY_COPIES).unlink(missing_ok=True)
         return
     kept = {client: {"path": str(path), "made": made} for client, (path, made) in on.items()}
-    write_private(home / FILE, json.dumps(kept, indent=2) + "\n")
+    write_private(home / MEMORY_COPIES, json.dumps(kept, indent=2) + "\n")
 
 
 def memory_text(library: Library) -> str:
