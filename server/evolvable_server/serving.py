@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,6 +26,7 @@ from evolvable_server.app import (
 )
 from evolvable_server.clients.registry import add_client_log
 from evolvable_server.config import MEMORY_COPIES, Config
+from evolvable_server.index_worker import index_elsewhere
 from evolvable_server.mcp.elicitation import add_approvals
 from evolvable_server.mcp.fast_start import FastStart
 from evolvable_server.mcp.inbox_app import AppsExtension
@@ -126,6 +128,7 @@ class Serving:
             lock=approvals_lock(config),
             level=ApprovalLevel(config.approve),
             trusted_folders=ListedFolders(config.home),
+            bulk=partial(index_elsewhere, config.home),
         )
         self._notifier = Notifier(self.library.store)
         self.client_log = ClientLog(self._notifier)

@@ -2,16 +2,20 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 from samples import put_texts
 
-from evolvable_server.cli.index_worker import WORTHWHILE, index_worker
-from evolvable_store.search.index import Index, check_index
+from evolvable_server.index_worker import WORTHWHILE, index_elsewhere, index_worker
+from evolvable_store.search.analyzer import FieldTexts, weigh_packed
+from evolvable_store.search.index import Index, Weigh, check_index
 from evolvable_store.search.index_file import IndexFile
 from evolvable_store.search.postings import count_pending
 from evolvable_store.store import Store
@@ -84,6 +88,54 @@ def test_when_the_process_is_killed_the_next_search_takes_in_what_it_did_not(sto
         assert "skill-99" in {scored.entry.name for scored in index.search("what is number 99").scored}
         assert index.in_step() == []
     assert psutil.wait_procs(indexing, timeout=PATIENCE)[1] == []
+
+
+def here(weighed: list[object]) -> Weigh:
+    """Returns what weighs texts in this process and notes them."""
+
+    def weigh(said: Iterable[FieldTexts]) -> Iterator[bytes]:
+        for one in said:
+            weighed.append(one)
+            yield weigh_packed(one)
+
+    return weigh
+
+
+def test_a_process_that_serves_has_another_one_index_many_changes(store):
+    fill(store, 0, WORTHWHILE)
+    weighed: list[object] = []
+    with Index.open(store, here(weighed), partial(index_elsewhere, store.home)) as index:
+        assert "skill-99" in {scored.entry.name for scored in index.search("what is number 99").scored}
+        assert weighed == []
+        fill(store, WORTHWHILE, 10)
+        index.catch_up()
+        assert len(weighed) == 10
+        assert index.in_step() == []
+
+
+def test_what_the_other_process_leaves_is_indexed_by_the_one_that_waits_for_it(store):
+    fill(store, 0, WORTHWHILE)
+    weighed: list[object] = []
+    before = below()
+
+    def end(missing: int, alive: Callable[[], object]) -> None:
+        index_elsewhere(store.home, missing, lambda: [child.kill() for child in below() if child not in before])
+
+    with Index.open(store, here(weighed), end) as index:
+        index.catch_up()
+        assert weighed
+        assert index.in_step() == []
+    assert psutil.wait_procs([child for child in below() if child not in before], timeout=PATIENCE)[1] == []
+
+
+def test_the_other_process_ends_with_the_one_that_waits_for_it(store):
+    fill(store, 0, WORTHWHILE)
+    with contextlib.closing(IndexFile(store.home)) as file, file.writing():  # so long it indexes nothing
+        command = [sys.executable, "-m", "evolvable_server.index_worker", str(store.home), "once"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as indexing:
+            assert indexing.poll() is None
+            indexing.stdin.close()
+            assert indexing.wait(timeout=PATIENCE) == 1
 
 
 def test_a_body_that_fails_leaves_no_process_behind(store):

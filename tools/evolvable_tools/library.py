@@ -22,7 +22,7 @@ from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy, ContentGate
 from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
-    from evolvable_store.search.index import Index
+    from evolvable_store.search.index import BulkIndexer, Index
     from evolvable_store.storage.evidence import EvidenceLog
     from evolvable_store.transaction import Transaction
     from evolvable_store.workingcopy.registry import StagedCheckout, WorkingCopies
@@ -70,7 +70,8 @@ class LibraryOptions(TypedDict, total=False):
     texts, by default what is built in. policies: what becomes of changes of a kind that are proposed; without one a
     person is asked. level: which changes of an agent wait for a person, by default `guarded`. lock: the key that
     decisions are signed with, None where the person did not lock approvals. trusted_folders: those that the person
-    trusts now, by default every one; decisions on other folders do not count.
+    trusts now, by default every one; decisions on other folders do not count. bulk: what indexes many changes in
+    another process; by default this process does.
     """
 
     means: SearchDependencies | None
@@ -79,6 +80,7 @@ class LibraryOptions(TypedDict, total=False):
     level: ApprovalLevel
     lock: "ApprovalsLock | None"
     trusted_folders: TrustedFolders
+    bulk: "BulkIndexer | None"
 
 
 class Library:
@@ -91,6 +93,7 @@ class Library:
         self.policies = options.get("policies") or {}
         self.lock = options.get("lock")
         self.level = options.get("level", ApprovalLevel.GUARDED)
+        self._bulk = options.get("bulk")
         self._redactor = options.get("redactor") or built_in_redactor
         self.shown = ImpressionLog(store.backend)
 
@@ -116,7 +119,7 @@ class Library:
         """The text index; every search updates it first."""
         from evolvable_store.search.index import Index  # late: 30 ms; a server answers before it searches
 
-        return Index.open(self.store)
+        return Index.open(self.store, bulk=self._bulk)
 
     @cached_property
     def working_copies(self) -> "WorkingCopies":

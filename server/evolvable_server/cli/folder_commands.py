@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from evolvable_server.cli import index_worker
 from evolvable_server.cli.command_context import (
     KIND,
     CommandContext,
@@ -26,6 +25,7 @@ from evolvable_server.cli.maintenance import (
 )
 from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table, some
 from evolvable_server.config import client_folders, skill_folders
+from evolvable_server.index_worker import index_worker
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import holds_library
@@ -209,7 +209,7 @@ def init_command(
     with state.library(create=True) as (library, _):
         with (
             progress("Writing the index"),
-            index_worker.index_worker(config.home, sum(1 for choice in choices for _ in choice.path.iterdir())),
+            index_worker(config.home, sum(1 for choice in choices for _ in choice.path.iterdir())),
         ):
             results = list(add_folders(library, choices, state.identity))
             scan_for_secrets(library)  # meanwhile the rest is indexed

@@ -50,6 +50,9 @@ Progress = Callable[[int, int], None]
 Weigh = Callable[[Iterable[analyzer.FieldTexts]], Iterable[bytes]]
 """Returns the packed weights of several texts, in their order: `texts.weighed` of each, on whatever cores."""
 
+BulkIndexer = Callable[[int, Callable[[], object]], object]
+"""Indexes so many changes in another process if that is worthwhile, and waits; calls its argument again and again."""
+
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -83,8 +86,9 @@ class Index:
     or outdated file is replaced without a word. Safe to share between threads.
     """
 
-    def __init__(self, store: Store, file: IndexFile, weigh: Weigh) -> None:
+    def __init__(self, store: Store, file: IndexFile, weigh: Weigh, bulk: BulkIndexer | None) -> None:
         self._store, self._file, self._weigh = store, file, weigh
+        self._bulk = bulk if file.path.parent == store.home else None
         self._applied, self._any_learned = _NOTHING, False
         self._known = IndexCache()
         self._untrusted: tuple[tuple[object, ...], tuple[int, ...]] = ((), ())
@@ -99,9 +103,12 @@ class Index:
         return visibility(kind, scopes, self._untrusted[1])
 
     @classmethod
-    def open(cls, store: Store, weigh: Weigh | None = None) -> Self:
-        """Returns the index of this library; makes its file when there is none. Reads nothing of the library yet."""
-        return cls(store, IndexFile(store.home, private=store.read_only), weigh or _weigh_texts)
+    def open(cls, store: Store, weigh: Weigh | None = None, bulk: BulkIndexer | None = None) -> Self:
+        """Return the index of this library; make its file when there is none. Reads nothing of the library yet.
+
+        bulk: indexes many changes. A process that lives long does not get back all the memory that this takes.
+        """
+        return cls(store, IndexFile(store.home, private=store.read_only), weigh or _weigh_texts, bulk)
 
     @property
     def path(self) -> Path:
@@ -120,18 +127,20 @@ class Index:
 
     # Updates
 
-    def catch_up(self, progress: Progress | None = None, *, more: bool = False, wait: bool = True) -> int:
+    def catch_up(
+        self, progress: Progress | None = None, *, more: bool = False, wait: bool = True, locked: bool = False
+    ) -> int:
         """Index every new change; return how many this call indexed.
 
         progress: called after every batch. more: many others are about to come. wait: for a process that indexes many.
-        Raises LibraryBusy or LibraryFull.
+        locked: the process that this one works for holds the lock of the backlog. Raises LibraryBusy or LibraryFull.
         """
         known = self._file.identity
         try:
-            return self._step_up(progress, more, aging=True, wait=wait)
+            return self._step_up(progress, more, aging=True, wait=wait, locked=locked)
         except DamagedFile:
             self._start_anew(known)
-            return self._step_up(progress, more, aging=True, wait=wait)
+            return self._step_up(progress, more, aging=True, wait=wait, locked=locked)
 
     def _start_anew(self, known: tuple[int, int] | None) -> None:
         self._file.replace(known)
@@ -139,7 +148,13 @@ class Index:
         self._known.forget()
 
     def _step_up(
-        self, progress: Progress | None = None, more: bool = False, *, aging: bool = False, wait: bool = True
+        self,
+        progress: Progress | None = None,
+        more: bool = False,
+        *,
+        aging: bool = False,
+        wait: bool = True,
+        locked: bool = False,
     ) -> int:
         target, learned = self._store.backend.sequences()
         self._any_learned = learned > 0
@@ -152,7 +167,11 @@ class Index:
         if applied > target and applied > (target := self._store.sequence()):  # another process may have been faster
             raise DamagedFile("it is ahead of the library")
         # One process alone: the others would wait for the file again and again, each for the batches of the rest.
-        with self._file.backlog(wait=wait) if target - applied > BATCH else contextlib.nullcontext():
+        alone = target - applied > BATCH and not locked
+        with self._file.backlog(wait=wait) if alone else contextlib.nullcontext():
+            if alone and self._bulk:
+                missing = target - applied
+                self._bulk(missing, lambda: progress(0, missing) if progress else None)
             taken, applied = self._take_in_all(applied, target, progress, more)
         if learned or first_time:
             self._take_in_learned(learned, aging)

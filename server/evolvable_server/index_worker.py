@@ -1,17 +1,19 @@
-"""Index a library in a second process while this one fills it."""
+"""Index a library in a second process while this one fills it.
+
+The memory that thousands of texts take goes with that process: a server lives on for days.
+"""
 
 import contextlib
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evolvable_store.errors import EvolvableError
-from evolvable_store.search.analyzer import weigh_packed
 
 if TYPE_CHECKING:
     from evolvable_store.search.index import Weigh
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
 # Start time: processes of the pool import this module, and need nothing of the library.
 
 WORTHWHILE = 1_000
-"""Resources to import for which another process is worth its start."""
+"""Resources to import, or changes, for which another process is worth its start."""
+
+ONCE = "once"
+"""On the command line: to index what is missing for a process that waits for it, and holds the lock of the backlog."""
 
 _PAUSE = 0.2  # seconds between two looks at what is new
 _AT_ONCE = 25  # texts that another process weighs at once
@@ -34,9 +39,7 @@ def index_worker(home: Path, expected: int) -> Iterator[None]:
     if expected < WORTHWHILE:
         yield
         return
-    command = (sys.executable, "-P", "-m", __name__, str(home))
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet) as process:
+    with _start_worker(home) as process:
         try:
             yield
         except BaseException:
@@ -45,14 +48,38 @@ def index_worker(home: Path, expected: int) -> Iterator[None]:
         # Leaving the block closes the pipe, which says that this was all, and waits.
 
 
+def index_elsewhere(home: Path, missing: int, alive: Callable[[], object]) -> None:
+    """Have another process index what is missing, and wait for it; return at once where that is not worthwhile.
+
+    If that process fails, the caller indexes what is left. missing: changes. alive: called several times a second.
+    """
+    if missing < WORTHWHILE:
+        return
+    with contextlib.suppress(OSError), _start_worker(home, ONCE) as process:
+        try:
+            while process.poll() is None:
+                alive()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_PAUSE)
+        except BaseException:
+            process.terminate()
+            raise
+
+
+def _start_worker(home: Path, *mode: str) -> "subprocess.Popen[bytes]":
+    command = (sys.executable, "-P", "-m", __name__, str(home), *mode)
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet)
+
+
 def main() -> None:
-    """Follow the library in the folder that the command line names, until stdin ends."""
+    """Index the library in the folder that the command line names: until stdin ends, or once what is missing now."""
     from evolvable_store.search.index import Index
     from evolvable_store.store import Store
 
+    home, once = Path(sys.argv[1]), ONCE in sys.argv[2:]
     ended = threading.Event()
-    threading.Thread(target=_wait, args=(ended,), daemon=True).start()
-    home = Path(sys.argv[1])
+    threading.Thread(target=_wait, args=(partial(os._exit, 1) if once else ended.set,), daemon=True).start()
     with (
         _weighing() as weigh,
         contextlib.suppress(EvolvableError),
@@ -60,9 +87,9 @@ def main() -> None:
         Store.open(home, registered=lambda: [home]) as store,
         Index.open(store, weigh) as index,
     ):
-        while not ended.wait(_PAUSE):
+        while not (once or ended.wait(_PAUSE)):
             index.catch_up(more=True)
-        index.catch_up()
+        index.catch_up(locked=once)
         index.settle(0)
 
 
@@ -75,6 +102,8 @@ def _weighing() -> "Iterator[Weigh | None]":
         return
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
+
+    from evolvable_store.search.analyzer import weigh_packed
 
     started = ProcessPoolExecutor(spare, mp_context=get_context("spawn"), initializer=_end_with_parent)
     with started as pool:
@@ -95,10 +124,10 @@ def _follow() -> None:
         os._exit(1)
 
 
-def _wait(ended: threading.Event) -> None:
+def _wait(then: Callable[[], object]) -> None:
     with contextlib.suppress(OSError):
         sys.stdin.buffer.read()
-    ended.set()
+    then()
 
 
 if __name__ == "__main__":
