@@ -307,13 +307,14 @@ def main() -> None:
     for servers, skills, limits in cases:
         label = f"{servers} servers, {skills} skills"
         progress(label)
-        parts: list[Callable[[Windows], list[Row]]] = [
-            partial(updates, label=label, count=10 if quick else 40, limits=limits),
-        ]
+        parts: list[Callable[[Windows], list[Row]]] = []
+        if skills == 300:  # before the updates: half a minute after them the owner makes what they replaced durable
+            parts.append(partial(idle, label=label, seconds=seconds))
+        parts.append(partial(updates, label=label, count=10 if quick else 40, limits=limits))
         if servers == 8:
             parts.append(partial(together, label=label, count=5 if quick else 25, bare=bare))
         if skills == 300:
-            parts += [partial(idle, label=label, seconds=seconds), partial(memory, label=label)]
+            parts.append(partial(memory, label=label))
         if (servers, skills) == (8, 300):
             parts += [partial(handovers, label=label, count=2), partial(takeovers, label=label, count=7)]
         with windows(servers, skills) as opened:
