@@ -70,6 +70,7 @@ def test_alpha_is_spent_late_and_a_clear_gain_ends_the_test_before_its_last_stag
         staged_sign_flip([], [3], 0.04)
 
 
+@pytest.mark.process
 def test_estimates_after_an_early_end_are_not_too_high_on_the_median_and_the_interval_holds_the_gain():
     chance, true, high, held, plain = random.Random(8), 0.1, 0, 0, 0
     runs = 80
@@ -100,6 +101,7 @@ def test_estimates_after_an_early_end_are_not_too_high_on_the_median_and_the_int
     )
 )
 @settings(max_examples=40, deadline=None)
+@pytest.mark.process
 def test_the_permutation_within_tasks_is_what_trying_every_exchange_gives(arms):
     before = {str(n): [*one, 0.25] for n, (one, _) in enumerate(arms)}  # not all the same: the arm is random
     after = {str(n): [*other, 0.75] for n, (_, other) in enumerate(arms)}
