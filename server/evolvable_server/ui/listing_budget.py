@@ -144,7 +144,7 @@ def _choose(asked: PageRequest, one: _Shown, found: Sequence[SkillCollection]) -
 
 def _collections(found: Sequence[SkillCollection], lists: Sequence[_Shown]) -> Node:
     sizes = {skill.id: skill.size for one in lists for skill in one.skills}
-    rows = [
+    rows: list[list[Node]] = [
         [
             h.strong[one.name],
             f"{len(one.ids):,}",
