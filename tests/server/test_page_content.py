@@ -234,6 +234,8 @@ def test_a_session_and_a_run_are_read_from_their_own_records(page: PagePlace) ->
     assert session_id("told") in listed
     said = page.get(f"/sessions/{session_id('told')}").text
     assert 'id="turn-1"' in said and "fill the form" in said
+    # The figures are computed beside the page.
+    poll(lambda: "<svg" in page.get("/evolution/20260101-000000-abcd").text, "the report of the run")
     run = page.get("/evolution/20260101-000000-abcd").text
     assert "simulated" in run and "validation over iterations" in run and "<svg" in run
     assert page.get("/sessions/..%2f..%2fetc%2fpasswd").status == 404
