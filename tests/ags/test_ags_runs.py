@@ -55,6 +55,7 @@ def test_a_diamond_of_six_items_takes_at_most_six_tenths_of_their_time_one_after
     assert [name for name, _ in together.started] == ["a", "b", "c", "d", "e", "f"]
 
 
+@pytest.mark.process
 def test_200_random_plans_begin_no_item_before_all_that_it_needs_has_ended(place):
     for seed in range(200):
         dice = random.Random(seed)
@@ -71,6 +72,7 @@ def test_200_random_plans_begin_no_item_before_all_that_it_needs_has_ended(place
         assert list(TopologicalSorter(needs).static_order()), "the plan has an order"
 
 
+@pytest.mark.process
 def test_a_run_that_is_killed_after_every_record_comes_to_the_same_plan_and_the_same_bill(place):
     def working(job):
         if job.task.id == "c":

@@ -187,6 +187,7 @@ def test_a_worker_that_dies_takes_no_other_job_along_and_is_run_again_by_nobody_
 
 
 @pytest.mark.parametrize("make", OTHER_PROCESSES, indirect=True)
+@pytest.mark.process
 def test_a_worker_that_is_killed_from_outside_is_an_infrastructure_error(
     make: Callable[[], TrialBackend], tmp_path: Path
 ) -> None:
@@ -202,6 +203,7 @@ def test_a_worker_that_is_killed_from_outside_is_an_infrastructure_error(
     with_backend(make, use)
 
 
+@pytest.mark.process
 def test_a_job_that_awaits_nothing_is_killed_when_it_is_cancelled(tmp_path: Path) -> None:
     async def use(backend: TrialBackend) -> int:
         ticket = backend.submit(job(tmp_path, task("c", "compute")))
@@ -214,6 +216,7 @@ def test_a_job_that_awaits_nothing_is_killed_when_it_is_cancelled(tmp_path: Path
     assert gone(with_backend(lambda: ProcessBackend(grace=0.1), use))
 
 
+@pytest.mark.process
 def test_what_cannot_be_sent_to_a_process_is_said_at_once(tmp_path: Path) -> None:
     class Local(Scripted):
         pass

@@ -25,9 +25,8 @@ from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.optimizer_registry import OPTIMIZERS, optimizer_kind
 from evolvable_tools.evolve.optimizers.textgrad import MAX_GRADIENTS, gradient_buffers
-from evolvable_tools.evolve.proposers.critic_prompts import critic_question, rewrite_question
 from evolvable_tools.evolve.proposers.proposer_model import HandOffModel, ModelRole, NeedsAnswer, PromptedModel
-from evolvable_tools.evolve.proposers.role_prompts import Evidence
+from evolvable_tools.evolve.proposers.role_prompts import Evidence, critic_question, rewrite_question
 from evolvable_tools.evolve.report.render import write_report
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.task import ModelUsage, Rollout, ScorerSpec, Split, Task, Trial, TrialOutcome

@@ -241,6 +241,7 @@ def test_the_example_is_what_its_generator_writes_and_may_be_used():
         ((order_emails.ANY_NUMBER,), 0.3),
     ],
 )
+@pytest.mark.process
 def test_the_example_s_edits_do_what_is_said_of_them(blocks, share, tmp_path):
     async def mean(split):
         program, executor = order_emails.program(*blocks), order_emails.RulesHere()

@@ -368,6 +368,7 @@ def right_or_refused(home: Path, content: dict[tuple[str, int], Files]) -> int:
 
 
 @pytest.mark.parametrize("trials", [200, pytest.param(10_000, marks=pytest.mark.nightly)])
+@pytest.mark.process
 def test_flipped_bits_anywhere_never_give_wrong_content(tmp_path: Path, trials: int) -> None:
     """Three bits at a time; what was flipped is in the message of a failure."""
     content = filled(tmp_path / "sound", versions=6)

@@ -698,7 +698,7 @@ class TwoSides(RuleBasedStateMachine):
 TwoSides.TestCase.settings = settings(
     max_examples=25, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
 )
-test_nothing_a_person_saved_is_ever_lost = TwoSides.TestCase
+test_nothing_a_person_saved_is_ever_lost = pytest.mark.process(TwoSides.TestCase)
 
 
 # What should not become a part of a skill (attack T15)

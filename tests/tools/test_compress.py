@@ -94,6 +94,7 @@ def links(turn, again=()):
     return [{"role": "user", "content": said}, {"role": "assistant", "content": f"Read step {turn}. " + "so " * 60}]
 
 
+@pytest.mark.process
 def test_a_history_of_1200_turns_stays_under_the_limit_and_loses_no_name(tmp_path):
     files, limit = AssetFiles(tmp_path / "histories"), 16_000
     messages, everything = [], []

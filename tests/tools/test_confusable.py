@@ -141,6 +141,7 @@ def sixty(skill: Skill) -> None:
 
 
 @pytest.mark.usefixtures("office", "sixty")
+@pytest.mark.process
 def test_all_of_a_large_library_are_compared_with_each_other(library: Library, skill: Skill):
     skill("pdf-forms-2", description="Fill, merge and split PDF forms.")
     skill("sql-query-review", description="Reviews queries in SQL and the indexes they use.")
@@ -157,6 +158,7 @@ def test_all_of_a_large_library_are_compared_with_each_other(library: Library, s
 
 
 @pytest.mark.usefixtures("office", "sixty")
+@pytest.mark.process
 def test_as_many_pairs_are_found_by_shared_words_as_by_searching_for_each(library: Library, skill: Skill, monkeypatch):
     """Every second text is a near copy of one before it; the words of a form letter are held by more than 32."""
     for field in FIELDS:
@@ -173,6 +175,7 @@ def test_as_many_pairs_are_found_by_shared_words_as_by_searching_for_each(librar
 
 
 @pytest.mark.usefixtures("office", "sixty")
+@pytest.mark.process
 def test_many_newcomers_are_compared_with_what_is_there(library: Library, skill: Skill):
     skill("pdf-forms-2", description="Fill, merge and split PDF forms.")
     newcomers = [entry for entry in entries(library) if entry.name != "pdf-forms"]

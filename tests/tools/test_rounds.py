@@ -34,8 +34,8 @@ from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.outcomes.task_types import TASK_TYPES
 from evolvable_tools.rounds.diagnosis import ProposalSign, TraceDiagnosis, diagnose, proposal_sign
 from evolvable_tools.rounds.pool import decide_trial, list_pool, start_trial
+from evolvable_tools.rounds.round_source import TrialSource
 from evolvable_tools.rounds.round_state import LEDGER, fold_rounds
-from evolvable_tools.rounds.run_source import TrialSource
 from evolvable_tools.rounds.service import round_state, run_round
 from evolvable_tools.rounds.traces import PER_CLUSTER, RetainReason, RoundTrace, retain
 from evolvable_tools.verbs import edit, proposal_inbox, versions

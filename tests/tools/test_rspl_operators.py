@@ -17,8 +17,7 @@ from evolvable_store.errors import NoSuchResource, Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.rspl.operator_table import OPERATORS
-from evolvable_tools.rspl.run_resource import RunHost, build_resource, run_resource
+from evolvable_tools.rspl import OPERATORS, RunHost, build_resource, run_resource
 from evolvable_tools.verbs import contracts, edit, load, resource_info, search, tool_commands, variables
 from evolvable_tools.verbs.registry import VERBS
 

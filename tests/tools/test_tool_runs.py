@@ -16,7 +16,7 @@ from evolvable_store.resource import Ref
 from evolvable_tools.approvals import ApprovalsLock, make_key
 from evolvable_tools.evolve.executors import tool_runs as runs
 from evolvable_tools.evolve.executors.tool_runs import ToolFailed
-from evolvable_tools.rspl.run_resource import RunHost, build_resource, run_resource
+from evolvable_tools.rspl import RunHost, build_resource, run_resource
 from evolvable_tools.sandbox.probe import SandboxChoice
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.tool_commands import (

@@ -13,8 +13,7 @@ from evolvable_tools.ags.round_source import AgsSource, WholeSource
 from evolvable_tools.outcomes import learning
 from evolvable_tools.rounds import pool
 from evolvable_tools.rounds.pool import PoolArm, PoolEnded, PoolEntry, PoolPage
-from evolvable_tools.rounds.round_source import RoundSource
-from evolvable_tools.rounds.run_source import TrialSource
+from evolvable_tools.rounds.round_source import RoundSource, TrialSource
 from evolvable_tools.rounds.service import RoundReport, run_round
 from evolvable_tools.verbs.lookup_test import AMONG, LookupTest, measure_lookup
 

@@ -30,9 +30,9 @@ from evolvable_server.run_launcher import choose_sandbox
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
+from evolvable_tools import rspl
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.rspl import run_resource
-from evolvable_tools.rspl.operator_table import OPERATORS, RsplOperator
+from evolvable_tools.rspl import OPERATORS, RsplOperator
 from evolvable_tools.verbs import contracts, edit, resource_info, scan_import, tool_commands, variables
 from evolvable_tools.verbs.tool_commands import ToolVersion
 
@@ -178,17 +178,17 @@ def _show_contract(found: contracts.LoadedContract) -> None:
 
 @command("build")
 @click.argument("ref", type=REF)
-def build_command(state: CommandContext, ref: Ref) -> Output[run_resource.BuiltResource]:
+def build_command(state: CommandContext, ref: Ref) -> Output[rspl.BuiltResource]:
     """Write the files of a version into a folder of the library's home, named by their hash."""
     with state.library() as (library, caller):
-        built = run_resource.build_resource(library, caller, ref)
+        built = rspl.build_resource(library, caller, ref)
     return Output(built, lambda _: say(built.path))
 
 
 @command("run")
 @click.argument("ref", type=REF)
 @click.option("--input", "given", default="{}", metavar="JSON", help="One JSON object; - reads it from stdin.")
-def run_command(state: CommandContext, ref: Ref, given: str) -> Output[run_resource.ResourceRun]:
+def run_command(state: CommandContext, ref: Ref, given: str) -> Output[rspl.ResourceRun]:
     """Run a resource.
 
     A tool runs its command in the sandbox, in a version that you approved. A prompt is filled in, an environment scores
@@ -202,13 +202,13 @@ def run_command(state: CommandContext, ref: Ref, given: str) -> Output[run_resou
         raise InvalidArgument("The input is not one JSON object.", """Such as --input '{"a": 1}'.""")
     config = state.config()
     scorers = commands_of_role(config, "scorers", person=is_person())
-    host = run_resource.RunHost(dict(os.environ), choose_sandbox(config), scorers)
+    host = rspl.RunHost(dict(os.environ), choose_sandbox(config), scorers)
     with state.library() as (library, caller):
-        ran = asyncio.run(run_resource.run_resource(library, caller, ref, values, host))
+        ran = asyncio.run(rspl.run_resource(library, caller, ref, values, host))
     return Output(ran, _show_run)
 
 
-def _show_run(ran: run_resource.ResourceRun) -> None:
+def _show_run(ran: rspl.ResourceRun) -> None:
     if ran.score is not None:
         say(f"score {ran.score:g}")
     say(ran.text.rstrip("\n"))

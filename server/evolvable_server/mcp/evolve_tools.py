@@ -40,7 +40,7 @@ from evolvable_tools.evolve.start import Opportunities, StartedRun, find_opportu
 from evolvable_tools.evolve.tasks.holdout import look_at
 from evolvable_tools.evolve.tasks.locate import load_taskset
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.rounds.run_source import TrialSource
+from evolvable_tools.rounds.round_source import TrialSource
 from evolvable_tools.rounds.service import RoundReport, run_round
 
 RunName = Annotated[str | None, Field(description="the run; default the newest")]

@@ -35,8 +35,8 @@ from evolvable_server.model_setup import commands_of_role
 from evolvable_server.run_launcher import choose_sandbox
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
+from evolvable_tools import rspl
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.rspl import run_resource
 from evolvable_tools.untrusted_text import bound_text
 from evolvable_tools.verbs import contracts, edit, resource_info, tool_commands, variables
 from evolvable_tools.verbs.registry import Effect
@@ -57,16 +57,16 @@ LOOK_SECONDS = 0.5
 """How often the file of approvals is looked at: another process writes it."""
 
 
-def run_host(config: Config) -> run_resource.RunHost:
+def run_host(config: Config) -> rspl.RunHost:
     """Return what resources run with in this process."""
     scorers = commands_of_role(config, "scorers", person=False)
-    return run_resource.RunHost(dict(os.environ), choose_sandbox(config), scorers)
+    return rspl.RunHost(dict(os.environ), choose_sandbox(config), scorers)
 
 
 class RsplTools:
     """The tools over one library, for one caller."""
 
-    def __init__(self, library: Library, caller: Caller, sessions: CallSessions, host: run_resource.RunHost) -> None:
+    def __init__(self, library: Library, caller: Caller, sessions: CallSessions, host: rspl.RunHost) -> None:
         self._library, self._caller, self._sessions, self._host = library, caller, sessions, host
 
     def get_info(self, ref: AnyRef, ctx: Context) -> resource_info.ResourceInfo:
@@ -121,19 +121,19 @@ class RsplTools:
         """Read the contract, with the entries that drifted or are unknown by now."""
         return contracts.load_contract(self._library, self._who(ctx), version)
 
-    def build_resource(self, ref: AnyRef, ctx: Context) -> run_resource.BuiltResource:
+    def build_resource(self, ref: AnyRef, ctx: Context) -> rspl.BuiltResource:
         """Write the files of a version into a read-only folder that is named by their hash, and return its path."""
-        return run_resource.build_resource(self._library, self._who(ctx), ref)
+        return rspl.build_resource(self._library, self._who(ctx), ref)
 
     async def run_resource(
         self,
         ref: AnyRef,
         ctx: Context,
         given: Annotated[dict[str, Any] | None, Field(description="the input; get_info has its schema")] = None,
-    ) -> run_resource.ResourceRun:
+    ) -> rspl.ResourceRun:
         """Run a resource: a tool's command in the sandbox (only a version that a person approved), a prompt filled in,
         an environment's scorer on {task, output} of a train task; of other kinds the document to work by."""
-        return await run_resource.run_resource(self._library, self._who(ctx), ref, given or {}, self._host)
+        return await rspl.run_resource(self._library, self._who(ctx), ref, given or {}, self._host)
 
     def _who(self, ctx: Context) -> Caller:
         caller = caller_of(self._caller, ctx, self._sessions)
@@ -150,7 +150,7 @@ def add_rspl(server: LibraryServer, library: Library, caller: Caller, sessions: 
 class ApprovedTools:
     """The approved tools of one library, as tools of MCP."""
 
-    def __init__(self, library: Library, caller: Caller, sessions: CallSessions, host: run_resource.RunHost) -> None:
+    def __init__(self, library: Library, caller: Caller, sessions: CallSessions, host: rspl.RunHost) -> None:
         self._library, self._caller, self._sessions, self._host = library, caller, sessions, host
         self._running = anyio.CapacityLimiter(MAX_RUNNING)
 
@@ -180,7 +180,7 @@ class ApprovedTools:
                 if found is None:
                     return error_result(f"There is no tool {name} any more. List the tools again, or go on without it.")
                 ref = Ref.parse(found.ref).at(found.version)
-                ran = await run_resource.run_tool(self._library, caller, ref, arguments, self._host)
+                ran = await rspl.run_tool(self._library, caller, ref, arguments, self._host)
         except EvolvableError as error:
             return error_result(error.text)
         return types.CallToolResult(

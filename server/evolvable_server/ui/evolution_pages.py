@@ -199,7 +199,7 @@ def _adoption(site: Site, asked: PageRequest) -> PageBody:
                 asked.session.csrf,
                 action_path("evolve adopt"),
                 h.label["Reason ", h.input(type="text", name="reason", maxlength="2000", autocomplete="off")],
-                passphrase_field(site.locked),
+                passphrase_field(site.passphrase_label),
                 button,
                 fields=fields,
             ),

@@ -151,7 +151,7 @@ def _trust_form(site: Site, asked: PageRequest) -> PageBody:
     high = sum(1 for one in question.offered if one.high)
     button = h.button(".good", type="submit")[f"Trust these {len(question.offered)} as they are now"]
     fields = {"folder": asked.get("folder"), "seen": _seen(question)}
-    ask = form(asked.session.csrf, action_path("trust"), passphrase_field(site.locked), button, fields=fields)
+    ask = form(asked.session.csrf, action_path("trust"), passphrase_field(site.passphrase_label), button, fields=fields)
     warning = h.p(".warning")[f"{high} of them have findings of high severity."] if high else None
     return PageBody("Trust", [title, trusted, warning, [_offer(one) for one in question.offered], ask], "health")
 

@@ -312,7 +312,6 @@ def only_looks(command: str) -> bool:
     return bool(texts) and all(_COMMANDS["look"].search(text) for text in texts)
 
 
-@lru_cache(1_024)
 def _command_texts(command: str) -> tuple[str, ...]:
     """Return the simple commands of a line as texts, without changes of folder and pipes that only show."""
     found: list[str] = []

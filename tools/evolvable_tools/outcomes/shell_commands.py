@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 MAX_COMMAND = 20_000
 """Characters of the longest line that is parsed."""
@@ -46,6 +47,8 @@ class SimpleCommand:
         return self.words[0].rpartition("/")[2]
 
 
+# Several questions are asked of one command in a row.
+@lru_cache(64)
 def simple_commands(line: str) -> tuple[SimpleCommand, ...]:
     """Return the simple commands of a line in order; none where it cannot be parsed."""
     if len(line) > MAX_COMMAND:

@@ -232,9 +232,8 @@ _FITS = {"credential": is_credential, "opaque": is_opaque, "pair": is_pair, "pas
 
 @dataclass(frozen=True)
 class _Place:
-    """A row of [places] in named_secrets.toml, for one of its anchors."""
+    """A row of [places] in named_secrets.toml."""
 
-    anchor: str
     source: str
     kind: str
     fits: Callable[[str], bool]
@@ -245,7 +244,7 @@ class _Place:
 
 
 _PLACES = tuple(
-    _Place(anchor, row["pattern"], row["kind"], _FITS[row["fits"]])
+    (anchor, _Place(row["pattern"], row["kind"], _FITS[row["fits"]]))
     for row in _TABLE["places"]
     for anchor in row["anchors"]
 )
@@ -253,13 +252,13 @@ _PLACES = tuple(
 
 def find_placed(text: str, lower: str) -> Iterator[Hit]:
     """Yield secrets in headers, cookies, addresses, files of logins and the options of well-known commands."""
-    for place in _PLACES:
-        at = lower.find(place.anchor)
+    for anchor, place in _PLACES:
+        at = lower.find(anchor)
         while at >= 0:
             found = place.pattern.match(text, at)
             if found is not None and place.fits(found["s"]):
                 yield *found.span("s"), place.kind
-            at = lower.find(place.anchor, found.end() if found else at + len(place.anchor))
+            at = lower.find(anchor, found.end() if found else at + len(anchor))
     if ":5432:" in text or ":*:" in text or ":6432:" in text:
         for found in _PATTERNS["pgpass"].finditer(text):
             if is_password(found["s"]):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from evolvable_tools.redaction import Hit, occurrences, secret_patterns
+from evolvable_tools.redaction import Hit, holds_any, occurrences, secret_patterns
 from evolvable_tools.redaction.named_secrets import find_assigned, find_placed, is_secret, names_credential
 from evolvable_tools.redaction.secret_patterns import SecretForm, UserPatterns
 from evolvable_tools.redaction.structured_secrets import find_structured
@@ -45,7 +45,7 @@ class UncolouredText:
 
 def has_codes(text: str) -> bool:
     """Return whether a text has colour codes, also as JSON and programs write them."""
-    return any(sign in text for sign in _SIGNS) and _CODE.search(text) is not None
+    return holds_any(text, _SIGNS) and _CODE.search(text) is not None
 
 
 _SIGNS: Sequence[str] = ("\x1b", "\\u001b", "\\u001B", "\\x1b", "\\x1B", "\\033", "\\e", "\x9b")

@@ -10,10 +10,9 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
-from evolvable_tools.redaction import Hit, occurrences
+from evolvable_tools.redaction import Hit, holds_any, occurrences
 from evolvable_tools.redaction.named_secrets import NAME_WORDS, is_opaque, is_password, is_secret, names_credential
 from evolvable_tools.redaction.token_detection import CandidateText, is_random
 
@@ -31,16 +30,18 @@ MAX_ROWS = 1_000
 def find_structured(ground: CandidateText) -> Iterator[Hit]:
     """Yield secrets that their structure names. Takes time linear in the text."""
     text, lower = ground.text, ground.lower
-    for at in chain.from_iterable(occurrences(lower, start) for start in _TABLE["set_starts"]):
-        if (found := _SET.match(text, at)) is not None:
-            yield from _named_value(found)
+    for start in _TABLE["set_starts"]:
+        if start in lower:
+            for at in occurrences(lower, start):
+                if (found := _SET.match(text, at)) is not None:
+                    yield from _named_value(found)
     for structure in _STRUCTURES:
-        if any(each in lower for each in structure.holds):
+        if holds_any(lower, structure.holds):
             for found in structure.pattern.finditer(text):
                 yield from structure.hits(found)
     if ground.windows:
         for structure in _LONG:
-            if any(each in ground.joined_lower for each in structure.holds):
+            if holds_any(ground.joined_lower, structure.holds):
                 for found in ground.find(structure.pattern):
                     yield from structure.hits(found)
         if "akia" in ground.joined_lower or "asia" in ground.joined_lower:
@@ -49,7 +50,7 @@ def find_structured(ground: CandidateText) -> Iterator[Hit]:
             yield from _near(text, _PATTERNS["azure"], _PATTERNS["azure_token"], "azure-devops-token")
         if any(start in ground.joined for start in _PEM_STARTS):
             yield from _encoded_keys(text)
-    if any(sign in text for sign in _CELL_ENDS) and any(word in lower for word in _COLUMN_WORDS):
+    if holds_any(text, _CELL_ENDS) and holds_any(lower, _COLUMN_WORDS):
         yield from _columns(text, lower)
 
 

@@ -129,6 +129,11 @@ def load_rules() -> tuple[GitleaksRule, ...]:
     return tuple(_rule(row) for row in json.loads(Path(__file__).with_name("rules.json").read_text(encoding="utf-8")))
 
 
+@cache
+def _rules_by_anchor() -> tuple[tuple[str, GitleaksRule], ...]:
+    return tuple((anchor, rule) for rule in load_rules() for anchor in rule.anchors)
+
+
 def _rule(row: Mapping[str, Any]) -> GitleaksRule:
     anchors, allowed = tuple(row["anchors"]), tuple(row.get("allowed", ()))
     return GitleaksRule(row["id"], row["pattern"], anchors, float(row["entropy"]), row.get("group"), allowed)
@@ -139,10 +144,9 @@ def find_issued(ground: CandidateText) -> Iterator[Hit]:
     if not ground.windows:
         return
     lower = ground.joined_lower
-    for rule in load_rules():
-        for anchor in rule.anchors:
-            if anchor in lower:
-                yield from _hits(rule, anchor, ground)
+    for anchor, rule in _rules_by_anchor():
+        if anchor in lower:
+            yield from _hits(rule, anchor, ground)
 
 
 def _hits(rule: GitleaksRule, anchor: str, ground: CandidateText) -> Iterator[Hit]:

@@ -15,18 +15,20 @@ from evolvable_tools.sessions.taint import command_line
 
 @dataclass(frozen=True, slots=True)
 class SessionStep:
-    """One call. result: None when the session ends before it. key: what two like calls have in common."""
+    """One call. result: None when the session ends before it. key: what two like calls have in common.
+
+    checks, looks, undoes, commits: what `detection` says of its command.
+    """
 
     call: Span
     result: Span | None
     command: str
     key: str
     failed: bool
-
-    @property
-    def checks(self) -> bool:
-        """Whether it is a command whose end tells if the work is right."""
-        return detection.is_check(self.command)
+    checks: bool
+    looks: bool
+    undoes: bool
+    commits: bool
 
 
 def session_steps(spans: Sequence[Span]) -> list[SessionStep]:
@@ -46,7 +48,8 @@ def _step(call: Span, result: Span | None) -> SessionStep:
     bad = result is not None and (
         detection.ended_badly(command, result.text, result.is_error) if command else result.is_error
     )
-    return SessionStep(call, result, command, key, bad)
+    does = (detection.is_check, detection.only_looks, detection.undoes, detection.commits)
+    return SessionStep(call, result, command, key, bad, *(asks(command) for asks in does))
 
 
 def _subject(given: Mapping[str, Any]) -> str:
@@ -210,10 +213,11 @@ def reverted_edits(seen: SignalContext) -> Iterator[SessionSignal]:
             yield _signal("edit_reverted", [before, edit.step], f"{edit.path}: an edit was taken back")
         made.setdefault((edit.path, edit.old, edit.new), edit.step)
     edited = {path.rpartition("/")[2] for path, _, _ in made}
-    worked = next((n for n, step in enumerate(seen.steps) if not detection.only_looks(step.command)), 0)
+    worked = next((n for n, step in enumerate(seen.steps) if not step.looks), 0)
     for step in seen.steps[worked + 1 :]:  # before anything was done there is nothing of it to take back
-        names_one = any(name in step.command for name in edited if name)
-        if detection.undoes(step.command) and not step.failed and (not edited or names_one or "--hard" in step.command):
+        if step.failed or not step.undoes:
+            continue
+        if not edited or "--hard" in step.command or any(name in step.command for name in edited if name):
             yield _signal("edit_reverted", [step], "changes were taken back with git")
 
 
@@ -236,7 +240,7 @@ def fail_then_pass(seen: SignalContext) -> Iterator[SessionSignal]:
 def committed(seen: SignalContext) -> Iterator[SessionSignal]:
     """Yield commits that were made."""
     for step in seen.steps:
-        if detection.commits(step.command) and step.result is not None and not step.failed:
+        if step.commits and step.result is not None and not step.failed:
             yield _signal("commit", [step], "a commit was made")
 
 
@@ -244,7 +248,7 @@ def procedures(seen: SignalContext) -> Iterator[SessionSignal]:
     """Yield each run of steps that changed something, by which the same procedure is known in another session."""
     found = 0
     for _, group in groupby(seen.steps, key=lambda step: step.call.turn):
-        done = [step for step in group if step.command and not step.failed and not detection.only_looks(step.command)]
+        done = [step for step in group if step.command and not step.failed and not step.looks]
         plain = [next(same) for _, same in groupby(done, key=lambda step: step.key)]
         for start in range(len(plain) - SEQUENCE + 1):
             part = plain[start : start + SEQUENCE]

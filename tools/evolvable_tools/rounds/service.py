@@ -41,6 +41,7 @@ from evolvable_tools.rounds.round_changes import (
     evolve_cluster,
     expire_proposals,
     propose_prunes,
+    texts_of,
     trial_made,
     tried_why,
 )
@@ -53,7 +54,6 @@ from evolvable_tools.rounds.round_state import (
     counted_procedures,
     fold_rounds,
 )
-from evolvable_tools.rounds.skill_evolve import texts_of
 from evolvable_tools.rounds.traces import RetainedTrace, RetainReason, retain
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.search import find_skill

@@ -1,4 +1,4 @@
-"""The questions to proposer and builder, and how evidence is shown: redacted, shortened, without answers."""
+"""The questions to proposer, builder and critic, and how evidence is shown: redacted, shortened, without answers."""
 
 import json
 import re
@@ -24,6 +24,7 @@ from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, Model
 from evolvable_tools.evolve.structure.structure_gate import Restructure
 from evolvable_tools.evolve.task import Split, Task, Trial
 from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.verbs.variables import ResourceVariable
 
 ANSWER_MASK = "[expected answer]"
 """What stands where an answer that was expected stood."""
@@ -282,3 +283,67 @@ def card_question(program: Program, edit: Restructure, *, redactor: Redactor) ->
         "neighbours": neighbours | ({} if MAIN in edit.agents else {MAIN: "It does all that no agent does."}),
     }
     return ModelQuestion(ModelRole.BUILDER, CARD_INSTRUCTIONS, redactor.redact_value(data)[0], CARD_SCHEMA)
+
+
+CRITIC_INSTRUCTIONS = Path(__file__).with_name("critic.txt").read_text("utf-8").rstrip("\n")
+"""What every critic is told."""
+
+REWRITER_INSTRUCTIONS = Path(__file__).with_name("rewriter.txt").read_text("utf-8").rstrip("\n")
+"""What every builder is told that rewrites one variable."""
+
+MAX_CRITIQUE = 2_000
+"""Characters of one critique."""
+
+CRITIC_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "change": {"type": "boolean"},
+        "critique": {"type": "string"},
+        "variables": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["change", "critique", "variables"],
+    "additionalProperties": False,
+}
+"""JSON schema of a critic's answer. variables: ids; none means all."""
+
+REWRITE_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"value": {"type": "string"}},
+    "required": ["value"],
+    "additionalProperties": False,
+}
+"""JSON schema of the rewrite of a variable."""
+
+
+def critic_question(evidence: Evidence, variables: Sequence[ResourceVariable], *, redactor: Redactor) -> ModelQuestion:
+    """Return what a critic is asked about one trial. ValueError for a trial that is not of a training task.
+
+    What was expected stands nowhere in it; nor does anything of other tasks, of past iterations or of the gate.
+    """
+    for cut in CUTS:
+        most = max(1_000, min(40_000, cut.head))
+        data = {
+            "variables": [
+                {"id": one.id, "role": one.role, "value": shorten(one.value or "", most // 2, most // 2)}
+                for one in variables
+            ],
+            "trial": evidence_data(evidence, cut),
+        }
+        if len(json.dumps(data, ensure_ascii=False)) <= MAX_QUESTION:
+            break
+    return ModelQuestion(ModelRole.CRITIC, CRITIC_INSTRUCTIONS, redactor.redact_value(data)[0], CRITIC_SCHEMA, 4_096)
+
+
+def rewrite_question(
+    variable: ResourceVariable, critiques: Sequence[str], tried: Sequence[Mapping[str, Any]], *, redactor: Redactor
+) -> ModelQuestion:
+    """Return what the builder of one variable is asked: its text, the critiques, and what was tried and not kept.
+
+    Nothing of the evidence, of tasks or of answers is in it.
+    """
+    data = {
+        "variable": {"id": variable.id, "role": variable.role, "value": variable.value},
+        "critiques": list(critiques),
+        "tried": list(tried),
+    }
+    return ModelQuestion(ModelRole.BUILDER, REWRITER_INSTRUCTIONS, redactor.redact_value(data)[0], REWRITE_SCHEMA)

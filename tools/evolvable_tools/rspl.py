@@ -1,4 +1,8 @@
-"""Build and run a resource: a tool's command in the sandbox of trials, and what stands for it of the other kinds."""
+"""The resource protocol of Autogenesis (RSPL): its operators over the six kinds of resources.
+
+Most of the 19 operators of its table 7 are verbs of the library under another name; docs/operators.md shows the same
+table. Two are here: build a resource, and run one. A tool runs as a command in the sandbox of trials.
+"""
 
 import asyncio
 import json
@@ -20,7 +24,6 @@ from evolvable_tools.evolve.tasks.locate import load_taskset, refuse_untrusted, 
 from evolvable_tools.evolve.tasks.reader import scorer_files
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import NamedCommands
-from evolvable_tools.rspl.operator_table import check_operator
 from evolvable_tools.sandbox.mechanisms import Sandbox
 from evolvable_tools.sandbox.probe import SandboxChoice, sandbox_of
 from evolvable_tools.secret_leaks import check_served
@@ -34,6 +37,51 @@ from evolvable_tools.verbs.tool_commands import (
     build_version,
     runnable_tool,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class RsplOperator:
+    """One operator. verb: its name in the registry of verbs. refused: kind -> why there is no such thing."""
+
+    name: str
+    group: str
+    verb: str
+    refused: Mapping[Kind, str] = field(default_factory=dict)
+
+
+_SEALED = "a folder of a task set would show the answers of its sealed test"
+
+OPERATORS: Mapping[str, RsplOperator] = {
+    one.name: one
+    for one in (
+        RsplOperator("init", "lifecycle", "init"),
+        RsplOperator("build", "lifecycle", "rspl build", {Kind.ENVIRONMENT: _SEALED}),
+        RsplOperator("register", "lifecycle", "update"),
+        RsplOperator("unregister", "lifecycle", "remove"),
+        RsplOperator("get", "retrieval", "get"),
+        RsplOperator("get_info", "retrieval", "rspl info"),
+        RsplOperator("list", "retrieval", "list"),
+        RsplOperator("retrieve", "retrieval", "find"),
+        RsplOperator("get_state", "retrieval", "rspl state"),
+        RsplOperator("update", "versioning", "update"),
+        RsplOperator("copy", "versioning", "update"),
+        RsplOperator("restore", "versioning", "restore"),
+        RsplOperator("get_variables", "versioning", "rspl variables"),
+        RsplOperator("set_variables", "versioning", "rspl set"),
+        RsplOperator("run", "run", "rspl run"),
+        RsplOperator("save_to_json", "serialisation", "export"),
+        RsplOperator("load_from_json", "serialisation", "import"),
+        RsplOperator("save_contract", "serialisation", "rspl save-contract"),
+        RsplOperator("load_contract", "serialisation", "rspl load-contract"),
+    )
+}
+"""Name -> operator, in the order of the paper."""
+
+
+def check_operator(name: str, ref: Ref) -> None:
+    """Raise Refused where there is no such operator for resources of this kind."""
+    if reason := OPERATORS[name].refused.get(ref.kind):
+        raise Refused(f"{name} is refused for {ref}: {reason}.", "docs/operators.md says what there is for each kind.")
 
 
 @dataclass(frozen=True)

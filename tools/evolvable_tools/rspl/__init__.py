@@ -1,1 +1,0 @@
-"""The resource protocol of Autogenesis (RSPL): its operators over the six kinds, and running a resource."""
