@@ -194,6 +194,11 @@ def plain(text: str) -> Node:
     return h.pre[make_visible(text)]
 
 
+def with_code(sentence: str) -> Node:
+    """Return a sentence of ours whose commands, between backticks, are set as code."""
+    return [h.code[part] if place % 2 else part for place, part in enumerate(sentence.split("`"))]
+
+
 def tag(word: str, kind: str = "") -> Node:
     """Return a word as a label. kind: good, bad or doubtful."""
     return h.span(class_=f"tag {kind}".strip())[word]

@@ -6,7 +6,7 @@ import htpy as h
 from htpy import Node
 
 from evolvable_server.ui import listing_budget
-from evolvable_server.ui.layout import PageBody, form, resource_link, share_bar, swapping, table, tag
+from evolvable_server.ui.layout import PageBody, form, resource_link, share_bar, swapping, table, tag, with_code
 from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_server.ui.text import make_visible, one_line, quoted
 from evolvable_store.errors import InvalidArgument
@@ -83,7 +83,7 @@ def _by_name(site: Site, asked: PageRequest) -> Node:
         query = "&".join(f"{name}={quoted(value)}" for name, value in [*names, ("cursor", listing.next_cursor)])
         following = h.p[h.a(href=f"/library?{query}", id="next", rel="next", aria_keyshortcuts="j")["Next page"]]
     if not rows:
-        return h.p["Nothing. `evolvable init` imports folders of skills, `evolvable import` an archive."]
+        return h.p[with_code("Nothing. `evolvable init` imports folders of skills, `evolvable import` an archive.")]
     return [h.div(id="library", data_live=True)[table(heads, rows, "Resources by name")], following]
 
 
@@ -223,8 +223,10 @@ def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
     return h.section[
         h.h2["This should have been"],
         h.p(".none")[
-            "The task is stored as a label of yours. Lookup learns it at once; one of four labels is held out instead, "
-            "and `evolvable learned --measure` asks it."
+            with_code(
+                "The task is stored as a label of yours. Lookup learns it at once; one of four labels is held out"
+                " instead, and `evolvable learned --measure` asks it."
+            )
         ],
         form(
             asked.session.csrf,
@@ -232,6 +234,7 @@ def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
             h.label["Resource ", h.input(type="text", name="right", required=True, placeholder="skill:pdf")],
             h.button(type="submit")["Store the correction"],
             fields={"task": task, "wrong": best},
+            class_="line",
             **swapping(),
         ),
     ]

@@ -11,7 +11,7 @@ from htpy import Node
 
 from evolvable_server.clients.skill_list import ClientList, choose_collection, client_lists, read_overrides
 from evolvable_server.config import read_machine
-from evolvable_server.ui.layout import form, resource_link, shape, svg, table
+from evolvable_server.ui.layout import form, resource_link, shape, svg, table, with_code
 from evolvable_server.ui.site import PageAction, PageRequest, Site, action_path
 from evolvable_server.ui.text import make_visible, quoted
 from evolvable_store.errors import InvalidArgument
@@ -62,9 +62,7 @@ def draw_budget(site: Site, asked: PageRequest) -> Node:
         " has 200,000 tokens. The skills that are used least lose their description there. find_skill reads all of"
         " every description."
     )
-    none = h.p[
-        "No folder of skills that Claude Code reads is watched. `evolvable init ~/.claude/skills` watches yours."
-    ]
+    none = h.p[with_code("Claude Code reads no watched folder. `evolvable init ~/.claude/skills` watches yours.")]
     return h.div(id="budget", data_live=True)[
         h.p(".lead")[said],
         none if not lists else [_draw(asked, one, found) for one in lists],
@@ -139,7 +137,7 @@ def _choose(asked: PageRequest, one: _Shown, found: Sequence[SkillCollection]) -
         h.button(type="submit")["List every skill again"],
         fields=where,
     )
-    return [use if found else None, stop if one.collection else None]
+    return h.div(".line")[use if found else None, stop if one.collection else None]
 
 
 def _collections(found: Sequence[SkillCollection], lists: Sequence[_Shown]) -> Node:
@@ -161,7 +159,7 @@ def _collections(found: Sequence[SkillCollection], lists: Sequence[_Shown]) -> N
     heads = ("collection", "skills", "characters", "used", "")
     return h.section(".panel")[
         h.h2["Collections"],
-        table(heads, rows, "Collections") if rows else none,
+        table(heads, rows, "What they hold, and where they are used") if rows else none,
         h.p[h.a(".button", href=f"{ADDRESS}&collection={quoted(NEW)}")["New collection"]],
     ]
 
@@ -175,7 +173,7 @@ def _edit(site: Site, asked: PageRequest, lists: Sequence[_Shown], found: Sequen
     skills = {skill.id: skill for one in lists for skill in one.skills}
     if len(skills) > MAX_CHOICES:
         said = f"{len(skills):,} skills are too many for a form; `evolvable collection add` takes their names."
-        return [h.p(".warning")[said], _back()]
+        return [h.p(".warning")[with_code(said)], _back()]
     bare = {skill.id for one in lists for skill in (*one.listing.bare, *one.listing.hidden)}
     chosen = known.ids if known is not None else skills.keys() - bare
     ordered = sorted(skills.values(), key=lambda skill: (-skill.uses, skill.ref))

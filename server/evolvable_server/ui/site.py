@@ -22,7 +22,7 @@ from evolvable_server.approval_keys import ApproverKeys
 from evolvable_server.config import Config
 from evolvable_server.person_config import read_person_config
 from evolvable_server.ui.access import BodyTooLong, PageAccess, PageSession
-from evolvable_server.ui.layout import Frame, PageBody, draw_page
+from evolvable_server.ui.layout import Frame, PageBody, draw_page, with_code
 from evolvable_server.ui.text import make_visible
 from evolvable_store.errors import (
     Conflict,
@@ -418,7 +418,7 @@ def _failure(error: EvolvableError) -> PageBody:
             h.h1[title],
             h.p(".warning", role="alert")[make_visible(str(error))],
             h.ul[[h.li[make_visible(problem)] for problem in problems]] if problems else None,
-            h.p[make_visible(error.hint)] if error.hint else None,
+            h.p[with_code(make_visible(error.hint))] if error.hint else None,
             h.p[h.a(href="/inbox", id="next")["To the inbox"]],
         ],
         status=status,
