@@ -19,9 +19,8 @@ from evolvable_server.mcp.fast_start import (
     VERSIONS,
     FastStart,
     FastStartState,
-    deferred_models,
-    hidden_modules,
 )
+from evolvable_server.mcp.sdk_import import deferred_models, hidden_modules
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 LIST = {"jsonrpc": "2.0", "id": "two", "method": "tools/list", "params": {}}

@@ -61,7 +61,6 @@ def _serve_client() -> int:
 def serve_on_stdio(config: "Config") -> NoReturn:
     """Serve one client on stdin and stdout; end the process when the client is gone. Raise as Store.open."""
     from evolvable_server.config import process_session
-    from evolvable_server.mcp.fast_start import deferred_models, hidden_modules
 
     if _person_types():
         from evolvable_server.cli.terminal import remark
@@ -70,6 +69,8 @@ def serve_on_stdio(config: "Config") -> NoReturn:
     # An eighth of the start goes into looking through modules again and again; `serving.return_free_memory` ends this.
     gc.disable()
     early = _begin_fast_start(config)
+    from evolvable_server.mcp.sdk_import import deferred_models, hidden_modules
+
     with hidden_modules(*HTTP_MODULES), deferred_models():
         from evolvable_server.serving import serve_stdio
 
