@@ -29,7 +29,7 @@ _FTS5 = {10_000: (0.0089, 0.026), 100_000: (0.084, 0.220)}
 
 _KEPT, _FALSE = 0.80, 0.15
 _SMALLEST_HELD_TO = 100
-_MEMORY, _EIGHT, _SEARCHABLE = 60.0, 900.0, 20.0
+_MEMORY, _EIGHT, _SEARCHABLE = 60.0, 900.0, 8.0
 
 
 def comparison_table(measured: Sequence[Measured], trivial: float | None) -> str:
