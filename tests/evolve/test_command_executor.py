@@ -117,8 +117,11 @@ def test_a_command_that_takes_too_long_is_ended_with_all_it_has_started(tmp_path
         f"with open({str(note)!r}, 'w') as file: file.write(str(subprocess.Popen(['sleep', '600']).pid))\n"
         "time.sleep(600)"
     )
-    done = attempt(script, tmp_path, task("a", timeout_s=1.0))
-    assert (done.outcome, done.detail) == (TrialOutcome.AGENT_TIMEOUT, "it took longer than 1 s")
+    for seconds in (1.0, 8.0, 64.0):  # where both cores are busy a Python may take longer than the first to start
+        done = attempt(script, tmp_path, task("a", timeout_s=seconds))
+        assert (done.outcome, done.detail) == (TrialOutcome.AGENT_TIMEOUT, f"it took longer than {seconds:g} s")
+        if note.exists() and note.read_text():
+            break
     poll(lambda: _gone(int(note.read_text())), "the command's child to end")
 
 

@@ -145,8 +145,8 @@ def test_each_category_shows_its_own_means(tmp_path):
 def test_the_sealed_test_is_shown_by_its_scores_and_no_report_or_status_names_a_task_of_it(promoted):
     values = json.loads(Path(promoted.json).read_text(encoding="utf-8"))
 
-    assert {name: arm["n"] for name, arm in values["test"].items()} == {"base": 16, "finalist": 16}
-    assert sum(values["test_changes"].values()) == 16 and values["test_changes"]["fixed"] > 8
+    assert {name: arm["n"] for name, arm in values["test"].items()} == {"base": 12, "finalist": 12}
+    assert sum(values["test_changes"].values()) == 12 and values["test_changes"]["fixed"] > 8
     assert any(flip["outputs"] for flip in values["flips"] if flip["split"] == "val")
     folder = RunDirectory(Path(promoted.html).parent)
     status = json.dumps(asdict(read_status(folder)))
