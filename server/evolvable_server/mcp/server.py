@@ -30,7 +30,7 @@ from pydantic import ValidationError
 from evolvable_server.config import Config
 from evolvable_server.environment import BEARERS, bearer_session, client_session
 from evolvable_server.grants import SCOPE
-from evolvable_server.mcp.fast_start import hidden_modules
+from evolvable_server.mcp.sdk_import import hidden_modules
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, LibraryError
 from evolvable_store.operation import Actor, Principal
