@@ -223,6 +223,28 @@ def test_a_line_of_a_diff_repeats_its_sign_where_the_screen_ends():
     assert all(line.startswith("+") and cell_len(line) <= 21 for line in shown)
 
 
+@given(st.text(st.sampled_from("ab日é -+"), max_size=120), st.integers(4, 40))
+def test_a_line_of_a_diff_keeps_every_character_and_fits(line, width):
+    pieces = diff_lines(line, width)
+    sign = line[:1] if line[:1] in ("+", "-") and not line.startswith(("+++ ", "--- ")) else " "
+
+    assert all(cell_len(piece) <= width for piece in pieces)
+    assert pieces[0] + "".join(piece.removeprefix(f"{sign} ") for piece in pieces[1:]) == line
+
+
+def test_a_line_of_a_diff_breaks_between_words():
+    assert diff_lines("+one two three four", 12) == ["+one two ", "+ three four"]
+
+
+@posix
+@pytest.mark.process
+def test_wrong_usage_breaks_between_words(library):
+    shown = library.on_terminal("rollback")
+
+    assert "Error: No such command 'rollback'." in shown and "restore REF" in shown
+    assert max(map(cell_len, shown.splitlines())) <= 80 and "\nVERSION" not in shown
+
+
 def test_text_without_a_shape_is_written_out():
     assert safe("a\U000e0100b\u3164c\ufe00") == "a\\U000e0100b\\u3164c\\ufe00"
     assert safe("❤\ufe0f") == "❤\ufe0f"

@@ -29,7 +29,7 @@ from evolvable_server.cli.command_context import (
     suggest_command,
     token_option,
 )
-from evolvable_server.cli.terminal import remark
+from evolvable_server.cli.terminal import remark, show_usage_error
 from evolvable_server.config import Config, library_names, read_oauth_client, toolsets_of
 from evolvable_server.person_config import registered_homes
 from evolvable_store import __version__
@@ -127,7 +127,7 @@ class LazyGroup(click.Group):
             state.fail(error)
             code = 1
         except click.ClickException as error:
-            error.show()
+            show_usage_error(error)
             code = error.exit_code
         except click.Abort as abort:
             code = _aborted(state, abort)

@@ -228,3 +228,22 @@ def wrap(line: str, width: int, indent: str = "") -> list[str]:
 def chop(line: str, width: int) -> list[str]:
     """Return a line as pieces of at most `width` cells, broken anywhere."""
     return chop_cells(line, width) if width > 0 and cell_len(line) > width else [line]
+
+
+def chop_at_words(line: str, width: int, later: int) -> list[str]:
+    """Return a line as pieces of at most `width` cells, the ones after the first of `later`; all characters stay.
+
+    A piece ends after a space where one is in its second half, else anywhere.
+    """
+    pieces, begin = list[str](), 0
+    while begin < len(line) or not pieces:
+        most = later if pieces else width
+        part = line[begin : begin + max(most, 1) + 1]  # a slice: a line may have megabytes
+        if cell_len(part) > most > 0:
+            part = chop_cells(part, most)[0] or part[:1]
+            end = part.rfind(" ") + 1
+            if end > len(part) // 2:
+                part = part[:end]
+        pieces.append(part)
+        begin += len(part) or 1
+    return pieces

@@ -119,6 +119,17 @@ def show_error(message: str, hint: str = "") -> None:
         _write([hint], sys.stderr, "Hint: ", "cyan")
 
 
+def show_usage_error(error: click.ClickException) -> None:
+    """Write that a command was used wrongly as click does; on a terminal it breaks between words."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        click.echo(context.get_usage(), err=True, color=context.color)
+        option = context.help_option_names[0] if context.command.get_help_option(context) is not None else ""
+        if option:
+            remark(f"Try '{context.command_path} {option}' for help.", "")
+    _write([error.format_message()], sys.stderr, "Error: ")
+
+
 def confirm(
     question: str, *, yes: bool = False, default: bool = False, refused: str = "", hint: str = "", err: bool = True
 ) -> None:
@@ -270,16 +281,12 @@ def show_diff(diff: str) -> None:
 
 def diff_lines(line: str, width: int) -> list[str]:
     """Return a line of a diff in pieces that fit a width; every piece after the first repeats its sign."""
-    from evolvable_server.cli.tables import chop
+    from evolvable_server.cli.tables import chop_at_words
 
     line = line.expandtabs(4)
     sign = line[:1] if line[:1] in ("+", "-") and not line.startswith(("+++ ", "--- ")) else " "
-    first, *others = chop(line, width)
-    pieces = [first]
-    rest = "".join(others)
-    for piece in chop(rest, max(1, width - 2)) if rest else []:
-        pieces.append(f"{sign} {piece}")
-    return pieces
+    first, *others = chop_at_words(line, width, max(1, width - 2))
+    return [first, *(f"{sign} {piece}" for piece in others)]
 
 
 def _diff_style(line: str) -> str:
