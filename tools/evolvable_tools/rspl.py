@@ -49,7 +49,7 @@ class RsplOperator:
     refused: Mapping[Kind, str] = field(default_factory=dict)
 
 
-_SEALED = "a task set is not written out as a folder, which would show the answers of its sealed test"
+_SEALED = "a folder of a task set would show the answers of its sealed test"
 
 OPERATORS: Mapping[str, RsplOperator] = {
     one.name: one
