@@ -130,7 +130,7 @@ def told(index: Index, task: str, meanings: Meanings | None) -> tuple[str, tuple
     pending: PendingNeighbours | None = meanings.begin(task) if meanings else None  # type: ignore[assignment]
     query, depth = SearchQuery(task, Kind.SKILL, ("user",), _DEPTH), DEPTH if pending else 0
     ranking = index.search(task, kind=query.kind, scopes=query.scopes, limit=query.limit, depth=depth)
-    fused = fuse_with_vectors(index, query, ranking, pending) if pending else order_by_words(ranking, query.limit)
+    fused = fuse_with_vectors(index, query, ranking, pending) if pending else order_by_words(ranking, query)
     if not fused.hits:
         return None
     return fused.hits[0].scored.entry.name, astuple(confidence_features(fused, 0))

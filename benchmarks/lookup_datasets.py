@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--tier", default="easy", choices=("easy", "hard"), help="skillrouter: which pool")
     parser.add_argument("--embedder", type=Path, help="also run with this: a folder of model.onnx and tokenizer.json")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()), help="where vectors are kept")
+    parser.add_argument("--runs", type=Path, help="write the rankings of every way into this folder")
     parser.add_argument("--write", type=Path, metavar="DIR", help="keep the set here, and measure nothing")
     given = parser.parse_args()
     corpus, queries = loaded(given)
@@ -59,12 +60,8 @@ def main() -> None:
     library = Library.of(corpus)
     there, size = answerable(queries, library.ids), len(library.skills)
     ours = settings(given.embedder, given.cache, False)
-    measured = compare(
-        ways(ours, Tools(given.embedder, given.cache)),
-        {size: [library]},
-        {size: queries},
-        Tools(given.embedder, given.cache),
-    )
+    tools = Tools(given.embedder, given.cache, given.runs)
+    measured = compare(ways(ours, tools), {size: [library]}, {size: queries}, tools)
     print(f"\n{report.comparison_table(measured, None)}")
     rows = [Row(f"{one.way}, {size:,} skills, {len(there):,} tasks", str(one.quality.macro)) for one in measured]
     for one in measured:

@@ -1,6 +1,7 @@
 """Run the commands of the tutorial on a terminal, and draw what they print.
 
     python docs/make_pictures.py            run every command of docs/tutorial.md and write docs/pictures/*.svg
+                                            and a recording of all of them, docs/pictures/recording.svg
     python docs/make_pictures.py --check    run them and write nothing; exit code 1 when one fails
 
 The commands are the lines of the blocks marked `console`; a line with `> ` continues the one before. A block that an
@@ -32,6 +33,9 @@ PICTURES = ROOT / "docs/pictures"
 WIDTH = 98
 HOME = "/home/ada"
 """The home folder in the pictures; as long as the real one, so that tables keep their layout."""
+
+TYPED_SECONDS, SHOWN_SECONDS = 1.5, 5.0
+"""How long the recording shows the commands of a block, and then what they printed."""
 
 _BLOCK = re.compile(
     r"^```console\n(?P<body>.*?)^```\n(?:\n!\[[^\]]*\]\(pictures/(?P<name>[a-z-]+)\.svg\))?",
@@ -98,17 +102,48 @@ def run_on_terminal(command: str, home: Path) -> tuple[int, str]:
     return process.wait(), text.replace(str(home), HOME)
 
 
-def draw(scene: Scene, outputs: list[str]) -> str:
-    """Return the picture of a block: each command with its output."""
+def draw(scene: Scene, outputs: list[str], part: str = "picture") -> str:
+    """Return the picture of a block: each command with its output. part: begins the ids in it."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     for command, output in zip(scene.commands, outputs, strict=True):
         typed = Text("$ ", style="bold green")
         typed.append(command.replace("\n", "\n> "), style="bold")
         console.print(typed, highlight=False, soft_wrap=False)
         console.print(Text.from_ansi(output.rstrip("\n")), highlight=False)
-    svg = console.export_svg(title="evolvable", unique_id=f"picture-{scene.name}")
+    svg = console.export_svg(title="evolvable", unique_id=f"{part}-{scene.name}")
     # Without fonts from the network the reader's own monospaced font is used; no page of ours loads foreign files.
     return _FONTS.sub("", svg).replace(" \n", "\n")
+
+
+def record(scenes: list[tuple[Scene, list[str]]]) -> str:
+    """Return one animated picture: of each block its first command, then all commands with their output."""
+    shown: list[tuple[str, float]] = []
+    for scene, outputs in scenes:
+        first = Scene(scene.name, scene.commands[:1])
+        shown += [(draw(first, [""], "typed"), TYPED_SECONDS), (draw(scene, outputs, "shown"), SHOWN_SECONDS)]
+    sizes = [re.search(r'viewBox="0 0 (\S+) (\S+)"', svg) for svg, _ in shown]
+    width, height = (max(float(size[side]) for size in sizes if size) for side in (1, 2))
+    total, begun, rules, frames = sum(seconds for _, seconds in shown), 0.0, [], []
+    for number, (svg, seconds) in enumerate(shown):
+        begin, end = 100 * begun / total, 100 * (begun + seconds) / total
+        hidden = "0% { visibility: hidden } " if number else ""
+        rules.append(
+            f"@keyframes frame-{number} {{ {hidden}{begin:.3f}% {{ visibility: visible }} "
+            f"{end:.3f}%, 100% {{ visibility: hidden }} }}\n"
+            f"#frame-{number} {{ animation: frame-{number} {total:g}s step-end infinite }}"
+        )
+        # A frame keeps its size; a nested picture without one would fill the whole.
+        size = sizes[number]
+        sized = f'<svg id="frame-{number}" class="frame" width="{size[1]}" height="{size[2]}" ' if size else "<svg "
+        frames.append(svg.replace("<svg ", sized, 1).replace('class="rich-terminal" ', "", 1))
+        begun += seconds
+    still = ".frame { animation: none !important } #frame-1 { visibility: visible }"
+    style = "\n".join(
+        [".frame { visibility: hidden }", *rules, f"@media (prefers-reduced-motion: reduce) {{ {still} }}"]
+    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}">'
+    window = f'<rect width="{width:g}" height="{height:g}" rx="8" fill="#292929"/>'  # of one height, behind each frame
+    return "\n".join([head, f"<style>\n{style}\n</style>", window, *frames, "</svg>\n"])
 
 
 def main() -> int:
@@ -118,7 +153,7 @@ def main() -> int:
     options = parser.parse_args()
     home = Path("/tmp", secrets.token_hex(2))  # as long as HOME
     home.mkdir(mode=0o700)
-    failed = 0
+    failed, pictured = 0, list[tuple[Scene, list[str]]]()
     try:
         for scene in read_scenes(TUTORIAL):
             outputs = []
@@ -131,6 +166,10 @@ def main() -> int:
             if scene.name and not options.check:
                 (PICTURES / f"{scene.name}.svg").write_text(draw(scene, outputs), encoding="utf-8")
                 print(f"docs/pictures/{scene.name}.svg")
+                pictured.append((scene, outputs))
+        if pictured:
+            (PICTURES / "recording.svg").write_text(record(pictured), encoding="utf-8")
+            print("docs/pictures/recording.svg")
     finally:
         shutil.rmtree(home)
     return failed

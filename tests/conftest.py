@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import nullcontext
@@ -60,6 +61,12 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("fast")
     if told := getattr(config, "workerinput", None):
         config.stash[TURNS] = Turns(Path(told["turns"]), told["workerid"], told["workercount"])
+
+
+def pytest_sessionfinish() -> None:
+    # Not at exit: pytest-xdist kills a process that takes longer than ten seconds for that.
+    if support := sys.modules.get("postgres_place"):
+        support.stop_server()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -21,6 +21,7 @@ import codex
 import consenting
 import delegating
 import evolution
+import listing
 import planning
 import reviewing
 import rounding
@@ -45,6 +46,7 @@ CLAUDE: dict[str, Session] = {
     "claude -p, delegation, handshake": partial(delegating.claude_code, era="handshake"),
     "claude -p, round, approval": rounding.by_approval,
     "claude -p, round, trial": rounding.by_trial,
+    "claude -p, collection": listing.of_a_collection,
     "claude -p, executor": partial(evolution.as_executor, make=evolution.claude_executor),
     "claude -p, executor with agents": agents.claude_code,
     "claude -p, brain": partial(evolution.as_brain, kind="claude"),

@@ -48,12 +48,19 @@ def _cases() -> list[Case]:
     return [*friendly, *spread, *clusters, *odd]
 
 
-def test_alone(seeds: int, run: Callable[[Callable[[int], object], int], Sequence]) -> list[AloneLine]:
-    """Return how often the staged test is significant in each case, and the narrower test on 20 tasks."""
+def test_alone(
+    seeds: int, run: Callable[[Callable[[int], object], int], Sequence], only: Sequence[str] = ()
+) -> list[AloneLine]:
+    """Return how often the staged test is significant in each case, and the narrower test on 20 tasks.
+
+    only: texts of which one stands in `;TEST: WORLD, GAIN;`, where not all are wanted.
+    """
     lines = []
     for design in _DESIGNS:
         told = "staged, runs " + ", ".join(map(str, design))
         for case in _cases():
+            if not _is_wanted(told, case.label, case.gain, only):
+                continue
             progress(f"the test alone: {told}, {case.label}, {case.gain:+.2f}")
             done = run(partial(_one, case, design), seeds)
             passed, spent = sum(significant for significant, _ in done), fmean(spent for _, spent in done)
@@ -62,12 +69,18 @@ def test_alone(seeds: int, run: Callable[[Callable[[int], object], int], Sequenc
     told = f"narrower, {tasks} tasks, {repeats} runs"
     for world in small_sets.WORLDS:
         for gain in _NARROW_GAINS:
+            if not _is_wanted(told, world, gain, only):
+                continue
             progress(f"the test alone: {told}, {world}, {gain:+.2f}")
             found = run(partial(_narrow, world, gain), seeds)
             lines.append(
                 AloneLine(told, world, f"{100 * gain:+.0f}", len(found), sum(found), float(2 * tasks * repeats))
             )
     return lines
+
+
+def _is_wanted(test: str, world: str, gain: float, only: Sequence[str]) -> bool:
+    return not only or any(text in f";{test}: {world}, {100 * gain:+.0f};" for text in only)
 
 
 def _narrow(world: str, gain: float, seed: int) -> bool:

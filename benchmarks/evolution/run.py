@@ -157,7 +157,12 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, help=f"default {SEEDS}")
     parser.add_argument("--test-seeds", type=int, help=f"of the test alone, default {TEST_SEEDS:,}")
     parser.add_argument("--only-test", action="store_true", help="only the test alone")
-    parser.add_argument("--only", action="append", metavar="TEXT", help="only rows with TEXT in `;SCENARIO: LOOP;`")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="TEXT",
+        help="only rows with TEXT in `;SCENARIO: LOOP;`, with --only-test in `;TEST: WORLD, GAIN;`",
+    )
     parser.add_argument("--processes", type=int, default=PROCESSES, help=f"default {PROCESSES}")
     parser.add_argument("--write", type=Path, metavar="RESULT.md", help="also write the tables there")
     return parser.parse_args()
@@ -173,9 +178,9 @@ def main() -> None:
             return list(pool.map(function, range(count), chunksize=max(1, count // (8 * given.processes))))
 
         alone = []
-        if not given.only:
+        if given.only_test or not given.only:
             progress("the test alone")
-            alone = test_alone(given.test_seeds or (200 if given.quick else TEST_SEEDS), run)
+            alone = test_alone(given.test_seeds or (200 if given.quick else TEST_SEEDS), run, given.only or ())
         lines = [] if given.only_test else list(every(seeds, run, given.only or ()))
         several, some = {}, max(1, seeds // _LOOKS_SHARE)
         if not given.only_test and not given.only:

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evolvable_server.config import Config, actor_of, file_status
-from evolvable_server.person_config import USUAL, account_home, config_path, read_person_config, set_trusted
+from evolvable_server.person_config import (
+    USUAL,
+    PersonConfig,
+    account_home,
+    config_path,
+    read_person_config,
+    set_trusted,
+)
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Identity
 from evolvable_store.resource import USER_SCOPE
@@ -89,7 +96,15 @@ def make_caller(config: Config, library: Library, identity: Identity, *, decides
 
 def approvals_lock(config: Config) -> ApprovalsLock | None:
     """Return the approvals lock of the person whose account this is, None where approvals are not locked."""
-    return ApprovalsLock(config.person.lock_key) if config.person.lock_key else None
+    return lock_of(config.person)
+
+
+def lock_of(person: PersonConfig) -> ApprovalsLock | None:
+    """Return the approvals lock that a configuration names, with the keys of people who sign in."""
+    if not person.lock_key:
+        return None
+    signers = person.sign_in.signers if person.sign_in is not None else {}
+    return ApprovalsLock(person.lock_key, {f"oidc:{name}": key for name, key in signers.items()})
 
 
 def project_scope_of(project: Path, folders: list[WatchedFolder]) -> str | None:

@@ -5,8 +5,9 @@ A claim that no rule names gives nothing.
 """
 
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 PERMISSIONS = ("read", "report", "write", "approve")
@@ -15,7 +16,9 @@ PERMISSIONS = ("read", "report", "write", "approve")
 SCOPE = "evolvable:"
 """What the names of permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
 
-_KEYS = {"issuer", "resource", "client", "address", "scopes", "grants", "listen", "proxies"}
+_KEYS = {"issuer", "resource", "client", "address", "scopes", "grants", "listen", "proxies", "signers"}
+_PERSON = re.compile(r"[!-~]{1,255}@[!-?A-~]{1,255}")
+_KEY = re.compile(r"[0-9a-f]{64}")
 _GRANT_KEYS = {"claim", "value", "permissions", "projects"}
 
 
@@ -51,7 +54,8 @@ class SignIn:
     client: the name under which the page is registered at the provider. address: of the page, as browsers see it.
     scopes: what the page asks the provider for; some have one of their own for groups. listen: the HOST:PORT of this
     machine that the page is served at, '' for a port of the loopback addresses. proxies: the addresses and networks of
-    the proxies in front of the page.
+    the proxies in front of the page. signers: the public signing keys of people by `SUBJECT@PROVIDER`, which count
+    where approvals are locked.
     """
 
     issuer: str
@@ -62,6 +66,7 @@ class SignIn:
     scopes: tuple[str, ...] = ("openid",)
     listen: str = ""
     proxies: tuple[str, ...] = ()
+    signers: Mapping[str, str] = field(default_factory=dict)
 
     def permissions(self, claims: Mapping[str, Any], projects: Iterable[str]) -> frozenset[str]:
         """Return what these claims give in a library."""
@@ -111,7 +116,24 @@ def parse_sign_in(table: Mapping[str, Any]) -> SignIn:
         except ValueError:
             raise ValueError(f"{proxy!r} of sign_in.proxies is not an address or a network") from None
     _check_listen(texts["listen"])
-    return SignIn(**texts, grants=tuple(map(_grant, grants)), scopes=tuple(scopes), proxies=tuple(proxies))
+    return SignIn(
+        **texts,
+        grants=tuple(map(_grant, grants)),
+        scopes=tuple(scopes),
+        proxies=tuple(proxies),
+        signers=_signers(table.get("signers", {})),
+    )
+
+
+def _signers(table: Any) -> Mapping[str, str]:
+    if not isinstance(table, dict):
+        raise ValueError("sign_in.signers is not a table")
+    for person, key in table.items():
+        if not _PERSON.fullmatch(person) or not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise ValueError(f"{person!r} of sign_in.signers is not SUBJECT@PROVIDER with a public key of 64 digits")
+    if len(set(table.values())) < len(table):
+        raise ValueError("two people of sign_in.signers have one key")
+    return table
 
 
 def listen_address(listen: str) -> tuple[str, int]:

@@ -126,7 +126,8 @@ def _follow() -> None:
 
 def _wait(then: Callable[[], object]) -> None:
     with contextlib.suppress(OSError):
-        sys.stdin.buffer.read()
+        while os.read(0, 1024):  # not sys.stdin: the interpreter cannot end while a thread holds its lock
+            pass
     then()
 
 

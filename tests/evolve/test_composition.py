@@ -14,11 +14,13 @@ from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.composition import evidence_tasks, selection_tasks
 from evolvable_tools.evolve.elimination import undo_text
 from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
+from evolvable_tools.evolve.ledger.run_reducer import fold_records
 from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelRole
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.staged_final import plan_stages
+from evolvable_tools.evolve.statistics.staged_test import EQUAL_SHARES
 from evolvable_tools.evolve.task import ModelUsage, Rollout, ScorerSpec, Split, Task, TrialOutcome
 
 USEFUL = ("Dates are ISO", ["rule: iso"])
@@ -134,7 +136,7 @@ def test_lines_that_an_edit_deleted_are_not_put_back_by_guess():
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("given", "repeats"), [({}, [2, 3, 3]), ({"test_repeats": 2}, [2, 2, 2])])
+@pytest.mark.parametrize(("given", "repeats"), [({}, [2, 3, 4]), ({"test_repeats": 2}, [2, 2, 2])])
 def test_a_small_gain_in_the_search_has_more_runs_in_later_stages_of_the_test(tmp_path, given, repeats):
     tags = ("needs:iso", "", "", "", "", "", "", "chance:0.5")
     sizes = {Split.TRAIN: 16, Split.VAL: 16, Split.TEST: 48}
@@ -182,7 +184,8 @@ def test_stages_hold_whole_groups_and_follow_from_the_salt_alone():
     stages = plan_stages(tests, "salt")
 
     assert stages == plan_stages(tests, "salt") != plan_stages(tests, "other")
-    assert [len(stage) for stage in stages] == [20, 20, 20]
+    assert [len(stage) for stage in stages] == [28, 16, 16], "half and two quarters, as near as whole groups allow"
+    assert [len(stage) for stage in plan_stages(tests, "salt", EQUAL_SHARES)] == [20, 20, 20]
     assert all(
         len({task.id for task in stage if task.group == name} or {0}) in (1, 4)
         for stage in stages
@@ -305,3 +308,12 @@ def test_settings_of_a_run_from_before_the_staged_test_name_the_test_that_it_beg
 
     assert (again.final, again.optimizer, again.proposals) == ("single", "evoskill", 10)
     assert RunSettings("environment:made-up").final == "staged"
+
+
+@pytest.mark.parametrize(
+    ("said", "shares"), [({}, (1 / 3, 1 / 3, 1 / 3)), ({"shares": [0.5, 0.25, 0.25]}, (0.5, 0.25, 0.25))]
+)
+def test_a_test_goes_on_with_the_stages_that_it_was_opened_with(said, shares):
+    look = {"type": "look", "look": 1, "test_digest": "d", "candidate": "c", "repeats": [2, 3, 3], **said}
+
+    assert fold_records([look]).stage_shares == shares

@@ -71,14 +71,15 @@ def test_alpha_is_spent_late_and_a_clear_gain_ends_the_test_before_its_last_stag
 
 
 @pytest.mark.process
-def test_estimates_after_an_early_end_are_not_too_high_on_the_median_and_the_interval_holds_the_gain():
+@pytest.mark.parametrize("ends", [(30, 60, 90), (45, 68, 90)])
+def test_estimates_after_an_early_end_are_not_too_high_on_the_median_and_the_interval_holds_the_gain(ends):
     chance, true, high, held, plain = random.Random(8), 0.1, 0, 0, 0
     runs = 80
     for _ in range(runs):
         drawn = [chance.choices((1.0, 0.5, 0.0, -0.5), (0.04, 0.2, 0.68, 0.08))[0] for _ in range(90)]
-        stages = [singles(drawn[at : at + 30]) for at in (0, 30, 60)]
+        stages = [singles(drawn[at:end]) for at, end in zip((0, *ends), ends, strict=False)]
         for number in (1, 2, 3):
-            result = staged_sign_flip(stages[:number], [30, 30, 30], 0.04)
+            result = staged_sign_flip(stages[:number], [len(stage) for stage in stages], 0.04)
             if result.rejects or number == 3:
                 break
         low, up = result.interval

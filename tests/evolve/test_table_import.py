@@ -39,6 +39,8 @@ def test_a_table_becomes_a_task_set_and_empty_or_equal_rows_are_counted(tmp_path
         ("a,b\n1,2\n", COLUMNS, "There is no column 'question'"),
         ('question,answer,kind\nq,"' + "x" * (2**20 + 1) + '",k\n', COLUMNS, "no CSV file"),
         ("", COLUMNS, "it has no tasks"),
+        ('question,answer,kind\n"What is 1?,2,k\nWhat is 2?,4,k\n', COLUMNS, "no CSV file: unexpected end of data"),
+        ("question,answer,kind\nq?,1,k\nWhat is 1, and 1?,2,k\n", COLUMNS, "line 3 has 4 cells, and the header 3"),
         (CSV, TableColumns("question", "answer", id="question"), "id"),
     ],
 )
@@ -46,6 +48,19 @@ def test_a_table_that_is_none_says_what_and_where(tmp_path, text, columns, said)
     (tmp_path / "t.csv").write_text(text, encoding="utf-8")
     with pytest.raises((InvalidArgument, InvalidTaskSet), match=said):
         read_table(tmp_path / "t.csv", columns)
+
+
+def test_an_answer_of_zero_is_an_answer_and_what_is_no_text_is_kept_as_json(tmp_path):
+    answers = [0, False, [4, "a"], {"x": True}, None, ""]
+    lines = "".join(
+        json.dumps({"question": f"q {n}?", "answer": answer, "kind": 0}) + "\n" for n, answer in enumerate(answers)
+    )
+    (tmp_path / "a.jsonl").write_text(lines, encoding="utf-8")
+    _, files, made = read_table(tmp_path / "a.jsonl", COLUMNS)
+    tasks = read_taskset("x", files).tasks
+
+    assert {task.expected for task in tasks} == {"0", "false", '[4, "a"]', '{"x": true}'}
+    assert made.skipped == 2 and {task.category for task in tasks} == {"0"}
 
 
 def test_the_command_adds_the_environment_once_and_then_its_next_version(tmp_path):

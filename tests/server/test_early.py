@@ -11,9 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 
-from evolvable_server.mcp.fast_start import HANDSHAKE, VERSIONS, FastStart, FastStartState, hidden_modules
+from evolvable_server.mcp.fast_start import (
+    HANDSHAKE,
+    VERSIONS,
+    FastStart,
+    FastStartState,
+    deferred_models,
+    hidden_modules,
+)
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 LIST = {"jsonrpc": "2.0", "id": "two", "method": "tools/list", "params": {}}
@@ -152,7 +160,10 @@ def test_a_server_without_any_stdin_ends_quietly(tmp_path: Path, options: str) -
 
 
 @pytest.mark.process
-def test_a_server_on_stdio_goes_without_modules_of_http_and_of_the_command_line(tmp_path: Path) -> None:
+def test_a_server_on_stdio_goes_without_modules_of_http_and_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVOLVABLE_EMBEDDER", "off")  # where one is installed, it is asked in another process
     served(tmp_path / "home")  # a library that is made takes more modules than one that is there
     with (tmp_path / "told").open("wb") as told:
         served(tmp_path / "home", flags=("-X", "importtime"), told=told)
@@ -175,6 +186,73 @@ def test_hidden_modules_are_missing_for_the_body_alone(tmp_path: Path, monkeypat
     assert sys.modules["json"] is json
     with hidden_modules("to_hide"):
         assert importlib.import_module("to_hide") is sys.modules.pop("to_hide")
+
+
+MODELS = """
+from pydantic import BaseModel, TypeAdapter
+
+class Point(BaseModel):
+    x: int
+    other: "Point | None" = None
+
+points = TypeAdapter[list[Point]](list[Point])
+either = TypeAdapter(Point | int)
+plain = TypeAdapter(Point)
+"""
+
+
+def test_deferred_models_are_built_at_their_first_use_and_answer_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("models_at_once", "models_deferred"):
+        (tmp_path / f"{name}.py").write_text(MODELS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = pydantic.TypeAdapter
+
+    at_once = importlib.import_module("models_at_once")
+    with deferred_models():
+        late = importlib.import_module("models_deferred")
+
+    assert pydantic.TypeAdapter is before
+    assert "defer_build" not in pydantic.BaseModel.model_config
+    assert at_once.Point.__pydantic_complete__ and at_once.points.pydantic_complete
+    built = [
+        late.Point.__pydantic_complete__,
+        *(one.pydantic_complete for one in (late.points, late.either, late.plain)),
+    ]
+    assert built == [False] * 4
+    nested = {"x": "1", "other": {"x": 2}}
+    assert late.points.validate_python([nested])[0].other.x == 2
+    assert late.plain.validate_json(b'{"x": 3}').model_dump() == {"x": 3, "other": None}
+    assert late.either.json_schema() == at_once.either.json_schema()
+    with pytest.raises(pydantic.ValidationError) as wrong:
+        late.Point.model_validate({"x": "no number"})
+    with pytest.raises(pydantic.ValidationError) as same:
+        at_once.Point.model_validate({"x": "no number"})
+    assert str(wrong.value) == str(same.value)
+
+
+@pytest.mark.process
+def test_a_server_on_stdio_defers_the_models_of_the_sdk(tmp_path: Path) -> None:
+    code = """
+import json, sys, types
+from evolvable_server.cli import serve_on_stdio
+from evolvable_server.config import read_config
+
+def stop(*_, cleanup, **options):
+    for end in cleanup:
+        end()
+    import mcp_types
+    late = mcp_types.CreateMessageRequest.__pydantic_complete__, mcp_types.server_request_adapter.pydantic_complete
+    sys.stderr.write(json.dumps(late))
+    raise SystemExit
+
+sys.modules["evolvable_server.transport.stdio"] = types.SimpleNamespace(run_stdio=stop)
+serve_on_stdio(read_config())
+"""
+    env = os.environ | {"EVOLVABLE_HOME": str(tmp_path / "home")}
+    done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.PIPE, capture_output=True, env=env, timeout=60)
+    assert json.loads(done.stderr.splitlines()[-1]) == [False, False]
 
 
 @pytest.mark.process

@@ -138,6 +138,15 @@ def test_the_other_process_ends_with_the_one_that_waits_for_it(store):
             assert indexing.wait(timeout=PATIENCE) == 1
 
 
+def test_the_other_process_ends_cleanly_while_its_stdin_is_open(store):
+    fill(store, 0)
+    command = [sys.executable, "-m", "evolvable_server.index_worker", str(store.home), "once"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as indexing:
+        assert indexing.stderr is not None
+        assert indexing.stderr.read() == b""
+        assert indexing.wait(timeout=PATIENCE) == 0
+
+
 def test_a_body_that_fails_leaves_no_process_behind(store):
     before = below()
     with pytest.raises(ZeroDivisionError), index_worker(store.home, WORTHWHILE):

@@ -2,10 +2,15 @@
 
 import hashlib
 import json
+import re
+import socket
+import statistics
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
 
 import anyio
 import anyio.abc
@@ -17,16 +22,23 @@ from http_place import http_server, made_token
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_place import ERAS, Place, skill_text
+from oidc_provider import Browser, Provider, fill_login
+from page_place import PageAnswer, open_page
 from postgres_place import address_home, administer, as_role, server_url
 
-from evolvable_server.config import GROUPS, Config
+from evolvable_server.config import GROUPS, Config, library_names
+from evolvable_server.grants import Grant, SignIn
 from evolvable_server.mcp.server import Permission
 from evolvable_server.serving import Serving
 from evolvable_server.transport.http_auth import Tokens
+from evolvable_server.ui.app import MODULES
+from evolvable_server.ui.sign_in import LoginFlow
+from evolvable_store.errors import NotFound
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit
+from evolvable_tools.verbs.load import get_resource
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
@@ -234,3 +246,115 @@ async def test_a_reader_is_notified_of_no_change_of_another_project(other: Other
         serving.close()
     lists = {"ResourcesListChanged", "PromptsListChanged"}
     assert set(heard) == lists | {f"ResourceUpdated {own}", f"ResourceUpdated {last}"}
+
+
+PLACES = {
+    "ref": [*THEIRS.refs()[:4], "memory:USER"],
+    "number:int": ["1", "2", "7"],
+    "session:path": ["theirs", "session-1"],
+    "session": ["theirs"],
+    "run": ["20260101-000000-abcd"],
+}
+"""What stands in an address of the page, by the name in its route."""
+
+FIELDS = {
+    **dict.fromkeys(("q", "task", "reason", "search", "skill"), THEIRS.words[0]),
+    **dict.fromkeys(("number", "operation", "undone", "done", "version", "expected", "seen", "from", "to"), "2"),
+    "ref": "payroll",
+    "scope": "vault",
+    "kind": "memory",
+    "session": "theirs",
+    "cursor": "payroll",
+    "path": "SKILL.md",
+    "run": PLACES["run"][0],
+    "folder": "/",
+    "view": "all",
+    "status": "x",
+}
+"""What each field of an address or of a form is filled with."""
+
+_SECRETS = re.compile(r'(?<=value=")[\w-]{43}(?=")|\?v=[0-9a-f]{12}|inbox-\d+\.localhost:\d+')
+
+
+class PageWalk:
+    """Who signed in to the page of a home, and tries each address and each form of it."""
+
+    def __init__(self, home: Path, provider: Provider) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self._port = listener.getsockname()[1]
+        self._address = f"http://inbox-{self._port}.localhost:{self._port}"
+        client = provider.register(f"{self._address}/callback")["client_id"]
+        mine = library_names(home)[1:2] or (str(home),)
+        grants = (
+            Grant(("groups",), "readers", frozenset({"read"}), mine),
+            Grant(("groups",), "deciders", frozenset({"write", "approve"}), mine),
+            Grant(("groups",), "of-the-other-project", frozenset({"write", "approve"}), ("theirs",)),
+        )
+        self._settings = SignIn(provider.issuer, "", client, self._address, grants, ("openid", "groups"))
+        self._home, self._own = home, own_texts(home) | {client: "<client>"}
+
+    def answers(self) -> Answers:
+        """Sign in as `reader`; return what every address and every form answered."""
+        found: Answers = {}
+        flow = LoginFlow(self._settings, library_names(self._home))
+        with open_page(self._home, self._port, flow) as page:
+            begun = page.request("GET", "/sign-in", cookie="")
+            with Browser() as browser:
+                parts = urlsplit(fill_login(browser, begun.location, "reader", until=self._address))
+            page.come_back(f"{parts.path}?{parts.query}", begun.headers["set-cookie"].partition(";")[0])
+            for path in self._paths():
+                found[f"GET {path}"] = self._said(page.get(path))
+            for action in (action for module in MODULES for action in module.ACTIONS):
+                for number in PLACES["number:int"]:
+                    fields = {**FIELDS, "number": number, "operation": number}
+                    sent = urlencode({"csrf": page.csrf, **fields})
+                    found[f"POST {action.path} {number}"] = self._said(page.request("POST", action.path, sent))
+        return found
+
+    def _paths(self) -> Iterator[str]:
+        for path in sorted({view.path for module in MODULES for view in module.VIEWS} | {"/key", "/live/x", "/x"}):
+            for one in _filled(path):
+                yield one
+                yield from (f"{one}?{urlencode({name: value})}" for name, value in FIELDS.items())
+
+    def _said(self, got: PageAnswer) -> str:
+        return f"{got.status} {got.location} {_SECRETS.sub('', plain(got.text, self._own))}"
+
+
+@pytest.mark.parametrize("group", [pytest.param("readers", marks=pytest.mark.nightly), "deciders"])
+def test_every_page_answers_who_signed_in_as_if_the_other_project_did_not_exist(
+    other: Other, provider: Provider, group: str
+) -> None:
+    """The person has a group of the reader's project, and one of the other project, which counts nothing here."""
+    provider.account("reader", group, "of-the-other-project")
+    before = PageWalk(other.make("one"), provider).answers()
+    other.fill()
+    beside = PageWalk(other.make("two"), provider).answers()
+    assert len(before) > 300 and sum(text.startswith("200") for text in before.values()) > 50
+    assert_nothing_shows(before, beside)
+
+
+def _filled(path: str) -> list[str]:
+    found = [path]
+    for name, values in {"ref:path": PLACES["ref"], **PLACES}.items():
+        key = f"{{{name}}}"
+        found = [one.replace(key, quote(value)) for one in found for value in (values if key in one else [""])]
+    return found
+
+
+@pytest.mark.alone
+def test_the_time_of_an_answer_does_not_say_which_names_another_project_has(other: Other) -> None:
+    """Of 300 pairs of questions, one about a name of theirs and one about a name of nobody, neither side is slower."""
+    home = other.make("one")
+    other.fill()
+    seconds: dict[str, list[float]] = {"payroll": [], "payable": []}
+    with Library.open(home) as library:
+        for turn in range(310):
+            for name in sorted(seconds, reverse=bool(turn % 2)):
+                began = time.perf_counter()
+                with pytest.raises(NotFound, match="There is no"):
+                    get_resource(library, AGENT, Ref.parse(name))
+                seconds[name].append(time.perf_counter() - began)
+    theirs, nobodys = (found[10:] for found in seconds.values())
+    slower = statistics.fmean(one > two for one in theirs for two in nobodys)
+    assert 0.36 < slower < 0.64, f"a name of theirs is slower in {slower:.0%} of comparisons"

@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import json
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -140,23 +141,79 @@ def test_a_promoted_run_waits_in_the_inbox_with_its_gain_until_it_is_adopted(tmp
         poll(lambda: "Results of evolution" not in page.get("/inbox").text, "the inbox without the run")
 
 
-def test_the_library_names_the_skills_that_lose_their_description_in_a_clients_own_list(tmp_path: Path) -> None:
-    folder = tmp_path / "skills"
-    for number in range(7):
+def watch_skills_of_claude_code(page: PagePlace, home: Path, count: int) -> Path:
+    """Have the page's library watch ~/.claude/skills below `home` with long descriptions; return the settings' path."""
+    folder = home / ".claude/skills"
+    for number in range(count):
         (folder / f"long-{number}").mkdir(parents=True)
         text = skill_text(f"long-{number}", description=f"{number} " + "word " * 300)
         (folder / f"long-{number}/SKILL.md").write_text(text, encoding="utf-8")
+    page.library.working_copies.add(folder, identity=Identity(Principal.PERSON, "terminal"))
+    return home / ".claude/settings.json"
+
+
+def list_of_claude_code(page: PagePlace, count: int) -> str:
+    """Return the view of what Claude Code lists, when it was read."""
+    poll(lambda: f"{count} skills, " in page.get("/library?view=budget").text, "the list")
+    return page.get("/library?view=budget").text
+
+
+def test_the_library_names_the_skills_that_lose_their_description_in_a_clients_own_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     with open_page(tmp_path / "library") as page:
         page.create("only-in-the-library")
-        page.library.working_copies.add(folder, identity=Identity(Principal.PERSON, "terminal"))
+        watch_skills_of_claude_code(page, tmp_path, 7)
         for _ in range(2):
             use = load.load_skill(page.library, AGENT, Ref.parse("long-6"))
             load.report_outcome(page.library, AGENT, outcome="succeeded", use_id=use.use_id)
-        poll(lambda: "7 skills, " in page.get("/library?view=budget").text, "the list")
-        shown = page.get("/library?view=budget").text
+        shown = list_of_claude_code(page, 7)
     assert "7 skills, 10,5" in shown and "of 8,000 characters: 2 lose their description." in shown
     assert ">skill:long-4<" in shown and ">skill:long-5<" in shown
     assert ">skill:long-6<" not in shown and "only-in-the-library" not in shown
+
+
+def test_a_collection_that_is_made_and_used_on_the_page_decides_the_clients_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with open_page(tmp_path / "library") as page:
+        settings = watch_skills_of_claude_code(page, tmp_path, 7)
+        list_of_claude_code(page, 7)
+        new = page.get("/library?view=budget&collection=%2B").text
+        assert new.count(" checked") == 5 and 'value="skill:long-6"' in new
+        stored = page.post("/do/collection-add", name="work", skill=["skill:long-5", "skill:long-6"])
+        assert (stored.status, stored.location) == (303, "/library?view=budget")
+        page.post("/do/collection-use", name="work", settings=str(settings))
+        hidden = json.loads(settings.read_text(encoding="utf-8"))["skillOverrides"]
+        assert hidden.keys() == {f"long-{number}" for number in range(5)}
+        used = page.get("/library?view=budget").text
+        assert "2 skills, 3,0" in used and "all keep their description. 5 more are found by find_skill alone." in used
+        page.post("/do/collection-add", known="work", skill=["skill:long-0"])
+        [left] = page.library.store.backend.collections.members()["work"]
+        assert left == page.library.store.head(Ref.parse("long-0")).id
+        page.post("/do/collection-stop", settings=str(settings))
+        assert json.loads(settings.read_text(encoding="utf-8")) == {}
+        page.post("/do/collection-remove", name="work")
+        assert "A collection is a set of skills with a name" in page.get("/library?view=budget").text
+
+
+def test_a_form_of_a_collection_names_no_other_settings_and_no_other_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with open_page(tmp_path / "library") as page:
+        settings = watch_skills_of_claude_code(page, tmp_path, 2)
+        list_of_claude_code(page, 2)
+        page.post("/do/collection-add", name="work", skill=["skill:long-1"])
+        other = tmp_path / "other.json"
+        assert page.post("/do/collection-use", name="work", settings=str(other)).status == 400
+        assert page.post("/do/collection-use", csrf="no", name="work", settings=str(settings)).status == 403
+        assert page.post("/do/collection-use", name="<script>", settings=str(settings)).status == 404
+        assert page.post("/do/collection-add", name="<b>", skill=["skill:long-1"]).status == 400
+        assert page.get("/library?view=budget&collection=%3Cb%3E").status == 400
+        assert not settings.exists() and not other.exists()
 
 
 def test_an_empty_inbox_says_how_the_first_proposal_comes_until_one_was_decided(tmp_path: Path) -> None:

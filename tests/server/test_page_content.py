@@ -234,7 +234,9 @@ def test_a_session_and_a_run_are_read_from_their_own_records(page: PagePlace) ->
     assert session_id("told") in listed
     said = page.get(f"/sessions/{session_id('told')}").text
     assert 'id="turn-1"' in said and "fill the form" in said
-    run = page.get("/evolution/20260101-000000-abcd").text
+    address = "/evolution/20260101-000000-abcd"  # its ledger is read in the background
+    poll(lambda: "The ledger is being read" not in page.get(address).text, "the ledger of the run")
+    run = page.get(address).text
     assert "simulated" in run and "validation over iterations" in run and "<svg" in run
     assert page.get("/sessions/..%2f..%2fetc%2fpasswd").status == 404
 

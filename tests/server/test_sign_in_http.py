@@ -8,7 +8,7 @@ import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from http_place import HttpServer, http_server
+from http_place import Answer, HttpServer, http_server
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp_place import Place
 from oidc_provider import Provider
@@ -75,6 +75,14 @@ def status(server: HttpServer, token: str, tool: str = "list_resources", **argum
     return server.tool(tool, arguments, token).status
 
 
+def frame(method: str, params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+def bearer(token: str) -> dict[str, str | None]:
+    return {"Authorization": f"Bearer {token}"}
+
+
 def text(server: HttpServer, token: str, tool: str, arguments: Any) -> str:
     return json.dumps(server.tool(tool, arguments, token).json)
 
@@ -125,6 +133,36 @@ def test_groups_change_with_the_next_token(server, provider):
     after = provider.token("mover", RESOURCE)["access_token"]
 
     assert [status(server, one) for one in (before, after)] == [200, 403]
+
+
+def test_a_session_has_what_the_token_of_each_request_gives_and_is_of_one_person(server, provider):
+    """Groups that shrink while a session is open; a token of another person who knows the session's id."""
+    provider.account("mover", "writers")
+    provider.account("writer", "writers")
+    answers = [provider.token("mover", RESOURCE, "openid groups offline_access")]
+    for groups in (("readers",), ()):
+        provider.account("mover", *groups)
+        answers.append(provider.renewed(answers[-1], RESOURCE))
+    tokens = [one["access_token"] for one in answers]
+    theirs = provider.token("writer", RESOURCE)["access_token"]
+    client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    begun = server.post(frame("initialize", client), bearer(tokens[0]))
+    session = {"Mcp-Session-Id": begun.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
+
+    def change(token: str, name: str) -> Answer:
+        files = {"SKILL.md": f"---\nname: {name}\ndescription: Made.\n---\n"}
+        arguments = {"ref": name, "reason": "x", "create": True, "files": files}
+        called = frame("tools/call", {"name": "update_resource", "arguments": arguments})
+        return server.post(called, bearer(token) | session)
+
+    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert server.post(ready, bearer(tokens[0]) | session).status == 202
+    assert '"version": ' in json.dumps(change(tokens[0], "first").json)
+    assert "may read; 'update_resource' needs write" in change(tokens[1], "second").json["result"]["content"][0]["text"]
+    assert change(tokens[2], "third").status == 403
+    assert change(theirs, "fourth").status == 404
+    listed = text(server, theirs, "list_resources", {})
+    assert "skill:first" in listed and not any(f"skill:{name}" in listed for name in ("second", "third", "fourth"))
 
 
 def test_a_token_for_another_server_or_another_use_is_refused(server, provider):

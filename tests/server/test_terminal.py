@@ -8,13 +8,13 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 from command_line import CommandLine, skill_text
+from golden_tables import assert_as_agreed
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -27,8 +27,6 @@ from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
-
-GOLDEN = Path(__file__).parents[1] / "data/terminal"
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX terminal")
 
@@ -65,9 +63,6 @@ RARER = (
 
 WITH_FOLDERS = (["folders"], ["sync"], ["status"], ["list"], ["log"])
 """Commands whose text has paths of this machine: only the width is checked."""
-
-OWN_LINES = ("[text of another", "description: ")
-"""How lines of a shown document begin, which are as wide as they were written."""
 
 
 def write(home: Path, name: str, text: str, reason: str, person: bool = False) -> None:
@@ -157,28 +152,6 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
         line.save(line.root / "sets", name, skill_text(name), "ENVIRONMENT.md")
     line("import", line.root / "sets", "--kind", "environment", "--yes")
     return line
-
-
-def settled(text: str) -> str:
-    """Returns the text without what differs in each run: times and numbers of marks."""
-    text = re.sub(r"\[(text of another )[0-9a-f]{16}", r"[\1mark", text)
-    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-11-23 12:00", text)
-
-
-def assert_as_agreed(machine: CommandLine, commands: Iterable[list[str]], columns: int, name: str) -> None:
-    """Fails unless each command fits the screen and writes what the golden file has."""
-    written = []
-    for arguments in commands:
-        shown = machine.on_screen(*arguments, columns=columns)
-        wide = [line for line in shown.splitlines() if cell_len(line) > columns]
-        assert [line for line in wide if not line.startswith(OWN_LINES)] == [], arguments
-        written.append(f"$ evolvable {' '.join(arguments)}\n{settled(shown)}")
-    golden, text = GOLDEN / f"{name}-{columns}.txt", "\n".join(written)
-    if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
-        golden.parent.mkdir(exist_ok=True)
-        golden.write_text(text, encoding="utf-8")
-
-    assert text == golden.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("columns", [80, 100, 120])

@@ -119,6 +119,8 @@ class Provider:
             "code_challenge_method": "S256",
             "resource": resource,
         }
+        if "offline_access" in scope:
+            asked["prompt"] = "consent"
         with Browser() as browser:
             place = fill_login(browser, f"{self.issuer}/auth?{urlencode(asked)}", login, until=redirect)
             code = parse_qs(urlsplit(place).query)["code"][0]
@@ -134,6 +136,14 @@ class Provider:
             answer = browser.post(f"{self.issuer}/token", data=given)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = {**answer.json(), "client_id": client}
+        return found
+
+    def renewed(self, answer: Mapping[str, Any], resource: str) -> dict[str, Any]:
+        """Return the token answer for the refresh token of another one, of the same client."""
+        given = {"grant_type": "refresh_token", "refresh_token": answer["refresh_token"], "resource": resource}
+        again = httpx2.post(f"{self.issuer}/token", data={**given, "client_id": answer["client_id"]}, trust_env=False)
+        assert again.status_code == 200, again.text
+        found: dict[str, Any] = {**again.json(), "client_id": answer["client_id"]}
         return found
 
 

@@ -56,7 +56,7 @@ class PageBrowser:
         parts = urlsplit(origin)
         assert parts.port is not None
         self.origin, self.host, self.port, self._trusted = origin, parts.netloc, parts.port, trusted
-        self.cookie, self._csrf, self.opened = "", "", ""
+        self.cookie, self.csrf, self.opened = "", "", ""
 
     def come_back(self, path: str, kept: str) -> PageAnswer:
         """Come back from the provider to an address, with the cookie of the login; keep the session that it opens."""
@@ -65,7 +65,7 @@ class PageBrowser:
         if answer.status == 200:
             self.opened = cookies
             self.cookie = cookies.partition(";")[0]
-            self._csrf = self.get("/operations").field("csrf")
+            self.csrf = self.get("/operations").field("csrf")
         return answer
 
     def request(
@@ -107,7 +107,7 @@ class PageBrowser:
     def post(
         self, path: str, *, csrf: str | None = None, headers: Mapping[str, str] | None = None, **fields: Any
     ) -> PageAnswer:
-        given = {"csrf": self._csrf if csrf is None else csrf, **fields}
+        given = {"csrf": self.csrf if csrf is None else csrf, **fields}
         return self.request("POST", path, urlencode(given, doseq=True), **dict(headers or {}))
 
 
@@ -123,7 +123,7 @@ class PagePlace(PageBrowser):
         answer = self.request("GET", f"{parts.path}?{parts.query}", cookie="")
         assert answer.status == 303, answer.text
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
-        self._csrf = self.get("/operations").field("csrf")
+        self.csrf = self.get("/operations").field("csrf")
 
     # What others do in the library
 

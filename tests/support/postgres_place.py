@@ -1,6 +1,5 @@
 """A PostgreSQL server for the tests of one process, and a library in a project of its own for each folder."""
 
-import atexit
 import contextlib
 import hashlib
 import os
@@ -26,6 +25,8 @@ ON_SQLITE = pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)
 ACCOUNT = "nobody"
 """As whom the server runs where the tests run as root."""
 
+_at_the_end = contextlib.ExitStack()
+
 
 @cache
 def server_url() -> str:
@@ -37,9 +38,14 @@ def server_url() -> str:
     place = Path(tempfile.mkdtemp(prefix="evolvable-pg-test-"))
     os.chmod(place, 0o755)  # the server's account passes through it
     server = EmbeddedServer(place / "server", account=ACCOUNT, durable=False)
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    atexit.register(server.stop)
+    _at_the_end.callback(shutil.rmtree, place, ignore_errors=True)
+    _at_the_end.callback(server.stop)
     return server.start().url
+
+
+def stop_server() -> None:
+    """Stop the server and remove its folder, at the end of the tests of this process."""
+    _at_the_end.close()
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import base64
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -300,9 +300,14 @@ _PURPOSE = b"evolvable approvals key 1"
 
 @dataclass(frozen=True)
 class ApprovalsLock:
-    """The public half of the lock. key: the public key, in hexadecimal."""
+    """The public half of the lock.
+
+    key: the public key of the person whose account this is, in hexadecimal. people: the public keys of people who sign
+    in, by how they are known; the key of each counts for what is in their own name, and for nothing else.
+    """
 
     key: str
+    people: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def _public(self) -> "Ed25519PublicKey":
@@ -325,7 +330,7 @@ class ApprovalsLock:
         return True
 
     def signed(self, vouched: Attestation) -> bool:
-        """Return whether this key signed a decision to trust a content."""
+        """Return whether the account's own key signed a decision to trust a content."""
         return vouched.signature is not None and self.verify(vouched.statement, vouched.signature)
 
     def signatures(self, backend: Storage) -> Signatures:
@@ -333,8 +338,15 @@ class ApprovalsLock:
         return backend.signatures(self.key, self.verify)
 
     def vouched(self, backend: Storage, operations: Iterable[int]) -> set[int]:
-        """Return those of these operations that count as the person's; see `Signatures.vouched`."""
-        return self.signatures(backend).vouched(operations)
+        """Return those of these operations that count as a person's.
+
+        See `Signatures.vouched`; of people who sign in, those that their own key signed.
+        """
+        wanted = set(operations)
+        found = self.signatures(backend).vouched(wanted)
+        for via, key in self.people.items():
+            found |= ApprovalsLock(key).signatures(backend).signed_by(via, wanted - found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

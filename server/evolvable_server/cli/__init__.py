@@ -61,7 +61,7 @@ def _serve_client() -> int:
 def serve_on_stdio(config: "Config") -> NoReturn:
     """Serve one client on stdin and stdout; end the process when the client is gone. Raise as Store.open."""
     from evolvable_server.config import process_session
-    from evolvable_server.mcp.fast_start import hidden_modules
+    from evolvable_server.mcp.fast_start import deferred_models, hidden_modules
 
     if _person_types():
         from evolvable_server.cli.terminal import remark
@@ -70,7 +70,7 @@ def serve_on_stdio(config: "Config") -> NoReturn:
     # An eighth of the start goes into looking through modules again and again; `serving.return_free_memory` ends this.
     gc.disable()
     early = _begin_fast_start(config)
-    with hidden_modules(*HTTP_MODULES):
+    with hidden_modules(*HTTP_MODULES), deferred_models():
         from evolvable_server.serving import serve_stdio
 
     serve_stdio(dataclasses.replace(config, session=config.session or process_session()), early)

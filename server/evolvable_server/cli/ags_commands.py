@@ -153,7 +153,7 @@ def _drive_here(state: CommandContext, run: str | None) -> Output[AgsStatus]:
 @click.option("--since", type=click.IntRange(min=0), default=0, help="Only events after this number.")
 @click.option("--follow", is_flag=True, help="Go on showing events until it stands still.")
 def status_command(state: CommandContext, run: str | None, since: int, follow: bool) -> Output[AgsStatus]:
-    """Show the plan of a run, the resultss items, what it cost, and what it waits for. Without RUN the newest."""
+    """Show the plan of a run, its items, what it cost, and what it waits for. Without RUN the newest."""
     home = state.config().home
     now = control.ags_status(home, run, since)
     while follow and now.state == "running":

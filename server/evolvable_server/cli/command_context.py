@@ -45,7 +45,7 @@ from evolvable_tools.verbs import registry
 from evolvable_tools.verbs.registry import VERBS, Authority, refusal_reason
 
 if TYPE_CHECKING:
-    from evolvable_server.cli.inbox_commands import PassphraseSigner
+    from evolvable_server.approval_keys import PassphraseSigner
     from evolvable_tools.library import Caller, Library
 
 # Start time: functions import the library and the tokens, so that help and usage errors do not wait for them.
@@ -282,7 +282,7 @@ class CommandContext:
         if self._signer is None:
             wanted = key or self.config().person.lock_key
             if wanted:
-                from evolvable_server.cli.inbox_commands import PassphraseSigner
+                from evolvable_server.approval_keys import PassphraseSigner
 
                 self._signer = PassphraseSigner(wanted, ask or _ask_passphrase)
         return self._signer

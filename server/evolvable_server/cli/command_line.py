@@ -59,6 +59,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer", "quickstart", "token"),
     "model_commands": ("model",),
     "folder_commands": ("init", "folders", "sync"),
+    "collection_commands": ("collection",),
     "archive_commands": ("checkout", "backup", "export", "import"),
     "remote_commands": ("remote", "clone", "push", "pull"),
     "client_commands": ("connect", "disconnect"),

@@ -22,6 +22,7 @@ from evolvable_server.cli.person_commands import unsigned_decisions
 from evolvable_server.cli.terminal import count, local_time, progress, safe, say, show_fields, some
 from evolvable_server.clients.attendance import why_unattended
 from evolvable_server.clients.memory_files import MemoryCopy, copy_statuses, memory_text
+from evolvable_server.clients.skill_list import chosen_lists, unlisted_newcomers
 from evolvable_server.config import EMBEDDER, RERANKER, Config, Machine, read_machine
 from evolvable_server.model_setup import Redaction, check_model_folders, own_patterns
 from evolvable_server.person_config import config_path, registered_homes
@@ -171,6 +172,15 @@ def _shadowed_resources(library: Library) -> Iterator[str]:
         yield f"{len(hiding) - MOST:,} more are hidden so."
 
 
+def _newcomers(library: Library, machine: Machine) -> Iterator[str]:
+    """Yield which skills a client lists beside the collection that was chosen for it."""
+    for where, choice in chosen_lists(library, machine):
+        if choice is not None and (came := unlisted_newcomers(library, where, choice)):
+            use = f"`evolvable collection use {choice.collection}{' --project' if where.project else ''}`"
+            beside = f"Claude Code lists {some(came, MOST)} {where.title} beside the collection {choice.collection}"
+            yield f"{beside}: {use} hides what is not in it."
+
+
 def _unread(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
     for one in found:
         if one.state != "current":
@@ -301,6 +311,8 @@ def _check_decisions(health: Health, config: Config, machine: Machine, library: 
             health.problems += check(library)
     with suppress(EvolvableError):
         health.notes += _shadowed_resources(library)
+    with suppress(EvolvableError):
+        health.notes += _newcomers(library, machine)
 
 
 @command("scan")

@@ -17,11 +17,13 @@ from evolvable_server.cli.terminal import confirm, count, remark, say, warn
 from evolvable_server.clients import memory_files
 from evolvable_server.clients.registration import ConfigurationEntry, configuration_entry, disconnect
 from evolvable_server.clients.registry import CLIENTS, SCOPES
+from evolvable_server.clients.skill_list import take_out
 from evolvable_server.config import read_machine
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, LibraryError, Refused
 from evolvable_store.paths import ADDRESS_FILE, LIBRARY_FILE, check_home, open_elsewhere
 from evolvable_store.search import index_file, vector_store
+from evolvable_store.storage.collection_store import ListingChoice
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.staging_dir import possible_staging
 from evolvable_tools.evolve.tasks.look_transfer import merge_backup
@@ -117,6 +119,15 @@ def _watched(home: Path) -> list[FolderChoice]:
         return []
 
 
+def _choices(home: Path) -> list[ListingChoice]:
+    """Return the collections that clients list; none where the library cannot be read."""
+    if not (home / LIBRARY_FILE).exists():
+        return []
+    with contextlib.suppress(EvolvableError), Store.open(home) as store:
+        return store.backend.collections.choices()
+    return []
+
+
 def _copy_checked(source: Path, draft: Path) -> int:
     """Copy a backup into `draft` and return its number of resources. Raise LibraryCorrupt, LibraryError."""
     for path in source.glob(f"{LIBRARY_FILE}*"):
@@ -175,14 +186,15 @@ def uninstall_command(state: CommandContext, data: bool, yes: bool, dry_run: boo
     """Disconnect all clients and stop watching all folders.
 
     Takes the server out of every client of this account and of this project, removes the memories from the files that
-    clients read, and drops the watched folders. Your skills stay as they are. With --data the library with all its
-    versions and your settings are deleted as well.
+    clients read, has clients list every skill again, and drops the watched folders. Your skills stay as they
+    are. With --data the library with all its versions and your settings are deleted as well.
     """
     home = state.config().home
     connected, copies, watched = list(_connected(state)), memory_files.read_enabled_copies(home), _watched(home)
     gone = list(_data(home, watched)) if data else []
     lines = [f"{one.client.title}: the entry {one.name} in {one.path}" for one in connected]
     lines += [f"the memories in {path}" for path, _ in copies.values()]
+    lines += [f"the collection {one.collection} in {one.settings}" for one in _choices(home)]
     lines += [f"watching {one.path}; its files stay" for one in watched]
     lines += [f"{path}, for good" for path in gone]
     done = Uninstalled(lines, list(_left(home, data)))
@@ -233,6 +245,10 @@ def _remove(
     for entry in connected:
         disconnect(entry)
     memory_files.disable_copies(home, copies)
+    for choice in _choices(home):
+        take_out(choice)
+        with Store.open(home) as store:
+            store.backend.collections.forget(choice.settings)
     if watched:
         with Store.open(home) as store:
             for folder in store.backend.bindings.folders():

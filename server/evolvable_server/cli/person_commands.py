@@ -1,13 +1,14 @@
 """The commands `approvals`, which locks decisions behind a passphrase, and `trust`; and the question of an import."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
+from evolvable_server.approval_keys import approver_path, create_key, key_path
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
-from evolvable_server.cli.inbox_commands import create_key, key_path
 from evolvable_server.cli.terminal import ask, confirm, count, local_time, progress, remark, say, show_diff, some, warn
 from evolvable_server.person_config import edit_config, read_person_config, set_trusted
 from evolvable_store.errors import InvalidArgument, Refused
@@ -26,29 +27,41 @@ LIMIT = (
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """Whether approvals are locked, with which key, and the decisions in this library that are not signed."""
+    """Whether approvals are locked, with which key, and the decisions in this library that are not signed.
+
+    people: the keys of people who sign in, by SUBJECT@PROVIDER.
+    """
 
     locked: bool
     key: str
     unsigned: list[int]
+    people: Mapping[str, str] = field(default_factory=dict)
 
 
 @command("approvals")
-@click.argument("action", type=click.Choice(["status", "lock", "unlock"]), default="status")
-def approvals_command(state: CommandContext, action: str) -> Output[LockState]:
+@click.argument("action", type=click.Choice(["status", "lock", "unlock", "allow", "disallow"]), default="status")
+@click.argument("person", required=False, metavar="[PERSON]")
+@click.argument("key", required=False, metavar="[KEY]")
+def approvals_command(state: CommandContext, action: str, person: str | None, key: str | None) -> Output[LockState]:
     """Lock decisions behind a passphrase.
 
     After `lock`, approvals, adoptions, settings, trusted folders and memory:SOUL count only when they are signed with a
     key that the passphrase opens; questions in a client decide nothing. `lock` again includes another library (--home).
-    `unlock` ends it and needs the passphrase too.
+    `unlock` ends it and needs the passphrase too. `allow PERSON KEY` lets decisions count that a person who signs in at
+    the page signed with a key of their own; PERSON is SUBJECT@PROVIDER. `disallow PERSON` ends that.
     """
-    if action == "lock":
+    if (person is not None, key is not None) != (action in ("allow", "disallow"), action == "allow"):
+        raise click.UsageError("`approvals allow` takes a person and a key, `disallow` a person, the others nothing.")
+    if person is not None:
+        _set_signer(state, person, key)
+    elif action == "lock":
         _lock(state)
     elif action == "unlock":
         _unlock(state)
     with state.library() as (library, _):
         lock = library.lock
-        shown = LockState(lock is not None, lock.key if lock else "", unsigned_decisions(library))
+        people = {via.partition(":")[2]: key for via, key in lock.people.items()} if lock else {}
+        shown = LockState(lock is not None, lock.key if lock else "", unsigned_decisions(library), people)
     return Output(shown, _show_lock)
 
 
@@ -90,6 +103,29 @@ def _unlock(state: CommandContext) -> None:
     state.record("unlock approvals", f"key {signer.key}")
 
 
+def _set_signer(state: CommandContext, person: str, key: str | None) -> None:
+    """List the key of a person who signs in, or take it out and delete its file (key: None)."""
+    state.require_person("Deciding whose signatures count")
+    signer = state.signer()
+    if signer is None:
+        raise InvalidArgument("Approvals are not locked.", "`evolvable approvals lock` locks them.")
+
+    def change(document: Any) -> None:
+        if "sign_in" not in document:
+            raise InvalidArgument(
+                "There is no [sign_in] in your configuration.", "docs/sign-in.md says how to write it."
+            )
+        listed = document["sign_in"].pop("signers", {})
+        kept = {name: one for name, one in listed.items() if name != person}
+        if people := kept | ({person: key} if key is not None else {}):
+            document["sign_in"]["signers"] = people
+
+    edit_config(change, signer)
+    if key is None:
+        approver_path(f"oidc:{person}").unlink(missing_ok=True)
+    state.record("allow signer" if key is not None else "disallow signer", f"{person} key {key or 'none'}")
+
+
 def _set_key(document: Any, key: str) -> None:
     document.setdefault("approvals", {})["public_key"] = key
 
@@ -105,6 +141,7 @@ def _show_lock(shown: LockState) -> None:
         say("Approvals are not locked.")
         return
     say(f"Approvals are locked with key {shown.key[:16]}.")
+    say(*(f"{person} signs with key {key[:16]}." for person, key in shown.people.items()))
     if shown.unsigned:
         numbers = some(list(map(str, shown.unsigned)), 20)
         what = count(len(shown.unsigned), "operation")

@@ -71,7 +71,7 @@ def _show_sessions(found: "SessionPage", page: int) -> None:
             ]
             for one in found.sessions
         ],
-        names=("session", "project"),
+        names=("project",),  # an id is whole: `review` takes it
         spare=("size", "turns", "client", "imported", "when"),
     )
     say_more(page, len(found.sessions), found.more > 0)

@@ -9,7 +9,7 @@ import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.taskset_access import find_taskset, write_tasks
-from evolvable_server.cli.terminal import count, remark, say, show_table
+from evolvable_server.cli.terminal import count, remark, say, say_labelled, show_table
 from evolvable_server.config import is_person
 from evolvable_server.model_setup import commands_of_role
 from evolvable_server.run_launcher import choose_sandbox
@@ -139,8 +139,7 @@ def _show_check(found: TaskSetCheck) -> None:
     say("")
     for one in found.remarks:
         level = str(one.level)
-        click.echo(click.style(f"{level}: ", fg=_STYLES[level] if level != "note" else None), nl=False)
-        say(one.text)
+        say_labelled(f"{level}: ", one.text, _STYLES[level] if level != "note" else "")
         if one.hint:
             say(f"  {one.hint}")
     refused = sum(one.level == "refuse" for one in found.remarks)

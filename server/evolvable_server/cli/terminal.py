@@ -68,6 +68,11 @@ def say(*lines: str) -> None:
     _write(lines, sys.stdout)
 
 
+def say_labelled(label: str, text: str, colour: str = "") -> None:
+    """Write a line of results that begins with a label in a colour; on a terminal it breaks between words."""
+    _write([text], sys.stdout, label, colour)
+
+
 def say_quoted(text: str) -> None:
     """Write a text of another, every line of it indented: none begins where lines of ours begin."""
     width = screen_width()

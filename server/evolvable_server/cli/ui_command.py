@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from evolvable_server.approval_keys import PassphraseSigner
 from evolvable_server.cli.command_context import CommandContext, command
-from evolvable_server.cli.inbox_commands import PassphraseSigner
 from evolvable_server.cli.progress import paused_progress
 from evolvable_server.cli.terminal import remark, say
 from evolvable_server.clients.memory_files import refresh_memory_files

@@ -249,14 +249,15 @@ def _json(path: Path, text: str) -> tuple[dict[str, object], tuple[str, int, int
     return document.root.value, loose
 
 
-def edit_configuration(found: Configuration, path: tuple[str, str], value: dict[str, object] | None) -> str:
+def edit_configuration(found: Configuration, path: tuple[str, ...], value: dict[str, object] | None) -> str:
     """Return the text of a file with an entry in it, or without it; everything else as it is.
 
     Raise ConfigurationBroken when there is no way to do that without touching anything else.
     """
     try:
         if found.path.suffix == ".toml":
-            return edit_toml(found.text, path, value)
+            outer, name = path
+            return edit_toml(found.text, (outer, name), value)
         empty = not found.text.strip("\ufeff \t\r\n")
         return edit_json(EMPTY if empty else found.text, path, value)
     except JsonError as error:

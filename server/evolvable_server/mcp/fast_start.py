@@ -5,6 +5,7 @@ second. Both answers are files beside this module, which tests compare with the 
 read; only its answers to the two requests are dropped.
 """
 
+import builtins
 import contextlib
 import json
 import os
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Generic, NoReturn, Self, TypeVar
 
 if sys.platform != "win32":
     import fcntl
@@ -107,6 +108,41 @@ def hidden_modules(*names: str) -> Iterator[None]:
         for name in hidden:
             if sys.modules.get(name, sys) is None:
                 del sys.modules[name]
+
+
+@contextlib.contextmanager
+def deferred_models() -> Iterator[None]:
+    """Have pydantic build what validates a model that the body defines when it is first used, and not at once.
+
+    The SDK defines some 600 models and adapters of several protocol versions, and a server uses a few dozen of them.
+    Both ways of pydantic are public (`defer_build`), safe from any thread, and give the same answers.
+    """
+    import pydantic  # start time: needed here alone
+
+    adapter: Any = pydantic.TypeAdapter
+    pydantic.BaseModel.model_config["defer_build"] = True
+    pydantic.TypeAdapter = _deferring(adapter)  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        pydantic.TypeAdapter = adapter  # type: ignore[misc]
+        del pydantic.BaseModel.model_config["defer_build"]
+
+
+def _deferring(adapter: Any) -> Any:
+    """Return a class like pydantic's TypeAdapter whose instances build at their first use where they may."""
+    from pydantic import BaseModel, ConfigDict
+
+    type_variable = TypeVar("type_variable")
+
+    class DeferredAdapter(adapter, Generic[type_variable]):  # type: ignore[misc]
+        def __init__(self, type: Any, *, config: Any = None, _parent_depth: int = 2, module: str | None = None) -> None:
+            # A model has a configuration of its own, and pydantic refuses a second one.
+            if config is None and not (isinstance(type, builtins.type) and issubclass(type, BaseModel)):
+                config = ConfigDict(defer_build=True)
+            super().__init__(type, config=config, _parent_depth=_parent_depth + 1, module=module)
+
+    return DeferredAdapter
 
 
 HANDSHAKE, TOOLS = (Path(__file__).with_name(name) for name in ("handshake.json", "tools.json"))

@@ -22,6 +22,7 @@ from evolvable_server.ui import (
     evolution_pages,
     health_pages,
     inbox_pages,
+    key_page,
     library_pages,
     resource_pages,
     session_pages,
@@ -64,9 +65,11 @@ def page_application(services: PageServices, access: PageAccess, feed: ChangeFee
     left_out = OWN if access.flow is not None else {}
     site = Site(services, access, feed.notify, lambda: feed.seen, left_out=frozenset(left_out))
     modules = [module for module in MODULES if module not in left_out.values()]
-    views = [*(view for module in modules for view in module.VIEWS), PageView("/{rest:path}", _no_page)]
+    views = [view for module in (*modules, key_page) for view in module.VIEWS]
+    rest = PageView("/{rest:path}", _no_page)
     actions = [action for module in modules for action in module.ACTIONS]
-    routes = [Route("/live", stream_endpoint(feed, access), methods=["GET"]), *site.routes(views, actions)]
+    live = Route("/live", stream_endpoint(feed, access), methods=["GET"])
+    routes = [live, site.form_route(key_page.PATH, key_page.make_key), *site.routes([*views, rest], actions)]
     app = Starlette(routes=routes)
     # A redirect would be made from the Host that the browser sends.
     app.router.redirect_slashes = False

@@ -6,7 +6,7 @@ import htpy as h
 from htpy import Node
 
 from evolvable_server.ui.diff_view import draw_diff
-from evolvable_server.ui.layout import PageBody, form, passphrase_field, table, tag, when
+from evolvable_server.ui.layout import PageBody, form, passphrase_field, table, tag, when, with_code
 from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_server.ui.text import make_visible
 from evolvable_store.errors import InvalidArgument
@@ -44,7 +44,7 @@ def _evolution(site: Site, asked: PageRequest) -> PageBody:
         for one in runs
     ]
     heads = ("run", "state", "verdict", "figures", "trials", "tokens", "why")
-    none = h.p["No run yet. `evolvable evolve start` starts one on a task set of yours."]
+    none = h.p[with_code("No run yet. `evolvable evolve start` starts one on a task set of yours.")]
     listed = table(heads, rows, "Runs, newest first") if rows else none
     return PageBody("Evolution", [h.h1["Evolution"], h.div(id="runs", data_live=True)[listed]], "evolution")
 
@@ -199,7 +199,7 @@ def _adoption(site: Site, asked: PageRequest) -> PageBody:
                 asked.session.csrf,
                 action_path("evolve adopt"),
                 h.label["Reason ", h.input(type="text", name="reason", maxlength="2000", autocomplete="off")],
-                passphrase_field(site.locked),
+                passphrase_field(site.passphrase_label),
                 button,
                 fields=fields,
             ),

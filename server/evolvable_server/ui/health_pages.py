@@ -10,7 +10,7 @@ from htpy import Node
 
 from evolvable_server.person_config import read_person_config, set_trusted
 from evolvable_server.ui.diff_view import draw_diff
-from evolvable_server.ui.layout import PageBody, form, passphrase_field, resource_link, table, tag, when
+from evolvable_server.ui.layout import PageBody, form, passphrase_field, resource_link, table, tag, when, with_code
 from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_server.ui.text import make_visible, one_line, quoted
 from evolvable_store.errors import Conflict, InvalidArgument
@@ -29,7 +29,9 @@ def _health(site: Site, asked: PageRequest) -> PageBody:
 def _doctor(site: Site) -> Node:
     health = _ask(site, "doctor")
     if health is None:
-        return h.div(id="doctor", data_live=True)[h.p["`evolvable doctor` runs now; this page shows what it finds."]]
+        return h.div(id="doctor", data_live=True)[
+            h.p[with_code("`evolvable doctor` runs now; this page shows what it finds.")]
+        ]
     problems = [
         h.li[h.p(".warning")[make_visible(str(one.get("what"))), " ", make_visible(str(one.get("next", "")))]]
         for one in health.get("problems", ())
@@ -62,7 +64,7 @@ def _clients(health: Mapping[str, Any]) -> Node:
         ]
         for one in health.get("clients", ())
     ]
-    none = h.p["None. `evolvable connect claude-code` connects one."]
+    none = h.p[with_code("None. `evolvable connect claude-code` connects one.")]
     heads = ("client", "scope", "configuration", "starts in", "last session")
     return [h.h2["Clients"], table(heads, rows, "Connected clients") if rows else none]
 
@@ -80,7 +82,9 @@ def _tokens(site: Site) -> Node:
         ]
         for one in found.get("tokens", ())
     ]
-    said = h.p(".none")["At a terminal, `evolvable token add` makes one and `evolvable token revoke` ends one."]
+    said = h.p(".none")[
+        with_code("At a terminal, `evolvable token add` makes one and `evolvable token revoke` ends one.")
+    ]
     heads = ("token", "may", "expires", "last used")
     listed = table(heads, rows, "Tokens for HTTP") if rows else h.p["None."]
     return h.div(id="tokens", data_live=True)[h.h2["Tokens"], listed, said]
@@ -107,7 +111,7 @@ def _folders(site: Site) -> Node:
         ]
         for one in site.library.folders()
     ]
-    none = h.p["None. `evolvable init FOLDER` imports one and follows it."]
+    none = h.p[with_code("None. `evolvable init FOLDER` imports one and follows it.")]
     heads = ("folder", "kind", "scope", "trust")
     return [h.h2["Watched folders"], table(heads, rows, "Watched folders") if rows else none]
 
@@ -115,7 +119,7 @@ def _folders(site: Site) -> Node:
 def _trusted(site: Site) -> Node:
     folders = sorted(read_person_config().trusted_folders(site.library.store.home))
     rows = [h.li[h.code[make_visible(folder)]] for folder in folders]
-    said = h.p(".none")["`evolvable trust --withdraw FOLDER` ends it."]
+    said = h.p(".none")[with_code("`evolvable trust --withdraw FOLDER` ends it.")]
     return [h.h2["Trusted folders"], [h.ul[rows], said] if rows else h.p["None beyond what you wrote yourself."]]
 
 
@@ -143,11 +147,11 @@ def _trust_form(site: Site, asked: PageRequest) -> PageBody:
         return PageBody("Trust", [title, trusted, h.p["Nothing waits for your trust."]], "health")
     if len(question.offered) > MAX_OFFERED:
         said = f"{len(question.offered):,} resources wait; `evolvable trust` shows them at a terminal."
-        return PageBody("Trust", [title, trusted, h.p[said]], "health")
+        return PageBody("Trust", [title, trusted, h.p[with_code(said)]], "health")
     high = sum(1 for one in question.offered if one.high)
     button = h.button(".good", type="submit")[f"Trust these {len(question.offered)} as they are now"]
     fields = {"folder": asked.get("folder"), "seen": _seen(question)}
-    ask = form(asked.session.csrf, action_path("trust"), passphrase_field(site.locked), button, fields=fields)
+    ask = form(asked.session.csrf, action_path("trust"), passphrase_field(site.passphrase_label), button, fields=fields)
     warning = h.p(".warning")[f"{high} of them have findings of high severity."] if high else None
     return PageBody("Trust", [title, trusted, warning, [_offer(one) for one in question.offered], ask], "health")
 

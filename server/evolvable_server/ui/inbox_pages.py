@@ -125,7 +125,7 @@ def _decision(site: Site, asked: PageRequest, shown: WaitingProposal) -> Node:
         reopen = _undo_form(site, asked, shown.proposal_id)
         return h.section(id="decide", data_live=True)[said, reopen]
     fields = {"number": shown.proposal_id, "seen": shown.head or 0}
-    csrf, lock = asked.session.csrf, passphrase_field(site.locked)
+    csrf, lock = asked.session.csrf, passphrase_field(site.passphrase_label)
     why = h.label["Reason ", h.input(type="text", name="reason", maxlength="2000", id="reason", autocomplete="off")]
     buttons = [
         h.button(".good", type="submit", id="approve", aria_keyshortcuts="a")["Approve"],
@@ -372,7 +372,7 @@ def _edit_form(site: Site, asked: PageRequest) -> PageBody:
                 action_path("inbox edit"),
                 fields,
                 why,
-                passphrase_field(site.locked),
+                passphrase_field(site.passphrase_label),
                 h.p(".buttons")[button, " ", h.a(href=f"/inbox/{number}", id="back")["Back without a change"]],
                 fields=named,
             ),
@@ -402,7 +402,7 @@ def _session_form(site: Site, asked: PageRequest) -> PageBody:
         ],
     ]
     why = h.label["Reason ", h.input(type="text", name="reason", maxlength="2000", autocomplete="off")]
-    lock = passphrase_field(site.locked)
+    lock = passphrase_field(site.passphrase_label)
     return PageBody(
         f"Session {session}",
         [

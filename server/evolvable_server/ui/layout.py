@@ -93,7 +93,7 @@ def draw_page(body: PageBody, frame: Frame) -> str:
             h.footer[
                 h.p(id="live", role="status")["Live updates need JavaScript; reload to see what is new."],
                 h.details(id="keys")[h.summary["Keys"], h.dl[[[h.dt[key], h.dd[does]] for key, does in KEYS.items()]]],
-                h.p["Signed in as ", h.strong(id="signed")[one_line(frame.signed, 120)]] if frame.signed else None,
+                _signed_in(frame),
                 form(frame.csrf, "/end", h.button(type="submit")["Sign this browser out"]),
             ],
         ],
@@ -115,11 +115,17 @@ def swapping(target: str = "#main") -> dict[str, str]:
     return {"hx-boost": "true", "hx-target": target, "hx-select": target, "hx-swap": "outerHTML"}
 
 
-def passphrase_field(locked: bool) -> Node:
-    """Return the question for the passphrase, nothing where approvals are not locked."""
-    if not locked:
+def _signed_in(frame: Frame) -> Node:
+    if not frame.signed:
         return None
-    label = "Passphrase of the approvals lock"
+    key = [" · ", h.a(href="/key", id="key")["Your signing key"]] if frame.locked else None
+    return h.p["Signed in as ", h.strong(id="signed")[one_line(frame.signed, 120)], key]
+
+
+def passphrase_field(label: str) -> Node:
+    """Return the question for the passphrase, nothing where approvals are not locked (no label)."""
+    if not label:
+        return None
     return h.label(".passphrase")[label, h.input(type="password", name="passphrase", autocomplete="off", required=True)]
 
 
@@ -186,6 +192,11 @@ def svg(**attributes: str) -> Element:
 def plain(text: str) -> Node:
     """Return a text of many lines as it is, with every hidden character visible."""
     return h.pre[make_visible(text)]
+
+
+def with_code(sentence: str) -> Node:
+    """Return a sentence of ours whose commands, between backticks, are set as code."""
+    return [h.code[part] if place % 2 else part for place, part in enumerate(sentence.split("`"))]
 
 
 def tag(word: str, kind: str = "") -> Node:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import htpy as h
 from htpy import Node
 
-from evolvable_server.ui.layout import PageBody, form, resource_link, share_bar, swapping, table, tag
-from evolvable_server.ui.listing_budget import draw_budget
+from evolvable_server.ui import listing_budget
+from evolvable_server.ui.layout import PageBody, form, resource_link, share_bar, swapping, table, tag, with_code
 from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_server.ui.text import make_visible, one_line, quoted
 from evolvable_store.errors import InvalidArgument
@@ -33,17 +33,17 @@ def _library(site: Site, asked: PageRequest) -> PageBody:
     """Show one page of the library."""
     view = asked.get("view")
     if view == "budget":
-        listing = draw_budget(site)
+        listing = listing_budget.draw_budget(site, asked)
     else:
         listing = _by_evidence(site, view) if view in VIEWS_OF_EVIDENCE else _by_name(site, asked)
-    main = [h.h1["Library"], _views(view), _filter(site, asked), listing]
+    main = [h.h1["Library"], _views(view), _filter(site, asked) if not view else None, listing]
     return PageBody("Library", main, "library")
 
 
 def _views(chosen: str) -> Node:
     links = [
         h.a(href=f"/library?view={name}" if name else "/library", aria_current="page" if name == chosen else None)[said]
-        for name, said in {"": "By name", **VIEWS_OF_EVIDENCE, "budget": "Left out of a client's list"}.items()
+        for name, said in {"": "By name", **VIEWS_OF_EVIDENCE, "budget": "Listed by Claude Code"}.items()
     ]
     return h.nav(aria_label="Views")[h.p[[[link, " · "] for link in links[:-1]], links[-1]]]
 
@@ -83,7 +83,7 @@ def _by_name(site: Site, asked: PageRequest) -> Node:
         query = "&".join(f"{name}={quoted(value)}" for name, value in [*names, ("cursor", listing.next_cursor)])
         following = h.p[h.a(href=f"/library?{query}", id="next", rel="next", aria_keyshortcuts="j")["Next page"]]
     if not rows:
-        return h.p["Nothing. `evolvable init` imports folders of skills, `evolvable import` an archive."]
+        return h.p[with_code("Nothing. `evolvable init` imports folders of skills, `evolvable import` an archive.")]
     return [h.div(id="library", data_live=True)[table(heads, rows, "Resources by name")], following]
 
 
@@ -223,8 +223,10 @@ def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
     return h.section[
         h.h2["This should have been"],
         h.p(".none")[
-            "The task is stored as a label of yours. Lookup learns it at once; one of four labels is held out instead, "
-            "and `evolvable learned --measure` asks it."
+            with_code(
+                "The task is stored as a label of yours. Lookup learns it at once; one of four labels is held out"
+                " instead, and `evolvable learned --measure` asks it."
+            )
         ],
         form(
             asked.session.csrf,
@@ -232,6 +234,7 @@ def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
             h.label["Resource ", h.input(type="text", name="right", required=True, placeholder="skill:pdf")],
             h.button(type="submit")["Store the correction"],
             fields={"task": task, "wrong": best},
+            class_="line",
             **swapping(),
         ),
     ]
@@ -256,4 +259,4 @@ def _correct(site: Site, asked: PageRequest) -> str:
 
 VIEWS = (PageView("/library", _library), PageView("/search", _search))
 
-ACTIONS = (PageAction("learned", _correct),)
+ACTIONS = (PageAction("learned", _correct), *listing_budget.ACTIONS)

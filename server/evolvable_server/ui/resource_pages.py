@@ -202,7 +202,7 @@ def _version_links(site: Site, asked: PageRequest, head: Head, one: PastVersion)
         return changed
     fields = {"ref": str(head.ref), "version": one.version, "expected": head.version or 0}
     button = h.button(type="submit", aria_label=f"Restore version {one.version}")["Restore"]
-    lock = passphrase_field(site.locked and head.kind is Kind.MEMORY)
+    lock = passphrase_field(site.passphrase_label if head.kind is Kind.MEMORY else "")
     restore = form(asked.session.csrf, action_path("restore"), lock, button, fields=fields, **swapping())
     return [changed, " ", restore]
 
@@ -279,7 +279,7 @@ def _removal(site: Site, asked: PageRequest, head: Head) -> Node:
     if head.version is None:
         return None
     fields = {"ref": str(head.ref), "expected": head.version}
-    lock = passphrase_field(site.locked and head.kind is Kind.MEMORY)
+    lock = passphrase_field(site.passphrase_label if head.kind is Kind.MEMORY else "")
     button = h.button(".bad", type="submit")[f"Remove {head.ref}"]
     said = "It goes from the library and from the watched folders; its versions stay, and Operations takes it back."
     return h.details[

@@ -17,10 +17,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from evolvable_server.app import lock_of
+from evolvable_server.approval_keys import ApproverKeys
 from evolvable_server.config import Config
 from evolvable_server.person_config import read_person_config
 from evolvable_server.ui.access import BodyTooLong, PageAccess, PageSession
-from evolvable_server.ui.layout import Frame, PageBody, draw_page
+from evolvable_server.ui.layout import Frame, PageBody, draw_page, with_code
 from evolvable_server.ui.text import make_visible
 from evolvable_store.errors import (
     Conflict,
@@ -182,7 +184,7 @@ class Site:
     """The services, and the values that are computed in the background.
 
     notify: tells open pages of a change. version: the number of the last change that was seen. values: by name.
-    left_out: sections that this page does not have.
+    left_out: sections that this page does not have. keys: of people who sign in.
     """
 
     services: PageServices
@@ -191,6 +193,7 @@ class Site:
     version: Callable[[], int] = lambda: 0
     values: dict[str, BackgroundValue[Any]] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
+    keys: ApproverKeys = field(default_factory=ApproverKeys)
 
     def __post_init__(self) -> None:
         folder = Path(__file__).with_name("static")
@@ -220,24 +223,38 @@ class Site:
         """Whether decisions need the passphrase."""
         return self.library.lock is not None
 
+    @property
+    def passphrase_label(self) -> str:
+        """The question for the passphrase that decisions need, '' where approvals are not locked."""
+        if not self.locked:
+            return ""
+        session = _SESSION.get()
+        own = session is not None and session.signed is not None
+        return "Passphrase of your signing key" if own else "Passphrase of the approvals lock"
+
+    def listed_key(self, via: str) -> str:
+        """Return the key that the configuration lists for a person who signs in, '' without one."""
+        return self.library.lock.people.get(via, "") if self.library.lock is not None else ""
+
     def decider(self, request: PageRequest) -> Caller:
         """Return the person with what signs a decision. Raise Refused without the passphrase that a lock needs."""
-        if request.session.signed is not None:
-            if read_person_config().lock_key:
-                hint = "The person who serves the library decides at a terminal."
-                raise Refused("Approvals are locked, and the key is not yours.", hint)
-            return self.caller
-        if read_person_config().lock_key != (self.library.lock.key if self.library.lock is not None else ""):
-            raise Refused("Approvals were locked or unlocked since this page was opened.", "Run `evolvable ui` again.")
+        if lock_of(read_person_config()) != self.library.lock:
+            raise Refused("The approvals lock was changed since this page was opened.", "Run `evolvable ui` again.")
         if self.locked and not request.get("passphrase"):
             raise Refused("Approvals are locked, and the passphrase is missing.", "Go back and type the passphrase.")
-        return replace(self.caller, signer=self.services.signer(request.get("passphrase")))
+        return self.signing(request)
 
     def signing(self, request: PageRequest) -> Caller:
-        """Return the person with what signs, for what needs a signature in some cases only."""
-        if request.session.signed is not None:
+        """Return the person with what signs, for what needs a signature in some cases only. Raise Refused."""
+        signed, passphrase = request.session.signed, request.get("passphrase")
+        if signed is None:
+            return replace(self.caller, signer=self.services.signer(passphrase))
+        if not self.locked or not passphrase:
             return self.caller
-        return replace(self.caller, signer=self.services.signer(request.get("passphrase")))
+        if not (key := self.listed_key(signed.identity.via)):
+            hint = "Make one by the link `Your signing key`, and have the person who serves this page list it."
+            raise Refused("Approvals are locked, and no signing key of yours is listed.", hint)
+        return replace(self.caller, signer=self.keys.open(signed.identity.via, key, passphrase))
 
     def revision(self) -> Hashable:
         """Return what differs after every change that an open page is told of, and after a minute."""
@@ -269,8 +286,12 @@ class Site:
             # Who reloads the page of a form that was refused.
             Route("/do/{verb}", lambda _: RedirectResponse("/inbox", 303), methods=["GET"]),
             *(Route(one.path, self._viewing(one.view), methods=["GET"]) for one in views),
-            *(Route(one.path, self._posting(self._acting(one)), methods=["POST"]) for one in actions),
+            *(self.form_route(one.path, one.run, one.verb) for one in actions),
         ]
+
+    def form_route(self, path: str, run: Action, verb: str = "") -> Route:
+        """Return the route of a form. verb: whose permission it needs, '' where `run` looks at it."""
+        return Route(path, self._posting(self._acting(run, verb)), methods=["POST"])
 
     async def _file(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -321,12 +342,13 @@ class Site:
 
         return posted
 
-    def _acting(self, action: PageAction) -> Callable[[PageRequest], Response]:
+    def _acting(self, run: Action, verb: str) -> Callable[[PageRequest], Response]:
         def acted(asked: PageRequest) -> Response:
             _SESSION.set(asked.session)
             try:
-                _check_permission(asked.session, action.verb)
-                address = action.run(self, asked)
+                if verb:
+                    _check_permission(asked.session, verb)
+                address = run(self, asked)
             except EvolvableError as error:
                 answer = self._failed(_failure(error), asked.session)
                 answer.headers["hx-push-url"] = "false"  # the address of a form shows nothing
@@ -396,7 +418,7 @@ def _failure(error: EvolvableError) -> PageBody:
             h.h1[title],
             h.p(".warning", role="alert")[make_visible(str(error))],
             h.ul[[h.li[make_visible(problem)] for problem in problems]] if problems else None,
-            h.p[make_visible(error.hint)] if error.hint else None,
+            h.p[with_code(make_visible(error.hint))] if error.hint else None,
             h.p[h.a(href="/inbox", id="next")["To the inbox"]],
         ],
         status=status,

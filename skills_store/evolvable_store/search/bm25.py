@@ -105,6 +105,8 @@ class Query:
         self.documents, self.asked = documents, asked
         self.mass = self.unknown = 0.0
         """Weight of all words of the query, and of those that no document has."""
+        self.weights: dict[str, float] = {}
+        """Weight of each word of the query that a document has, as `TermScore` names it."""
         self._clauses: list[_Clause] = []
         self._rows: dict[int, Sums] = {}
         self._parts: dict[int, tuple[TermScore, ...]] = {}
@@ -114,6 +116,8 @@ class Query:
             weight = 0.0 if a.pair else a.count * _idf(documents, most)
             self.mass += weight
             self.unknown += weight if not most else 0.0
+            if weight and most:
+                self.weights[a.words] = weight
             for p in postings[key]:
                 if learned or p.field != _LEARNED:
                     having = max(most, p.count) if p.field == _LEARNED else p.count

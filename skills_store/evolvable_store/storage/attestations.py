@@ -273,6 +273,17 @@ class Signatures(SqliteRepository):
         wanted, before = set(operations), self.baseline()
         return {one for one in wanted if one <= before} | self._signed([one for one in wanted if one > before])
 
+    def signed_by(self, via: str, operations: Iterable[int]) -> set[int]:
+        """Return those of these operations that this key signed in the name of one person. No baseline counts.
+
+        via: how the person is known.
+        """
+        return {one for one in self._signed(list(operations)) if self._names(one, via)}
+
+    def _names(self, identity: int, via: str) -> bool:
+        operation = self._backend.operation(identity)
+        return operation is not None and (operation.principal, operation.intent.via) == (Principal.PERSON, via)
+
     def _signed(self, operations: Sequence[int]) -> set[int]:
         query = """SELECT operation, signature FROM signature
             WHERE key = ? AND operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""

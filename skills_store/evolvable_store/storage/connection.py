@@ -90,7 +90,12 @@ Access = Literal["create", "write", "read", "immutable"]
 _QUERY = {"create": "mode=rwc", "write": "mode=rw", "read": "mode=ro", "immutable": "mode=ro&immutable=1"}
 
 
-def connect(path: Path, *, durable: bool, access: Access = "create") -> Connection:
+CACHE_KB, READER_CACHE_KB = 1000, 250
+"""Pages that a connection keeps. SQLite takes 2,000 by itself, but a process keeps several connections to each file
+open, and what one only reads is in the system's cache, which all processes share."""
+
+
+def connect(path: Path, *, durable: bool, access: Access = "create", cache_kb: int = CACHE_KB) -> Connection:
     """Returns a connection in autocommit mode with our pragmas; transactions are begun by hand.
 
     durable: `synchronous=FULL`, a commit survives a power cut. Otherwise NORMAL, for what can be rebuilt.
@@ -115,8 +120,7 @@ def connect(path: Path, *, durable: bool, access: Access = "create") -> Connecti
         # Folding the log in every 16 MB instead of 4 writes most pages once that were changed many times: twice the
         # commits a second.
         connection.execute("PRAGMA wal_autocheckpoint=4000")
-        # Half of what SQLite takes by itself: a process keeps several connections to each file open.
-        connection.execute("PRAGMA cache_size=-1000")
+        connection.execute(f"PRAGMA cache_size=-{cache_kb}")
         if sys.platform == "darwin":
             connection.execute("PRAGMA fullfsync=ON")
         unless_ready.pop_all()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from evolvable_store.storage.attestations import Attestations, Signatures, Verify
     from evolvable_store.storage.audit import AuditLog, Decision
     from evolvable_store.storage.bindings import Bindings, HeldDirectories
+    from evolvable_store.storage.collection_store import Collections
     from evolvable_store.storage.evidence import EvidenceLog
     from evolvable_store.storage.learned import LearnedTasks
     from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
@@ -143,6 +144,7 @@ class Storage(Protocol):
     proposals: Proposals
     reviews: Reviews
     channel: Channel
+    collections: Collections
     bindings: Bindings
     held: HeldDirectories
     attestations: Attestations

@@ -21,6 +21,7 @@ from evolvable_store.resource import Kind
 from evolvable_store.storage.attestations import Attestations, Signatures, Verify
 from evolvable_store.storage.audit import AuditLog, Decision, add_decisions
 from evolvable_store.storage.bindings import Bindings, HeldDirectories
+from evolvable_store.storage.collection_store import Collections
 from evolvable_store.storage.connection import Connection, SqliteRepository
 from evolvable_store.storage.evidence import EvidenceLog
 from evolvable_store.storage.learned import LearnedTasks
@@ -134,6 +135,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         self.proposals = Proposals(self)
         self.reviews = Reviews(self)
         self.channel = Channel(self)
+        self.collections = Collections(self)
         self.bindings = Bindings(self)
         self.held = HeldDirectories(self)
         self.attestations = Attestations(self)

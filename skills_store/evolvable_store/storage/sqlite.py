@@ -37,6 +37,7 @@ class SqliteStorage(SqlStorage):
                 "Restore the last `evolvable backup`; `evolvable init` makes a new one if there is none.",
             )
         opened, self._access, self.journal = migrations.open_library(self.path)
+        opened.execute(f"PRAGMA cache_size=-{driver.READER_CACHE_KB}")
         self._idle.append(opened)
         self.follow_forks()
 
@@ -55,7 +56,7 @@ class SqliteStorage(SqlStorage):
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = driver.connect(self.path, durable=True, access=self._access)
+            connection = driver.connect(self.path, durable=True, access=self._access, cache_kb=driver.READER_CACHE_KB)
         try:
             yield connection
         except driver.UNUSABLE as error:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve.candidates.programs import ProgramPin
 from evolvable_tools.evolve.operators import MODES, STRUCTURE_MODE
 from evolvable_tools.evolve.optimizer_registry import AcceptanceGate, optimizer_kind
+from evolvable_tools.evolve.statistics.staged_test import STAGE_SHARES
 from evolvable_tools.evolve.structure.structure_gate import StructureThresholds
 from evolvable_tools.evolve.task import Price, TaskSet
 from evolvable_tools.llm import NamedCommands
@@ -207,13 +209,13 @@ STAGED_REPEATS = 2
 """Runs of each test task under each arm in the staged test."""
 
 
-LATER_REPEATS = (2, 3, 3)
+LATER_REPEATS = (2, 3, 4)
 """The same by stage, after a search that showed a small gain.
 
 More runs in later stages cost nothing where a clear gain, or none, ends the test before them."""
 
 
-MOST_TEST_TRIALS = -(-2 * sum(LATER_REPEATS) // len(LATER_REPEATS))
+MOST_TEST_TRIALS = ceil(2 * sum(share * runs for share, runs in zip(STAGE_SHARES, LATER_REPEATS, strict=True)))
 """Evaluations of a staged test for each of its tasks, at most."""
 
 

@@ -6,9 +6,11 @@ sealed. Vetoes need no further test tasks: no skill at all is compared on valida
 """
 
 import hashlib
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from statistics import fmean
 from typing import Any
 
@@ -29,6 +31,7 @@ from evolvable_tools.evolve.run_config import LATER_REPEATS, MOST_TEST_TRIALS, S
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics.narrow_claim import MIN_GROUPS
 from evolvable_tools.evolve.statistics.staged_test import (
+    STAGE_SHARES,
     STAGES,
     MissingTrials,
     StagedResult,
@@ -62,7 +65,8 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
         return
     by_stage = state.stage_repeats or ((least,) * STAGES if state.looks else plan_repeats(run, gain))
     tasks, look, runner = run.sealed.open(run.folder.id, finalist.digest)
-    stages = plan_stages(tasks, f"{run.settings.seed} {run.settings.test_digest}")
+    shares = state.stage_shares if state.looks else STAGE_SHARES
+    stages = plan_stages(tasks, f"{run.settings.seed} {run.settings.test_digest}", shares)
     groups = len({task.group or task.id for task in tasks})
     if groups < MIN_GROUPS:
         why = (
@@ -73,7 +77,7 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
         return
     if not state.looks:
         told = {"look": look, "test_digest": run.settings.test_digest, "candidate": finalist.digest}
-        run.note("look", **told, repeats=list(by_stage))
+        run.note("look", **told, repeats=list(by_stage), shares=list(shares))
     measured = _Measured(run, finalist, look, [len(stage) for stage in stages])
     canaries = make_canary_tasks(run.folder, stages[0], run.plant_canary)
     try:
@@ -112,17 +116,17 @@ def plan_repeats(run: RunContext, gain: float) -> tuple[int, ...]:
     return LATER_REPEATS
 
 
-def plan_stages(tasks: Sequence[Task], salt: str) -> list[list[Task]]:
-    """Return the tasks of each stage: whole groups in an order drawn by `salt`, about a third of the tasks in each."""
+def plan_stages(tasks: Sequence[Task], salt: str, shares: Sequence[float] = STAGE_SHARES) -> list[list[Task]]:
+    """Return the tasks of each stage: whole groups in an order drawn by `salt`, about these shares of the tasks."""
     groups: dict[str, list[Task]] = {}
     for task in tasks:
         groups.setdefault(task.group or task.id, []).append(task)
     drawn = sorted(groups, key=lambda name: hashlib.sha256(f"{salt} {name}".encode()).digest())
-    stages: list[list[Task]] = [[] for _ in range(STAGES)]
-    done = 0
+    stages: list[list[Task]] = [[] for _ in shares]
+    ends, done = [share * len(tasks) for share in accumulate(shares[:-1])], 0
     for name in drawn:
         # By the middle of the group, so that no stage is left empty for want of a few tasks.
-        at = min(STAGES - 1, int((done + len(groups[name]) / 2) * STAGES / len(tasks)))
+        at = bisect_right(ends, done + len(groups[name]) / 2)
         stages[at] += groups[name]
         done += len(groups[name])
     return [stage for stage in stages if stage]

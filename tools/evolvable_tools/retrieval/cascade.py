@@ -191,7 +191,7 @@ def search_cascade(
         if means.thinker is not None or means.caller_thinks:
             depth = LIST_ALL + 1  # for the list to choose from
         ranking = index.search(task, kind=query.kind, scopes=scopes, limit=query.limit, depth=depth)
-        fused = order_by_words(ranking, query.limit)
+        fused = order_by_words(ranking, query)
         if pending is not None and not is_clear(fused):
             fused = fuse_with_vectors(index, query, ranking, pending)
         alone = "keyword" not in results or not results["keyword"].candidates

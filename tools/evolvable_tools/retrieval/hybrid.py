@@ -6,7 +6,7 @@ Scores are fused, not ranks: a rank does not distinguish a clear match from a po
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from heapq import nlargest
@@ -16,6 +16,7 @@ from evolvable_store.search.bm25 import PRIOR
 from evolvable_store.search.index import DocumentScore, Index, Ranking, SearchHit, TermScore
 from evolvable_tools.embedding import SimilarResources
 from evolvable_tools.retrieval import PendingNeighbours, SearchMatch, SearchQuery, StageResult
+from evolvable_tools.retrieval.siblings import COMPARED, own_words, sibling_bonus
 
 MEANING = 0.5
 """Weight of a cosine of 1 where the best score of the words counts 1; chosen on real tasks."""
@@ -51,7 +52,7 @@ class FusedHit:
 class FusedRanking:
     """Hits, best first. `similar`: the answer of the embedder, None without one.
 
-    before: the ranking before late interaction changed the order of the first few.
+    before: the ranking before the order of the first few was changed.
     moved: places that a resource gained by a learned task near to this one, of those compared with such a task.
     """
 
@@ -67,10 +68,17 @@ class FusedRanking:
         return {asked.words for asked in self.ranking.asked.values() if not asked.pair} - FUNCTION_WORDS
 
 
-def order_by_words(ranking: Ranking, limit: int, similar: SimilarResources | None = None) -> FusedRanking:
-    """Return the first few in the order of words alone. similar: why the embedder has no answer."""
+def order_by_words(ranking: Ranking, query: SearchQuery, similar: SimilarResources | None = None) -> FusedRanking:
+    """Return the first few by words alone, siblings distinguished. similar: why the embedder has no answer."""
     best = ranking.scored[0].score if ranking.scored else 0.0
-    return FusedRanking(tuple(FusedHit(s, None, s.score / best) for s in ranking.scored[:limit]), ranking, similar)
+    hits = tuple(FusedHit(s, None, s.score / best) for s in ranking.scored[: query.limit])
+    plain = FusedRanking(hits, ranking, similar)
+    gained = sibling_bonus(ranking, query.task, [hit.scored for hit in hits[:COMPARED]])
+    sums = [hit.score + bonus for hit, bonus in zip(hits, gained, strict=False)]
+    order = sorted(range(len(sums)), key=lambda at: -sums[at])
+    if order == list(range(len(sums))):
+        return plain
+    return FusedRanking((*(hits[at] for at in order), *hits[len(order) :]), ranking, similar, plain)
 
 
 def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pending: PendingNeighbours) -> FusedRanking:
@@ -78,7 +86,7 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
     weighed = dict(ranking.weighed)
     similar = pending.similar(list(weighed), kind=query.kind, scopes=query.scopes, limit=DEPTH)
     if not similar.available:
-        return order_by_words(ranking, query.limit, similar)
+        return order_by_words(ranking, query, similar)
     others = set(similar.nearest).difference(weighed)
     weighed |= index.weigh(ranking, others)
     both = _both(weighed, similar)
@@ -189,7 +197,7 @@ def confidence_features(fused: FusedRanking, at: int) -> ConfidenceFeatures:
     """Return the features of one hit."""
     hit, ranking, content = fused.hits[at], fused.ranking, fused.content
     scored = hit.scored
-    said = _of_itself(scored, content)
+    said = own_words(scored) & content
     others = [other.score for place, other in enumerate(fused.hits) if place != at][:_OTHERS]
     lead, size = hit.score - sum(others) / _OTHERS, math.log(ranking.documents + PRIOR)
     rivals = nlargest(_MORE_OTHERS, (other.scored.score for place, other in enumerate(fused.hits) if place != at))
@@ -213,13 +221,6 @@ def confidence_features(fused: FusedRanking, at: int) -> ConfidenceFeatures:
 def known_share(ranking: Ranking) -> float:
     """Return the share of the task's weight on words that the library uses."""
     return 1 - ranking.unknown / ranking.mass if ranking.mass else 0.0
-
-
-_NOT_OF_ITSELF = ("body", "files", "pairs", "learned")
-
-
-def _of_itself(scored: SearchHit, content: Set[str]) -> set[str]:
-    return {part.word for part in scored.parts if part.field not in _NOT_OF_ITSELF} & content
 
 
 WORDS: Mapping[str, float] = {
@@ -297,7 +298,8 @@ _NOT_NEEDED = "not waited for: the words are sure enough"
 
 def is_clear(fused: FusedRanking) -> bool:
     """Return whether the best match is so certain that vectors would not change it."""
-    if len(fused.hits) > 1 and fused.hits[1].score > CLEAR * fused.hits[0].score:
+    hits = (fused.before or fused).hits
+    if len(hits) > 1 and hits[1].score > CLEAR * hits[0].score:
         return False
     return any(sure >= SURE for sure in confidences(fused, 1))
 

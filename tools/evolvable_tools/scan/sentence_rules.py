@@ -39,9 +39,18 @@ LEXICON = PatternTable("lexicon.toml").data
 """The words of each concept; the head of the file says what they look like."""
 
 
-def _entries() -> tuple[dict[str, set[str]], dict[str, set[str]], dict[str, list[tuple[tuple[str, ...], str]]]]:
-    words: dict[str, set[str]] = {}
-    stems: dict[str, set[str]] = {}
+_Concepts = frozenset[str]
+_SHARED: dict[_Concepts, _Concepts] = {}
+
+
+def _shared(concepts: _Concepts) -> _Concepts:
+    """Return one of the equal sets: thousands of words name the same few, and a set takes 200 bytes."""
+    return _SHARED.setdefault(concepts, concepts)
+
+
+def _entries() -> tuple[dict[str, _Concepts], dict[str, _Concepts], dict[str, list[tuple[tuple[str, ...], str]]]]:
+    words: dict[str, _Concepts] = {}
+    stems: dict[str, _Concepts] = {}
     phrases: dict[str, list[tuple[tuple[str, ...], str]]] = {}
     for concept, entries in LEXICON["spaced"].items():
         for entry in entries.split():
@@ -49,13 +58,14 @@ def _entries() -> tuple[dict[str, set[str]], dict[str, set[str]], dict[str, list
                 parts = tuple(entry.split("_"))
                 phrases.setdefault(parts[0], []).append((parts[1:], concept))
             elif entry.endswith("*"):
-                stems.setdefault(entry[:-1], set()).add(concept)
+                stems[entry[:-1]] = _shared(stems.get(entry[:-1], frozenset()) | {concept})
             else:
-                words.setdefault(entry, set()).add(concept)
+                words[entry] = _shared(words.get(entry, frozenset()) | {concept})
     return words, stems, phrases
 
 
 _WORDS, _STEMS, _PHRASES = _entries()
+_NONE: _Concepts = frozenset()
 _LONGEST = max(map(len, _STEMS))
 _BY_CONCEPT = {
     concept: re.compile("|".join(re.escape(entry.replace("_", " ")) for entry in entries.split()))
@@ -71,10 +81,11 @@ def tokens(sentence: str) -> list[str]:
 @lru_cache(maxsize=8192)
 def concepts_of_word(word: str) -> frozenset[str]:
     """Return the concepts of one word, by itself or by how it begins."""
-    found = set(_WORDS.get(word, ()))
+    found = _WORDS.get(word, _NONE)
     for length in range(_MIN_STEM, min(len(word), _LONGEST) + 1):
-        found |= _STEMS.get(word[:length], set())
-    return frozenset(found)
+        if (more := _STEMS.get(word[:length])) is not None:
+            found = _shared(found | more)
+    return found
 
 
 def words_with_places(sentence: str) -> list[tuple[str, int]]:

@@ -25,8 +25,9 @@ _KEYS = {
 }
 """Of the tables that are written with INSERT OR REPLACE: the key, and the other columns."""
 
-LOCAL_TABLES = frozenset(("folder", "binding", "held", "vouched", "baseline"))
-"""Tables whose rows belong to one home, that of a person on a machine: its folders, and what the person trusts."""
+LOCAL_TABLES = frozenset(("folder", "binding", "held", "vouched", "baseline", "listing"))
+"""Tables whose rows belong to one home, that of a person on a machine: its folders, what the person trusts, and
+what the clients there list."""
 
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\?(\d*)|(?<![:\w]):([a-z_]\w*)")
 _REPLACE = re.compile(r"^\s*INSERT OR REPLACE INTO (\w+)(.*)$", re.DOTALL)

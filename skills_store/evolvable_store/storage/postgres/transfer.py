@@ -14,8 +14,8 @@ from evolvable_store.storage.sql import SqlStorage
 
 _BATCH = 200  # rows
 
-NOT_COPIED = frozenset(("folder", "binding", "held"))
-"""Watched folders belong to the library that watches them: two libraries must not write into one folder."""
+NOT_COPIED = frozenset(("folder", "binding", "held", "listing"))
+"""Watched folders, and settings of clients, belong to one library: two must not write into one folder or file."""
 
 
 @dataclass(frozen=True, slots=True)

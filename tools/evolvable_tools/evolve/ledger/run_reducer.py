@@ -19,6 +19,7 @@ from evolvable_tools.evolve.ledger.run_state import (
     RunState,
 )
 from evolvable_tools.evolve.statistics.paired_tests import pool_estimates, read_estimates
+from evolvable_tools.evolve.statistics.staged_test import EQUAL_SHARES
 from evolvable_tools.evolve.task import ModelUsage, TrialOutcome
 
 _WHOLE = ""  # the record itself, and none of its fields
@@ -94,6 +95,7 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             _decide(state, record)
         case "look":
             state.stage_repeats = tuple(record.get("repeats", ()))
+            state.stage_shares = tuple(record.get("shares", EQUAL_SHARES))
         case "held" | "allowed":
             (state.held if kind == "held" else state.allowed)[record["candidate"]] = record
         case "verdict":

@@ -160,7 +160,8 @@ class RunState:
     best: the digest with the best validation score. stalls: iterations without a new best, in a row. spent: by
     purpose (pilot, calibrate, train, screen, val, confirm, test) and by role (`role:proposer`, `role:builder`).
     looks: the number of this run's look at the sealed test, over all runs; 0 while it is sealed. stage_repeats: how
-    often each stage of the test runs its tasks, as drawn up before it was opened. stopped: why it stands still. ended:
+    often each stage of the test runs its tasks, and stage_shares which share of them it has, as drawn up before it was
+    opened. stopped: why it stands still. ended:
     why the search ended. judges: the calibrations of who judges, one for each rubric.
     held: candidates that a person has to see before they run, by digest; allowed: what was decided about them.
     estimates: of the best program by task: its mean score and the weight of it in trials; only the greedy optimizer
@@ -201,6 +202,7 @@ class RunState:
     ended: str = ""
     looks: int = 0
     stage_repeats: tuple[int, ...] = ()
+    stage_shares: tuple[float, ...] = ()
     iterations: list[LedgerRecord] = field(default_factory=list)
     judges: list[LedgerRecord] = field(default_factory=list)
     held: dict[str, LedgerRecord] = field(default_factory=dict)

@@ -15,15 +15,22 @@ from statistics import NormalDist
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve.statistics.paired_tests import to_lattice
 
-STAGES = 3
-"""Stages of a sealed test."""
+STAGE_SHARES = (0.5, 0.25, 0.25)
+"""The share of the tasks in each stage of a sealed test.
 
-FUTILITY = (0.0, 0.75)
+With half of them in the first, fewer tests of a true gain end there by chance than with a third."""
+
+STAGES = len(STAGE_SHARES)
+
+EQUAL_SHARES = (1 / 3, 1 / 3, 1 / 3)
+"""Those of tests that were opened before 24 November 2026."""
+
+FUTILITY = (0.5, 1.0)
 """Standardised gains below which the first and the second stage end the test. The level does not rest on them."""
 
 _GRID = 120  # steps of the largest difference, where differences share no step
 _NORMAL = NormalDist()
-_REPEATED_95 = 2.004  # O'Brien-Fleming constant of three stages, two-sided .05
+_REPEATED_95 = 2.024  # O'Brien-Fleming constant for looks at .5, .75 and 1 of the test, two-sided .05
 
 
 FIRST_LOOK_ALPHA, FURTHER_LOOKS_ALPHA = 0.04, 0.01
@@ -55,7 +62,8 @@ class StagedResult:
 
     stage: of how many the result is. share: of the whole test. p: one-sided, of being as far at this stage or over a
     boundary before it. alpha: what `p` must reach at this stage. bounds: standardised boundaries of the stages before
-    this one. z: standardised gain. gain: mean difference of a task. error: standard error of the gain.
+    this one. z: standardised gain. gain: mean difference of a task. error: standard error of the gain. shares: of the
+    whole test at the end of each stage measured.
     """
 
     stage: int
@@ -66,6 +74,7 @@ class StagedResult:
     gain: float
     error: float
     bounds: tuple[float, ...] = ()
+    shares: tuple[float, ...] = ()
 
     @property
     def rejects(self) -> bool:
@@ -126,7 +135,7 @@ def staged_sign_flip(
     flat = [one for stage in counts for one in stage]
     spread = math.sqrt(sum(one * one for one in flat))
     z = sum(flat) / spread if spread else 0.0
-    return StagedResult(len(stages), shares[-1], p, levels[-1], z, gain, error, tuple(bounds))
+    return StagedResult(len(stages), shares[-1], p, levels[-1], z, gain, error, tuple(bounds), tuple(shares))
 
 
 def _whole_steps(sums: Sequence[float]) -> list[int]:
@@ -190,12 +199,11 @@ def median_unbiased_gain(result: StagedResult) -> float:
     """
     if result.error <= 0 or not any(math.isfinite(bound) for bound in result.bounds):
         return result.gain
-    shares = [result.share * number / result.stage for number in range(1, result.stage + 1)]
     low, high = result.gain - 6 * result.error, result.gain + 6 * result.error
     seen = result.gain / result.error
     for _ in range(20):
         middle = (low + high) / 2
-        if _chance_of_more(result.bounds, shares, seen, middle / result.error) < 0.5:
+        if _chance_of_more(result.bounds, result.shares, seen, middle / result.error) < 0.5:
             low = middle
         else:
             high = middle

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, 
         if number > MAX_ROWS:
             raise InvalidArgument(f"{path} has more than {MAX_ROWS:,} rows.", "Divide it.")
         _check_columns(row, columns)
-        question, answer = (str(row.get(column) or "").strip() for column in (columns.question, columns.answer))
+        question, answer = (_cell(row.get(column)) for column in (columns.question, columns.answer))
         if not question or not answer or (question, answer) in seen:
             skipped += 1
             continue
@@ -93,12 +94,30 @@ def _rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
         return
     limit = csv.field_size_limit(_MAX_FIELD)
     try:
-        delimiter = "\t" if path.suffix.casefold() == ".tsv" else ","
-        yield from csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+        yield from _cells(io.StringIO(text, newline=""), "\t" if path.suffix.casefold() == ".tsv" else ",")
     except csv.Error as error:
         raise InvalidArgument(f"{path} is no CSV file: {error}.", "Lines of JSON end in .jsonl.") from None
     finally:
         csv.field_size_limit(limit)
+
+
+def _cells(text: io.StringIO, delimiter: str) -> Iterator[Mapping[str, Any]]:
+    """Yield each row by the names of the header. Raises csv.Error for a quote that nothing closes, and for a row with
+    more cells than the header: all that follows would be read as something else."""
+    rows = csv.reader(text, delimiter=delimiter, strict=True)
+    names = next(rows, [])
+    for cells in rows:
+        if len(cells) > len(names):
+            raise csv.Error(f"line {rows.line_num} has {len(cells)} cells, and the header {len(names)}")
+        if cells:
+            yield dict(zip_longest(names, cells, fillvalue=""))
+
+
+def _cell(value: Any) -> str:
+    """Return the text of a cell; '' for none. What is no text is kept as JSON."""
+    if value is None:
+        return ""
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).strip()
 
 
 def _parse_line(line: str, number: int) -> Mapping[str, Any]:
@@ -120,8 +139,8 @@ def _check_columns(row: Mapping[str, Any], columns: TableColumns) -> None:
 
 def _record(row: Mapping[str, Any], question: str, answer: str, columns: TableColumns) -> dict[str, Any]:
     own = "row-" + hashlib.sha256(f"{question}\n{answer}".encode("utf-8", "replace")).hexdigest()[:12]
-    record: dict[str, Any] = {"id": str(row[columns.id]).strip() if columns.id else own, "prompt": question}
+    record: dict[str, Any] = {"id": _cell(row[columns.id]) if columns.id else own, "prompt": question}
     record |= {"expected": answer, "scorer": columns.scorer}
-    if columns.category and str(row[columns.category] or "").strip():
-        record["category"] = str(row[columns.category]).strip()[:100]
+    if columns.category and (category := _cell(row[columns.category])):
+        record["category"] = category[:100]
     return record

@@ -1,0 +1,270 @@
+"""The command `collection`: named sets of skills, and which of them Claude Code lists by itself."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.terminal import Row, count, say, show_diff, show_table, some, warn
+from evolvable_server.clients.skill_list import (
+    ClientList,
+    ListChange,
+    choose_collection,
+    chosen_lists,
+    client_lists,
+    listed_skills,
+    project_list,
+    read_overrides,
+    unlisted_newcomers,
+)
+from evolvable_server.config import read_machine
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.resource import Ref
+from evolvable_store.storage.collection_store import ListingChoice
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import collections
+from evolvable_tools.verbs.collections import (
+    BUDGET,
+    ListedSkill,
+    Shown,
+    SkillCollection,
+    SkillListing,
+    measure_listing,
+)
+
+MAX_NAMED = 10
+"""Skills that a line names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPlace:
+    """What Claude Code lists somewhere. collection: the one that was chosen, '' for none. newcomers: see `use`."""
+
+    where: str
+    settings: str
+    collection: str
+    skills: int
+    size: int
+    budget: int
+    without_description: list[str]
+    hidden: list[str]
+    newcomers: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionSummary:
+    """A collection. gone: skills of it that were removed from the library."""
+
+    name: str
+    skills: list[str]
+    gone: list[str]
+    used: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionSkill:
+    """A skill of a collection. size: characters in Claude Code's list, None for one that is in none of its folders."""
+
+    ref: str
+    size: int | None
+    opened: int
+
+
+@command("collection")
+@click.argument("action", type=click.Choice(["list", "show", "add", "remove", "use", "stop"]), default="list")
+@click.argument("name", required=False)
+@click.argument("refs", nargs=-1, metavar="[REF]...")
+@click.option("--project", is_flag=True, help="With use and stop: in the open project alone.")
+@click.option("--dry-run", is_flag=True, help="With use and stop: show what would change; change nothing.")
+def collection_command(
+    state: CommandContext, action: str, name: str | None, refs: tuple[str, ...], project: bool, dry_run: bool
+) -> Output[Any]:
+    """Choose which skills Claude Code lists by itself.
+
+    Claude Code lists the skills in its folders by name and description, in a budget. `add NAME REF...` makes a
+    collection of skills, `remove NAME [REF]...` takes some or all of them out. `use NAME` has Claude Code list the
+    skills of the collection alone: the others stay in their folders, a person can call them by name, and find_skill
+    finds them. `stop` lists every skill again. Both change Claude Code's setting skillOverrides and keep a copy of the
+    file; what you set there yourself stays. A skill that comes later is listed until you run `use` again.
+    """
+    _check_arguments(action, name, refs, options=project or dry_run)
+    with state.library() as (library, caller):
+        if action == "list":
+            return Output({"collections": _summaries(library), "lists": _places(state, library)}, _show_list)
+        if action in ("use", "stop"):
+            where = _list_of(state, library, project)
+            change = choose_collection(library, caller, where, name or "", dry_run=dry_run)
+            listing = measure_listing(listed_skills(library, where), dict.fromkeys(change.hidden, Shown.PERSON))
+            return Output(change, lambda _: _show_change(change, where, listing, dry_run))
+        assert name is not None
+        if action == "show":
+            return _show(state, library, name)
+        return _change(library, caller, action, name, list(map(Ref.parse, refs)))
+
+
+def _check_arguments(action: str, name: str | None, refs: Sequence[str], *, options: bool) -> None:
+    wants_name = action in ("show", "add", "remove", "use")
+    if wants_name and name is None:
+        _refuse(f"`collection {action}` needs the name of a collection.")
+    if not wants_name and name is not None:
+        _refuse(f"`collection {action}` takes no name.")
+    if action == "add" and not refs:
+        _refuse("`collection add` needs the skills to add.")
+    if action not in ("add", "remove") and refs:
+        _refuse(f"`collection {action}` takes no skills.")
+    if action not in ("use", "stop") and options:
+        _refuse(f"`collection {action}` takes no options.")
+
+
+def _refuse(what: str) -> NoReturn:
+    raise InvalidArgument(what, "`evolvable collection --help` shows the ways to call it.")
+
+
+def _list_of(state: CommandContext, library: Library, project: bool) -> ClientList:
+    machine, folders = read_machine(state.config().project), library.folders()
+    if project:
+        return project_list(folders, machine)
+    for one in client_lists(folders, machine):
+        if not one.project:
+            return one
+    hint = "`evolvable init ~/.claude/skills` watches it; --project is for the skills of the open project."
+    raise InvalidArgument("Your folder of skills for Claude Code is not watched.", hint)
+
+
+def _places(state: CommandContext, library: Library) -> list[ListedPlace]:
+    machine = read_machine(state.config().project)
+    return [_place(library, where, choice) for where, choice in chosen_lists(library, machine)]
+
+
+def _place(library: Library, where: ClientList, choice: ListingChoice | None) -> ListedPlace:
+    listing = measure_listing(listed_skills(library, where), read_overrides(*where.below, where.settings))
+    return ListedPlace(
+        where=where.title,
+        settings=str(where.settings),
+        collection=choice.collection if choice is not None else "",
+        skills=listing.skills,
+        size=listing.size,
+        budget=BUDGET,
+        without_description=[one.ref for one in listing.bare],
+        hidden=[one.ref for one in listing.hidden],
+        newcomers=unlisted_newcomers(library, where, choice) if choice is not None else [],
+    )
+
+
+def _summaries(library: Library) -> list[CollectionSummary]:
+    choices = library.store.backend.collections.choices()
+    return [
+        CollectionSummary(
+            one.name,
+            list(one.refs),
+            list(one.gone),
+            [str(choice.settings) for choice in choices if choice.collection == one.name],
+        )
+        for one in collections.list_collections(library)
+    ]
+
+
+def _show_list(result: Mapping[str, Any]) -> None:
+    summaries: list[CollectionSummary] = result["collections"]
+    if summaries:
+        rows: list[Row] = [
+            [(one.name, "bold"), str(len(one.skills)), "used" if one.used else "", some(one.skills, MAX_NAMED)]
+            for one in summaries
+        ]
+        show_table(["collection", "skills", "", "holds"], rows, names=("collection",), wide=("holds",))
+    else:
+        say("There is no collection. `evolvable collection add NAME REF...` makes one.")
+    places: list[ListedPlace] = result["lists"]
+    if not places:
+        say("\nNo folder of skills that Claude Code reads is watched. `evolvable init ~/.claude/skills` watches yours.")
+    for one in places:
+        _show_place(one)
+
+
+def _show_place(one: ListedPlace) -> None:
+    chosen = f" by the collection {one.collection}" if one.collection else ""
+    size = f"{one.size:,} of {one.budget:,} characters"
+    say(f"\nClaude Code lists {count(one.skills, 'skill')} {one.where}{chosen}: {size}.")
+    if one.without_description:
+        say(f"  without description: {some(one.without_description, MAX_NAMED)}")
+    if one.hidden:
+        say(f"  found by find_skill alone: {some(one.hidden, MAX_NAMED)}")
+    if one.newcomers:
+        said = f"evolvable collection use {one.collection}"
+        say(f"  not in the collection, and listed: {some(one.newcomers, MAX_NAMED)}. `{said}` hides them.")
+
+
+def _show(state: CommandContext, library: Library, name: str) -> Output[dict[str, Any]]:
+    found = collections.find_collection(library, name)
+    lists = client_lists(library.folders(), read_machine(state.config().project))
+    listed = {skill.id: skill for where in lists for skill in listed_skills(library, where)}
+    heads = library.store.backend.heads_by_id(found.ids)
+    refs = {id_: str(heads[id_].ref) for id_ in found.ids}
+    skills = [_skill(refs[id_], listed.get(id_)) for id_ in sorted(refs, key=refs.__getitem__)]
+    shown = {"name": name, "skills": [asdict(one) for one in skills], "gone": list(found.gone)}
+    return Output(shown, lambda _: _show_skills(skills, found))
+
+
+def _skill(ref: str, listed: ListedSkill | None) -> CollectionSkill:
+    return CollectionSkill(ref, listed.size if listed else None, listed.uses if listed else 0)
+
+
+def _show_skills(skills: Sequence[CollectionSkill], found: SkillCollection) -> None:
+    rows: list[Row] = [
+        [(one.ref, "bold"), f"{one.size:,}" if one.size is not None else "in no folder", f"{one.opened:,}"]
+        for one in skills
+    ]
+    show_table(["skill", "characters", "opened"], rows, names=("skill",), spare=("opened",))
+    say(f"\n{sum(one.size or 0 for one in skills):,} of {BUDGET:,} characters.")
+    if found.gone:
+        say(f"Removed from the library: {some(list(found.gone), MAX_NAMED)}.")
+
+
+def _change(library: Library, caller: Caller, action: str, name: str, refs: Sequence[Ref]) -> Output[dict[str, Any]]:
+    if action == "add":
+        left, gone = collections.add_to_collection(library, caller, name, refs), list[str]()
+    else:
+        left, gone = collections.remove_from_collection(library, caller, name, refs)
+    used = [one for one in library.store.backend.collections.choices() if one.collection == name]
+    result = {"name": name, "skills": list(left.refs), "removed": gone, "used": [str(one.settings) for one in used]}
+    return Output(result, lambda _: _show_members(name, left, gone, used))
+
+
+def _show_members(name: str, left: SkillCollection, gone: Sequence[str], used: Sequence[ListingChoice]) -> None:
+    if left.refs or left.gone:
+        say(f"{name} holds {count(len(left.refs), 'skill')}: {some(list(left.refs), MAX_NAMED)}.")
+    else:
+        say(f"The collection {name} is removed; the skills stay.")
+    if gone:
+        say(f"Take it back: evolvable collection add {name} {' '.join(gone)}")
+    if used and left.refs:
+        say(f"Claude Code lists it as it was: `evolvable collection use {name}` applies the change.")
+    elif used:
+        say("Claude Code lists what it listed: `evolvable collection stop` lists every skill again.")
+    else:
+        say(f"`evolvable collection use {name}` has Claude Code list it." if left.refs else "")
+
+
+def _show_change(change: ListChange, where: ClientList, listing: SkillListing, dry_run: bool) -> None:
+    verb = "would list" if dry_run else "lists"
+    chosen = f"the collection {change.collection}" if change.collection else "every skill"
+    say(f"Claude Code {verb} {chosen} {where.title}:")
+    say(f"  {count(len(change.listed), 'skill')}, {listing.size:,} of {BUDGET:,} characters")
+    if listing.bare:
+        say(f"  without description: {some([one.ref for one in listing.bare], MAX_NAMED)}")
+    if change.hidden:
+        say(f"  found by find_skill alone: {some(change.hidden, MAX_NAMED)}")
+    if dry_run:
+        show_diff(change.diff)
+        return
+    if change.kept:
+        warn(f"Your own settings decide about {some(change.kept, MAX_NAMED)}; they stay.")
+    if not change.written:
+        say(f"{change.settings} says so already.")
+    if change.backup:
+        say(f"The file as it was: {change.backup}")
+    if change.collection:
+        option = " --project" if where.project else ""
+        say(f"Sessions that begin from now on follow it. Take it back: evolvable collection stop{option}")

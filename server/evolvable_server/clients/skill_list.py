@@ -1,0 +1,222 @@
+"""Which skills Claude Code lists by itself: its setting `skillOverrides`, written from a collection of the library.
+
+The skills stay in their folders, and a person can still call each by its name. What a person set there by hand stays.
+"""
+
+import difflib
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from evolvable_server.clients import config_files
+from evolvable_server.clients.config_files import Configuration
+from evolvable_server.config import Machine
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.resource import USER_SCOPE, Kind
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage.collection_store import ListingChoice
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.secret_leaks import check_may_decide
+from evolvable_tools.verbs.collections import ListedSkill, Shown, find_collection, plan_overrides, read_skills
+
+KEY = "skillOverrides"
+"""Claude Code's setting: skill -> how it is listed. It knows the setting since 2.1.129."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientList:
+    """One list of skills of Claude Code. project: '' for the list that it has in every project.
+
+    settings: the person's own file that decides about it. below: files that count less, the weakest first. folders:
+    the watched folders whose skills it holds.
+    """
+
+    project: str
+    settings: Path
+    below: tuple[Path, ...]
+    folders: tuple[WatchedFolder, ...]
+
+    @property
+    def title(self) -> str:
+        """Where it counts, in words: by the scope of the project's skills, or by its folder where it has none."""
+        scope = next((one.scope for one in self.folders if one.scope != USER_SCOPE), self.project)
+        return f"in the project {scope}" if self.project else "in every project"
+
+
+@dataclass(frozen=True, slots=True)
+class ListChange:
+    """What a choice did to a client's settings. collection: '' when every skill is listed again.
+
+    listed, hidden: the skills, by name. kept: those about which the person's own setting decides. diff: of the file.
+    backup: the file as it was, None for a new one. written: whether the file changed.
+    """
+
+    settings: str
+    collection: str
+    listed: list[str]
+    hidden: list[str]
+    kept: list[str]
+    diff: str
+    backup: str | None = None
+    written: bool = False
+
+
+def client_lists(folders: Sequence[WatchedFolder], machine: Machine) -> list[ClientList]:
+    """Return the lists of Claude Code that watched folders are part of: that of every project first."""
+    home = (machine.claude or machine.user / ".claude").absolute()
+    skills = [one for one in folders if one.kind is Kind.SKILL]
+    # A watched folder is noted without links; a person's ~/.claude may be one.
+    own = tuple(one for one in skills if one.path == (home / "skills").resolve() and one.scope == USER_SCOPE)
+    found = [ClientList("", home / "settings.json", (), own)] if own else []
+    for one in skills:
+        if one not in own and one.path.parts[-2:] == (".claude", "skills"):
+            found.append(_of_project(one.path.parent.parent, home, own, one))
+    return found
+
+
+def project_list(folders: Sequence[WatchedFolder], machine: Machine) -> ClientList:
+    """Return the list of the open project, which may have no skills of its own. Raise InvalidArgument without any."""
+    lists, project = client_lists(folders, machine), machine.project.resolve()
+    for one in lists:
+        if one.project and one.settings.parent.parent == project:
+            return one
+    own = next((one.folders for one in lists if not one.project), ())
+    if not own:
+        hint = "`evolvable init ~/.claude/skills` watches yours."
+        raise InvalidArgument("No folder of skills that Claude Code reads is watched.", hint)
+    if project == machine.user.resolve():
+        raise InvalidArgument(f"{project} is your home folder, and no project.", "Leave out --project.")
+    return _of_project(project, (machine.claude or machine.user / ".claude").absolute(), own)
+
+
+def chosen_lists(library: Library, machine: Machine) -> list[tuple[ClientList, ListingChoice | None]]:
+    """Return the lists of Claude Code, each with what was chosen for it; that of the open project where it has one."""
+    choices = {one.settings: one for one in library.store.backend.collections.choices()}
+    found = client_lists(library.folders(), machine)
+    with suppress(InvalidArgument):
+        opened = project_list(library.folders(), machine)
+        if opened.settings in choices and opened not in found:
+            found.append(opened)
+    return [(one, choices.get(one.settings)) for one in found]
+
+
+def _of_project(
+    project: Path, home: Path, own: tuple[WatchedFolder, ...], folder: WatchedFolder | None = None
+) -> ClientList:
+    below = (home / "settings.json", project / ".claude/settings.json")
+    folders = (*own, *([folder] if folder is not None else []))
+    return ClientList(str(project), project / ".claude/settings.local.json", below, folders)
+
+
+def listed_skills(library: Library, where: ClientList) -> list[ListedSkill]:
+    """Return the skills of the folders of a list."""
+    return [skill for folder in where.folders for skill in read_skills(library, folder)]
+
+
+def read_overrides(*files: Path) -> dict[str, Shown]:
+    """Return how the files say that skills are listed; a later file counts more. A file that is broken says nothing."""
+    found: dict[str, Shown] = {}
+    for path in files:
+        try:
+            values = _overrides(config_files.read_configuration(path))
+        except EvolvableError:
+            continue
+        found |= {name: Shown(str(value)) for name, value in values.items() if value in list(Shown)}
+    return found
+
+
+def _overrides(found: Configuration) -> dict[str, object]:
+    values = found.values.get(KEY)
+    return dict(values) if isinstance(values, dict) else {}
+
+
+def choose_collection(
+    library: Library, caller: Caller, where: ClientList, name: str, *, dry_run: bool = False
+) -> ListChange:
+    """Have a client list the skills of one collection alone; '' has it list every skill again.
+
+    A copy of the settings as they were is kept beside them. Raise Refused for anybody but a person, NotFound for the
+    collection, ConfigurationBroken, ConfigurationNotWritten, Conflict; then the settings are as they were.
+    """
+    check_may_decide(caller, "decide what a client lists")
+    chosen = find_collection(library, name).ids if name else frozenset()
+    backend = library.store.backend.collections
+    before = next((one for one in backend.choices() if one.settings == where.settings), None)
+    found = config_files.read_configuration(where.settings)
+    written = before.written if before is not None else {}
+    own = {skill: value for skill, value in _overrides(found).items() if written.get(skill) != value}
+    skills = listed_skills(library, where)
+    plan = plan_overrides(skills, chosen, own, read_overrides(*where.below)) if name else {}
+    text = _edited(found, {**own, **plan})
+    change = _change(where, name, skills, {**read_overrides(*where.below), **own, **plan}, own)
+    change = replace(change, diff=_diff(where.settings, found.text, text))
+    if dry_run:
+        return change
+    if name:
+        # Noted first, so that whatever happens the settings can be taken out again.
+        backend.choose(ListingChoice(where.settings, name, plan, library.store.now()))
+    try:
+        backup = None
+        if text != found.text:
+            stamp = time.strftime("%Y%m%dT%H%M%S")
+            backup = config_files.write_configuration(found, text, private=not where.project, stamp=stamp)
+    except EvolvableError:
+        _restore(library, where, before)
+        raise
+    if not name:
+        backend.forget(where.settings)
+    library.record(caller, "choose collection", f"{name or 'none'} {where.title}")
+    return replace(change, backup=str(backup) if backup else None, written=text != found.text)
+
+
+def _restore(library: Library, where: ClientList, before: ListingChoice | None) -> None:
+    backend = library.store.backend.collections
+    if before is None:
+        backend.forget(where.settings)
+    else:
+        backend.choose(before)
+
+
+def take_out(choice: ListingChoice) -> None:
+    """Take what was written for a collection out of a client's settings; a copy of the file is kept beside it.
+
+    Raise ConfigurationBroken, ConfigurationNotWritten, Conflict; then the settings are as they were.
+    """
+    found = config_files.read_configuration(choice.settings)
+    own = {skill: value for skill, value in _overrides(found).items() if choice.written.get(skill) != value}
+    text = _edited(found, own)
+    if text != found.text:
+        config_files.write_configuration(found, text, private=False, stamp=time.strftime("%Y%m%dT%H%M%S"))
+
+
+def _edited(found: Configuration, overrides: Mapping[str, object]) -> str:
+    if not overrides and KEY not in found.values:
+        return found.text
+    return config_files.edit_configuration(found, (KEY,), dict(overrides) or None)
+
+
+def _change(
+    where: ClientList, name: str, skills: Sequence[ListedSkill], shown: Mapping[str, object], own: Mapping[str, object]
+) -> ListChange:
+    names = sorted({skill.name for skill in skills})
+    hidden = [one for one in names if shown.get(one) in (Shown.PERSON, Shown.NEVER)]
+    listed = [one for one in names if one not in set(hidden)]
+    return ListChange(str(where.settings), name, listed, hidden, [one for one in names if one in own], "")
+
+
+def _diff(path: Path, before: str, after: str) -> str:
+    """Return what changes, without the lines around it: settings may hold keys."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), n=0, lineterm="")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def unlisted_newcomers(library: Library, where: ClientList, choice: ListingChoice) -> list[str]:
+    """Return the skills that are listed beside a collection: they came, or left it, after it was chosen."""
+    members = library.store.backend.collections.members().get(choice.collection, ())
+    shown = read_overrides(*where.below, where.settings)
+    own = {name for name, value in read_overrides(where.settings).items() if choice.written.get(name) != value}
+    skills = listed_skills(library, where)
+    wanted = {skill.name for skill in skills if skill.id in set(members)} | own
+    return sorted({one.name for one in skills if one.name not in wanted and shown.get(one.name) in (None, Shown.WHOLE)})

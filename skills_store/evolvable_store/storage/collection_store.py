@@ -1,0 +1,56 @@
+"""Collections: named sets of skills, and which of them a client was told to list."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_store.storage.connection import SqliteRepository
+
+
+@dataclass(frozen=True, slots=True)
+class ListingChoice:
+    """The collection that a client lists. settings: the client's file; written: skill -> the setting we added."""
+
+    settings: Path
+    collection: str
+    written: Mapping[str, str]
+    at: str
+
+
+def _as_choice(settings: str, collection: str, written: str, at: str) -> ListingChoice:
+    return ListingChoice(Path(settings), collection, dict(json.loads(written)), at)
+
+
+class Collections(SqliteRepository):
+    """The collections of a library, and where clients list them."""
+
+    def members(self) -> dict[str, list[int]]:
+        """Return the ids of the skills of each collection, removed skills included."""
+        found: dict[str, list[int]] = {}
+        for name, resource in self._rows("SELECT name, resource FROM collection ORDER BY name, resource"):
+            found.setdefault(str(name), []).append(int(resource))
+        return found
+
+    def change(self, name: str, at: str, added: Iterable[int], removed: Iterable[int] = ()) -> None:
+        """Add skills to a collection, which is made by its first one, and remove others from it."""
+        with self._backend.writing() as db:
+            gone = "DELETE FROM collection WHERE name = ? AND resource = ?"
+            db.executemany(gone, [(name, resource) for resource in removed])
+            rows = [(name, resource, at) for resource in added]
+            db.executemany("INSERT OR IGNORE INTO collection (name, resource, at) VALUES (?, ?, ?)", rows)
+
+    def choices(self) -> list[ListingChoice]:
+        """Return what clients were told to list, by the path of their settings."""
+        return self._all(_as_choice, "SELECT settings, collection, written, at FROM listing ORDER BY settings")
+
+    def choose(self, choice: ListingChoice) -> None:
+        """Store what a client was told to list, instead of what was stored for the same settings."""
+        row = (str(choice.settings), choice.collection, json.dumps(dict(choice.written)), choice.at)
+        with self._backend.writing() as db:
+            db.execute("INSERT OR REPLACE INTO listing (settings, collection, written, at) VALUES (?, ?, ?, ?)", row)
+
+    def forget(self, settings: Path) -> None:
+        """Store that a client lists every skill again."""
+        with self._backend.writing() as db:
+            db.execute("DELETE FROM listing WHERE settings = ?", (str(settings),))

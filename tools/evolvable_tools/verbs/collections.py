@@ -1,0 +1,225 @@
+"""Collections: named sets of skills, one of which a client lists by itself while find_skill finds the others.
+
+Claude Code lists the names and descriptions of its skills in a budget; the skills that are used least lose their
+description there. The rule is cited in docs/living-beside.md. Search is not affected.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from evolvable_store.errors import InvalidArgument, NotFound
+from evolvable_store.operation import Head
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.secret_leaks import check_may_decide
+
+BUDGET = 8_000
+"""Characters of the whole list: 1 % of a context of 200,000 tokens, at four characters a token."""
+
+EACH = 1_536
+"""Characters of one description that count."""
+
+MAX_COLLECTIONS = 100
+"""Collections of a library."""
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_LONGEST_NAME = 64
+
+
+class Shown(StrEnum):
+    """How a client lists one skill; the values are those of Claude Code's `skillOverrides`."""
+
+    WHOLE = "on"
+    """By name and description."""
+
+    NAME = "name-only"
+    """By its name."""
+
+    PERSON = "user-invocable-only"
+    """Not: a person may call it by its name, and the model does not see it."""
+
+    NEVER = "off"
+    """Not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSkill:
+    """One skill in a folder of a client. name: as the client calls it. uses: how often it was opened."""
+
+    id: int
+    name: str
+    ref: str
+    description: int
+    uses: int
+
+    @property
+    def size(self) -> int:
+        """Characters of its entry: a dash, the name, a colon, the description."""
+        return len(self.name) + 4 + min(self.description, EACH)
+
+
+@dataclass(frozen=True, slots=True)
+class SkillListing:
+    """What a client's list holds. size: characters if no description were cut; bare: skills that lose theirs, the most
+    used first; hidden: skills that the client does not list."""
+
+    skills: int
+    size: int
+    bare: Sequence[ListedSkill]
+    hidden: Sequence[ListedSkill]
+
+
+@dataclass(frozen=True, slots=True)
+class SkillCollection:
+    """A named set of skills. ids, refs: of its living skills; gone: those that were removed from the library."""
+
+    name: str
+    ids: frozenset[int]
+    refs: Sequence[str]
+    gone: Sequence[str] = ()
+
+
+def read_skills(library: Library, folder: WatchedFolder) -> list[ListedSkill]:
+    """Return the skills of a watched folder as a client finds them there: its direct subfolders."""
+    bound = library.store.backend.bindings.of_folder(folder).values()
+    named = {one.resource: one.directory for one in bound if one.version is not None and "/" not in one.directory}
+    entries = library.index.visible_entries(named, Kind.SKILL, (folder.scope,))
+    tallies = library.evidence.tallies(list(entries))
+    return [
+        ListedSkill(
+            id_, named[id_], str(entry.ref), len(entry.description), tallies[id_].loaded if id_ in tallies else 0
+        )
+        for id_, entry in entries.items()
+    ]
+
+
+def measure_listing(skills: Iterable[ListedSkill], shown: Mapping[str, Shown]) -> SkillListing:
+    """Return what a client's list holds. shown: how it lists a skill, by its name; whole where it does not say.
+
+    Every name stays. Descriptions stay while they fit, those of the skills that are used most first.
+    """
+    by_name = {skill.name: skill for skill in skills}
+    state = {name: shown.get(name, Shown.WHOLE) for name in by_name}
+    whole = [skill for name, skill in by_name.items() if state[name] is Shown.WHOLE]
+    named = [skill for name, skill in by_name.items() if state[name] is Shown.NAME]
+    hidden = [skill for name, skill in by_name.items() if state[name] in (Shown.PERSON, Shown.NEVER)]
+    lines = len(whole) + len(named)
+    names = sum(len(skill.name) + 2 for skill in (*whole, *named)) + max(0, lines - 1)
+    left, bare = BUDGET - names, []
+    for skill in sorted(whole, key=_most_used):
+        cost = skill.size - len(skill.name) - 2
+        if cost <= left:
+            left -= cost
+        else:
+            bare.append(skill)
+    size = names + sum(skill.size - len(skill.name) - 2 for skill in whole)
+    return SkillListing(lines, size, bare, sorted(hidden, key=_most_used))
+
+
+def _most_used(skill: ListedSkill) -> tuple[int, str]:
+    return -skill.uses, skill.ref
+
+
+def list_collections(library: Library) -> list[SkillCollection]:
+    """Return all collections by name."""
+    members = library.store.backend.collections.members()
+    heads = library.store.backend.heads_by_id({id_ for ids in members.values() for id_ in ids})
+    return [_collection(name, [heads[id_] for id_ in ids if id_ in heads]) for name, ids in members.items()]
+
+
+def _collection(name: str, heads: Sequence[Head]) -> SkillCollection:
+    living = sorted((head for head in heads if head.version is not None), key=lambda head: str(head.ref))
+    gone = sorted(str(head.ref) for head in heads if head.version is None)
+    return SkillCollection(name, frozenset(head.id for head in living), [str(head.ref) for head in living], gone)
+
+
+def find_collection(library: Library, name: str) -> SkillCollection:
+    """Return one collection. Raise NotFound."""
+    found = {one.name: one for one in list_collections(library)}
+    if name not in found:
+        known = ", ".join(found) or "none"
+        raise NotFound(f"There is no collection {name[:_LONGEST_NAME]!r}.", f"There is: {known}.")
+    return found[name]
+
+
+def add_to_collection(
+    library: Library, caller: Caller, name: str, refs: Sequence[Ref], removed: Sequence[Ref] = ()
+) -> SkillCollection:
+    """Add skills to a collection, which is made where it is missing, and remove others from it.
+
+    Raise Refused for anybody but a person, InvalidArgument, NoSuchResource.
+    """
+    check_may_decide(caller, "change collections")
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+        hint = f"Use up to {_LONGEST_NAME} lower-case letters, digits and single hyphens, such as `work`."
+        raise InvalidArgument(f"{name[:80]!r} is no name of a collection.", hint)
+    known = {one.name: one for one in list_collections(library)}
+    if name not in known and len(known) >= MAX_COLLECTIONS:
+        raise InvalidArgument(f"There are {MAX_COLLECTIONS} collections.", "Remove one of them first.")
+    added = [_skill(library, caller, ref).id for ref in refs]
+    if not added and name not in known:
+        raise InvalidArgument(f"The collection {name} would be empty.", "Name at least one skill.")
+    gone = [_skill(library, caller, ref).id for ref in removed]
+    library.store.backend.collections.change(name, library.store.now(), added, gone)
+    library.record(caller, "change collection", name)
+    return next((one for one in list_collections(library) if one.name == name), SkillCollection(name, frozenset(), ()))
+
+
+def _skill(library: Library, caller: Caller, ref: Ref) -> Head:
+    if ref.kind is not Kind.SKILL:
+        raise InvalidArgument(f"{ref} is no skill.", "Clients list skills alone.")
+    return library.store.head(ref, caller.scopes)
+
+
+def remove_from_collection(
+    library: Library, caller: Caller, name: str, refs: Sequence[Ref] = ()
+) -> tuple[SkillCollection, list[str]]:
+    """Remove skills from a collection, without refs all of them, which ends it; return what is left, and what went.
+
+    Raise Refused for anybody but a person, NotFound, NoSuchResource.
+    """
+    check_may_decide(caller, "change collections")
+    found = find_collection(library, name)
+    ids = library.store.backend.collections.members()[name]
+    gone = [_member(library, caller, found, ref) for ref in refs] or list(ids)
+    heads = library.store.backend.heads_by_id(gone)
+    library.store.backend.collections.change(name, library.store.now(), (), gone)
+    library.record(caller, "change collection", name)
+    left = next((one for one in list_collections(library) if one.name == name), SkillCollection(name, frozenset(), ()))
+    return left, sorted(str(head.ref) for head in heads.values())
+
+
+def _member(library: Library, caller: Caller, collection: SkillCollection, ref: Ref) -> int:
+    head = library.store.head(ref, caller.scopes)
+    if head.id not in collection.ids:
+        raise NotFound(f"{head.ref} is not in the collection {collection.name}.", f"It has: {_some(collection.refs)}.")
+    return head.id
+
+
+def _some(refs: Sequence[str]) -> str:
+    return ", ".join(refs[:10]) + (f" and {len(refs) - 10} more" if len(refs) > 10 else "")
+
+
+def plan_overrides(
+    skills: Iterable[ListedSkill], chosen: Collection[int], own: Mapping[str, object], below: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the settings that make a client list the chosen skills alone.
+
+    own: what a person set in the same file, which stays as it is. below: what files that count less say.
+    """
+    wanted: dict[str, bool] = {}
+    for skill in skills:
+        wanted[skill.name] = wanted.get(skill.name, False) or skill.id in chosen
+    plan = {}
+    for name, listed in wanted.items():
+        there = below.get(name, Shown.WHOLE)
+        if name in own:
+            continue
+        if listed and there != Shown.WHOLE:
+            plan[name] = Shown.WHOLE.value
+        elif not listed and there not in (Shown.PERSON, Shown.NEVER):
+            plan[name] = Shown.PERSON.value
+    return plan
