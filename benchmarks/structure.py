@@ -28,8 +28,18 @@ SQL = re.compile(
     re.S,
 )
 SQL_HOMES = ("evolvable_store/storage/", "evolvable_store/search/")
-BASELINE_CODE_LINES = 48_229
-"""Code lines of the three packages at the commit before the packages were laid out as they are."""
+BASELINE = {
+    "modules": 546,
+    "modules under 40 lines": 57,
+    "modules with function-level imports": 102,
+    "public class names that repeat": 85,
+    "code lines": 48_229,
+    "code lines per module": 88.3,
+}
+"""Figures of the three packages at the commit before they were laid out as they are (23 November 2026)."""
+
+CODE_LINES_RATIO = 0.85
+"""Limit of the code lines, as a share of those at the baseline."""
 
 LIMITS = {
     "modules": 240,
@@ -229,7 +239,8 @@ def measure(found: list[Module]) -> tuple[dict[str, float], dict[str, list[str]]
         "median lines of a function": statistics.median(lengths),
         "functions over 60 lines": len(long),
         "hits of the word list": len(hits),
-        "code lines": sum(map(code_lines, found)),
+        "code lines": (code := sum(map(code_lines, found))),
+        "code lines per module": round(code / len(found), 1),
         "lines": sum(named.values()),
     }
     details = {
@@ -263,13 +274,15 @@ def main() -> int:
             missed.append(name)
         print(
             f"{name:40} {value:8g}"
-            + (f"   limit {limit}" if limit is not None else "")
-            + ("   MISSED" if name in missed else "")
+            + (f"   limit {limit:<5g}" if limit is not None else " " * 14)
+            + (f"   baseline {BASELINE[name]:g}" if name in BASELINE else "")
+            + ("   MISSED" if name in missed else "").rstrip()
         )
-    if BASELINE_CODE_LINES:
-        print(
-            f"{'code lines, ratio to the baseline':40} {figures['code lines'] / BASELINE_CODE_LINES:8.3f}   limit 0.85"
-        )
+    ratio = figures["code lines"] / BASELINE["code lines"]
+    print(f"{'code lines, ratio to the baseline':40} {ratio:8.3f}   limit {CODE_LINES_RATIO}")
+    # The product grew after the limits were set. Their quotient does not depend on its size.
+    least = CODE_LINES_RATIO * BASELINE["code lines"] / LIMITS["modules"]
+    print(f"{'code lines per module, of the two limits':40} {least:8.1f}")
     if options.details:
         for name, places in details.items():
             print(f"\n{name}:", *places, sep="\n  ")

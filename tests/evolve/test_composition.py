@@ -179,6 +179,16 @@ def test_the_test_ends_early_when_the_gain_is_clear_and_says_so(tmp_path):
     assert low < said["delta"] <= high and said["missing"] == {"base": 0, "finalist": 0, "each": 2 * said["n"]}
 
 
+def test_a_parent_that_was_measured_too_long_ago_is_measured_again_beside_its_child(tmp_path):
+    spent = []
+    for hours in (10_000, 0):
+        state = driven(tmp_path / str(hours), [USELESS], given=settings(iterations=1, stale_hours=hours))
+        spent.append(state.spent["val"].trials)
+        (child,) = [one for one in state.candidates.values() if one.name == "c1"]
+
+    assert spent[1] - spent[0] == len(child.scores) > 0, "once for each task under the parent, too"
+
+
 def test_stages_hold_whole_groups_and_follow_from_the_salt_alone():
     tests = [replace(one, group=f"g{n // 4}") for n, one in enumerate(splits(test=60)[Split.TEST])]
     stages = plan_stages(tests, "salt")

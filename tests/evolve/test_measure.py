@@ -128,6 +128,30 @@ def test_several_executors_share_one_look_and_holm_holds_the_level(library):
     assert any("its gain is on other tasks" in one for one in merged.warnings)
 
 
+@pytest.mark.process
+def test_the_finalist_of_a_run_is_measured_as_it_is_on_another_task_set(library):
+    """The skill in the library stays out of it: what is measured is what the run ended with."""
+    begun, _ = measured(library, "helps")
+    put(library, "environment:elsewhere", {"ENVIRONMENT.md": ABOUT, "tasks.jsonl": lines("elsewhere", 40)})
+    again = start_measurement(
+        library,
+        PERSON,
+        HOST,
+        Ref.parse("environment:elsewhere"),
+        [],
+        [SIMULATED],
+        {"test_repeats": 1},
+        source=begun.family,
+    )
+    put(library, "skill:helps", {"SKILL.md": b"---\nname: helps\ndescription: helps.\n---\n\nrule: bad\n"})
+    asyncio.run(drive_run(library, PERSON, find_run(library.store.home, again.family), HOST))
+    state = load_run_state(find_run(library.store.home, again.family))
+
+    assert "zero-shot" in " ".join(again.warnings) and begun.family in again.measured
+    assert state.verdict["verdict"] == "PROMOTE" and state.looks == 1
+    assert state.finalist == load_run_state(find_run(library.store.home, begun.family)).finalist
+
+
 def test_holm_multiplies_the_smallest_most():
     assert holm_adjusted([0.01, 0.04, 0.03], 3) == pytest.approx([0.03, 0.06, 0.06])
     assert holm_adjusted([0.01], 3) == pytest.approx([0.03]), "one that is not measured yet counts"

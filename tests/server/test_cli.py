@@ -322,7 +322,7 @@ def test_a_change_is_made_seen_restored_and_undone(pdf):
     assert pdf("restore", "pdf", 1).out.startswith("skill:pdf is now version 3, before it was 2")
     assert "\ntwo\n" in pdf("get", "pdf").out
 
-    assert pdf("undo", 3).out == "back: skill:pdf@4\nThis is operation 4; it took back 1 operation.\n"
+    assert pdf("undo", 3).out == "restored: skill:pdf@4\nThis is operation 4; it took back 1 operation.\n"
     assert "\nsecond\n" in pdf("get", "pdf").out
 
     assert pdf("remove", "pdf").out.startswith("skill:pdf is removed; its versions are kept.")
@@ -421,7 +421,7 @@ def test_an_undo_that_leaves_something_alone_ends_with_1(pdf):
 
     ran = pdf("undo", first, code=1)
 
-    assert ran.out.startswith("left alone: skill:csv: operation ")
+    assert ran.out.startswith("skipped (conflict): skill:csv: operation ")
 
 
 @pytest.mark.process
@@ -740,7 +740,7 @@ def test_a_zip_or_a_folder_brings_the_newest_version(pdf, tmp_path, name):
     other = CommandLine(tmp_path / "other")
     imported = other("import", tmp_path / name, "--yes", "--scope", "acme", "--json").json
     assert (imported["added"], imported["refused"]) == (["skill:acme/pdf"], [])
-    assert other("undo", imported["operation"]).out.startswith("back: skill:acme/pdf removed")
+    assert other("undo", imported["operation"]).out.startswith("restored: skill:acme/pdf removed")
 
 
 @pytest.mark.process

@@ -197,7 +197,7 @@ class Health:
     """All that was seen. library is None when it cannot be opened; problems is empty when all is well.
 
     refused: directories of watched folders that are not in the library, with every reason. warnings: what is odd
-    about resources that are. doubles: what is easily taken for another. embedder: what it has to say for itself.
+    about resources that are. doubles: similar resources. embedder: its own status.
     sandbox: what trials run in, and why nothing better.
     clients: those that are connected. memory: what they read of the memories. notes: what is no fault and good to know.
     settings: those that decide who may do what, with their sources.
@@ -291,7 +291,7 @@ def _embedder(home: Path) -> str:
     done = embedding_progress(home)
     if done is None:
         spec = installed_spec()
-        return f"{spec}, not started yet" if spec else "none installed: words answer alone"
+        return f"{spec}, not started yet" if spec else "none installed: keyword search only"
     return f"{done.model}, {done.done:,} of {done.total:,} texts embedded"
 
 

@@ -240,8 +240,8 @@ def _show_undone(undone: versions.Undone, there: list[Path]) -> None:
     warn(*undone.warnings)
     if undone.operation is None and not undone.conflicts:
         say("Nothing had to be changed: it was taken back already.")
-    say(*(f"back: {restored}" for restored in undone.restored))
-    say(*(f"left alone: {conflict.ref}: {conflict.reason}" for conflict in undone.conflicts))
+    say(*(f"restored: {restored}" for restored in undone.restored))
+    say(*(f"skipped (conflict): {conflict.ref}: {conflict.reason}" for conflict in undone.conflicts))
     say_gone(there)
     if undone.operation is not None:
         say(f"This is operation {undone.operation}; it took back {count(len(undone.undid), 'operation')}.")

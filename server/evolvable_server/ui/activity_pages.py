@@ -127,7 +127,7 @@ def _undo(site: Site, asked: PageRequest) -> str:
     undone = proposal_inbox.revert_or_propose(site.library, site.caller, f"operation {number} undone", operation=number)
     if undone.conflicts:
         conflict = undone.conflicts[0]
-        raise InvalidArgument(f"{conflict.ref} was left alone: {conflict.reason}", "Operations shows what happened.")
+        raise InvalidArgument(f"{conflict.ref} was skipped: {conflict.reason}", "Operations shows what happened.")
     said = f"undone={undone.operation}" if undone.operation is not None else "nothing=1"
     return f"{BACK.get(asked.get('back'), '/operations')}?{said}"
 
