@@ -305,7 +305,7 @@ def commands_of(place):
 
 
 def until(holds):
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
