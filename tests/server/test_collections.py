@@ -1,7 +1,10 @@
 """Collections: a person chooses which skills Claude Code lists by itself; the files of the client are real ones."""
 
 import json
+import os
 import sqlite3
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +178,63 @@ def test_broken_settings_stay_as_they_are_and_nothing_is_noted(machine, broken: 
     assert machine("collection", "--json").json["lists"][0]["collection"] == ""
 
 
+STEPS = ("open", "os.rename", "os.remove", "os.chmod", "os.mkdir")
+"""Audit events of the interpreter before each of which the process may end."""
+
+
+def ends_before(line: CommandLine, step: int, *words: str) -> bool:
+    """Run a command in a process of its own that ends before this step; return whether it got that far."""
+    child = os.fork()
+    if child == 0:
+        seen = 0
+
+        def end(event: str, arguments: tuple[object, ...]) -> None:
+            nonlocal seen
+            seen += event in STEPS and str(line.root) in str(arguments)
+            if seen > step:
+                os._exit(9)
+
+        try:
+            sys.addaudithook(end)
+            line(*words, code=None)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
+def test_a_choice_that_ends_at_any_step_can_be_taken_back_byte_by_byte(machine) -> None:
+    path = machine.user / ".claude/settings.json"
+    path.write_text('{"model": "opus"}', encoding="utf-8")
+    machine("collection", "add", "work", "pdf")
+    machine("collection", "add", "home", "csv")
+    step = 0
+    while True:
+        machine("collection", "use", "work")
+        ended = ends_before(machine, step, "collection", "use", "home")
+        machine("collection", "stop")
+        assert client_settings(machine) == {"model": "opus"}, f"step {step}: settings of a collection stayed"
+        if not ended:
+            break
+        step += 1
+    assert step > 5, "the process ended while it worked"
+
+
+@pytest.mark.process
+def test_two_choices_at_once_leave_settings_that_can_be_taken_back(machine) -> None:
+    path = machine.user / ".claude/settings.json"
+    path.write_text('{"model": "opus"}', encoding="utf-8")
+    machine("collection", "add", "work", "pdf")
+    machine("collection", "add", "home", "csv")
+    with ThreadPoolExecutor() as pool:
+        for _ in range(4):
+            both = [pool.submit(machine.on_terminal, "collection", *words) for words in (("use", "home"), ("stop",))]
+            assert not any("Error" in one.result() for one in both)
+            machine("collection", "stop")
+            assert client_settings(machine) == {"model": "opus"}
+
+
 def test_settings_of_another_kind_stay_and_are_not_ours_to_take_out(machine) -> None:
     path = machine.user / ".claude/settings.json"
     path.write_text('{"skillOverrides": {"pdf": 7, "zzz": true}}', encoding="utf-8")
@@ -229,6 +289,19 @@ def test_the_tables_are_of_the_library_file(machine) -> None:
     machine("collection", "add", "work", "pdf")
     with sqlite3.connect(machine.home / "library.db") as db:
         assert db.execute("SELECT count(*) FROM collection").fetchone() == (1,)
+
+
+def test_a_choice_of_an_older_release_can_be_taken_back(machine) -> None:
+    path = machine.user / ".claude/settings.json"
+    path.write_text('{"model": "opus"}', encoding="utf-8")
+    machine("collection", "add", "work", "pdf")
+    machine("collection", "use", "work")
+    with sqlite3.connect(machine.home / "library.db") as db:
+        written = json.loads(db.execute("SELECT written FROM listing").fetchone()[0])
+        older = {skill: value for skill, (value,) in written.items()}
+        db.execute("UPDATE listing SET written = ?", (json.dumps(older),))
+    machine("collection", "stop")
+    assert client_settings(machine) == {"model": "opus"}
 
 
 SKILLS = st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 9)), max_size=12)

@@ -3,17 +3,20 @@
 The skills stay in their folders, and a person can still call each by its name. What a person set there by hand stays.
 """
 
+import contextlib
 import difflib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from evolvable_server.clients import config_files
 from evolvable_server.clients.config_files import Configuration
 from evolvable_server.config import Machine
-from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryBusy
 from evolvable_store.resource import USER_SCOPE, Kind
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.collection_store import ListingChoice
@@ -23,6 +26,8 @@ from evolvable_tools.verbs.collections import ListedSkill, Shown, find_collectio
 
 KEY = "skillOverrides"
 """Claude Code's setting: skill -> how it is listed. It knows the setting since 2.1.129."""
+
+_LOCK_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +143,29 @@ def choose_collection(
     """Have a client list the skills of one collection alone; '' has it list every skill again.
 
     A copy of the settings as they were is kept beside them. Raise Refused for anybody but a person, NotFound for the
-    collection, ConfigurationBroken, ConfigurationNotWritten, Conflict; then the settings are as they were.
+    collection, ConfigurationBroken, ConfigurationNotWritten, Conflict, LibraryBusy; then the settings are as they were.
     """
     check_may_decide(caller, "decide what a client lists")
+    with contextlib.nullcontext() if dry_run else _alone(library):
+        return _choose(library, caller, where, name, dry_run=dry_run)
+
+
+@contextlib.contextmanager
+def _alone(library: Library) -> Iterator[None]:
+    # Of two commands at once one would forget what the other notes, and its settings would count as the person's own.
+    try:
+        with FileLock(library.store.home / "listing.lock", timeout=_LOCK_SECONDS, mode=0o600):
+            yield
+    except Timeout:
+        raise LibraryBusy("Another command is choosing what a client lists.", "Try again.") from None
+
+
+def _choose(library: Library, caller: Caller, where: ClientList, name: str, *, dry_run: bool) -> ListChange:
     chosen = find_collection(library, name).ids if name else frozenset()
     backend = library.store.backend.collections
     before = next((one for one in backend.choices() if one.settings == where.settings), None)
     found = config_files.read_configuration(where.settings)
-    written = before.written if before is not None else {}
-    own = {skill: value for skill, value in _overrides(found).items() if written.get(skill) != value}
+    own = _own(found, before)
     skills = listed_skills(library, where)
     plan = plan_overrides(skills, chosen, own, read_overrides(*where.below)) if name else {}
     text = _edited(found, {**own, **plan})
@@ -154,9 +173,11 @@ def choose_collection(
     change = replace(change, diff=_diff(where.settings, found.text, text))
     if dry_run:
         return change
+    written = {skill: (value,) for skill, value in plan.items()}
+    choice = ListingChoice(where.settings, name, written, library.store.now())
     if name:
-        # Noted first, so that whatever happens the settings can be taken out again.
-        backend.choose(ListingChoice(where.settings, name, plan, library.store.now()))
+        # Noted first, with what is there now, so that after a kill at any point the settings can be taken out again.
+        backend.choose(replace(choice, written=_both(before.written if before else {}, written)))
     try:
         backup = None
         if text != found.text:
@@ -165,10 +186,22 @@ def choose_collection(
     except EvolvableError:
         _restore(library, where, before)
         raise
-    if not name:
+    if name:
+        backend.choose(choice)
+    else:
         backend.forget(where.settings)
     library.record(caller, "choose collection", f"{name or 'none'} {where.title}")
     return replace(change, backup=str(backup) if backup else None, written=text != found.text)
+
+
+def _own(found: Configuration, choice: ListingChoice | None) -> dict[str, object]:
+    """Return the settings of skills that a person added."""
+    overrides = _overrides(found)
+    return {skill: value for skill, value in overrides.items() if choice is None or not choice.added(skill, value)}
+
+
+def _both(before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    return {skill: sorted({*before.get(skill, ()), *after.get(skill, ())}) for skill in before.keys() | after.keys()}
 
 
 def _restore(library: Library, where: ClientList, before: ListingChoice | None) -> None:
@@ -185,8 +218,7 @@ def take_out(choice: ListingChoice) -> None:
     Raise ConfigurationBroken, ConfigurationNotWritten, Conflict; then the settings are as they were.
     """
     found = config_files.read_configuration(choice.settings)
-    own = {skill: value for skill, value in _overrides(found).items() if choice.written.get(skill) != value}
-    text = _edited(found, own)
+    text = _edited(found, _own(found, choice))
     if text != found.text:
         config_files.write_configuration(found, text, private=False, stamp=time.strftime("%Y%m%dT%H%M%S"))
 
@@ -216,7 +248,7 @@ def unlisted_newcomers(library: Library, where: ClientList, choice: ListingChoic
     """Return the skills that are listed beside a collection: they came, or left it, after it was chosen."""
     members = library.store.backend.collections.members().get(choice.collection, ())
     shown = read_overrides(*where.below, where.settings)
-    own = {name for name, value in read_overrides(where.settings).items() if choice.written.get(name) != value}
+    own = {name for name, value in read_overrides(where.settings).items() if not choice.added(name, value)}
     skills = listed_skills(library, where)
     wanted = {skill.name for skill in skills if skill.id in set(members)} | own
     return sorted({one.name for one in skills if one.name not in wanted and shown.get(one.name) in (None, Shown.WHOLE)})

@@ -1,7 +1,7 @@
 """Collections: named sets of skills, and which of them a client was told to list."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,16 +10,26 @@ from evolvable_store.storage.connection import SqliteRepository
 
 @dataclass(frozen=True, slots=True)
 class ListingChoice:
-    """The collection that a client lists. settings: the client's file; written: skill -> the setting we added."""
+    """The collection that a client lists.
+
+    settings: the client's file. written: skill -> the settings we added; while the file is changed, those of before and
+    those of afterwards.
+    """
 
     settings: Path
     collection: str
-    written: Mapping[str, str]
+    written: Mapping[str, Sequence[str]]
     at: str
+
+    def added(self, skill: str, value: object) -> bool:
+        """Return whether a skill's setting in the client's file is one that we added."""
+        return value in self.written.get(skill, ())
 
 
 def _as_choice(settings: str, collection: str, written: str, at: str) -> ListingChoice:
-    return ListingChoice(Path(settings), collection, dict(json.loads(written)), at)
+    # A library of before this was a list holds the one setting of a skill as a string.
+    added = {name: (found,) if isinstance(found, str) else tuple(found) for name, found in json.loads(written).items()}
+    return ListingChoice(Path(settings), collection, added, at)
 
 
 class Collections(SqliteRepository):
