@@ -11,7 +11,7 @@ from command_line import CommandLine
 from session_cases import CHECK, FAILED, PASSED, SessionCase, labelled_cases
 from transcripts import EditFile, ReadFile, Run, Says, User, session_id, write_claude_code, write_codex
 
-from evolvable_store.errors import Refused
+from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Ref
@@ -129,6 +129,25 @@ def test_the_tasks_wait_in_the_inbox_and_their_commands_wait_for_another_yes(lib
     again = drafted(library, tmp_path, CASES["repair-0"], CASES["repair-3"])
     assert len(again.found) == 1 and again.left_out["the task set has it already"] == 1
     assert len(again.taskset.tasks) == 3
+
+
+@pytest.mark.process
+def test_a_task_set_with_odd_lines_is_added_to_and_one_of_folders_is_refused(library, tmp_path):
+    """A byte order mark, empty lines and separators that only some readers know are no ends of lines."""
+    about = b"---\nname: session-tasks\ndescription: Tasks.\n---\n"
+    own = json.dumps({"id": "own", "prompt": "one\u2028two\x85three?", "expected": "3"}, ensure_ascii=False)
+    odd = {"ENVIRONMENT.md": File(about), "tasks.jsonl": File(f"\ufeff\n{own}\n\n".encode())}
+    folders = {"ENVIRONMENT.md": File(about), "tasks/own/prompt.md": File(b"one?")}
+    with library.store.transaction(Actor.HUMAN, "mine") as tx:
+        tx.put(TASKS.within(USER_SCOPE), odd)
+        tx.put(Ref.parse("environment:folders").within(USER_SCOPE), folders)
+
+    draft = drafted(library, tmp_path, CASES["repair-0"], CASES["weakened-test-0"])
+    assert [task.id for task in draft.taskset.tasks] == ["own", *(one.id for one in draft.found)]
+    asyncio.run(session_import.try_checks(draft, TaskSetScorer()))
+    assert [task.id for task in draft.taskset.tasks] == ["own", draft.found[0].id]
+    with pytest.raises(InvalidArgument, match="has a folder for each task"):
+        session_import.draft_from_sessions(library, [], "folders")
 
 
 def test_a_session_whose_evidence_fed_a_proposal_never_chooses_or_tests(library, tmp_path):

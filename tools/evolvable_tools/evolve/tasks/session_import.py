@@ -17,7 +17,15 @@ from evolvable_store.workingcopy.git_history import commit_files, recent_commits
 from evolvable_tools.evolve.executors.base import WorkspaceError
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer, sample_list
 from evolvable_tools.evolve.task import ScorerError, Split, Task, TaskSet
-from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, LINES, InvalidTaskSet, read_taskset, scorer_files
+from evolvable_tools.evolve.tasks.reader import (
+    ENVIRONMENT_FILE,
+    LINES,
+    InvalidTaskSet,
+    read_taskset,
+    scorer_files,
+    split_lines,
+    task_folders,
+)
 from evolvable_tools.evolve.tasks.scorer_calibration import MAX_CONCURRENT, KnownAnswer, given_answer, score_known
 from evolvable_tools.evolve.tasks.session_tasks import CheckKind, NoTask, SessionTask, find_session_tasks
 from evolvable_tools.library import Caller, Library
@@ -97,7 +105,8 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
     """Return the tasks in these transcripts as a task set; nothing is run or kept.
 
     Texts are redacted, also those of files. What the library's environment of this name has stays, and a task that it
-    has already is not added again. Raises InvalidArgument for a name that is none.
+    has already is not added again. Raises InvalidArgument for a name that is none and for a set of folders, and
+    InvalidTaskSet.
     """
     if slugify(name) != name:
         raise InvalidArgument(
@@ -108,7 +117,7 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
     before = library.store.files(head) if head is not None and head.version else {}
     files = {path: file.data for path, file in before.items()}
     draft = SessionDraft(ref, (head.version if head else None) or 0, files, 0)
-    known = {record.get("id") for record in _records(files)}
+    known = _known_ids(ref, files)
     told = sessions_behind_proposals(library)
     judged: list[SessionTask] = []
     for path in transcripts:
@@ -167,9 +176,16 @@ def sessions_behind_proposals(library: Library, refs: Sequence[Ref] | None = Non
     return frozenset(found)
 
 
-def _records(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    lines = files.get(LINES, b"").decode("utf-8", "replace").splitlines()
-    return [json.loads(line) for line in lines if line.strip()]
+def _known_ids(ref: Ref, files: Mapping[str, bytes]) -> set[str]:
+    """Return the ids of the tasks that an environment has already, none where it has no tasks.
+
+    Raises InvalidTaskSet, and InvalidArgument for a set of folders, whose tasks a file of lines would hide.
+    """
+    if LINES in files:
+        return {task.id for task in read_taskset(ref.name, files).tasks}
+    if task_folders(files):
+        raise InvalidArgument(f"{ref} has a folder for each task.", f"Tasks are added to {LINES} alone; name another.")
+    return set()
 
 
 def _is_test(path: str) -> bool:
@@ -307,9 +323,10 @@ async def _try_check(taskset: TaskSet, task: Task, scoring: TaskSetScorer, place
 
 def _drop(draft: SessionDraft, ids: frozenset[str]) -> None:
     starts = tuple(f"{folder}/{id_}/" for id_ in ids for folder in ("work", "checks"))
-    kept = [line for line in draft.files.get(LINES, b"").splitlines() if json.loads(line)["id"] not in ids]
+    lines = split_lines(draft.files.get(LINES, b"").decode("utf-8-sig"))
+    kept = [line for line in lines if line.strip() and json.loads(line)["id"] not in ids]
     draft.files = {path: data for path, data in draft.files.items() if not starts or not path.startswith(starts)}
-    draft.files[LINES] = b"".join(line + b"\n" for line in kept)
+    draft.files[LINES] = "".join(f"{line}\n" for line in kept).encode()
     draft.found = [one for one in draft.found if one.id not in ids]
 
 
