@@ -22,7 +22,7 @@ from evolvable_tools.evolve.tasks import session_import
 from evolvable_tools.evolve.tasks.locate import load_taskset, refuse_untrusted
 from evolvable_tools.evolve.tasks.session_import import LearnedFrom, refuse_learned_sessions
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs import edit, proposal_inbox
 
 PERSON = Caller(Actor.HUMAN, None)
 TASKS = Ref.parse("environment:session-tasks")
@@ -77,6 +77,9 @@ HOSTILE = (
     (Run("/tmp/evil/pytest -q", "x", code=1), "a program outside of the project"),
     (Run("pytest --rootdir=/ -q", "x", code=1), "a folder outside of the project"),
     (Run("pytest ../../other", "x", code=1), "a path that leads out"),
+    (Run("pytest -c/etc/evil.ini -q", "x", code=1), "a file outside of the project, without a space"),
+    (Run("make -C../other test", "x", code=1), "a folder outside of the project, without a space"),
+    (Run("pytest -o cache_dir=/tmp/evil -q", "x", code=1), "a setting outside of the project"),
     (Run("PYTHONPATH=/tmp/evil pytest -q", "x", code=1), "an environment"),
 )
 
@@ -94,6 +97,20 @@ def test_no_check_leads_out_of_the_project_or_runs_a_second_command(library, tmp
         )
         draft = drafted(library, tmp_path, SessionCase(f"hostile-{number}-{client}", client, events, False))
         assert draft.found == [], bad.command
+
+
+def test_a_path_of_the_project_in_a_check_is_one_below_it(library, tmp_path):
+    events = (
+        User("Repair the sum in the module, please, so that it adds."),
+        Run("pytest /home/dev/project/tests/test_sum.py::test_two --rootdir=/home/dev/project/tests -q", "x", code=1),
+        ReadFile("/home/dev/project/a.py", "x = 1\n"),
+        EditFile("/home/dev/project/a.py", "x = 1", "x = 2"),
+        Run("pytest /home/dev/project/tests/test_sum.py::test_two --rootdir=/home/dev/project/tests -q", PASSED),
+    )
+    draft = session_import.draft_from_sessions(library, [write_claude_code(tmp_path, list(events), session="a")])
+
+    [task] = draft.taskset.tasks
+    assert task.scorer.args["argv"][4:] == ["pytest", "tests/test_sum.py::test_two", "--rootdir=tests", "-q"]
 
 
 def test_paths_that_lead_elsewhere_are_never_written_and_secrets_are_taken_out(library, tmp_path):
@@ -167,6 +184,13 @@ def test_a_session_whose_evidence_fed_a_proposal_never_chooses_or_tests(library,
     with pytest.raises(LearnedFrom, match="what was learned from a session is not tested on it"):
         refuse_learned_sessions(library, tested, [SKILL])
     refuse_learned_sessions(library, tested, [Ref.parse("skill:other")])
+    edit.update_resource(library, PERSON, Ref.parse("skill:branch"), "a branch", create=True, copy_of=SKILL)
+    edit.update_resource(
+        library, PERSON, Ref.parse("skill:twig"), "of it", create=True, copy_of=Ref.parse("skill:branch")
+    )
+    for copy in ("skill:branch", "skill:twig"):
+        with pytest.raises(LearnedFrom):
+            refuse_learned_sessions(library, tested, [Ref.parse(copy)])
     [after] = drafted(library, tmp_path, CASES["repair-0"]).taskset.tasks
     assert after.split is Split.TRAIN
 

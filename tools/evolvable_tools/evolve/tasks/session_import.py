@@ -5,7 +5,7 @@ import io
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.sessions import NoTranscript, Session
 from evolvable_tools.sessions.parser import read_session
 from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs.resource_info import copied_from
 
 SESSION_SOURCE = "session:"
 """How the source of a task that was found in a session begins."""
@@ -161,19 +162,37 @@ def read_trees(session: Session, made: str) -> tuple[Mapping[str, bytes], Mappin
 
 
 def sessions_behind_proposals(library: Library, refs: Sequence[Ref] | None = None) -> frozenset[str]:
-    """Return the sessions whose evidence led to proposals for these resources, by default for any resource."""
+    """Return the sessions whose evidence led to proposals for these resources, by default for any resource.
+
+    What a resource is a copy of counts as the resource.
+    """
     proposals = library.store.backend.proposals
     if refs is None:
         heads = library.store.heads()
         refs = [head.ref.at(None) for head in heads]
     found: set[str] = set()
-    for ref in refs:
-        for proposal in proposals.about(ref.within(ref.scope or USER_SCOPE).at(None)):
+    for ref in _with_originals(library, refs):
+        for proposal in proposals.about(ref):
             if proposal.grounds is not None:
                 cited = json.loads(proposal.grounds).get("evidence") or ()
                 found |= {str(one["session"]) for one in cited if isinstance(one, dict) and "session" in one}
                 found |= {proposal.session} if proposal.session else set()
     return frozenset(found)
+
+
+def _with_originals(library: Library, refs: Sequence[Ref]) -> Iterator[Ref]:
+    """Yield resources and those that they are copies of: what an original learned stands in its copy."""
+    waiting, seen = list(refs), set[Ref]()
+    while waiting:
+        given = waiting.pop()
+        ref = given.within(given.scope or USER_SCOPE).at(None)
+        if ref in seen:
+            continue
+        seen.add(ref)
+        yield ref
+        head = library.store.head_or_none(ref)
+        if head is not None and (original := copied_from(library, head)):
+            waiting.append(Ref.parse(original))
 
 
 def _known_ids(ref: Ref, files: Mapping[str, bytes]) -> set[str]:
