@@ -60,12 +60,12 @@ OPTIMIZERS: dict[str, Loop] = {
     "ours, reinforce_pp": partial(ours, design=Design("reinforce_pp")),
     "ours, grpo": partial(ours, design=Design("grpo")),
 }
+"""The optimizers of the product, each with its own settings, before the same sealed test."""
 PARETO: dict[str, Loop] = {
     "ours, Pareto parents": partial(ours, design=Design("evoskill", parent="pareto", frontier=10)),
     "GEPA reflection, our test": tested(gepa_reflection),
 }
 """GEPA's choice of parents, among the product's operators and with its own minibatch gate; in worlds of critiques."""
-"""The optimizers of the product, each with its own settings, before the same sealed test."""
 LOOPS |= OPTIMIZERS | PARETO
 PROCESSES = 2
 SEEDS, QUICK, TEST_SEEDS = 400, 40, 2_000
