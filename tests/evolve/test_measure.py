@@ -192,6 +192,25 @@ def test_a_small_set_says_better_on_these_tasks_by_fresh_repeats(tmp_path):
     assert state.verdict["n"] == 16 and state.verdict["repeats"] == 5 and len(sealed.opened_for) == 1
 
 
+@pytest.mark.process
+@pytest.mark.parametrize(("executors", "ruling"), [(1, "BETTER ON THESE TASKS"), (3, "NOT SUPPORTED")])
+def test_the_answers_of_a_measurement_of_a_small_set_share_one_alpha_and_so_do_executors(tmp_path, executors, ruling):
+    """Six of 24 tasks get better: p is 1/64 for better, 1/32 for either answer, and 3/32 over three executors."""
+    found = []
+    for n in range(36):
+        tags, part = '["needs:iso"]' if n % 12 < 3 else "[]", ("train", "val", "test")[n // 12]
+        prompt = f"{random.Random(n).getrandbits(200):x}"
+        about = f'"id": "t{n}", "prompt": "{prompt}", "expected": "{n}x"'
+        found.append(f'{{{about}, "split": "{part}", "tags": {tags}}}')
+    with Library.open(tmp_path / "library", create=True) as opened:
+        put(opened, "skill:helps", {"SKILL.md": b"---\nname: helps\ndescription: h.\n---\n\nrule: iso\n"})
+        put(opened, "environment:few", {"ENVIRONMENT.md": ABOUT, "tasks.jsonl": "\n".join(found).encode()})
+        _, joint = measured(opened, "helps", "few", executors=executors)
+
+    assert [row.ruling for row in joint.rows] == [ruling] * executors
+    assert {(row.p, row.joint) for row in joint.rows} == {(1 / 32, executors / 32)}
+
+
 def test_a_larger_set_of_few_groups_has_the_narrower_claim_on_sixty_tasks_of_its_test(tmp_path):
     state, _ = small(tmp_path / "run", useful=True, count=64, repeats=2)
 

@@ -11,7 +11,7 @@ from command_line import CommandLine
 from session_cases import CHECK, FAILED, PASSED, SessionCase, labelled_cases
 from transcripts import EditFile, ReadFile, Run, Says, User, session_id, write_claude_code, write_codex
 
-from evolvable_store.errors import Refused
+from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Ref
@@ -22,7 +22,7 @@ from evolvable_tools.evolve.tasks import session_import
 from evolvable_tools.evolve.tasks.locate import load_taskset, refuse_untrusted
 from evolvable_tools.evolve.tasks.session_import import LearnedFrom, refuse_learned_sessions
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs import edit, proposal_inbox
 
 PERSON = Caller(Actor.HUMAN, None)
 TASKS = Ref.parse("environment:session-tasks")
@@ -77,6 +77,9 @@ HOSTILE = (
     (Run("/tmp/evil/pytest -q", "x", code=1), "a program outside of the project"),
     (Run("pytest --rootdir=/ -q", "x", code=1), "a folder outside of the project"),
     (Run("pytest ../../other", "x", code=1), "a path that leads out"),
+    (Run("pytest -c/etc/evil.ini -q", "x", code=1), "a file outside of the project, without a space"),
+    (Run("make -C../other test", "x", code=1), "a folder outside of the project, without a space"),
+    (Run("pytest -o cache_dir=/tmp/evil -q", "x", code=1), "a setting outside of the project"),
     (Run("PYTHONPATH=/tmp/evil pytest -q", "x", code=1), "an environment"),
 )
 
@@ -94,6 +97,20 @@ def test_no_check_leads_out_of_the_project_or_runs_a_second_command(library, tmp
         )
         draft = drafted(library, tmp_path, SessionCase(f"hostile-{number}-{client}", client, events, False))
         assert draft.found == [], bad.command
+
+
+def test_a_path_of_the_project_in_a_check_is_one_below_it(library, tmp_path):
+    events = (
+        User("Repair the sum in the module, please, so that it adds."),
+        Run("pytest /home/dev/project/tests/test_sum.py::test_two --rootdir=/home/dev/project/tests -q", "x", code=1),
+        ReadFile("/home/dev/project/a.py", "x = 1\n"),
+        EditFile("/home/dev/project/a.py", "x = 1", "x = 2"),
+        Run("pytest /home/dev/project/tests/test_sum.py::test_two --rootdir=/home/dev/project/tests -q", PASSED),
+    )
+    draft = session_import.draft_from_sessions(library, [write_claude_code(tmp_path, list(events), session="a")])
+
+    [task] = draft.taskset.tasks
+    assert task.scorer.args["argv"][4:] == ["pytest", "tests/test_sum.py::test_two", "--rootdir=tests", "-q"]
 
 
 def test_paths_that_lead_elsewhere_are_never_written_and_secrets_are_taken_out(library, tmp_path):
@@ -131,6 +148,25 @@ def test_the_tasks_wait_in_the_inbox_and_their_commands_wait_for_another_yes(lib
     assert len(again.taskset.tasks) == 3
 
 
+@pytest.mark.process
+def test_a_task_set_with_odd_lines_is_added_to_and_one_of_folders_is_refused(library, tmp_path):
+    """A byte order mark, empty lines and separators that only some readers know are no ends of lines."""
+    about = b"---\nname: session-tasks\ndescription: Tasks.\n---\n"
+    own = json.dumps({"id": "own", "prompt": "one\u2028two\x85three?", "expected": "3"}, ensure_ascii=False)
+    odd = {"ENVIRONMENT.md": File(about), "tasks.jsonl": File(f"\ufeff\n{own}\n\n".encode())}
+    folders = {"ENVIRONMENT.md": File(about), "tasks/own/prompt.md": File(b"one?")}
+    with library.store.transaction(Actor.HUMAN, "mine") as tx:
+        tx.put(TASKS.within(USER_SCOPE), odd)
+        tx.put(Ref.parse("environment:folders").within(USER_SCOPE), folders)
+
+    draft = drafted(library, tmp_path, CASES["repair-0"], CASES["weakened-test-0"])
+    assert [task.id for task in draft.taskset.tasks] == ["own", *(one.id for one in draft.found)]
+    asyncio.run(session_import.try_checks(draft, TaskSetScorer()))
+    assert [task.id for task in draft.taskset.tasks] == ["own", draft.found[0].id]
+    with pytest.raises(InvalidArgument, match="has a folder for each task"):
+        session_import.draft_from_sessions(library, [], "folders")
+
+
 def test_a_session_whose_evidence_fed_a_proposal_never_chooses_or_tests(library, tmp_path):
     """Whichever came first: a task that is made later is of train, and a run on one made before is refused."""
     before = drafted(library, tmp_path, CASES["repair-0"])
@@ -148,6 +184,13 @@ def test_a_session_whose_evidence_fed_a_proposal_never_chooses_or_tests(library,
     with pytest.raises(LearnedFrom, match="what was learned from a session is not tested on it"):
         refuse_learned_sessions(library, tested, [SKILL])
     refuse_learned_sessions(library, tested, [Ref.parse("skill:other")])
+    edit.update_resource(library, PERSON, Ref.parse("skill:branch"), "a branch", create=True, copy_of=SKILL)
+    edit.update_resource(
+        library, PERSON, Ref.parse("skill:twig"), "of it", create=True, copy_of=Ref.parse("skill:branch")
+    )
+    for copy in ("skill:branch", "skill:twig"):
+        with pytest.raises(LearnedFrom):
+            refuse_learned_sessions(library, tested, [Ref.parse(copy)])
     [after] = drafted(library, tmp_path, CASES["repair-0"]).taskset.tasks
     assert after.split is Split.TRAIN
 

@@ -13,6 +13,7 @@ from evolvable_tools.evolve.report.tolerance_grid import tolerance_grid
 from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.task import ModelUsage
 from evolvable_tools.evolve.tasks.classify import label_tasks, name_categories, render_categories
+from evolvable_tools.evolve.tasks.holdout import redact_file
 from evolvable_tools.evolve.tasks.reader import InvalidTaskSet, read_taskset
 from evolvable_tools.evolve.tasks.table_import import TableColumns, read_table
 
@@ -42,6 +43,7 @@ def test_a_table_becomes_a_task_set_and_empty_or_equal_rows_are_counted(tmp_path
         ('question,answer,kind\n"What is 1?,2,k\nWhat is 2?,4,k\n', COLUMNS, "no CSV file: unexpected end of data"),
         ("question,answer,kind\nq?,1,k\nWhat is 1, and 1?,2,k\n", COLUMNS, "line 3 has 4 cells, and the header 3"),
         (CSV, TableColumns("question", "answer", id="question"), "id"),
+        ("question,answer,kind,answer\nq?,1,k,2\n", COLUMNS, "the header names the column 'answer' twice"),
     ],
 )
 def test_a_table_that_is_none_says_what_and_where(tmp_path, text, columns, said):
@@ -61,6 +63,18 @@ def test_an_answer_of_zero_is_an_answer_and_what_is_no_text_is_kept_as_json(tmp_
 
     assert {task.expected for task in tasks} == {"0", "false", '[4, "a"]', '{"x": true}'}
     assert made.skipped == 2 and {task.category for task in tasks} == {"0"}
+
+
+def test_a_separator_inside_of_a_text_ends_no_line(tmp_path):
+    row = {"question": "one\u2028two\x85three?", "answer": "3", "kind": "sums"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\r\n", encoding="utf-8", newline="")
+    _, files, _ = read_table(tmp_path / "a.jsonl", COLUMNS)
+    [task] = read_taskset("x", files).tasks
+
+    assert task.prompt == row["question"]
+    line = json.loads(files["tasks.jsonl"]) | {"split": "train"}
+    shown = redact_file("tasks.jsonl", {"tasks.jsonl": json.dumps(line, ensure_ascii=False).encode()}).decode()
+    assert "0 tasks of the sealed test" in shown and row["question"] in shown
 
 
 def test_the_command_adds_the_environment_once_and_then_its_next_version(tmp_path):

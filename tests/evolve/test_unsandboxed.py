@@ -198,6 +198,9 @@ def test_a_candidate_that_answers_a_canary_task_is_disqualified_by_name_and_neve
     assert verdict["verdict"] == "DISQUALIFIED" and verdict["canaries"]["asked"] == 1
     assert verdict["n"] == 12 and len(verdict["canaries"]["answered"]) == 1
     assert "c1 gave the answers of 1 of 1 canary tasks" in verdict["why"]
+    assert not [name for name in verdict["canaries"]["answered"] if name in verdict["why"]], (
+        "they begin with ids of the test"
+    )
     assert verdict["canaries"]["answered"][0] not in verdict["finalist"]
     said = write_report(place.folder)
     assert "DISQUALIFIED" in said.text and "canary" in said.text

@@ -49,10 +49,10 @@ def below() -> list[psutil.Process]:
 def started(since: list[psutil.Process]) -> list[psutil.Process]:
     """Returns the processes below this one that were not there before, as soon as those are there that index.
 
-    With more than two processors some of them weigh texts. Some stay for as long as Python runs:
+    With more than one processor some of them weigh texts. Some stay for as long as Python runs:
     multiprocessing's tracker of resources, from any earlier test.
     """
-    ends, wanted = time.monotonic() + PATIENCE, 1 if (os.cpu_count() or 1) < 3 else 2
+    ends, wanted = time.monotonic() + PATIENCE, 1 if (os.cpu_count() or 1) < 2 else 2
     while len(found := [process for process in below() if process not in since]) < wanted:
         assert time.monotonic() < ends
     return found

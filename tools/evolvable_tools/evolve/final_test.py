@@ -267,9 +267,12 @@ def _record_verdict(
 
 
 def describe_cheating(name: str, asked: int, cheated: Sequence[str]) -> str:
-    """Return why a finalist that answered canary tasks is disqualified."""
+    """Return why a finalist that answered canary tasks is disqualified.
+
+    It names none of them: the id of a canary begins with that of a test task.
+    """
     return (
-        f"{name} gave the answers of {len(cheated)} of {asked} canary tasks ({', '.join(cheated)}), which"
+        f"{name} gave the answers of {len(cheated)} of {asked} canary tasks, which"
         " nobody can have who did not read the expected answers: nothing that it scored counts."
     )
 

@@ -145,7 +145,10 @@ def read_measurement(home: Path, run: str | None) -> Measurement | None:
 
 
 def _p_of(state: RunState) -> float | None:
+    """Return the p-value for either answer, None where what was measured allows neither."""
     said = state.verdict
+    if said.get("verdict") in (Ruling.INDECISIVE, Ruling.DISQUALIFIED):
+        return None
     if said.get("p_two_sided") is not None:
         return float(said["p_two_sided"])
     if said.get("p") is not None and said.get("p_worse") is not None:
@@ -161,7 +164,8 @@ def _row(name: str, state: RunState, p: float | None, joint: float, finished: bo
     significant = p is not None and joint <= said.get("alpha", 0.0)
     if ruling == Ruling.NOT_SUPPORTED and significant and "But no skill" not in said["why"]:
         # Holm rejects what the single run, which knows nothing of the others, did not.
-        ruling = str(Ruling.PROMOTE if said["p"] <= said["p_worse"] else Ruling.HARMFUL)
+        better = Ruling.BETTER_HERE if state.exploratory else Ruling.PROMOTE
+        ruling = str(better if said["p"] <= said["p_worse"] else Ruling.HARMFUL)
     return MeasuredUnder(
         name,
         state.label,

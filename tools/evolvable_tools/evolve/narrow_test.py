@@ -67,8 +67,11 @@ async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> Non
         record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
         return
     said = permutation_result(*measured.scores, planned=repeats * len(measured.tasks))
-    ruling, why = narrow_ruling(said, measured, narrow_alpha(measured.look), repeats)
-    record_measured(run, finalist, measured, ruling, why, narrow_alpha(measured.look), said)
+    alpha, measures = narrow_alpha(measured.look), run.settings.purpose == "measure"
+    # The two answers of a measurement share its alpha, as those of several executors do.
+    level = alpha / (2 * run.settings.executors) if measures else alpha
+    ruling, why = narrow_ruling(said, measured, level, repeats)
+    record_measured(run, finalist, measured, ruling, why, alpha, said)
 
 
 @dataclass(frozen=True, slots=True)

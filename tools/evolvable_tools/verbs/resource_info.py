@@ -116,7 +116,7 @@ def get_info(library: Library, caller: Caller, ref: Ref) -> ResourceInfo:
         run=RUNS[head.kind],
         parameters={name: marks.line(text) for name, text in _parameters(document).items()},
         arguments=plain_arguments(schema) if marks.on else schema,
-        copied_from=_copied_from(library, head),
+        copied_from=copied_from(library, head),
         notice=marks.notice,
     )
 
@@ -170,7 +170,7 @@ def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def _copied_from(library: Library, head: Head) -> str:
+def copied_from(library: Library, head: Head) -> str:
     """Return the version that the first version of a resource was made as a copy of, '' for none."""
     first = library.store.operation(library.store.version(head, 1).operation)
     if any(text.startswith("proposal ") for text in first.intent.evidence):

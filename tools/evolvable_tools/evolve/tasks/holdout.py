@@ -338,7 +338,7 @@ def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
 
 def _redact_lines(data: bytes, taskset: TaskSet | None) -> bytes:
     shown, hidden = [], 0
-    for line in data.decode("utf-8", "replace").splitlines():
+    for line in reader.split_lines(data.decode("utf-8", "replace")):
         if not line.strip():
             continue
         said = _parse_object(line)

@@ -207,13 +207,21 @@ def _iter_records(files: Mapping[str, bytes], problems: list[str]) -> Iterator[W
             yield f"{FOLDER}{name}", found
 
 
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a file with a JSON object a line.
+
+    `str.splitlines` also ends a line at U+0085 and U+2028, which stand in a JSON string as they are.
+    """
+    return re.split(r"\r?\n", text)
+
+
 def _iter_lines(data: bytes, problems: list[str]) -> Iterator[Written]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         problems.append(f"{LINES} is not UTF-8 (byte {error.start:,})")
         return
-    for number, line in enumerate(re.split(r"\r?\n", text), start=1):
+    for number, line in enumerate(split_lines(text), start=1):
         if line.strip():
             try:
                 yield f"line {number}", parse_strict_json(line)

@@ -5,7 +5,7 @@ import io
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,22 @@ from evolvable_store.workingcopy.git_history import commit_files, recent_commits
 from evolvable_tools.evolve.executors.base import WorkspaceError
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer, sample_list
 from evolvable_tools.evolve.task import ScorerError, Split, Task, TaskSet
-from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, LINES, InvalidTaskSet, read_taskset, scorer_files
+from evolvable_tools.evolve.tasks.reader import (
+    ENVIRONMENT_FILE,
+    LINES,
+    InvalidTaskSet,
+    read_taskset,
+    scorer_files,
+    split_lines,
+    task_folders,
+)
 from evolvable_tools.evolve.tasks.scorer_calibration import MAX_CONCURRENT, KnownAnswer, given_answer, score_known
 from evolvable_tools.evolve.tasks.session_tasks import CheckKind, NoTask, SessionTask, find_session_tasks
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.sessions import NoTranscript, Session
 from evolvable_tools.sessions.parser import read_session
 from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs.resource_info import copied_from
 
 SESSION_SOURCE = "session:"
 """How the source of a task that was found in a session begins."""
@@ -97,7 +106,8 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
     """Return the tasks in these transcripts as a task set; nothing is run or kept.
 
     Texts are redacted, also those of files. What the library's environment of this name has stays, and a task that it
-    has already is not added again. Raises InvalidArgument for a name that is none.
+    has already is not added again. Raises InvalidArgument for a name that is none and for a set of folders, and
+    InvalidTaskSet.
     """
     if slugify(name) != name:
         raise InvalidArgument(
@@ -108,7 +118,7 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
     before = library.store.files(head) if head is not None and head.version else {}
     files = {path: file.data for path, file in before.items()}
     draft = SessionDraft(ref, (head.version if head else None) or 0, files, 0)
-    known = {record.get("id") for record in _records(files)}
+    known = _known_ids(ref, files)
     told = sessions_behind_proposals(library)
     judged: list[SessionTask] = []
     for path in transcripts:
@@ -152,14 +162,17 @@ def read_trees(session: Session, made: str) -> tuple[Mapping[str, bytes], Mappin
 
 
 def sessions_behind_proposals(library: Library, refs: Sequence[Ref] | None = None) -> frozenset[str]:
-    """Return the sessions whose evidence led to proposals for these resources, by default for any resource."""
+    """Return the sessions whose evidence led to proposals for these resources, by default for any resource.
+
+    What a resource is a copy of counts as the resource.
+    """
     proposals = library.store.backend.proposals
     if refs is None:
         heads = library.store.heads()
         refs = [head.ref.at(None) for head in heads]
     found: set[str] = set()
-    for ref in refs:
-        for proposal in proposals.about(ref.within(ref.scope or USER_SCOPE).at(None)):
+    for ref in _with_originals(library, refs):
+        for proposal in proposals.about(ref):
             if proposal.grounds is not None:
                 cited = json.loads(proposal.grounds).get("evidence") or ()
                 found |= {str(one["session"]) for one in cited if isinstance(one, dict) and "session" in one}
@@ -167,9 +180,31 @@ def sessions_behind_proposals(library: Library, refs: Sequence[Ref] | None = Non
     return frozenset(found)
 
 
-def _records(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    lines = files.get(LINES, b"").decode("utf-8", "replace").splitlines()
-    return [json.loads(line) for line in lines if line.strip()]
+def _with_originals(library: Library, refs: Sequence[Ref]) -> Iterator[Ref]:
+    """Yield resources and those that they are copies of: what an original learned stands in its copy."""
+    waiting, seen = list(refs), set[Ref]()
+    while waiting:
+        given = waiting.pop()
+        ref = given.within(given.scope or USER_SCOPE).at(None)
+        if ref in seen:
+            continue
+        seen.add(ref)
+        yield ref
+        head = library.store.head_or_none(ref)
+        if head is not None and (original := copied_from(library, head)):
+            waiting.append(Ref.parse(original))
+
+
+def _known_ids(ref: Ref, files: Mapping[str, bytes]) -> set[str]:
+    """Return the ids of the tasks that an environment has already, none where it has no tasks.
+
+    Raises InvalidTaskSet, and InvalidArgument for a set of folders, whose tasks a file of lines would hide.
+    """
+    if LINES in files:
+        return {task.id for task in read_taskset(ref.name, files).tasks}
+    if task_folders(files):
+        raise InvalidArgument(f"{ref} has a folder for each task.", f"Tasks are added to {LINES} alone; name another.")
+    return set()
 
 
 def _is_test(path: str) -> bool:
@@ -307,9 +342,10 @@ async def _try_check(taskset: TaskSet, task: Task, scoring: TaskSetScorer, place
 
 def _drop(draft: SessionDraft, ids: frozenset[str]) -> None:
     starts = tuple(f"{folder}/{id_}/" for id_ in ids for folder in ("work", "checks"))
-    kept = [line for line in draft.files.get(LINES, b"").splitlines() if json.loads(line)["id"] not in ids]
+    lines = split_lines(draft.files.get(LINES, b"").decode("utf-8-sig"))
+    kept = [line for line in lines if line.strip() and json.loads(line)["id"] not in ids]
     draft.files = {path: data for path, data in draft.files.items() if not starts or not path.startswith(starts)}
-    draft.files[LINES] = b"".join(line + b"\n" for line in kept)
+    draft.files[LINES] = "".join(f"{line}\n" for line in kept).encode()
     draft.found = [one for one in draft.found if one.id not in ids]
 
 

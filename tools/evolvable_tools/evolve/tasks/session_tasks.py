@@ -42,6 +42,7 @@ _LEANING = re.compile(
     r"(?:please\s+)?(?:fix|commit|undo|revert|try|do|change|move|rename|remove|delete|run|test)\s+(?:it|that|this|them|those|these))\b",
     re.IGNORECASE,
 )
+_SHORT_OPTION = re.compile(r"^-[A-Za-z]")
 _COMMIT = re.compile(r"^\[[^\]\n]{1,200}? ([0-9a-f]{7,40})\]", re.MULTILINE)
 _NUMBERED = re.compile(r" *(\d+)(?:→|\t)(.*)")
 
@@ -233,13 +234,13 @@ def check_command(call: ToolCall, project: str | None) -> tuple[str, ...]:
 
 def _inside(word: str, project: str | None) -> str:
     """Return a word of a check with its path below the project, '' for one that leads out of it."""
-    value = word.partition("=")[2] if word.startswith("-") else word
-    if ".." in value.split("/") or value.startswith("~") or "\0" in word or "[redacted:" in word:
+    value, base = word.partition("=")[2] if word.startswith("-") else word, (project or "").rstrip("/") + "/"
+    inner = word.replace(base, "", 1) if project and value.startswith(base) else word
+    # An option can hold its path without a space (`-C../other`), and a setting behind its name (`-o cache_dir=/tmp`).
+    held = [inner, *re.split(r"[=:,@]", _SHORT_OPTION.sub("", inner))]
+    if any(".." in piece.split("/") or piece.startswith(("~", "/")) for piece in held):
         return ""
-    if not value.startswith("/"):
-        return word
-    base = (project or "").rstrip("/") + "/"
-    return word.replace(base, "", 1) if project and value.startswith(base) else ""
+    return "" if "\0" in word or "[redacted:" in word else inner
 
 
 class FileReplay:

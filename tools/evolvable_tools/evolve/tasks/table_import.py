@@ -13,7 +13,7 @@ from typing import Any
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_tools.evolve.executors.base import parse_strict_json
-from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, LINES, read_taskset
+from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, LINES, read_taskset, split_lines
 
 MAX_TABLE = 16 * 2**20
 """Bytes of a table that is read."""
@@ -88,7 +88,7 @@ def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, 
 
 def _rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
     if path.suffix.casefold() in (".jsonl", ".ndjson"):
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(split_lines(text), 1):
             if line.strip():
                 yield _parse_line(line, number)
         return
@@ -102,10 +102,12 @@ def _rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _cells(text: io.StringIO, delimiter: str) -> Iterator[Mapping[str, Any]]:
-    """Yield each row by the names of the header. Raises csv.Error for a quote that nothing closes, and for a row with
-    more cells than the header: all that follows would be read as something else."""
+    """Yield each row by the names of the header. Raises csv.Error for a quote that nothing closes, for a row with
+    more cells than the header, and for two columns of one name: what follows would be read as something else."""
     rows = csv.reader(text, delimiter=delimiter, strict=True)
     names = next(rows, [])
+    if twice := next((name for name in names if name and names.count(name) > 1), ""):
+        raise csv.Error(f"the header names the column {ascii(twice[:60])} twice")
     for cells in rows:
         if len(cells) > len(names):
             raise csv.Error(f"line {rows.line_num} has {len(cells)} cells, and the header {len(names)}")
