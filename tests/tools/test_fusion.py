@@ -312,6 +312,22 @@ def test_siblings_that_words_do_not_tell_apart_are_ordered_by_late_interaction(s
     assert refs(found)[:3] == ["skill:ship-api", "skill:ship-app", "skill:ship-web"]
 
 
+def test_siblings_are_distinguished_by_their_own_words_beside_an_embedder_too(library: Library, skill: Skill) -> None:
+    shared = "Manage, list and inspect with the acme command what Acme Cloud has of"
+    for name in ("storage", "network", "functions", "secrets", "images"):
+        skill(f"acme-{name}", description=f"{shared} {name}.")
+    skill("acme-start", "Queues. " * 4, description=f"{shared}.")
+    skill("acme-queues", "Long text on other things. " * 60, description=f"{shared} queues.")
+    query = SearchQuery("show what our acme cloud queues cost", Kind.SKILL, None, 10)
+    ranking = library.index.search(query.task, kind=query.kind, limit=query.limit, depth=DEPTH)
+    names = [hit.entry.name for hit in ranking.scored]
+    assert names[0] == "acme-start"
+
+    fused = fuse_with_vectors(library.index, query, ranking, StandIn(library, dict.fromkeys(names, 0.5)))
+
+    assert [hit.scored.entry.name for hit in fused.hits[:2]] == ["acme-queues", "acme-start"]
+
+
 def test_late_interaction_changes_the_order_and_no_confidence_of_a_place(siblings: Library) -> None:
     cosines = dict.fromkeys(SIBLINGS, 0.5)
     plain, near = StandIn(siblings, cosines), StandIn(siblings, cosines, late={"ship-api": 0.9, "ship-web": 0.4})

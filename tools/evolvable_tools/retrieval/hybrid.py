@@ -25,16 +25,25 @@ DEPTH = 50
 """Resources that words and vectors each propose to the other."""
 
 REORDERED = 8
-"""Resources whose order late interaction decides with the words' confidence."""
+"""Resources whose order a reranker or learned tasks decide together with the words."""
 
-LATE = 5.0
-"""Weight of a late interaction of 1, beside the logit of the words' confidence."""
+CLOSEST_FIRST = 5
+"""Resources whose order late interaction decides together with the words and the cosine."""
 
-LEARNED, FAR = 4.0, 0.3
-"""Weight of a nearness of 1 to a learned task, beside the logit of the words' confidence; and what counts as far."""
+NEAR = 0.25
+"""Weight of a cosine of 1 in the order of the matches that were found, where the best score of the words counts 1."""
 
-CROSS = 0.5
-"""Weight of a reranker's logit, beside the logit of the words' confidence. Not measured: it depends on the model."""
+COSINE, LATE = 0.5, 0.25
+"""Weights of a cosine and of a late interaction of 1 in the order of the first CLOSEST_FIRST, in the same units.
+
+Chosen on nine families of tasks by words, together with NEAR.
+"""
+
+LEARNED, FAR = 0.45, 0.3
+"""Weight of a nearness of 1 to a learned task, in the same units; and what counts as far."""
+
+CROSS = 0.055
+"""Weight of a reranker's logit, in the same units. Not measured: it depends on the model."""
 
 _READ = 1_000  # characters of a description that a reranker reads
 
@@ -94,11 +103,22 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
     scored = index.scored(ranking, {id_: weighed[id_] for id_ in best})
     hits = (FusedHit(scored[id_], similar.cosines.get(id_), both[id_]) for id_ in best if id_ in scored)
     fused = FusedRanking(tuple(hits), ranking, similar)
-    return rerank(fused, pending) or reorder_closest(fused)
+    words = _words_scores(fused, query)
+    return rerank(fused, words, pending) or reorder_closest(fused, words)
 
 
-def rerank(fused: FusedRanking, pending: PendingNeighbours) -> FusedRanking | None:
-    """Return the ranking with its first few in the order of a reranker and the words' confidence.
+def _words_scores(fused: FusedRanking, query: SearchQuery) -> dict[int, float]:
+    """Return the score of each hit by its words, the best 1, and what it gains over its siblings."""
+    best = max((hit.scored.score for hit in fused.hits), default=0.0) or 1.0
+    first = fused.ranking.scored[:COMPARED]
+    gained = {
+        hit.entry.id: bonus for hit, bonus in zip(first, sibling_bonus(fused.ranking, query.task, first), strict=True)
+    }
+    return {hit.scored.entry.id: hit.scored.score / best + gained.get(hit.scored.entry.id, 0.0) for hit in fused.hits}
+
+
+def rerank(fused: FusedRanking, words: Mapping[int, float], pending: PendingNeighbours) -> FusedRanking | None:
+    """Return the ranking with its first few in the order of a reranker and the words.
 
     None where no reranker is named, or it has no answer.
     """
@@ -108,45 +128,49 @@ def rerank(fused: FusedRanking, pending: PendingNeighbours) -> FusedRanking | No
         return None
     if fused.similar is not None:
         fused = replace(fused, similar=replace(fused.similar, said=f"{fused.similar.said}; reranked"))
-    return _reordered(fused, {one.id: CROSS * score for one, score in zip(first, scores, strict=True)})
+    sums = {one.id: words[one.id] + CROSS * score for one, score in zip(first, scores, strict=True)}
+    return _reordered(fused, sums, REORDERED)
 
 
-def reorder_closest(fused: FusedRanking) -> FusedRanking:
-    """Return the ranking with its first few in the order of late interaction, learned tasks and the words' confidence.
+def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRanking:
+    """Return the hits by words and cosine, the first few of them by late interaction and learned tasks too.
 
     Those that were compared token by token exchange places among themselves; all others keep theirs.
     """
-    if fused.similar is None:
+    if fused.similar is None or len(fused.hits) < 2:
         return fused
-    late = {id_: LATE * nearness for id_, nearness in fused.similar.late.items()}
+    cosines = _known_cosines(fused)
+    found = _reordered(fused, {id_: words[id_] + NEAR * cosine for id_, cosine in cosines.items()}, len(fused.hits))
+    late = {id_: LATE * nearness for id_, nearness in fused.similar.late.items() if id_ in words}
+    sums = {id_: words[id_] + COSINE * cosines[id_] + nearness for id_, nearness in late.items()}
+    without = _reordered(found, sums, CLOSEST_FIRST)
     near = {id_: fused.similar.learned[id_] for id_ in late if fused.similar.learned.get(id_, 0.0) > FAR}
-    without = _reordered(fused, late)
     if not near:
         return without
-    found = _reordered(fused, late | {id_: late[id_] + LEARNED * (near[id_] - FAR) for id_ in near})
-    before, after = ([hit.scored.entry.id for hit in its.hits[:REORDERED]] for its in (without, found))
-    return replace(found, moved={id_: before.index(id_) - after.index(id_) for id_ in near if id_ in after})
+    sums |= {id_: sums[id_] + LEARNED * (near[id_] - FAR) for id_ in near}
+    taught = _reordered(found, sums, REORDERED)
+    before, after = ([hit.scored.entry.id for hit in its.hits[:REORDERED]] for its in (without, taught))
+    moved = {id_: before.index(id_) - after.index(id_) for id_ in near if id_ in before and id_ in after}
+    return replace(taught, moved=moved)
 
 
-def _reordered(fused: FusedRanking, added: Mapping[int, float]) -> FusedRanking:
-    """Return the ranking with its first few ordered by the logit of the words' confidence and what is added to it."""
-    places = [at for at, hit in enumerate(fused.hits[:REORDERED]) if hit.scored.entry.id in added]
+def _known_cosines(fused: FusedRanking) -> dict[int, float]:
+    """Return the cosine of each hit; one without a vector counts as near as the median of the others."""
+    known = sorted(hit.cosine for hit in fused.hits if hit.cosine is not None)
+    usual = known[len(known) // 2] if known else 0.0
+    return {hit.scored.entry.id: usual if hit.cosine is None else hit.cosine for hit in fused.hits}
+
+
+def _reordered(fused: FusedRanking, sums: Mapping[int, float], first: int) -> FusedRanking:
+    """Return the ranking with those of its first few that have a sum in the order of their sums."""
+    places = [at for at, hit in enumerate(fused.hits[:first]) if hit.scored.entry.id in sums]
     if len(places) < 2:
         return fused
-    best = max(hit.scored.score for hit in fused.hits) or 1.0
-    by_words = sorted(fused.hits, key=lambda hit: -hit.scored.score)
-    words = FusedRanking(tuple(FusedHit(h.scored, None, h.scored.score / best) for h in by_words), fused.ranking, None)
-    fused.ranking.explain(hit.scored for hit in words.hits)
-    sums = {
-        hit.scored.entry.id: logit(confidence_features(words, at), WORDS) + added[hit.scored.entry.id]
-        for at, hit in enumerate(words.hits)
-        if hit.scored.entry.id in added
-    }
     chosen = sorted((fused.hits[at] for at in places), key=lambda hit: -sums[hit.scored.entry.id])
     hits = list(fused.hits)
     for at, hit in zip(places, chosen, strict=True):
         hits[at] = hit
-    return FusedRanking(tuple(hits), fused.ranking, fused.similar, fused)
+    return replace(fused, hits=tuple(hits), before=fused.before or fused)
 
 
 def _both(weighed: Mapping[int, DocumentScore], similar: SimilarResources) -> dict[int, float]:

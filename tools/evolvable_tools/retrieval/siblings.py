@@ -6,6 +6,8 @@ first few are compared once more, by what each says of itself and the others do 
 
 from collections import Counter
 from collections.abc import Sequence, Set
+from functools import lru_cache
+from itertools import chain
 
 from evolvable_store.search.analyzer import MAX_QUERY, terms, tokenize
 from evolvable_store.search.index import Ranking, SearchHit
@@ -19,6 +21,7 @@ NAMED, DISTINCT = 0.1, 0.3
 In units of the best score. Chosen on nine families of tasks: each of the nine gained or stayed the same.
 """
 
+_SHORT = 160  # characters: so short a task has fewer words than a query has room for
 _OTHER_FIELDS = frozenset(("body", "files", "pairs", "learned"))
 
 
@@ -31,13 +34,15 @@ def sibling_bonus(ranking: Ranking, task: str, first: Sequence[SearchHit]) -> li
     if len(first) < 2 or known <= 0:
         return [0.0] * len(first)
     ranking.explain(first)
-    said = ranking.asked.keys() | set(terms(tokenize(task[:MAX_QUERY])))
+    said: Set[str] = ranking.asked.keys()
+    if len(task) > _SHORT:  # of a long task the query may have left words out
+        said = said | set(terms(tokenize(task[:MAX_QUERY])))
     own = [own_words(hit) for hit in first]
-    having = Counter(word for words in own for word in words)
+    having = Counter(chain.from_iterable(own))
     weight = ranking.query.weights
+    rare = {word: weight[word] * (1 - count / len(first)) for word, count in having.items() if word in weight}
     return [
-        NAMED * _named(hit, said)
-        + DISTINCT * sum(weight.get(word, 0.0) * (1 - having[word] / len(first)) for word in words) / known
+        NAMED * _named(hit, said) + DISTINCT / known * sum(rare.get(word, 0.0) for word in words)
         for hit, words in zip(first, own, strict=True)
     ]
 
@@ -49,5 +54,10 @@ def own_words(hit: SearchHit) -> set[str]:
 
 def _named(hit: SearchHit, said: Set[str]) -> float:
     """Return the share of the resource's name that the query has, 0 to 1."""
-    name = set(terms(tokenize(hit.entry.name)))
+    name = _name_terms(hit.entry.name)
     return len(name & said) / max(1, len(name))
+
+
+@lru_cache(maxsize=4096)
+def _name_terms(name: str) -> frozenset[str]:
+    return frozenset(terms(tokenize(name)))
