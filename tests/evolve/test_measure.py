@@ -243,6 +243,20 @@ def test_the_fast_count_is_the_general_test_and_missing_trials_help_nobody():
     assert permutation_result(before, after, planned=60).p > 0.2, "its failures are missing"
 
 
+def test_where_both_arms_miss_as_many_every_missing_trial_counts_as_failed_too():
+    before = {str(t): [0.0, 0.0, 1.0] for t in range(12)}
+    after = {str(t): [1.0, 1.0, 0.0] for t in range(12)}
+    found, failed = (
+        permutation_result(before, after, planned=60),
+        permutation_result(
+            {task: [*its, 0.0, 0.0] for task, its in before.items()},
+            {task: [*its, 0.0, 0.0] for task, its in after.items()},
+        ),
+    )
+    assert found.missing == (24, 24)
+    assert found.p == failed.p > permutation_result(before, after).p
+
+
 # Planning
 
 

@@ -199,7 +199,7 @@ def show_plan(plan: RunPlan) -> None:
         money = "an unknown price" if plan.dollars is None else f"${plan.dollars[0]:.2f} to ${plan.dollars[1]:.2f}"
         say(f"A run takes {low:,} to {high:,} evaluations, for {money}.")
     if plan.power:
-        known = "measured" if plan.noise_measured else "assumed"
+        known = "as given" if plan.noise_measured else "assumed"
         say(
             f"The test: {plan.tests} tasks, {plan.repeats} runs of each under both arms, p <= {plan.alpha:.2g}.",
             f"Noise {plan.noise:.0%} ({known}): so many results differ from one run to the next. Base rates .2 to .8.",

@@ -68,8 +68,8 @@ def make_plan(
 ) -> RunPlan:
     """Return the plan of a run on a task set. Runs nothing.
 
-    test_repeats: 0 for those of a run. look: the number of the next look at the test. noise: None where it was not
-    measured. pilot: a run after its first three trials, for what it would take.
+    test_repeats: 0 for those of a run. look: the number of the next look at the test. noise: as the caller measured it,
+    None for the usual one. pilot: a run after its first three trials, for what it would take.
     """
     sizes = {str(split): len(taskset.of(split)) for split in Split}
     claim, tests = claim_of(sizes, count_groups(taskset))

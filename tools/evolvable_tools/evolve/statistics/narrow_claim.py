@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import comb
 from statistics import fmean
 
-from evolvable_tools.evolve.statistics.staged_test import stratified_permutation_p_value
+from evolvable_tools.evolve.statistics.staged_test import MANY_MISSING, stratified_permutation_p_value
 
 NARROW_ALPHA = 0.05
 """The alpha of a first claim on a set of tasks; later ones have less, by the number of the look."""
@@ -87,7 +87,8 @@ def permutation_result(
     """Return the comparison of fresh repeats of both arms, by task. planned: trials of each arm, for what is missing.
 
     A trial without a score counts as 0 in the p-value for its own arm where that arm has more of them than the other:
-    what is missing may depend on the program.
+    what is missing may depend on the program. Where more than MANY_MISSING of an arm are missing, each p-value is at
+    least the one that counts every missing trial of both arms as 0.
     """
     tasks = [task for task in before if before[task] and after.get(task)]
     means = [(fmean(before[task]), fmean(after[task])) for task in tasks]
@@ -98,6 +99,9 @@ def permutation_result(
         p = max(p, permutation_p_value(before, _filled(after, before, planned)))
     if missing[0] > missing[1]:
         p_worse = max(p_worse, permutation_p_value(after, _filled(before, after, planned)))
+    if max(missing) > MANY_MISSING * planned:
+        failed = _filled(before, after, planned), _filled(after, before, planned)
+        p, p_worse = max(p, permutation_p_value(*failed)), max(p_worse, permutation_p_value(*failed[::-1]))
     return NarrowResult(
         len(tasks),
         fmean(first for first, _ in means) if means else 0.0,
