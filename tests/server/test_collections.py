@@ -265,6 +265,13 @@ def test_uninstalling_puts_the_settings_back(machine) -> None:
     assert "skillOverrides" not in client_settings(machine)
 
 
+def test_uninstalling_with_data_leaves_nothing_of_a_choice(machine) -> None:
+    machine("collection", "add", "work", "pdf")
+    machine("collection", "use", "work")
+    machine("uninstall", "--data", "--yes")
+    assert not machine.home.exists() or list(machine.home.iterdir()) == []
+
+
 def test_a_backup_keeps_the_collections(machine) -> None:
     machine("collection", "add", "work", "pdf")
     machine("backup", machine.root / "copy")

@@ -6,20 +6,19 @@ The skills stay in their folders, and a person can still call each by its name. 
 import contextlib
 import difflib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from evolvable_server.clients import config_files
 from evolvable_server.clients.config_files import Configuration
 from evolvable_server.config import Machine
-from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryBusy
+from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import USER_SCOPE, Kind
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.collection_store import ListingChoice
+from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_may_decide
 from evolvable_tools.verbs.collections import ListedSkill, Shown, find_collection, plan_overrides, read_skills
@@ -150,14 +149,11 @@ def choose_collection(
         return _choose(library, caller, where, name, dry_run=dry_run)
 
 
-@contextlib.contextmanager
-def _alone(library: Library) -> Iterator[None]:
+def _alone(library: Library) -> contextlib.AbstractContextManager[None]:
     # Of two commands at once one would forget what the other notes, and its settings would count as the person's own.
-    try:
-        with FileLock(library.store.home / "listing.lock", timeout=_LOCK_SECONDS, mode=0o600):
-            yield
-    except Timeout:
-        raise LibraryBusy("Another command is choosing what a client lists.", "Try again.") from None
+    place = library.store.home / "locks"
+    place.mkdir(mode=0o700, exist_ok=True)
+    return exclusive(place / "listing.lock", _LOCK_SECONDS, "what a client lists")
 
 
 def _choose(library: Library, caller: Caller, where: ClientList, name: str, *, dry_run: bool) -> ListChange:

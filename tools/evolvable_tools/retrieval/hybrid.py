@@ -6,7 +6,7 @@ Scores are fused, not ranks: a rank does not distinguish a clear match from a po
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from heapq import nlargest
@@ -82,12 +82,7 @@ def order_by_words(ranking: Ranking, query: SearchQuery, similar: SimilarResourc
     best = ranking.scored[0].score if ranking.scored else 0.0
     hits = tuple(FusedHit(s, None, s.score / best) for s in ranking.scored[: query.limit])
     plain = FusedRanking(hits, ranking, similar)
-    gained = sibling_bonus(ranking, query.task, [hit.scored for hit in hits[:COMPARED]])
-    sums = [hit.score + bonus for hit, bonus in zip(hits, gained, strict=False)]
-    order = sorted(range(len(sums)), key=lambda at: -sums[at])
-    if order == list(range(len(sums))):
-        return plain
-    return FusedRanking((*(hits[at] for at in order), *hits[len(order) :]), ranking, similar, plain)
+    return _reordered(plain, _words_scores(plain, query), COMPARED)
 
 
 def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pending: PendingNeighbours) -> FusedRanking:
@@ -139,7 +134,7 @@ def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRan
     """
     if fused.similar is None or len(fused.hits) < 2:
         return fused
-    cosines = _known_cosines(fused)
+    cosines = _with_usual(fused.similar.cosines, [hit.scored.entry.id for hit in fused.hits])
     found = _reordered(fused, {id_: words[id_] + NEAR * cosine for id_, cosine in cosines.items()}, len(fused.hits))
     late = {id_: LATE * nearness for id_, nearness in fused.similar.late.items() if id_ in words}
     sums = {id_: words[id_] + COSINE * cosines[id_] + nearness for id_, nearness in late.items()}
@@ -154,11 +149,11 @@ def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRan
     return replace(taught, moved=moved)
 
 
-def _known_cosines(fused: FusedRanking) -> dict[int, float]:
-    """Return the cosine of each hit; one without a vector counts as near as the median of the others."""
-    known = sorted(hit.cosine for hit in fused.hits if hit.cosine is not None)
+def _with_usual(cosines: Mapping[int, float], ids: Collection[int]) -> dict[int, float]:
+    """Return the cosine of each resource; one without a vector yet counts as near as the median of the others."""
+    known = sorted(cosines[id_] for id_ in ids if id_ in cosines)
     usual = known[len(known) // 2] if known else 0.0
-    return {hit.scored.entry.id: usual if hit.cosine is None else hit.cosine for hit in fused.hits}
+    return {id_: cosines.get(id_, usual) for id_ in ids}
 
 
 def _reordered(fused: FusedRanking, sums: Mapping[int, float], first: int) -> FusedRanking:
@@ -176,10 +171,8 @@ def _reordered(fused: FusedRanking, sums: Mapping[int, float], first: int) -> Fu
 def _both(weighed: Mapping[int, DocumentScore], similar: SimilarResources) -> dict[int, float]:
     """Return the score of each resource by words and vectors."""
     best = max((its.score for its in weighed.values()), default=0.0) or 1.0
-    known = sorted(similar.cosines[id_] for id_ in weighed if id_ in similar.cosines)
-    # A resource without a vector yet counts as near as the median of the others.
-    usual = known[len(known) // 2] if known else 0.0
-    return {id_: its.score / best + MEANING * similar.cosines.get(id_, usual) for id_, its in weighed.items()}
+    cosines = _with_usual(similar.cosines, weighed)
+    return {id_: its.score / best + MEANING * cosines[id_] for id_, its in weighed.items()}
 
 
 _OTHERS = 4
