@@ -1,10 +1,12 @@
 """Looks are counted by task and near-duplicate text, and tasks that are alike are grouped."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -169,3 +171,14 @@ def test_a_driver_that_takes_long_to_start_is_waited_for_and_one_that_is_gone_is
     finally:
         slow.communicate(b"\n")
     assert not folder.is_driver_starting
+
+
+def test_those_who_ask_at_once_whether_a_run_is_driven_take_none_of_themselves_for_its_driver(tmp_path):
+    def ask(_: int) -> list[bool]:
+        return [RunDirectory(tmp_path).is_driven for _ in range(200)]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert not any(itertools.chain.from_iterable(threads.map(ask, range(4))))
+        with RunDirectory(tmp_path).driver_lock():
+            assert all(itertools.chain.from_iterable(threads.map(ask, range(4))))
+    assert not RunDirectory(tmp_path).is_driven

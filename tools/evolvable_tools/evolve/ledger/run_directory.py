@@ -210,6 +210,7 @@ _RUN = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 _QUESTION = re.compile(r"[a-z0-9-]{1,64}")
 _START_GRACE = 30.0  # seconds that a driver may take until it drives, where its process is not known
 _LONGEST_START = 3_600.0  # later another process may have the id
+_ASK_TIMEOUT = 5.0  # seconds that one who asks whether a run is driven waits for others who ask
 
 
 def _runs(process: bytes) -> bool:
@@ -347,11 +348,16 @@ class RunDirectory:
     @property
     def is_driven(self) -> bool:
         """Whether a process drives the run now."""
-        try:
-            with self.driver_lock().acquire(timeout=0):
-                return False
-        except Timeout:
-            return True
+        # Asking takes the lock for a moment, also in the process that has just driven. One asks at a time, so that
+        # nobody takes another who asks for a driver.
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(Timeout):  # one who asks was stopped in the middle
+                held.enter_context(FileLock(self.path / "driver.ask.lock", timeout=_ASK_TIMEOUT, thread_local=False))
+            try:
+                held.enter_context(self.driver_lock().acquire(timeout=0))
+            except Timeout:
+                return True
+            return False
 
     @property
     def is_driver_starting(self) -> bool:
