@@ -18,6 +18,7 @@ from evolvable_store.store import Store
 pytestmark = pytest.mark.process
 
 WORKERS = [f"w{number}" for number in range(8)]
+ENOUGH = 80  # updates of all: ten each
 Record = Callable[[str, object], None]
 
 
@@ -98,11 +99,16 @@ def test_eight_processes_on_shared_names_lose_and_fork_nothing(
 def test_eight_processes_on_one_hot_resource_all_get_their_turn(
     children: Children, tmp_path: Path, record_property: Record
 ) -> None:
-    said = worked(children, tmp_path, ["hot"], seconds=1.5)
-    report(record_property, said)
-    with Store.open(tmp_path / "home") as store:
-        check(store, ["hot"], said)
-    done = [sum("token" in event for event in worker["happened"]) for worker in said]
+    for seconds in (1.5, 6.0, 24.0):  # a busy machine does too little in a second and a half to tell who had a turn
+        place = tmp_path / f"{seconds}"
+        place.mkdir()
+        said = worked(children, place, ["hot"], seconds=seconds)
+        report(record_property, said)
+        with Store.open(place / "home") as store:
+            check(store, ["hot"], said)
+        done = [sum("token" in event for event in worker["happened"]) for worker in said]
+        if sum(done) >= ENOUGH:
+            break
     assert min(done) >= 0.1 * sum(done) / len(done)
     assert waits(said)[-1] < 5, "a process starved"
 
