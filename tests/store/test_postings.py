@@ -225,7 +225,11 @@ class Brute:
 
     def __init__(self, texts: Texts) -> None:
         self.weights = {
-            n: weigh_fields([n], description, (), f"{body}\n", ()) for n, (description, body) in texts.items()
+            name: {
+                field: dict(zip(terms.split("\n"), weights, strict=True))
+                for field, (terms, weights) in weigh_fields([name], description, (), f"{body}\n", ()).items()
+            }
+            for name, (description, body) in texts.items()
         }
         self.having = Counter((f, key) for its in self.weights.values() for f, terms in its.items() for key in terms)
 

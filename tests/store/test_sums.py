@@ -13,6 +13,7 @@ from evolvable_store.search import postings as plain_sums
 from evolvable_store.search.analyzer import TermCounterInPython as InPython
 
 LENGTH = 12
+LINEAR = (1, 0, 1, 255, 100)  # a term that is said once weighs half; the length does not count
 
 postings = st.dictionaries(st.integers(0, LENGTH - 1), st.integers(1, 255), max_size=LENGTH).map(
     lambda its: dict(sorted(its.items()))
@@ -145,16 +146,15 @@ def test_terms_are_counted_alike_with_and_without_a_compiler_whatever_is_remembe
     ours, plain = (made(stem, {"ab": "zz"}, 5, 3) for made in (compiled.TermCounter, InPython))
     for text in texts:
         data = text.encode("utf-8", "replace").lower()
-        assert list(ours.count(data).items()) == list(plain.count(data).items())
+        assert ours.weigh(data, 1.4, 0.75, 3, 255, 4) == plain.weigh(data, 1.4, 0.75, 3, 255, 4)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.text())
 def test_the_terms_of_a_text_are_those_of_its_tokens(text: str) -> None:
-    expected: dict[str, int] = {}
-    for token in analyzer.tokenize(text):
-        expected[analyzer.term(token)] = expected.get(analyzer.term(token), 0) + 1
-    assert analyzer.count_terms(text) == expected
+    expected = list(dict.fromkeys(map(analyzer.term, analyzer.tokenize(text))))
+    terms, weights = analyzer.weigh_fields([], "", (), text, ()).get("body", ("", b""))
+    assert (terms.split("\n") if weights else []) == expected and len(weights) == len(expected)
 
 
 def test_a_stemmer_that_fails_counts_nothing_and_the_next_text_is_counted(compiled: ModuleType) -> None:
@@ -165,19 +165,29 @@ def test_a_stemmer_that_fails_counts_nothing_and_the_next_text_is_counted(compil
 
     counter = compiled.TermCounter(stem, {}, 64, 100)
     with pytest.raises(ZeroDivisionError):
-        counter.count(b"good bad good")
-    assert counter.count(b"good") == {"good": 1}
+        counter.weigh(b"good bad good", *LINEAR)
+    assert counter.weigh(b"good", *LINEAR) == ("good", b"\x80")
 
 
 def test_a_text_is_not_counted_while_another_is(compiled: ModuleType) -> None:
     inner: list[object] = []
 
     def stem(word: str) -> str:
-        inner.append(counter.count(b"b"))
+        inner.append(counter.weigh(b"b", *LINEAR))
         return word
 
     counter = compiled.TermCounter(stem, {}, 64, 100)
-    assert counter.count(b"a") == {"a": 1} and inner == [None]
+    assert counter.weigh(b"a", *LINEAR) == ("a", b"\x80") and inner == [None]
+
+
+def test_the_weight_of_a_term_saturates_and_falls_with_the_length_of_the_text(compiled: ModuleType) -> None:
+    for made in (compiled.TermCounter, InPython):
+        counter = made(str, {}, 64, 100)
+        assert counter.weigh(b"", *LINEAR) == ("", b"")
+        assert counter.weigh(b"b a b b", *LINEAR) == ("b\na", bytes([round(255 * 3 / 4), 128]))
+        assert counter.weigh(b"b a b b", 1, 0.5, 2, 255, 9) == ("b\na", bytes([170, 102]))
+        assert counter.weigh(b"a b c", 1, 0, 1, 255, 2) is None, "more terms than were asked for"
+        assert counter.weigh(b"a", 1000, 0, 1, 255, 2) == ("a", b"\1"), "no term weighs nothing"
 
 
 gathered = st.lists(

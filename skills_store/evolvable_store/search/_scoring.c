@@ -398,33 +398,12 @@ static Py_ssize_t term_of(TermCounter *self, const char *start, Py_ssize_t lengt
     return number;
 }
 
-/* Moves the counts of the terms that occurred into a dictionary, in the order in which they first did. */
-static PyObject *take_counts(TermCounter *self, const uint32_t *order, Py_ssize_t count, int failed) {
-    PyObject *counts = failed ? NULL : PyDict_New();
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *its = counts ? PyLong_FromUnsignedLong(self->counts[order[i]]) : NULL;
-        if (counts && (!its || PyDict_SetItem(counts, PyList_GetItem(self->terms, order[i]), its) < 0)) Py_CLEAR(counts);
-        Py_XDECREF(its);
-        self->counts[order[i]] = 0;
-    }
-    return counts;
-}
-
-static PyObject *counter_count(PyObject *object, PyObject *args) {
-    TermCounter *self = (TermCounter *)object;
-    Py_buffer text;
-    uint32_t *order = NULL;
-    Py_ssize_t count = 0, room = 0;
-    int failed = 0;
-    if (!PyArg_ParseTuple(args, "y*:count", &text)) return NULL;
-    if (self->busy) { /* another thread is in the middle of a text */
-        PyBuffer_Release(&text);
-        Py_RETURN_NONE;
-    }
-    self->busy = 1;
-    if (self->used >= self->most) failed = counter_clear(self) < 0;
-    const char *here = text.buf, *end = here + text.len;
-    while (!failed && here < end) {
+/* Counts the words of a text. order: set to the numbers of its terms as they first occur, to be freed. found: how many
+   those are, also where it ends with an error. */
+static int count_words(TermCounter *self, const Py_buffer *text, uint32_t **order, Py_ssize_t *found) {
+    Py_ssize_t room = 0;
+    const char *here = text->buf, *end = here + text->len;
+    while (here < end) {
         const char *start = here;
         uint64_t mixed = hash_seed;
         for (; here < end && ((*here >= 'a' && *here <= 'z') || (*here >= '0' && *here <= '9')); here++) {
@@ -433,33 +412,90 @@ static PyObject *counter_count(PyObject *object, PyObject *args) {
         }
         if (here > start && here - start <= self->longest) {
             Py_ssize_t term = term_of(self, start, here - start, mixed);
-            if (term >= 0 && !self->counts[term]++) {
-                if (count == room) {
+            if (term < 0) return -1;
+            if (!self->counts[term]) {
+                if (*found == room) {
+                    uint32_t *longer = realloc(*order, (room ? 2 * room : 512) * sizeof *longer);
+                    if (longer == NULL) return PyErr_NoMemory(), -1;
+                    *order = longer;
                     room = room ? 2 * room : 512;
-                    uint32_t *longer = realloc(order, room * sizeof *order);
-                    if (longer == NULL) {
-                        self->counts[term] = 0;
-                        PyErr_NoMemory();
-                        failed = 1;
-                        break;
-                    }
-                    order = longer;
                 }
-                order[count++] = (uint32_t)term;
+                (*order)[(*found)++] = (uint32_t)term;
             }
-            failed = term < 0;
+            self->counts[term]++;
         }
         if (here < end) here++;
     }
-    PyObject *counts = take_counts(self, order, count, failed);
+    return 0;
+}
+
+/* Rounds as Python does: of two that are as near the even one. */
+static unsigned char rounded(double value) {
+    int whole = (int)value;
+    double rest = value - whole;
+    return (unsigned char)(whole + (rest > 0.5 || (rest == 0.5 && whole % 2)));
+}
+
+/* Returns the terms as lines of one text, and their weights. usual: the count that weighs half of `step`. */
+static PyObject *weigh_counts(
+    TermCounter *self, const uint32_t *order, Py_ssize_t count, double usual, double step) {
+    Py_ssize_t size = 0, length;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (PyUnicode_AsUTF8AndSize(PyList_GetItem(self->terms, order[i]), &length) == NULL) return NULL;
+        size += length + 1;
+    }
+    char *lines = PyMem_Malloc(size + 1), *here = lines;
+    PyObject *weights = PyBytes_FromStringAndSize(NULL, count), *text = NULL;
+    if (lines == NULL) PyErr_NoMemory();
+    if (lines == NULL || weights == NULL) goto done;
+    char *weight = PyBytes_AsString(weights);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const char *term = PyUnicode_AsUTF8AndSize(PyList_GetItem(self->terms, order[i]), &length);
+        memcpy(here, term, length);
+        here += length;
+        *here++ = '\n';
+        double its = self->counts[order[i]];
+        unsigned char part = rounded(step * its / (its + usual));
+        weight[i] = (char)(part ? part : 1);
+    }
+    text = PyUnicode_DecodeUTF8(lines, count ? here - lines - 1 : 0, NULL);
+done:
+    PyMem_Free(lines);
+    if (text == NULL) return Py_XDECREF(weights), NULL;
+    return Py_BuildValue("(NN)", text, weights);
+}
+
+static PyObject *counter_weigh(PyObject *object, PyObject *args) {
+    TermCounter *self = (TermCounter *)object;
+    Py_buffer text;
+    double k1, slope, usual_length, step;
+    Py_ssize_t most, all = 0, count = 0;
+    if (!PyArg_ParseTuple(args, "y*ddddn:weigh", &text, &k1, &slope, &usual_length, &step, &most)) return NULL;
+    if (self->busy) { /* another thread is in the middle of a text */
+        PyBuffer_Release(&text);
+        Py_RETURN_NONE;
+    }
+    self->busy = 1;
+    uint32_t *order = NULL;
+    PyObject *found = NULL;
+    int failed = self->used >= self->most && counter_clear(self) < 0;
+    failed = failed || count_words(self, &text, &order, &count) < 0;
+    for (Py_ssize_t i = 0; i < count; i++) all += self->counts[order[i]];
+    if (!failed && count > most) {
+        found = Py_NewRef(Py_None);
+    } else if (!failed) {
+        double usual = k1 * (1 - slope + slope * (double)all / usual_length);
+        found = weigh_counts(self, order, count, usual, step);
+    }
+    for (Py_ssize_t i = 0; i < count; i++) self->counts[order[i]] = 0;
     self->busy = 0;
     free(order);
     PyBuffer_Release(&text);
-    return counts;
+    return found;
 }
 
 static PyMethodDef counter_methods[] = {
-    {"count", counter_count, METH_VARARGS, NULL},
+    {"weigh", counter_weigh, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -183,46 +183,6 @@ def _pairs(run: str) -> list[str]:
 _stem: Callable[[str], str] = Stemmer("porter", 0).stemWord  # without a cache of its own: `term` has one
 
 
-class TermCounterInPython:
-    """Counts the terms of a text, for where no compiler was at hand."""
-
-    def __init__(self, stem: Callable[[str], str], short_forms: dict[str, str], longest: int, most: int) -> None:
-        """longest: bytes of a word that counts. most: words whose terms the compiled class remembers."""
-        self._stem, self._short_forms, self._longest = stem, short_forms, longest
-
-    def count(self, text: bytes) -> dict[str, int] | None:
-        """Return how often each term occurs, in the order in which they first do; None while another thread counts.
-
-        text: of it, runs of lower ASCII letters and digits are words.
-        """
-        words = Counter(word for word in _ASCII_WORD.findall(text.decode("latin-1")) if len(word) <= self._longest)
-        counts: dict[str, int] = {}
-        for word, count in words.items():
-            its = self._stem(self._short_forms.get(word, word))
-            counts[its] = counts.get(its, 0) + count
-        return counts
-
-
-if TYPE_CHECKING:
-    TermCounter = TermCounterInPython
-else:
-    try:
-        from evolvable_store.search._scoring import TermCounter
-    except ImportError:
-        TermCounter = TermCounterInPython
-
-_COUNTER = TermCounter(_stem, dict(SHORT_FORMS), LONGEST_WORD, _MAX_CACHED_TERMS)
-
-
-def count_terms(text: str) -> dict[str, int]:
-    """Return how often each term of a text occurs, in the order in which they first do."""
-    # What folds to an ASCII letter is a letter before, so without letters beyond ASCII the bytes can be folded.
-    data = text.encode("utf-8", "replace")
-    letters = _WORD.search(data.translate(None, _ASCII_BYTES).decode("utf-8"))
-    counts = None if letters else _COUNTER.count(data.lower())
-    return _count_terms(tokenize(text)) if counts is None else counts
-
-
 MAX_BODY = 200_000
 """Characters of a main file's body that are searched."""
 
@@ -269,15 +229,53 @@ alone and never has to be weighed again.
 FIELD_NUMBERS: Mapping[str, int] = {name: number for number, name in enumerate(FIELDS)}
 """The number that a field has in the index."""
 
-Weights = dict[str, dict[str, int]]
-"""Field -> term -> weight, 1 to 255."""
-
+TermWeights = tuple[str, bytes]
+"""Terms as lines of one text, and the weight of each, 1 to 255."""
 
 Learned = Sequence[tuple[str, float]]
 """Learned tasks, each with its share of a new one: tasks lose weight with age."""
 
 FieldTexts = tuple[list[str], str, Sequence[str], str, list[str], Learned]
-"""What `weigh` takes of one resource."""
+"""What `weigh_fields` takes of one resource."""
+
+_STEP = (K1 + 1) * 255 / HEAVIEST  # what a term weighs that is said without end
+
+
+class TermCounterInPython:
+    """Weighs the terms of a text, for where no compiler was at hand."""
+
+    def __init__(self, stem: Callable[[str], str], short_forms: dict[str, str], longest: int, most: int) -> None:
+        """longest: bytes of a word that counts. most: words whose terms the compiled class remembers."""
+        self._stem, self._short_forms, self._longest = stem, short_forms, longest
+
+    def weigh(
+        self, text: bytes, k1: float, slope: float, usual_length: float, step: float, most: int
+    ) -> TermWeights | None:
+        """Return the weight of each term, the terms in the order in which they first occur.
+
+        text: of it, runs of lower ASCII letters and digits are words. most: terms; None of a text that has more, and
+        while another thread weighs.
+        """
+        words = Counter(word for word in _ASCII_WORD.findall(text.decode("latin-1")) if len(word) <= self._longest)
+        counts: dict[str, int] = {}
+        for word, count in words.items():
+            its = self._stem(self._short_forms.get(word, word))
+            counts[its] = counts.get(its, 0) + count
+        if len(counts) > most:
+            return None
+        usual = k1 * (1 - slope + slope * sum(counts.values()) / usual_length)
+        return "\n".join(counts), bytes(max(1, round(step * count / (count + usual))) for count in counts.values())
+
+
+if TYPE_CHECKING:
+    TermCounter = TermCounterInPython
+else:
+    try:
+        from evolvable_store.search._scoring import TermCounter
+    except ImportError:
+        TermCounter = TermCounterInPython
+
+_COUNTER = TermCounter(_stem, dict(SHORT_FORMS), LONGEST_WORD, _MAX_CACHED_TERMS)
 
 
 def weigh_fields(
@@ -287,31 +285,43 @@ def weigh_fields(
     body: str,
     paths: Iterable[str],
     learned: Learned = (),
-) -> Weights:
-    """Returns the terms of a resource's texts with their weights, without empty fields.
+) -> dict[str, TermWeights]:
+    """Returns the terms of a resource's texts with their weights, by field, without empty fields.
 
     names: what it is called. paths: its files besides the main one. learned: tasks that it was used for.
     """
     called = [tokenize(name) for name in names]
     description = split_exclusions(description).own
-    own = tokenize(description)
-    beside = [" ".join(terms(pair)) for its in (*called, own) for pair in neighbours(its)]
+    telling = [terms(word for word in its if word not in FUNCTION_WORDS) for its in (*called, tokenize(description))]
+    beside = [f"{one} {other}" for its in telling for one, other in pairwise(its)]
     files = [PurePosixPath(path).with_suffix("").as_posix() for path, _ in zip(paths, range(MAX_FILES), strict=False)]
-    said: dict[str, Mapping[str, float]] = {
-        "name": _count_terms(word for its in called for word in its),
-        "description": count_terms(description),
-        "triggers": count_terms("\n".join(triggers)),
-        "pairs": Counter(beside),
-        "files": count_terms("\n".join(files)),
-        "body": count_terms(body[:MAX_BODY]),
+    said = {
+        "name": _weigh_counts(FIELDS["name"], _count_terms(word for its in called for word in its)),
+        "description": _weigh_text(FIELDS["description"], description),
+        "triggers": _weigh_text(FIELDS["triggers"], "\n".join(triggers)),
+        "pairs": _weigh_counts(FIELDS["pairs"], Counter(beside)),
+        "files": _weigh_text(FIELDS["files"], "\n".join(files)),
+        "body": _weigh_text(FIELDS["body"], body[:MAX_BODY]),
     }
-    said["learned"] = _count_learned(learned, {*said["name"], *said["description"], *said["triggers"]}, said["body"])
-    return {name: _weights(FIELDS[name], its) for name, its in said.items() if its}
+    if learned:
+        own = {term for name in ("name", "description", "triggers") for term in said[name][0].split("\n")}
+        counts = _count_learned(learned, own, set(said["body"][0].split("\n")))
+        said["learned"] = _weigh_counts(FIELDS["learned"], counts)
+    return {name: its for name, its in said.items() if its[1]}
 
 
 def weigh_packed(said: FieldTexts) -> bytes:
     """Returns the weights of one resource's texts, packed."""
     return pack_weights(weigh_fields(*said))
+
+
+def _weigh_text(field: Field, text: str) -> TermWeights:
+    # What folds to an ASCII letter is a letter before, so without letters beyond ASCII the bytes can be folded.
+    data = text.encode("utf-8", "replace")
+    found = None
+    if not _WORD.search(data.translate(None, _ASCII_BYTES).decode("utf-8")):
+        found = _COUNTER.weigh(data.lower(), K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
+    return _weigh_counts(field, _count_terms(tokenize(text))) if found is None else found
 
 
 def _count_terms(said: Iterable[str]) -> dict[str, int]:
@@ -338,23 +348,22 @@ def _count_learned(learned: Learned, own: Set[str], body: Container[str]) -> dic
     return counts
 
 
-def _weights(field: Field, counts: Mapping[str, float]) -> dict[str, int]:
+def _weigh_counts(field: Field, counts: Mapping[str, float]) -> TermWeights:
     """Returns k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009) without the idf."""
     usual = K1 * (1 - field.slope + field.slope * sum(counts.values()) / field.length)
-    step = (K1 + 1) * 255 / HEAVIEST
-    weights = {count: max(1, round(step * count / (count + usual))) for count in set(counts.values())}
+    weights = {count: max(1, round(_STEP * count / (count + usual))) for count in set(counts.values())}
     most = counts if len(counts) <= _MAX_FIELD_TERMS else dict(Counter(counts).most_common(_MAX_FIELD_TERMS))
-    return dict(zip(most, map(weights.__getitem__, most.values()), strict=True))
+    return "\n".join(most), bytes(map(weights.__getitem__, most.values()))
 
 
-def pack_weights(weights: Weights) -> bytes:
+def pack_weights(weights: Mapping[str, TermWeights]) -> bytes:
     """Returns the weights as bytes."""
-    fields = [[FIELD_NUMBERS[name], "\n".join(its), bytes(its.values()).hex()] for name, its in weights.items()]
+    fields = [[FIELD_NUMBERS[name], terms, its.hex()] for name, (terms, its) in weights.items()]
     return objects.pack(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))[0]
 
 
 def unpack_fields(data: bytes) -> list[tuple[int, str, bytes]]:
-    """Returns what `packed` took: for each field its number, its terms as lines of one text, and their weights."""
+    """Returns what `pack_weights` took, each field with its number."""
     text = data if data[:1] == b"[" else objects.unpack(data, "zlib")
     return [(number, its, bytes.fromhex(weights)) for number, its, weights in json.loads(text)]
 
