@@ -14,11 +14,13 @@ import pytest
 from samples import put_texts
 
 from evolvable_server.index_worker import WORTHWHILE, index_elsewhere, index_worker
+from evolvable_store.resource import Kind
 from evolvable_store.search.analyzer import FieldTexts, weigh_packed
 from evolvable_store.search.index import Index, Weigh, check_index
 from evolvable_store.search.index_file import IndexFile
 from evolvable_store.search.postings import count_pending
 from evolvable_store.store import Store
+from evolvable_store.workingcopy.status import LOOKS, count_resources
 
 pytestmark = pytest.mark.process
 
@@ -155,3 +157,53 @@ def test_a_body_that_fails_leaves_no_process_behind(store):
         raise ZeroDivisionError
 
     assert psutil.wait_procs(indexing, timeout=PATIENCE)[1] == []
+
+
+def make_skills(groups: Path, count: int, group: int) -> None:
+    """Makes so many folders of skills, in directories of `group` each, and beside each one a folder that is none."""
+    for number in range(count):
+        folder = groups / f"group-{number // group}" / f"skill-{number}"
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text(f"---\nname: skill-{number}\ndescription: Does {number}.\n---\nCount.\n")
+        (groups / f"group-{number // group}" / f"notes-{number}").mkdir()
+
+
+def test_skills_in_nested_folders_count_towards_another_process(tmp_path):
+    make_skills(tmp_path, 60, group=7)
+
+    assert count_resources(tmp_path, Kind.SKILL, 100) == 60
+    assert count_resources(tmp_path, Kind.SKILL, 20) == 20
+
+
+def test_folders_that_hold_no_skill_are_counted_as_none(tmp_path):
+    for number in range(30):
+        (tmp_path / f"other-{number}").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "other-1")
+
+    assert count_resources(tmp_path, Kind.SKILL, 10) == 0
+
+
+def test_a_count_ends_in_a_tree_without_resources_however_large_it_is(tmp_path):
+    for number in range(LOOKS + 1):
+        (tmp_path / f"other-{number:03}").mkdir()
+    make_skills(tmp_path / "skills", 1, group=1)
+
+    assert count_resources(tmp_path, Kind.SKILL, 1) == 0
+    assert count_resources(tmp_path, Kind.SKILL, 2) == 1
+
+
+def test_an_import_of_nested_folders_is_indexed_by_another_process(tmp_path):
+    folder, home = tmp_path / "skills", tmp_path / "home"
+    make_skills(folder, WORTHWHILE, group=50)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "EVOLVABLE_HOME": str(home)}
+    command = [sys.executable, "-m", "evolvable_server", "init", str(folder)]
+
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as init:
+        indexing: list[list[str]] = []
+        while init.poll() is None and not indexing:
+            for child in psutil.Process(init.pid).children():
+                with contextlib.suppress(psutil.Error):
+                    indexing += [line] if "evolvable_server.index_worker" in (line := child.cmdline()) else []
+        assert init.wait(PATIENCE) == 0
+
+    assert indexing

@@ -25,7 +25,7 @@ from evolvable_server.cli.maintenance import (
 )
 from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table, some
 from evolvable_server.config import client_folders, skill_folders
-from evolvable_server.index_worker import index_worker
+from evolvable_server.index_worker import WORTHWHILE, index_worker
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import holds_library
@@ -33,7 +33,7 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_fi
 from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
 from evolvable_store.workingcopy.openat import link_out_of_repository
-from evolvable_store.workingcopy.status import unread_main
+from evolvable_store.workingcopy.status import count_resources, unread_main
 from evolvable_store.workingcopy.tree_reader import FolderContents
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.library_status import WatchedRoot, folder_statuses, folder_summary
@@ -209,7 +209,7 @@ def init_command(
     with state.library(create=True) as (library, _):
         with (
             progress("Writing the index"),
-            index_worker(config.home, sum(1 for choice in choices for _ in choice.path.iterdir())),
+            index_worker(config.home, sum(count_resources(one.path, one.kind, WORTHWHILE) for one in choices)),
         ):
             results = list(add_folders(library, choices, state.identity))
             scan_for_secrets(library)  # meanwhile the rest is indexed

@@ -1,14 +1,12 @@
 """Finds the directories below a folder that hold resources, and the single files that are one.
 
 An agent is a single file NAME.md, as Claude Code keeps it, or a directory with an AGENT.md like any other resource.
-Never raises for what lies there.
+Never raises for what lies there. Passes over directories that have not changed.
 
 The one symbolic link in a watched folder that is followed: from one folder of the person's own into another.
 
 People keep one copy of a skill and link it into the folders of several clients. Such a link is the other folder's
 resource: its edits are seen there, and it is written there, so nothing is ever written through the link itself.
-
-Looks at what the directories of one folder hold, and passes over those that have not changed.
 """
 
 import contextlib
@@ -17,6 +15,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from evolvable_store.objects import File, Files, Manifest, make_manifest
@@ -43,6 +42,8 @@ SINGLE_SUFFIX = ".md"
 MAX_DEPTH = 4
 """How deep below the folder resources are looked for."""
 
+LOOKS = 20
+"""Entries that a count looks at for each resource that it wants: other trees are large too."""
 
 LINK = "it is a symbolic link, and those are not followed; watch the folder that it points into"
 """Why a symbolic link to a resource is left out."""
@@ -66,8 +67,18 @@ def discover(folder: str, kind: Kind, prefix: str = "") -> DiscoveredResources:
     link is not followed, and left out when it leads to a resource.
     """
     found = DiscoveredResources()
-    _search(folder, kind, prefix, found)
+    for directory, why in _search(folder, kind, prefix):
+        if why == "":
+            found.directories.append(directory)
+        elif why:
+            found.left_out[directory] = why
     return found
+
+
+def count_resources(folder: Path, kind: Kind, most: int) -> int:
+    """Return how many resources `discover` finds, at most so many, after LOOKS times as many entries at the latest."""
+    looked = islice(_search(os.fspath(folder), kind, ""), LOOKS * most)
+    return sum(1 for _ in islice((directory for directory, why in looked if why == ""), most))
 
 
 def unread_main(kind: Kind, name: str, reading: FolderContents) -> str:
@@ -106,19 +117,18 @@ def holds_main(place: str, kind: Kind) -> bool:
         return False
 
 
-def _search(folder: str, kind: Kind, prefix: str, found: DiscoveredResources) -> None:
+def _search(folder: str, kind: Kind, prefix: str) -> Iterator[tuple[str, str | None]]:
+    """Yield each entry with the reason to leave it out: '' for a resource, None where there is none to leave out."""
     for entry in _entries(os.path.join(folder, prefix), kind):
         directory = f"{prefix}{entry.name}"
         if entry.is_symlink():
-            if holds_main(entry.path, kind):
-                found.left_out[directory] = LINK
+            yield directory, LINK if holds_main(entry.path, kind) else None
         elif holds_main(entry.path, kind):
-            if _is_text(entry.name):
-                found.directories.append(directory)
-            else:
-                found.left_out[ascii(directory)] = "its name is not Unicode"
-        elif directory.count("/") + 1 < MAX_DEPTH and _is_text(entry.name) and not is_single(kind, entry.name):
-            _search(folder, kind, f"{directory}/", found)
+            yield (directory, "") if _is_text(entry.name) else (ascii(directory), "its name is not Unicode")
+        else:
+            yield directory, None
+            if directory.count("/") + 1 < MAX_DEPTH and _is_text(entry.name) and not is_single(kind, entry.name):
+                yield from _search(folder, kind, f"{directory}/")
 
 
 def _entries(place: str, kind: Kind) -> Iterator["os.DirEntry[str]"]:
