@@ -4,10 +4,15 @@
     python benchmarks/lookup_datasets.py skillret FOLDER
     python benchmarks/lookup_datasets.py sra-bench FOLDER
     python benchmarks/lookup_datasets.py skillrouter FOLDER [--tier hard]
+    python benchmarks/lookup_datasets.py examples CORPUS [--apart QUERIES ...]
 
 foreign: 518 tasks that the authors of 103 skills wrote as tests of them (`benchmarks/lookup/data/foreign_tasks.jsonl`:
 repository, commit, path and licence of each). CLONES holds a clone of each repository as OWNER+NAME. CORPUS: the skills
 among which they are looked for, as for `lookup`.
+
+examples: the prompts that the skills of any corpus give as their own examples; the sections with them are removed from
+the bodies. CORPUS has a record on each line: id, repo, path, name, description and body. --apart: files of tasks whose
+right skills give no prompt, so that the set shares no skill with another one.
 
 The other three are on a model hub: `huggingface-cli download --repo-type dataset ThakiCloud/SKILLRET` (or
 WeihangSu/SRA-Bench, pipizhao/SkillRouter-Eval-Core) `--local-dir FOLDER`. They could not be downloaded where this was
@@ -18,12 +23,14 @@ written: the readers are tested on small files of the documented format, and the
 
 import argparse
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 from lookup import report
 from lookup.comparison import Tools, compare, ways
-from lookup.data import Library, answerable
+from lookup.data import Library, answerable, lines
 from lookup.datasets import LOADERS, Dataset, foreign, skillrouter, write
+from lookup.example_prompts import example_prompts
 from lookup.run import settings
 from support import Row, conclude
 
@@ -34,14 +41,17 @@ def loaded(given: argparse.Namespace) -> Dataset:
         return foreign(given.folder, given.base)
     if given.name == "skillrouter":
         return skillrouter(given.folder, given.tier)
+    if given.name == "examples":
+        return example_prompts(lines(given.folder), chain.from_iterable(map(lines, given.apart)))
     return LOADERS[given.name](given.folder)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=LOADERS)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("name", choices=(*LOADERS, "examples"))
+    parser.add_argument("folder", type=Path, help="the folder of the set, or the corpus file of examples")
     parser.add_argument("--base", type=Path, metavar="CORPUS", help="foreign: the skills around them")
+    parser.add_argument("--apart", type=Path, metavar="QUERIES", nargs="+", default=[], help="examples: other sets")
     parser.add_argument("--tier", default="easy", choices=("easy", "hard"), help="skillrouter: which pool")
     parser.add_argument("--embedder", type=Path, help="also run with this: a folder of model.onnx and tokenizer.json")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()), help="where vectors are kept")

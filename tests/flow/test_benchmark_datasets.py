@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from lookup.data import answerable, lines
 from lookup.datasets import FOREIGN, foreign, skillret, skillrouter, sra_bench
+from lookup.example_prompts import example_prompts
 
 
 def saved(path: Path, *records: Mapping[str, Any]) -> None:
@@ -94,3 +95,67 @@ def test_every_foreign_task_names_its_origin_and_a_permissive_licence() -> None:
     assert len({row["qid"] for row in rows}) == len(rows) == 518
     assert {row["licence"] for row in rows} <= {"MIT", "Apache-2.0", "BSD-3-Clause", "CC-BY-4.0"}
     assert all(len(row["commit"]) == 40 and row["path"] and row["repo"] and row["skill"] for row in rows)
+
+
+def example(name: str, body: str, description: str = "Fills forms.") -> dict[str, Any]:
+    return {"id": f"acme/{name}", "repo": "acme", "path": f"{name}/SKILL.md", "name": name} | {
+        "description": description,
+        "body": body,
+    }
+
+
+def test_example_prompts_become_tasks_and_their_sections_leave_the_body() -> None:
+    body = """# PDF
+
+Merge files.
+
+## Examples
+
+### Example prompts
+
+- "Fill in the tax form that I was sent"
+- "fills forms"
+
+## Notes
+
+Keep the original.
+"""
+    skills, tasks = example_prompts([example("pdf", body)])
+
+    assert told((skills, tasks)) == [("Fill in the tax form that I was sent", ["pdf"])]
+    assert skills[0]["body"] == "# PDF\n\nMerge files.\n\n## Notes\n\nKeep the original.\n"
+
+
+def test_a_prompt_after_a_label_counts_and_code_does_not() -> None:
+    body = "User: Merge these two reports into one\nUser: run --in={a} | tee <b>\n"
+
+    _, tasks = example_prompts([example("pdf", body)])
+
+    assert [task["text"] for task in tasks] == ["Merge these two reports into one"]
+
+
+def test_prompts_that_two_skills_give_are_no_tasks() -> None:
+    same = "User: Make me a nice report\n"
+    named = "User: Please use {} for the report\n"
+    skills = [example(name, same + named.format(name)) for name in ("pdf", "docx")]
+
+    cleaned, tasks = example_prompts(skills)
+
+    assert tasks == []
+    assert all("report" not in skill["body"] for skill in cleaned)
+
+
+def test_another_skill_whose_body_holds_the_prompt_is_right_too_and_loses_it() -> None:
+    prompt = "Merge these two reports into one"
+    skills = [example("pdf", f"User: {prompt}\n"), example("office", f"For {prompt} see pdf.\n")]
+
+    cleaned, (task,) = example_prompts(skills)
+
+    assert (task["gold"], task["also_ok"]) == (["acme/pdf"], ["acme/office"])
+    assert all(prompt not in skill["body"] for skill in cleaned)
+
+
+def test_the_right_skills_of_other_sets_give_no_example_prompts() -> None:
+    skill = example("pdf", "User: Merge these two reports into one\n")
+
+    assert example_prompts([skill], [{"gold": ["acme/pdf"]}])[1] == []
