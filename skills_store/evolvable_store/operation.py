@@ -76,6 +76,12 @@ class Intent:
             fields += (self.principal, self.via)
         return hashlib.sha256(json.dumps(fields).encode("ascii")).hexdigest()
 
+    def dated(self, at: str) -> "Intent":
+        """Return the intent with this time."""
+        # Every update does this. dataclasses.replace takes more than twice as long.
+        i = self
+        return Intent(at, i.actor, i.reason, i.session, i.evidence, i.undoes, i.principal, i.via)
+
 
 def statement_of(intent: Intent, moved: "Sequence[tuple[str, str, str, int | None, str]]") -> bytes:
     """Return what is signed of an operation: all that it says of itself, and where it pointed which names.

@@ -5,7 +5,7 @@ store the result. Either everything in it happens, as one operation, or nothing 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
@@ -161,7 +161,7 @@ class Transaction:
             self._publish()
 
     def _publish(self) -> None:
-        intent = replace(self._intent, at=format_time(self._clock()))
+        intent = self._intent.dated(format_time(self._clock()))
         with self._backend.write() as writer:
             publication = _Publication(writer, intent)
             written = [plan(publication) for plan in self._plans]
@@ -300,8 +300,7 @@ class _Publication:
             self._writer.add_blob(*blob)
         number = head.latest + 1
         chained = chain_hash(head.hash, number, manifest.tree, self._digest)
-        made = replace(head, version=number, latest=number, tree=manifest.tree, hash=chained, frozen=content.frozen)
-        return self._move(head, made, manifest)
+        return self._move(head, number, content.frozen, (number, manifest.tree, chained), manifest)
 
     def restore(self, ref: Ref, number: int, expected: int | None) -> WriteResult:
         head = self._existing(ref)
@@ -368,16 +367,21 @@ class _Publication:
     def _point(self, head: Head, version: int | None, frozen: bool) -> WriteResult:
         if head.version == version:
             return WriteResult(head.ref, version, version, False, head.id)
-        return self._move(head, replace(head, version=version, frozen=frozen))
+        return self._move(head, version, frozen, (head.latest, head.tree, head.hash))
 
-    def _move(self, head: Head, moved: Head, manifest: Manifest | None = None) -> WriteResult:
-        """Point a name from `head` to `moved`; manifest: that of the version which this makes."""
+    def _move(
+        self, h: Head, version: int | None, frozen: bool, newest: tuple[int, str, str], manifest: Manifest | None = None
+    ) -> WriteResult:
+        """Point the name of a head to a version.
+
+        newest: number, tree and hash of its newest version afterwards. manifest: that of the version which this makes.
+        """
         if not self._first:
             self._first = self._next = self._writer.sequence() + 1
-        moved = replace(moved, sequence=self._next)
-        self._writer.add_change(moved, self._first, head.version, manifest)
-        self.moved.append((head.kind, head.scope, head.name, moved.version, moved.hash))
+        moved = Head(h.id, h.kind, h.scope, h.name, version, *newest, frozen, self._next)
+        self._writer.add_change(moved, self._first, h.version, manifest)
+        self.moved.append((h.kind, h.scope, h.name, version, moved.hash))
         self._next += 1
-        if head.kind is Kind.SKILL:
-            self.skills[head.id] = (self.skills.get(head.id, (head.version, None))[0], moved.version)
-        return WriteResult(head.ref, moved.version, head.version, True, head.id)
+        if h.kind is Kind.SKILL:
+            self.skills[h.id] = (self.skills.get(h.id, (h.version, None))[0], version)
+        return WriteResult(h.ref, version, h.version, True, h.id)

@@ -131,7 +131,8 @@ def follow_policy(db: Connection, note: MoveNote, moved: Mapping[int, tuple[int 
         held = read_channel_state(db, resource)
         if not held.withdrawn and (rule is ReleasePolicy.LIVE or held.version is None):
             stands[resource] = ChannelState(after)
-    add_move(db, replace(note, reason=f"{note.reason} (by itself: the policy is {rule})"), stands)
+    if stands:
+        add_move(db, replace(note, reason=f"{note.reason} (by itself: the policy is {rule})"), stands)
 
 
 class Channel(SqliteRepository):

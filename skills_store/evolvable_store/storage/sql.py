@@ -224,11 +224,12 @@ class SqlWriter(_CommonReads):
 
     def __init__(self, connection: Connection, path: Path, ids: dict[tuple[str, str, str], int]) -> None:
         self.db, self.path, self._ids = connection, path, ids
+        self._lent = contextlib.nullcontext(connection)
         # Kept by the backend after the commit: a rollback takes back the ids that it made.
         self.found = {}
 
     def reading(self) -> AbstractContextManager[Connection]:
-        return contextlib.nullcontext(self.db)
+        return self._lent
 
     def add_blob(self, sha256: str, size: int, packed: bytes, codec: str) -> None:
         self.db.execute(
