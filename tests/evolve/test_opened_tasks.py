@@ -42,6 +42,7 @@ def test_a_space_a_dropped_task_and_another_name_of_the_set_leave_the_count_as_i
 
     assert look_at(tmp_path, made("Add 2 and 3.", "Add 4 and 5.", LONG.format("third"))) == 2
     assert look_at(tmp_path, made("add  2 and 3")) == 2
+    assert look_at(tmp_path, made("Please, could you add 2 and 3?", "Hi! Add 4 and 5 now, thanks.")) == 2
     assert look_at(tmp_path, made("Take 9 from 11.", LONG.format("fourth"))) == 2, "one word of twenty is no other task"
     assert look_at(tmp_path, made("Add 2 and 4.", "Name the capital of Chile.")) == 1
 
@@ -75,6 +76,18 @@ def test_a_prompt_with_more_around_it_is_the_task_that_was_opened(tmp_path):
     assert look_at(tmp_path, made(around + LONG.format("third"))) == 2
     assert look_at(tmp_path, made(" ".join(LONG.split()[:15]))) == 2, "or with less of it"
     assert look_at(tmp_path, made(around + "Which bird lays its eggs in the nests of all the others?")) == 1
+
+
+def test_what_an_earlier_version_recorded_is_counted_by_its_words(tmp_path):
+    opened(tmp_path, ["Please add 2 and 3.", "Add 4 and 5."])
+    path = tmp_path / "evolve/opened.jsonl"
+    said = json.loads(path.read_bytes())
+    for task in said["tasks"]:
+        task.pop("asked", None)
+    path.write_text(json.dumps(said) + "\n", encoding="utf-8")
+
+    assert look_at(tmp_path, made("please add 2 and 3")) == look_at(tmp_path, made("Please add 4 and 5.")) == 2
+    assert look_at(tmp_path, made("Add 2 and 4.")) == 1
 
 
 def test_what_a_run_reserves_counts_until_it_is_decided_and_no_line_from_elsewhere_frees_it(tmp_path):
@@ -144,6 +157,7 @@ def test_alike_tasks_are_one_group_and_a_persons_names_can_join_groups_and_not_p
     texts = {"a": LONG.format("third"), "b": LONG.format("fifth"), "c": "Add 2 and 3.", "d": "Add 2 and 4."}
 
     assert find_groups(texts) == {"a": "a", "b": "a", "c": "c", "d": "d"}
+    assert find_groups(texts | {"e": "Now add 2 and 4, please."})["e"] == "d"
     assert find_groups(texts, {"a": "x", "b": "y", "c": "x"}) == {"a": "a", "b": "a", "c": "a", "d": "d"}
 
 

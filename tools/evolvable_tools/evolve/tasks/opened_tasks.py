@@ -220,7 +220,8 @@ def _openers(openings: Iterable[TaskOpening], sketches: Sequence[TextSketch]) ->
     known: dict[TextSketch, set[tuple[str, str]]] = defaultdict(set)
     for opening in _in_force(openings):
         for sketch in opening.sketches:
-            by_words[sketch.words].add(opening.who)
+            for name in sketch.names:
+                by_words[name].add(opening.who)
             if sketch.triples:
                 known[sketch].add(opening.who)
     having: dict[int, list[TextSketch]] = defaultdict(list)
@@ -229,7 +230,7 @@ def _openers(openings: Iterable[TaskOpening], sketches: Sequence[TextSketch]) ->
             having[triple].append(sketch)
     found = []
     for sketch in sketches:
-        who = set(by_words.get(sketch.words, ()))
+        who = set().union(*(by_words.get(name, ()) for name in sketch.names))
         shared = {other for triple in sketch.triples for other in having.get(triple, ())}
         for other in shared:
             if not known[other] <= who and _is_same(sketch, other):

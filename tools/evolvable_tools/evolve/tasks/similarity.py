@@ -17,8 +17,13 @@ WITHIN = 0.9
 """The share of the shorter text's word triples from which on it stands in the longer one."""
 
 MIN_WORDS = 8
-"""A shorter text is only a duplicate of one with the same words."""
+"""A shorter text is only a duplicate of one with the same words, those of courtesy aside."""
 
+_COURTESY = """
+please pls plz kindly hi hello hey dear thanks thank can could would will you me us now just the a an bitte danke svp
+favor favore merci gracias grazie obrigado obrigada пожалуйста спасибо
+"""
+_COURTESY_WORDS = frozenset(_COURTESY.split())
 _SKETCH = 96  # hashes kept of a text's triples; enough to tell .8 from .6
 _NEIGHBOURS = 20
 _MAX_FILE_TEXT = 20_000  # characters of the files of one task that are compared
@@ -34,33 +39,41 @@ class TextSketch:
 
     words: str
     triples: tuple[int, ...]
+    asked: str = ""
+    """A hash of the words but those of courtesy; '' where that is `words`, and in records of earlier versions."""
 
     @classmethod
     def of(cls, text: str) -> Self:
         """Return the sketch of a text. Case, spaces and punctuation make no difference."""
         words = _WORD.findall(text.casefold())
-        whole = hashlib.sha256(" ".join(words).encode("utf-8", "replace")).hexdigest()[:32]
+        whole, asked = _hash_words(words), _hash_words([one for one in words if one not in _COURTESY_WORDS] or words)
+        asked = asked if asked != whole else ""
         if len(words) < MIN_WORDS:
-            return cls(whole, ())
+            return cls(whole, (), asked)
         hashes = {
             int.from_bytes(
                 hashlib.blake2b(" ".join(words[at : at + 3]).encode("utf-8", "replace"), digest_size=6).digest(), "big"
             )
             for at in range(len(words) - 2)
         }
-        return cls(whole, tuple(sorted(hashes)[:_SKETCH]))
+        return cls(whole, tuple(sorted(hashes)[:_SKETCH]), asked)
 
     @classmethod
     def from_json(cls, said: Any) -> Self:
         """Return the sketch that `to_json` gave. Raises ValueError, TypeError, KeyError for anything else."""
-        words, triples = said["words"], said["triples"]
-        if not isinstance(words, str) or not all(isinstance(one, int) for one in triples):
+        words, triples, asked = said["words"], said["triples"], said.get("asked", "")
+        if not isinstance(words, str) or not isinstance(asked, str) or not all(isinstance(n, int) for n in triples):
             raise ValueError("no sketch of a text")
-        return cls(words, tuple(triples))
+        return cls(words, tuple(triples), asked)
 
     def to_json(self) -> dict[str, Any]:
         """Return the sketch as a JSON value."""
-        return {"words": self.words, "triples": list(self.triples)}
+        return {"words": self.words, "triples": list(self.triples)} | ({"asked": self.asked} if self.asked else {})
+
+    @property
+    def names(self) -> set[str]:
+        """The hashes by which texts with the same words are found: two that share one are near-duplicates."""
+        return {self.words, self.asked or self.words}
 
     @cached_property
     def _set(self) -> frozenset[int]:
@@ -68,7 +81,7 @@ class TextSketch:
 
     def is_near(self, other: "TextSketch") -> bool:
         """Return whether two texts are near-duplicates."""
-        if self.words == other.words:
+        if self.names & other.names:
             return True
         if not self.triples or not other.triples:
             return False
@@ -91,11 +104,16 @@ class TextSketch:
         return fewer >= MIN_WORDS - 2 and len(mine & theirs) / fewer >= WITHIN
 
 
+def _hash_words(words: Iterable[str]) -> str:
+    return hashlib.sha256(" ".join(words).encode("utf-8", "replace")).hexdigest()[:32]
+
+
 def _buckets(sketches: Sequence[TextSketch]) -> Iterator[list[int]]:
     """Yield numbers of sketches that share a hash, so that not every pair has to be compared."""
     found: dict[object, list[int]] = defaultdict(list)
     for number, sketch in enumerate(sketches):
-        found[sketch.words].append(number)
+        for name in sketch.names:
+            found[name].append(number)
         # Of near-duplicates one of the lowest hashes is all but surely common.
         for one in sketch.triples[:8]:
             found[one].append(number)
