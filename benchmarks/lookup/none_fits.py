@@ -42,7 +42,7 @@ class Negatives:
 def without_the_right(
     store: Store, library: Library, queries: Iterable[Record]
 ) -> Iterator[tuple[list[Record], Sequence[str]]]:
-    """Yields tasks with the names that were taken out for them, while they are out; puts them back afterwards."""
+    """Yield tasks with the names that were taken out for them, while they are out; put them back afterwards."""
     repository_of = {record["id"]: record["repo"] for record in library.skills.values()}
     groups: dict[frozenset[str], list[Record]] = defaultdict(list)
     for query in queries:
@@ -56,14 +56,14 @@ def without_the_right(
 
 
 def verdict(query: Mapping[str, Any], reply: Reply, out: bool) -> Verdict:
-    """Returns what one reply says of its first match."""
+    """Return what one reply says of its first match."""
     right = not out and bool(reply.ranked) and reply.ranked[0] in {*query["gold"], *query.get("also_ok", ())}
     sure = reply.confidences[0] if reply.confidences else 0.0
     return Verdict(family(query), out, sure, not reply.none_fits, right)
 
 
 def verdicts(setting: Setting, library: Library, queries: Sequence[Record]) -> list[Verdict]:
-    """Returns the verdicts of a server over this library, on each task twice."""
+    """Return the verdicts of a server over this library, on each task twice."""
     asked = answerable(queries, library.ids)
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
@@ -78,7 +78,7 @@ def verdicts(setting: Setting, library: Library, queries: Sequence[Record]) -> l
 def by_size(
     setting: Setting, corpus: Sequence[Record], queries: Sequence[Record], sizes: Mapping[int, int]
 ) -> dict[int, list[Verdict]]:
-    """Returns the verdicts in the libraries of each size."""
+    """Return the verdicts in the libraries of each size."""
     found: dict[int, list[Verdict]] = {}
     for size, count in sizes.items():
         progress(f"{setting.name}: does nothing fit, {count} libraries of {size:,}")
@@ -88,7 +88,7 @@ def by_size(
 
 
 def negatives(served: Served, queries: Sequence[Record]) -> Negatives:
-    """Returns what the tasks that call for nothing get."""
+    """Return what the tasks that call for nothing get."""
     named = [query for query in queries if query["kind"] == "neg_skill"]
     nothing = [query for query in queries if query["kind"] == "neg_library"]
     forbidden = 0

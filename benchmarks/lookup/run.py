@@ -47,13 +47,13 @@ class Plan:
         return Library.of(self.corpus)
 
     def tasks(self) -> list[str]:
-        """Returns the tasks that latency is measured with, the same for every size."""
+        """Return the tasks that latency is measured with, the same for every size."""
         every = [query["text"] for query in self.queries if query["kind"] == "positive"]
         return random.Random(0).sample(every, min(_TIMED_TASKS, len(every)))
 
 
 def side_by_side(plan: Plan, seeds: int, sizes: Sequence[int]) -> list[Measured]:
-    """Returns every way in libraries of 100, of the smaller part, and of all, as far as `sizes` names them."""
+    """Return every way in libraries of 100, of the smaller part, and of all, as far as `sizes` names them."""
     small, whole = len(plan.small), len(plan.corpus)
     queries = {100: plan.queries, small: plan.queries, whole: plan.queries}
     if plan.quick:
@@ -66,7 +66,7 @@ def side_by_side(plan: Plan, seeds: int, sizes: Sequence[int]) -> list[Measured]
 
 
 def nothing_fits(plan: Plan) -> list[Row]:
-    """Returns the rows on what is kept, what is false, and how far the confidence can be believed."""
+    """Return the rows on what is kept, what is false, and how far the confidence can be believed."""
     rows: list[Row] = []
     sizes = none_fits.QUICK if plan.quick else none_fits.LIBRARIES
     for setting in plan.settings:
@@ -82,7 +82,7 @@ def nothing_fits(plan: Plan) -> list[Row]:
 
 
 def speeds(plan: Plan) -> tuple[list[Row], float]:
-    """Returns the rows on latency and memory, and the seconds of a trivial call."""
+    """Return the rows on latency and memory, and the seconds of a trivial call."""
     rows: list[Row] = []
     trivial = 0.0
     sizes = (len(plan.corpus),) if plan.quick else (len(plan.corpus), _MANY)
@@ -99,7 +99,7 @@ def speeds(plan: Plan) -> tuple[list[Row], float]:
 
 
 def settings(embedder: Path | None, cache: Path, only_embedder: bool) -> list[Setting]:
-    """Returns the ways to run Evolvable: without an embedder, and with the one in a folder."""
+    """Return the ways to run Evolvable: without an embedder, and with the one in a folder."""
     plain = [Setting("Evolvable, text only", {"EVOLVABLE_EMBEDDER": "off"})]
     if embedder is None:
         return plain
@@ -128,7 +128,7 @@ def options() -> argparse.Namespace:
 
 
 def planned(given: argparse.Namespace) -> Plan:
-    """Returns the plan for a command line."""
+    """Return the plan for a command line."""
     corpus = list(lines(given.corpus))
     small = [record for record in corpus if record.get("small")] or corpus[:1000]
     tools = Tools(given.peer_model or given.embedder, given.cache, given.runs)

@@ -67,7 +67,7 @@ SHORT_FORMS: Mapping[str, str] = dict(form.split() for form in _SHORT_FORMS.spli
 
 
 def tokenize(text: str) -> list[str]:
-    """Returns the words of a text in order, folded; of a run of Han, Kana or Hangul its pairs and triples."""
+    """Return the words of a text in order, folded; of a run of Han, Kana or Hangul its pairs and triples."""
     folded = text.casefold()
     beyond = _beyond_ascii(folded)
     if (plain := fold_marks(beyond)) != beyond:
@@ -88,12 +88,12 @@ def tokenize(text: str) -> list[str]:
 
 
 def _beyond_ascii(text: str) -> str:
-    """Returns the characters of a text that are not ASCII, side by side."""
+    """Return the characters of a text that are not ASCII, side by side."""
     return "" if text.isascii() else text.encode("utf-8", "replace").translate(None, _ASCII_BYTES).decode("utf-8")
 
 
 def _as_ascii(text: str) -> str:
-    """Returns the text with a question mark for every character that is not ASCII."""
+    """Return the text with a question mark for every character that is not ASCII."""
     return text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
 
 
@@ -111,17 +111,17 @@ _TERMS = _Terms()
 
 
 def term(word: str) -> str:
-    """Returns what a word is indexed as: its stem, or that of what it is short for."""
+    """Return what a word is indexed as: its stem, or that of what it is short for."""
     return _TERMS[word]
 
 
 def terms(words: Iterable[str]) -> list[str]:
-    """Returns the term of each word."""
+    """Return the term of each word."""
     return list(map(_TERMS.__getitem__, words))
 
 
 def neighbours(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns each two words that stand side by side once function words are left out."""
+    """Return each two words that stand side by side once function words are left out."""
     return list(pairwise([word for word in words if word not in FUNCTION_WORDS]))
 
 
@@ -135,7 +135,7 @@ class QueryTerm:
 
 
 def parse_query(query: str) -> dict[str, QueryTerm]:
-    """Returns the terms of a query: they count more when they are said often, less when they are function words.
+    """Return the terms of a query: they count more when they are said often, less when they are function words.
 
     Of very many, those that are said most and first.
     """
@@ -159,7 +159,7 @@ _S = TypeVar("_S")
 
 
 def _by_term(said: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[str, tuple[_S, int]]:
-    """Returns what is said by its term, with the form that is said most and the count of all forms."""
+    """Return what is said by its term, with the form that is said most and the count of all forms."""
     found: dict[str, tuple[_S, int]] = {}
     for one, count in said:
         its = key(one)
@@ -169,7 +169,7 @@ def _by_term(said: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[s
 
 
 def _pairs(run: str) -> list[str]:
-    """Returns the pairs of characters of a run, and of Katakana the triples: their pairs stand in too many words.
+    """Return the pairs of characters of a run, and of Katakana the triples: their pairs stand in too many words.
 
     Pairs of Hiragana alone, mostly endings and particles, are returned only if there is nothing else.
     """
@@ -286,7 +286,7 @@ def weigh_fields(
     paths: Iterable[str],
     learned: Learned = (),
 ) -> dict[str, TermWeights]:
-    """Returns the terms of a resource's texts with their weights, by field, without empty fields.
+    """Return the terms of a resource's texts with their weights, by field, without empty fields.
 
     names: what it is called. paths: its files besides the main one. learned: tasks that it was used for.
     """
@@ -311,7 +311,7 @@ def weigh_fields(
 
 
 def weigh_packed(said: FieldTexts) -> bytes:
-    """Returns the weights of one resource's texts, packed."""
+    """Return the weights of one resource's texts, packed."""
     return pack_weights(weigh_fields(*said))
 
 
@@ -349,7 +349,7 @@ def _count_learned(learned: Learned, own: Set[str], body: Container[str]) -> dic
 
 
 def _weigh_counts(field: Field, counts: Mapping[str, float]) -> TermWeights:
-    """Returns k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009) without the idf."""
+    """Return k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009) without the idf."""
     usual = K1 * (1 - field.slope + field.slope * sum(counts.values()) / field.length)
     weights = {count: max(1, round(_STEP * count / (count + usual))) for count in set(counts.values())}
     most = counts if len(counts) <= _MAX_FIELD_TERMS else dict(Counter(counts).most_common(_MAX_FIELD_TERMS))
@@ -357,19 +357,19 @@ def _weigh_counts(field: Field, counts: Mapping[str, float]) -> TermWeights:
 
 
 def pack_weights(weights: Mapping[str, TermWeights]) -> bytes:
-    """Returns the weights as bytes."""
+    """Return the weights as bytes."""
     fields = [[FIELD_NUMBERS[name], terms, its.hex()] for name, (terms, its) in weights.items()]
     return objects.pack(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))[0]
 
 
 def unpack_fields(data: bytes) -> list[tuple[int, str, bytes]]:
-    """Returns what `pack_weights` took, each field with its number."""
+    """Return what `pack_weights` took, each field with its number."""
     text = data if data[:1] == b"[" else objects.unpack(data, "zlib")
     return [(number, its, bytes.fromhex(weights)) for number, its, weights in json.loads(text)]
 
 
 def unpack_weights(data: bytes) -> list[tuple[int, list[str], bytes]]:
-    """Returns the same with a list of terms for each field."""
+    """Return the same with a list of terms for each field."""
     return [(number, its.split("\n"), weights) for number, its, weights in unpack_fields(data)]
 
 
@@ -391,7 +391,7 @@ class PrefixFilter:
         self._count = self._last = 0
 
     def extended_to(self, db: Connection, last: int) -> Self:
-        """Returns what the connection sees, which is this one with more in it, or another. last: newest document."""
+        """Return what the connection sees, which is this one with more in it, or another. last: newest document."""
         if last > self._last:
             query = f"SELECT {_MARKED} FROM entry e JOIN phrase p ON p.resource = e.id WHERE e.document > ?"
             new = [head for (head,) in db.execute(query, (self._last,)).fetchall()]
@@ -416,12 +416,12 @@ class PrefixFilter:
         self._count, self._last = self._count + len(some), last
 
     def among(self, some: Iterable[str]) -> list[str]:
-        """Returns those with which a phrase may begin: pairs of terms with a space between, and terms with which a
+        """Return those with which a phrase may begin: pairs of terms with a space between, and terms with which a
         longer name may, or a trigger.
         """
         bits, mask = self._bits, 8 * len(self._bits) - 1
         return [one for one in some if bits[(at := hash(one) & mask) >> 3] >> (at & 7) & 1] if bits else []
 
     def filter_names(self, terms: Iterable[str]) -> list[str]:
-        """Returns those of the terms that may be a name by themselves."""
+        """Return those of the terms that may be a name by themselves."""
         return [term for term in terms if self.among((_MARK + term,))]
