@@ -17,7 +17,7 @@ from Stemmer import Stemmer
 
 from evolvable_store import objects
 from evolvable_store.search.exclusions import split_exclusions
-from evolvable_store.search.translation import fold_marks, translate_words
+from evolvable_store.search.translation import compile_late, fold_marks, translate_words
 from evolvable_store.storage.connection import Connection
 
 MAX_QUERY = 4_000
@@ -36,8 +36,7 @@ _TRANSLATED = 0.7  # what an English word counts that stands for one of another 
 
 # Scripts that put no spaces between words: Han, Kana, Hangul. Neighbours in pairs and triples find most of them.
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-_RUN = re.compile(f"[{_UNSPACED}]+")
-_WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
+_RUN, _WORD = f"[{_UNSPACED}]+", rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+"
 # The same for text without those scripts and for ASCII: two and three times as fast.
 _SPACED_WORD, _ASCII_WORD = re.compile(r"[^\W_]+"), re.compile("[a-z0-9]+")
 _HIRAGANA, _KATAKANA = re.compile("[\u3041-\u309f]+"), re.compile("([\u30a1-\u30ff]+)")
@@ -72,15 +71,16 @@ def tokenize(text: str) -> list[str]:
     beyond = _beyond_ascii(folded)
     if (plain := fold_marks(beyond)) != beyond:
         folded, beyond = fold_marks(folded), _beyond_ascii(plain)
-    if not _RUN.search(beyond):
+    if not beyond or not compile_late(_RUN).search(beyond):
         # Most texts have signs beyond ASCII, few have letters.
         letters = _SPACED_WORD.search(beyond)
         tokens = _SPACED_WORD.findall(folded) if letters else _ASCII_WORD.findall(_as_ascii(folded))
         long = max(map(len, tokens), default=0) > LONGEST_WORD
         return [token for token in tokens if len(token) <= LONGEST_WORD] if long else tokens
     found: list[str] = []
-    for token in _WORD.findall(folded):
-        if _RUN.match(token):
+    unspaced = compile_late(_RUN)
+    for token in compile_late(_WORD).findall(folded):
+        if unspaced.match(token):
             found += _pairs(token)
         elif len(token) <= LONGEST_WORD:
             found.append(token)
@@ -318,8 +318,8 @@ def weigh_packed(said: FieldTexts) -> bytes:
 def _weigh_text(field: Field, text: str) -> TermWeights:
     # What folds to an ASCII letter is a letter before, so without letters beyond ASCII the bytes can be folded.
     data = text.encode("utf-8", "replace")
-    found = None
-    if not _WORD.search(data.translate(None, _ASCII_BYTES).decode("utf-8")):
+    found, beyond = None, data.translate(None, _ASCII_BYTES)
+    if not (beyond and compile_late(_WORD).search(beyond.decode("utf-8"))):
         found = _COUNTER.weigh(data.lower(), K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
     return _weigh_counts(field, _count_terms(tokenize(text))) if found is None else found
 
