@@ -4,7 +4,8 @@
 
 Both files as for `lookup`. Libraries of several sizes are drawn from the corpus. Each task whose right skill is there
 counts twice: as it is, and once more while the repositories of all that is right for it are out of the library, when
-nothing should fit. In a handful of skills that leaves nothing; there tasks of elsewhere stand for the second half. All
+nothing should fit. Copies of the right skill in other repositories are right before and out afterwards, see
+`lookup/copies.py`. In a handful of skills that leaves nothing; there tasks of elsewhere stand for the second half. All
 sizes weigh the same, and in each the families of tasks by the root of their number. What is shown was predicted by a
 fit without the task's family; the weights printed at the end are those of the fit to all.
 
@@ -24,8 +25,9 @@ from pathlib import Path
 from statistics import mean, pstdev
 from typing import Any
 
+from lookup.copies import Copies
 from lookup.data import Library, Record, answerable, drawn, lines, take_in
-from lookup.none_fits import LIBRARIES, QUICK, without_the_right
+from lookup.none_fits import LIBRARIES, QUICK, right_ids, without_the_right
 from lookup.report import none_fits_rows, reliability_rows
 from lookup.scoring import Verdict, family
 from lookup.vectors import cached
@@ -141,7 +143,8 @@ def told(index: Index, task: str, meanings: Meanings | None) -> tuple[str, tuple
 
 def cases(library: Library, queries: Sequence[Record], seed: int, embedder: Embedder | None) -> Iterator[Case]:
     """Yield the cases of one library, twice for each task that it can answer."""
-    there = answerable(queries, library.ids)
+    copies = Copies(library)
+    there = [copies.marked(query) for query in answerable(queries, library.ids)]
     with tempfile.TemporaryDirectory() as place:
         home = Path(place) / "home"
         take_in(home, library)
@@ -155,7 +158,7 @@ def cases(library: Library, queries: Sequence[Record], seed: int, embedder: Embe
                 for query in random.Random(seed).sample(strange, _OF_ELSEWHERE):
                     yield from _case(query, index, library, meanings, out=True)
                 return
-            for its, _ in without_the_right(store, library, there):
+            for its, _ in without_the_right(store, library, there, copies):
                 index.catch_up()
                 if meanings:
                     meanings.look(index)
@@ -167,7 +170,7 @@ def _case(query: Record, index: Index, library: Library, meanings: Meanings | No
     found = told(index, query["text"], meanings)
     if found is not None:
         name, values = found
-        right = not out and library.skills[name]["id"] in {*query["gold"], *query.get("also_ok", ())}
+        right = not out and library.skills[name]["id"] in right_ids(query)
         yield Case(len(library.skills), family(query), out, values, right)
 
 

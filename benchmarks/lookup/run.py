@@ -41,6 +41,7 @@ class Plan:
     settings: Sequence[Setting]
     tools: Tools
     quick: bool
+    keep_copies: bool
 
     @property
     def whole(self) -> Library:
@@ -70,7 +71,7 @@ def nothing_fits(plan: Plan) -> list[Row]:
     rows: list[Row] = []
     sizes = none_fits.QUICK if plan.quick else none_fits.LIBRARIES
     for setting in plan.settings:
-        found = none_fits.by_size(setting, plan.corpus, plan.queries, sizes)
+        found = none_fits.by_size(setting, plan.corpus, plan.queries, sizes, keep_copies=plan.keep_copies)
         rows += report.none_fits_rows(setting.name, found)
         rows += report.reliability_rows(setting.name, [one for some in found.values() for one in some])
         with tempfile.TemporaryDirectory() as place:
@@ -119,6 +120,7 @@ def options() -> argparse.Namespace:
         "--cache", type=Path, default=Path(tempfile.gettempdir()), help="where vectors of peers are kept"
     )
     parser.add_argument("--parts", default=",".join(PARTS), help="some of %(default)s")
+    parser.add_argument("--keep-copies", action="store_true", help="none: copies of the right skill stay and are wrong")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="libraries of 100 that are drawn; default %(default)s")
     parser.add_argument("--sizes", default="", help="compare only in libraries of these sizes, such as 1000,10000")
     parser.add_argument("--runs", type=Path, help="write the rankings of every way into this folder")
@@ -133,7 +135,8 @@ def planned(given: argparse.Namespace) -> Plan:
     small = [record for record in corpus if record.get("small")] or corpus[:1000]
     tools = Tools(given.peer_model or given.embedder, given.cache, given.runs)
     ours = settings(given.embedder, given.cache, given.only_embedder)
-    return Plan(small if given.quick else corpus, small, list(lines(given.queries)), ours, tools, given.quick)
+    queries = list(lines(given.queries))
+    return Plan(small if given.quick else corpus, small, queries, ours, tools, given.quick, given.keep_copies)
 
 
 def main() -> None:
