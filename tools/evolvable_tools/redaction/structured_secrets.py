@@ -30,12 +30,13 @@ MAX_ROWS = 1_000
 def find_structured(ground: CandidateText) -> Iterator[Hit]:
     """Yield secrets that their structure names. Takes time linear in the text."""
     text, lower = ground.text, ground.lower
-    for start in _TABLE["set_starts"]:
+    named = holds_any(lower, NAME_WORDS)
+    for start in _TABLE["set_starts"] if named else ():
         if start in lower:
             for at in occurrences(lower, start):
                 if (found := _SET.match(text, at)) is not None:
                     yield from _named_value(found)
-    for structure in _STRUCTURES:
+    for structure in _STRUCTURES if named else _KNOWN:
         if holds_any(lower, structure.holds):
             for found in structure.pattern.finditer(text):
                 yield from structure.hits(found)
@@ -50,7 +51,7 @@ def find_structured(ground: CandidateText) -> Iterator[Hit]:
             yield from _near(text, _PATTERNS["azure"], _PATTERNS["azure_token"], "azure-devops-token")
         if any(start in ground.joined for start in _PEM_STARTS):
             yield from _encoded_keys(text)
-    if holds_any(text, _CELL_ENDS) and holds_any(lower, _COLUMN_WORDS):
+    if named and holds_any(text, _CELL_ENDS) and holds_any(lower, _COLUMN_WORDS):
         yield from _columns(text, lower)
 
 
@@ -140,8 +141,8 @@ def _columns(text: str, lower: str) -> Iterator[Hit]:
             rows += 1
             yield from _row(cells, names, at)
         else:
-            # A line without such a word names none; most lines end here.
-            named = any(lower.find(word, at, at + len(line)) >= 0 for word in words)
+            # A line without a separator or such a word names none; most lines end here.
+            named = holds_any(line, _CELL_ENDS) and any(lower.find(word, at, at + len(line)) >= 0 for word in words)
             separator, names = _header(line.rstrip("\r\n")) if named else ("", [])
             rows = 0
         at += len(line)
@@ -198,3 +199,5 @@ _TABLE = tomllib.loads(Path(__file__).with_name("structured_secrets.toml").read_
 _PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}
 _SET = re.compile(_TABLE["set"])
 _STRUCTURES, _LONG = ([_Structure(**row) for row in _TABLE[group]] for group in ("structures", "long"))
+_KNOWN = [structure for structure in _STRUCTURES if structure.kind]
+"""The structures whose secret needs no credential's name."""

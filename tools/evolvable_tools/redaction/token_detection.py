@@ -134,6 +134,31 @@ def _rules_by_anchor() -> tuple[tuple[str, GitleaksRule], ...]:
     return tuple((anchor, rule) for rule in load_rules() for anchor in rule.anchors)
 
 
+SHORT, START = 200, 3
+"""Characters of a text that is divided in its starts of anchors, and of such a start; every anchor has as many."""
+
+
+@cache
+def _places_by_start() -> Mapping[str, list[int]]:
+    """Return the places in `_rules_by_anchor` of the anchors with the same start."""
+    places: dict[str, list[int]] = {}
+    for place, (anchor, _) in enumerate(_rules_by_anchor()):
+        places.setdefault(anchor[:START], []).append(place)
+    return places
+
+
+def _rules_for(lower: str) -> Iterator[tuple[str, GitleaksRule]]:
+    """Yield the anchors that a text in lower case holds, with their rules, in the order of the rules."""
+    rules: Sequence[tuple[str, GitleaksRule]] = _rules_by_anchor()
+    if len(lower) <= SHORT:  # the starts of a short text are fewer than the anchors
+        by_start = _places_by_start()
+        starts = {lower[at : at + START] for at in range(len(lower) - START + 1)}
+        rules = [
+            rules[place] for place in sorted(place for start in starts & by_start.keys() for place in by_start[start])
+        ]
+    return ((anchor, rule) for anchor, rule in rules if anchor in lower)
+
+
 def _rule(row: Mapping[str, Any]) -> GitleaksRule:
     anchors, allowed = tuple(row["anchors"]), tuple(row.get("allowed", ()))
     return GitleaksRule(row["id"], row["pattern"], anchors, float(row["entropy"]), row.get("group"), allowed)
@@ -143,10 +168,8 @@ def find_issued(ground: CandidateText) -> Iterator[Hit]:
     """Yield the secrets that a rule of gitleaks finds."""
     if not ground.windows:
         return
-    lower = ground.joined_lower
-    for anchor, rule in _rules_by_anchor():
-        if anchor in lower:
-            yield from _hits(rule, anchor, ground)
+    for anchor, rule in _rules_for(ground.joined_lower):
+        yield from _hits(rule, anchor, ground)
 
 
 def _hits(rule: GitleaksRule, anchor: str, ground: CandidateText) -> Iterator[Hit]:
@@ -189,6 +212,8 @@ def exact_tokens() -> tuple[ExactToken, ...]:
 
 def find_tokens(ground: CandidateText) -> Iterator[Hit]:
     """Yield the tokens of exact form in a text."""
+    if not ground.windows:
+        return
     joined = ground.joined
     for token in exact_tokens():
         if token.holds in joined:

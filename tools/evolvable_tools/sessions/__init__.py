@@ -144,6 +144,18 @@ class RawPiece:
     typed: bool = False
     follows: int = 0
 
+    def copy(self, **changes: Any) -> "RawPiece":
+        """Return a copy with some fields changed."""
+        # Each line of a transcript makes one or two. dataclasses.replace takes three times as long.
+        p = self
+        made = RawPiece(
+            p.role, p.origin, p.text, p.at, p.tool, p.call_id, p.is_error, p.model, p.input, p.skill, p.agent
+        )
+        made.typed, made.follows = p.typed, p.follows
+        for name, value in changes.items():
+            setattr(made, name, value)
+        return made
+
 
 MAX_PROMPT = 100_000
 """Characters of a subagent's system prompt that are read."""

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from evolvable_tools.sessions import (
@@ -62,7 +61,7 @@ class TranscriptFormat:
     def _call(self, call: str | None, tool: str, given: Mapping[str, Any], base: RawPiece) -> RawPiece:
         if call:
             self._calls[call] = (tool, given)
-        return replace(base, role="assistant", origin=Origin.ASSISTANT, tool=tool, call_id=call, input=given)
+        return base.copy(role="assistant", origin=Origin.ASSISTANT, tool=tool, call_id=call, input=given)
 
     def _result(
         self, call: str | None, text: str, failed: bool, base: RawPiece, *, unknown: str | None = None
@@ -74,9 +73,7 @@ class TranscriptFormat:
             # Nobody says which command it is, so it is a third party's text if any of them fetches.
             running = (result_origin(*one, None)[0] for one in self._calls.values() if self._runs_on(one[1]))
             origin = Origin.WEB if Origin.WEB in running else Origin.COMMAND
-        return replace(
-            base, role="tool", origin=origin, text=text, tool=tool, call_id=call, is_error=failed, skill=skill
-        )
+        return base.copy(role="tool", origin=origin, text=text, tool=tool, call_id=call, is_error=failed, skill=skill)
 
     def _runs_on(self, given: Mapping[str, Any]) -> bool:
         """Return whether a call starts a command whose output a later call may show."""
@@ -114,14 +111,14 @@ class ClaudeCodeFormat(TranscriptFormat):
         model = as_text(message.get("model"))
         if model == "<synthetic>":
             # The client's own words, such as that a limit is reached.
-            yield replace(base, text=text_of(message.get("content")))
+            yield base.copy(text=text_of(message.get("content")))
             return
         self.about.model = model or self.about.model
         self._count(message)
         base.model = model
         for block in _blocks(message):
             if block.get("type") == "text" and as_text(block.get("text")):
-                yield replace(base, role="assistant", origin=Origin.ASSISTANT, text=block["text"])
+                yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=block["text"])
             elif block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use") and as_text(block.get("name")):
                 tool, given = block["name"], as_mapping(block.get("input"))
                 called = self._call(as_text(block.get("id")), tool, given, base)
@@ -145,11 +142,11 @@ class ClaudeCodeFormat(TranscriptFormat):
             name = (called and result_origin(*called, None)[1]) or skill_name(text)
             skilful = called is not None and called[0] == "Skill" or text.startswith("Base directory for this skill:")
             origin = Origin.SKILL if skilful else Origin.MEMORY
-            yield replace(base, text=text, origin=origin, skill=name if skilful else None)
+            yield base.copy(text=text, origin=origin, skill=name if skilful else None)
         elif record.get("isCompactSummary") is True or base.agent is not None:
-            yield replace(base, text=text, origin=Origin.ASSISTANT)
+            yield base.copy(text=text, origin=Origin.ASSISTANT)
         elif not _from_person(record):
-            yield replace(base, text=text, origin=Origin.MEMORY)
+            yield base.copy(text=text, origin=Origin.MEMORY)
         else:
             yield from _split_typed(text, base)
 
@@ -173,7 +170,7 @@ class ClaudeCodeFormat(TranscriptFormat):
         """
         about, said, words = result.text.partition(_SAID)
         if words and result.is_error and record.get("toolDenialKind") == "user-rejected" and base.agent is None:
-            yield replace(result, text=about + said)
+            yield result.copy(text=about + said)
             yield from _split_typed(words, base)
         else:
             yield result
@@ -186,19 +183,19 @@ class ClaudeCodeFormat(TranscriptFormat):
             if said.get("isMeta") is not True and said.get("commandMode", "prompt") == "prompt" and _from_person(said):
                 yield from _typed_once(_split_typed(text, base))
             else:
-                yield replace(base, text=text)
+                yield base.copy(text=text)
         elif kind == "prompt_snapshot" and base.agent is not None:
             prompt = as_text(next(iter(as_list(said.get("systemPrompt"))), None))
             self.about.learn_subagent(base.agent, prompt=prompt or "")
         elif kind == "hook_additional_context":
-            yield replace(base, text=text_of(said.get("content")))
+            yield base.copy(text=text_of(said.get("content")))
         elif kind in ("nested_memory", "file"):
             inner = as_mapping(said.get("content"))
             text = text_of(inner.get("content")) or text_of(as_mapping(inner.get("file")).get("content"))
             origin = Origin.MEMORY
             if kind == "file":
                 origin = result_origin("Read", {"file_path": said.get("filename")}, self.about.project)[0]
-            yield replace(base, text=text, origin=origin)
+            yield base.copy(text=text, origin=origin)
 
     def _count(self, message: Mapping[str, Any]) -> None:
         """Count a message's tokens once: every line of it repeats them, and the last is right."""
@@ -230,9 +227,9 @@ def _split_typed(text: str, base: RawPiece) -> Iterator[RawPiece]:
     """Yield the parts of a message in a person's name; what was typed has role user."""
     for part in split_message(text):
         if part.origin is Origin.USER:
-            yield replace(base, role="user", origin=Origin.USER, text=part.text.strip("\n"), skill=None, typed=True)
+            yield base.copy(role="user", origin=Origin.USER, text=part.text.strip("\n"), skill=None, typed=True)
         else:
-            yield replace(base, origin=part.origin, text=part.text, skill=part.skill)
+            yield base.copy(origin=part.origin, text=part.text, skill=part.skill)
 
 
 def _typed_once(pieces: Iterable[RawPiece]) -> Iterator[RawPiece]:
@@ -266,7 +263,7 @@ class CodexFormat(TranscriptFormat):
         elif kind == "event_msg":
             self._event(said)
         elif kind == "compacted":
-            yield replace(base, origin=Origin.ASSISTANT, text=text_of(said.get("message")))
+            yield base.copy(origin=Origin.ASSISTANT, text=text_of(said.get("message")))
         elif kind == "response_item":
             base.model = self.about.model
             yield from self._item(said, base)
@@ -313,14 +310,14 @@ class CodexFormat(TranscriptFormat):
             key = next((key for key in ("arguments", "input", "action") if isinstance(said.get(key), dict | str)), "")
             yield self._call(call, _tool_of(str(kind), said), _given(key, said.get(key)), base)
         elif kind in _RESULTS:
-            yield self._item_result(said, replace(base, model=None))
+            yield self._item_result(said, base.copy(model=None))
 
     def _message(self, said: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         role, content = said.get("role"), said.get("content")
         if role == "assistant":
-            yield replace(base, role="assistant", origin=Origin.ASSISTANT, text=text_of(content))
+            yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=text_of(content))
             return
-        base = replace(base, model=None)
+        base = base.copy(model=None)
         passed = as_mapping(said.get("internal_chat_message_metadata_passthrough"))
         kinds, facts = as_list(passed.get("content_item_kinds")), as_list(passed.get("content_item_metadata"))
         for place, block in enumerate(content if isinstance(content, list) else [content]):
@@ -330,9 +327,9 @@ class CodexFormat(TranscriptFormat):
                 continue
             if role != "user" or (origin is not None and origin is not Origin.USER):
                 skill = skill_name(text) if origin is Origin.SKILL else None
-                yield replace(base, origin=origin or Origin.MEMORY, text=text, skill=skill)
+                yield base.copy(origin=origin or Origin.MEMORY, text=text, skill=skill)
             elif self._agent is not None:
-                yield replace(base, origin=Origin.ASSISTANT, text=text)
+                yield base.copy(origin=Origin.ASSISTANT, text=text)
             else:
                 yield from _split_typed(text, base)
 
@@ -345,7 +342,7 @@ class CodexFormat(TranscriptFormat):
         if result.tool in COMMANDS and not failed:
             code = head[:body].rpartition("exited with code ")[2].split("\n")[0].strip()
             failed = code.isdigit() and code != "0"
-        return replace(result, is_error=result.is_error or failed, follows=body)
+        return result.copy(is_error=result.is_error or failed, follows=body)
 
     def _runs_on(self, given: Mapping[str, Any]) -> bool:
         return bool(command_line(given))
@@ -404,13 +401,13 @@ class MessageListFormat(TranscriptFormat):
         self._learn(record, base)
         if role == "assistant":
             self.about.model = as_text(record.get("model")) or self.about.model
-            yield from self._assistant(record, content, replace(base, model=self.about.model))
+            yield from self._assistant(record, content, base.copy(model=self.about.model))
         elif role in ("tool", "function"):
             yield self._message_result(as_text(record.get("tool_call_id")), content, record, base)
         elif role == "user":
             yield from _typed_once(self._user(record, content, base))
         else:
-            yield replace(base, text=text_of(content))
+            yield base.copy(text=text_of(content))
 
     def _assistant(self, record: Mapping[str, Any], content: object, base: RawPiece) -> Iterator[RawPiece]:
         for block in content if isinstance(content, list) else [content]:
@@ -418,7 +415,7 @@ class MessageListFormat(TranscriptFormat):
             if said.get("type") == "tool_use":
                 yield self._function_call(said, said.get("input"), said, base)
             elif text := text_of(block):
-                yield replace(base, role="assistant", origin=Origin.ASSISTANT, text=text)
+                yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=text)
         for call in map(as_mapping, as_list(record.get("tool_calls"))):
             function = as_mapping(call.get("function"))
             yield self._function_call(call, function.get("arguments"), function, base)
@@ -436,7 +433,7 @@ class MessageListFormat(TranscriptFormat):
             if said.get("type") == "tool_result":
                 yield self._message_result(as_text(said.get("tool_use_id")), said.get("content"), said, base)
             elif claimed is not Origin.USER:
-                yield replace(base, origin=claimed, text=text_of(block))
+                yield base.copy(origin=claimed, text=text_of(block))
             else:
                 yield from _split_typed(text_of(block), base)
 
