@@ -11,7 +11,7 @@ ALL = ("start", "commit", "processes", "reload", "windows", "size", "kill", "tak
 
 
 def run(name: str, *words: str) -> bool:
-    """Runs one benchmark and returns whether it met its targets."""
+    """Run one benchmark and return whether it met its targets."""
     started = time.monotonic()
     print(f"\n== {name}", flush=True)
     script = HERE / name if (HERE / name).is_dir() else HERE / f"{name}.py"

@@ -48,7 +48,7 @@ def get(store: Store, ref: Ref, version: int) -> None:
 
 
 def against_bare_commit(folder: Path, store: Store, refs: list[Ref], rounds: int) -> list[Row]:
-    """Measures updates and bare commits in turn, on two files of one disk."""
+    """Measure updates and bare commits in turn, on two files of one disk."""
     path = folder / "bare.db"
     bare = connection.connect(path, durable=True)
     connection.set_journal(bare, path)
@@ -75,7 +75,7 @@ def against_bare_commit(folder: Path, store: Store, refs: list[Ref], rounds: int
 
 
 def against_git(folder: Path, store: Store, refs: list[Ref], rounds: int) -> list[Row]:
-    """Measures blocks of updates and of git commits of the same files in turn.
+    """Measure blocks of updates and of git commits of the same files in turn.
 
     What git leaves unwritten is flushed between the blocks, or our updates would wait for it.
     """
@@ -115,7 +115,7 @@ class Repository:
         self._git("commit", "-q", "-m", "start")
 
     def commit(self, ref: Ref, data: bytes, *options: str) -> None:
-        """Changes a skill, adds it and commits it, as a script would."""
+        """Change a skill, add it and commit it, as a script would."""
         path = f"{ref.name}/SKILL.md"
         (self._place / path).write_bytes(data)
         self._git(*options, "add", path)
@@ -127,7 +127,7 @@ class Repository:
 
 
 def any_version(home: Path, versions: int, reads: int) -> list[Row]:
-    """Measures reading all files of a random version of a random skill in a library of so many versions."""
+    """Measure reading all files of a random version of a random skill in a library of so many versions."""
     rng = random.Random(2)
     with Store.open(home, create=True) as store:
         refs = seed(store, SKILLS)

@@ -37,7 +37,7 @@ ARGUMENTS = {"ref": "pdf"}
 
 
 def call(connection: http.client.HTTPConnection) -> float:
-    """Returns the milliseconds of one call."""
+    """Return the milliseconds of one call."""
     params = {"name": "get_resource", "arguments": ARGUMENTS, "_meta": META}
     # As bytes it leaves in one packet with the header; else the system waits 40 ms between the two.
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
@@ -53,7 +53,7 @@ def call(connection: http.client.HTTPConnection) -> float:
 
 @contextlib.contextmanager
 def half_open(port: int, count: int) -> Iterator[list[socket.socket]]:
-    """Yields connections that sent a part of a request."""
+    """Yield connections that sent a part of a request."""
     head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n".encode()
     parts = (head, head + b"Content-Length: 5000\r\n\r\n{", b"")
     connections = []
@@ -75,7 +75,7 @@ def drip(connections: list[socket.socket], number: int) -> None:
 
 @contextlib.contextmanager
 def serving(home: Path) -> Iterator[int]:
-    """Yields the port of a server over a library with one skill."""
+    """Yield the port of a server over a library with one skill."""
     text = b"---\nname: pdf\ndescription: Fill PDF forms.\n---\n\nHow.\n"
     with Store.open(home, create=True) as store, store.transaction(Actor.HUMAN, "begin") as tx:
         tx.put(Ref.parse("pdf"), {"SKILL.md": File(text)})
@@ -91,7 +91,7 @@ def serving(home: Path) -> Iterator[int]:
 
 
 def main() -> int:
-    """Prints the two latencies and their ratio; returns 1 when the target is missed."""
+    """Print the two latencies and their ratio; return 1 when the target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     rounds, calls = (4, 100) if parser.parse_args().quick else (10, 300)

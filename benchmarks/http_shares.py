@@ -41,7 +41,7 @@ CONNECTIONS, SESSIONS, LONG_HEADERS = 24, 1_100, 100
 
 
 def post(connection: http.client.HTTPConnection, secret: str, frame: object, more: dict[str, str]) -> int:
-    """Sends one request and returns the status of its answer."""
+    """Send one request and return the status of its answer."""
     headers = HEADERS | more | {"Authorization": f"Bearer {secret}"}
     connection.request("POST", "/mcp", json.dumps(frame).encode(), headers)
     answer = connection.getresponse()
@@ -50,7 +50,7 @@ def post(connection: http.client.HTTPConnection, secret: str, frame: object, mor
 
 
 def find(connection: http.client.HTTPConnection, secret: str) -> int:
-    """Calls find_skill."""
+    """Call find_skill."""
     params = {"name": "find_skill", "arguments": {"task": "fill a PDF form"}, "_meta": META}
     frame = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     more = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "find_skill"}
@@ -58,7 +58,7 @@ def find(connection: http.client.HTTPConnection, secret: str) -> int:
 
 
 def calls(port: int, secret: str, until: Callable[[], bool]) -> list[float]:
-    """Returns the milliseconds of calls, one after another, until told to stop; at least 20."""
+    """Return the milliseconds of calls, one after another, until told to stop; at least 20."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     taken = []
     while len(taken) < 20 or not until():
@@ -69,7 +69,7 @@ def calls(port: int, secret: str, until: Callable[[], bool]) -> list[float]:
 
 
 def finding(port: int, secret: str, seconds: float) -> None:
-    """Calls find_skill on many connections without a pause."""
+    """Call find_skill on many connections without a pause."""
     until = time.monotonic() + seconds
 
     def call() -> None:
@@ -85,14 +85,14 @@ def finding(port: int, secret: str, seconds: float) -> None:
 
 
 def opening(port: int, secret: str, seconds: float) -> None:
-    """Opens sessions."""
+    """Open sessions."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     for _ in range(SESSIONS):
         assert post(connection, secret, INITIALIZE, {}) in (200, 429)
 
 
 def long_headers(port: int, secret: str, seconds: float) -> None:
-    """Sends requests with 14,000 headers."""
+    """Send requests with 14,000 headers."""
     head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {secret}\r\n".encode()
     request = head + b"".join(b"a%d:\r\n" % number for number in range(14_000)) + b"\r\n"
     for _ in range(LONG_HEADERS):
@@ -103,7 +103,7 @@ def long_headers(port: int, secret: str, seconds: float) -> None:
 
 @contextlib.contextmanager
 def serving(home: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yields the port of a server over a library with one skill, and two tokens."""
+    """Yield the port of a server over a library with one skill, and two tokens."""
     text = b"---\nname: pdf\ndescription: Merge, split and fill PDF forms.\n---\n\nHow.\n"
     with Store.open(home, create=True) as store, store.transaction(Actor.HUMAN, "begin") as tx:
         tx.put(Ref.parse("skill:pdf"), {"SKILL.md": File(text)})
@@ -120,7 +120,7 @@ def serving(home: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def measure(port: int, secrets: list[str], load: Callable[[int, str, float], None] | None) -> list[float]:
-    """Returns the milliseconds of the other token's calls beside a load of the greedy one."""
+    """Return the milliseconds of the other token's calls beside a load of the greedy one."""
     if load is None:
         return calls(port, secrets[1], lambda: True)
     loading = threading.Thread(target=load, args=(port, secrets[0], 5.0))

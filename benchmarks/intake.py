@@ -29,14 +29,14 @@ QUICK = 1000
 
 
 def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the records of the corpus."""
+    """Yield the records of the corpus."""
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
 
 
 def document(record: dict[str, Any]) -> bytes:
-    """Returns a SKILL.md with the fields of the record and each of its faults."""
+    """Return a SKILL.md with the fields of the record and each of its faults."""
     faults, body = set(record["spec_errors"]), record["body"]
     text = body if "no_frontmatter" in faults else f"{frontmatter(record, faults)}{body}"
     if "leading_whitespace_before_frontmatter" in faults:
@@ -48,7 +48,7 @@ def document(record: dict[str, Any]) -> bytes:
 
 
 def frontmatter(record: dict[str, Any], faults: set[str]) -> str:
-    """Returns the frontmatter, fences included, broken in the recorded ways."""
+    """Return the frontmatter, fences included, broken in the recorded ways."""
     lines = ["---"]
     if "name_missing" not in faults:
         lines.append(f"name: {quoted(record['name'])}")
@@ -70,12 +70,12 @@ def frontmatter(record: dict[str, Any], faults: set[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Returns the text as YAML reads it back; every JSON string is one."""
+    """Return the text as YAML reads it back; every JSON string is one."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def place_of(record: dict[str, Any], taken: set[str]) -> str:
-    """Returns a directory named from the id: the repository's, and below it the skill's own as far as that is free."""
+    """Return a directory named from the id: the repository's, and below it the skill's own as far as that is free."""
     repository, _, inside = record["id"].partition(":")
     parts = [part for part in inside.split("/") if part not in ("", ".", "..")] or [repository.split("/")[-1]]
     above = repository.replace("/", "-").lstrip(".")
@@ -90,7 +90,7 @@ def place_of(record: dict[str, Any], taken: set[str]) -> str:
 
 
 def rebuild(records: Iterable[dict[str, Any]], folder: Path) -> int:
-    """Writes the folders of all skills; returns how many."""
+    """Write the folders of all skills; return how many."""
     taken: set[str] = set()
     for record in records:
         place = folder / place_of(record, taken)
@@ -101,14 +101,14 @@ def rebuild(records: Iterable[dict[str, Any]], folder: Path) -> int:
 
 
 def read_all(folder: Path) -> None:
-    """Reads and hashes every file: the least that taking in can be."""
+    """Read and hashes every file: the least that taking in can be."""
     for path in folder.rglob("*"):
         if path.is_file():
             hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def kinds(refusals: Iterable[DirectoryIssue]) -> list[tuple[str, int]]:
-    """Returns how often each sort of problem was told, most often first; what differs by skill is left out."""
+    """Return how often each sort of problem was told, most often first; what differs by skill is left out."""
     counts: Counter[str] = Counter()
     for refusal in refusals:
         counts.update({kind_of(problem) for problem in refusal.problems})

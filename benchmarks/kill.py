@@ -45,14 +45,14 @@ FSCK_EVERY = 50
 
 
 def files(name: str, token: str) -> Files:
-    """Returns the files of a version; which of them there are differs from token to token."""
+    """Return the files of a version; which of them there are differs from token to token."""
     paths = PATHS if sum(token.encode()) % 2 else PATHS[:3]
     top = f"---\nname: {name}\ndescription: Written by {token}\n---\n"
     return {path: File((top + f"{token} in {path}\n" * 60).encode()) for path in paths}
 
 
 def token_of(found: Files) -> str | None:
-    """Returns the token that these files share, None when they are not the whole of one version."""
+    """Return the token that these files share, None when they are not the whole of one version."""
     lines = found["SKILL.md"].data.decode().splitlines() if "SKILL.md" in found else []
     if len(lines) < 3:
         return None
@@ -61,7 +61,7 @@ def token_of(found: Files) -> str | None:
 
 
 def update(home: Path, worker: str) -> None:
-    """Updates one or three resources at a time, for ever; says so after each commit."""
+    """Update one or three resources at a time, for ever; say so after each commit."""
     rng = random.Random(worker)
     with Store.open(home) as store:
         for number in itertools.count(1):
@@ -73,7 +73,7 @@ def update(home: Path, worker: str) -> None:
 
 
 def checkout(home: Path, worker: str) -> None:
-    """Updates a resource that the folder holds and writes it out, for ever; says so after each commit."""
+    """Update a resource that the folder holds and write it out, for ever; say so after each commit."""
     rng = random.Random(worker)
     with Store.open(home) as store:
         copies = WorkingCopies(store)
@@ -86,7 +86,7 @@ def checkout(home: Path, worker: str) -> None:
 
 
 def staged(home: Path, worker: str) -> None:
-    """Updates a resource that the folder holds as a server does, for ever: folder and version in one transaction."""
+    """Update a resource that the folder holds as a server does, for ever: folder and version in one transaction."""
     rng = random.Random(worker)
     with Library.open(home) as library:
         for number in itertools.count(1):
@@ -119,7 +119,7 @@ class Child:
             self._said = self._process.stdout.read(65_536) or b""
 
     def kill(self) -> list[str]:
-        """Kills the process and returns the tokens that it had acknowledged. Raises RuntimeError if it had failed."""
+        """Kill the process and return the tokens that it had acknowledged. Raises RuntimeError if it had failed."""
         self._process.kill()
         said = self._said + self._process.communicate(timeout=30)[0]
         if self._process.returncode > 0:
@@ -157,7 +157,7 @@ class Scene:
             self.seen = store.sequence()
 
     def save(self, rng: random.Random) -> None:
-        """Saves one file as a person's editor does: in place, or beside and renamed over."""
+        """Save one file as a person's editor does: in place, or beside and renamed over."""
         name = rng.choice(SAVED)
         self.number += 1
         self.last_saved[name] = data = skill_text(name, f"save {self.number}", 4000).encode()
@@ -170,7 +170,7 @@ class Scene:
         self.counts["saves"] += 1
 
     def round(self, rng: random.Random) -> None:
-        """Starts four processes, saves files meanwhile, kills them in any order, and checks what is left."""
+        """Start four processes, save files meanwhile, kill them in any order, and check what is left."""
         roles = ["update", rng.choice(("checkout", "staged")), rng.choice(("update", "checkout", "staged"))]
         children = [Child(role, self.home, f"{role}{self.counts['kills'] + n}") for n, role in enumerate(roles)]
         server = Server(SERVE, self.home)
@@ -194,7 +194,7 @@ class Scene:
         self.check(acknowledged)
 
     def check(self, acknowledged: list[str]) -> None:
-        """Looks at the folder as the kills left it, at the log, and at both after the next start's first look."""
+        """Look at the folder as the kills left it, at the log, and at both after the next start's first look."""
         self.look_at_folder()
         started = time.perf_counter()
         with Store.open(self.home) as store:
@@ -217,7 +217,7 @@ class Scene:
             self.wrong["saved files lost or changed"] += (self.folder / name / "SKILL.md").read_bytes() != data
 
     def look_at_log(self, store: Store, acknowledged: list[str]) -> None:
-        """Compares the new operations with what was acknowledged, and reads what each of them made."""
+        """Compare the new operations with what was acknowledged, and read what each of them made."""
         reasons: Counter[str] = Counter()
         operations = set()
         for change in store.changes(after=self.seen, limit=10**6):
@@ -267,7 +267,7 @@ EXPECTED = (
 
 
 def rounds(scene: Scene, kills: int, seconds: float) -> Iterator[None]:
-    """Yields once for every round until there were so many kills or the time is over."""
+    """Yield once for every round until there were so many kills or the time is over."""
     deadline = time.monotonic() + seconds
     while scene.counts["kills"] < kills and time.monotonic() < deadline:
         yield

@@ -54,7 +54,7 @@ def requests_of(count: int) -> list[TrialRequest]:
 
 
 def write(path: Path, requests: list[TrialRequest]) -> None:
-    """Writes the ledger as trials leave it: a record before each trial and one after it."""
+    """Write the ledger as trials leave it: a record before each trial and one after it."""
     rng = random.Random(6)
     usage = ModelUsage(1200, 340, 3, 0.0123)
     executor: Executor = Nobody()

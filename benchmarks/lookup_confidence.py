@@ -4,7 +4,8 @@
 
 Both files as for `lookup`. Libraries of several sizes are drawn from the corpus. Each task whose right skill is there
 counts twice: as it is, and once more while the repositories of all that is right for it are out of the library, when
-nothing should fit. In a handful of skills that leaves nothing; there tasks of elsewhere stand for the second half. All
+nothing should fit. Copies of the right skill in other repositories are right before and out afterwards, see
+`lookup/copies.py`. In a handful of skills that leaves nothing; there tasks of elsewhere stand for the second half. All
 sizes weigh the same, and in each the families of tasks by the root of their number. What is shown was predicted by a
 fit without the task's family; the weights printed at the end are those of the fit to all.
 
@@ -24,8 +25,9 @@ from pathlib import Path
 from statistics import mean, pstdev
 from typing import Any
 
+from lookup.copies import Copies
 from lookup.data import Library, Record, answerable, drawn, lines, take_in
-from lookup.none_fits import LIBRARIES, QUICK, without_the_right
+from lookup.none_fits import LIBRARIES, QUICK, right_ids, without_the_right
 from lookup.report import none_fits_rows, reliability_rows
 from lookup.scoring import Verdict, family
 from lookup.vectors import cached
@@ -95,11 +97,11 @@ class Meanings:
         self._living = set(self._ids)
 
     def look(self, index: Index) -> None:
-        """Notes which skills are in the library now."""
+        """Note which skills are in the library now."""
         self._living = {entry.id for entry in _entries(index)}
 
     def begin(self, task: str) -> "Compared":
-        """Returns how near each skill is to the task."""
+        """Return how near each skill is to the task."""
         cosines = self._vectors @ self._tasks[task]
         each = zip(self._ids, map(float, cosines), strict=True)
         return Compared({id_: cosine for id_, cosine in each if id_ in self._living})
@@ -112,7 +114,7 @@ class Compared:
     cosines: dict[int, float]
 
     def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
-        """Returns the cosines of these and of the nearest."""
+        """Return the cosines of these and of the nearest."""
         nearest = nlargest(limit, self.cosines, key=self.cosines.__getitem__)
         known = {id_: self.cosines[id_] for id_ in (*ids, *nearest)}
         return SimilarResources(cosines=known, nearest=tuple(nearest), said="", available=True)
@@ -129,7 +131,7 @@ def _entries(index: Index) -> Iterator[IndexEntry]:
 
 
 def told(index: Index, task: str, meanings: Meanings | None) -> tuple[str, tuple[float, ...]] | None:
-    """Returns the name of the best match and its signals, None where nothing is found."""
+    """Return the name of the best match and its signals, None where nothing is found."""
     pending: PendingNeighbours | None = meanings.begin(task) if meanings else None  # type: ignore[assignment]
     query, depth = SearchQuery(task, Kind.SKILL, ("user",), _DEPTH), DEPTH if pending else 0
     ranking = index.search(task, kind=query.kind, scopes=query.scopes, limit=query.limit, depth=depth)
@@ -140,8 +142,9 @@ def told(index: Index, task: str, meanings: Meanings | None) -> tuple[str, tuple
 
 
 def cases(library: Library, queries: Sequence[Record], seed: int, embedder: Embedder | None) -> Iterator[Case]:
-    """Yields the cases of one library, twice for each task that it can answer."""
-    there = answerable(queries, library.ids)
+    """Yield the cases of one library, twice for each task that it can answer."""
+    copies = Copies(library)
+    there = [copies.marked(query) for query in answerable(queries, library.ids)]
     with tempfile.TemporaryDirectory() as place:
         home = Path(place) / "home"
         take_in(home, library)
@@ -155,7 +158,7 @@ def cases(library: Library, queries: Sequence[Record], seed: int, embedder: Embe
                 for query in random.Random(seed).sample(strange, _OF_ELSEWHERE):
                     yield from _case(query, index, library, meanings, out=True)
                 return
-            for its, _ in without_the_right(store, library, there):
+            for its, _ in without_the_right(store, library, there, copies):
                 index.catch_up()
                 if meanings:
                     meanings.look(index)
@@ -167,12 +170,12 @@ def _case(query: Record, index: Index, library: Library, meanings: Meanings | No
     found = told(index, query["text"], meanings)
     if found is not None:
         name, values = found
-        right = not out and library.skills[name]["id"] in {*query["gold"], *query.get("also_ok", ())}
+        right = not out and library.skills[name]["id"] in right_ids(query)
         yield Case(len(library.skills), family(query), out, values, right)
 
 
 def weights(cases: Sequence[Case]) -> list[float]:
-    """Returns what each case counts."""
+    """Return what each case counts."""
     families = Counter((case.size, case.out, case.family) for case in cases)
     sums: dict[tuple[int, bool], float] = defaultdict(float)
     for (size, out, _), count in families.items():
@@ -187,7 +190,7 @@ def weights(cases: Sequence[Case]) -> list[float]:
 
 
 def fit(rows: Sequence[Sequence[float]], right: Sequence[bool], weigh: Sequence[float]) -> list[float]:
-    """Returns the intercept and the weights of a logistic model, by Newton's method with a small ridge."""
+    """Return the intercept and the weights of a logistic model, by Newton's method with a small ridge."""
     columns = list(zip(*rows, strict=True))
     middles, spreads = [mean(column) for column in columns], [pstdev(column) or 1.0 for column in columns]
     scaled = [[1.0, *((x - m) / s for x, m, s in zip(row, middles, spreads, strict=True))] for row in rows]
@@ -224,7 +227,7 @@ def chance_of(model: Sequence[float], row: Sequence[float]) -> float:
 
 
 def solved(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Returns x of `matrix` x = `right`, by elimination; the matrix is symmetric and positive."""
+    """Return x of `matrix` x = `right`, by elimination; the matrix is symmetric and positive."""
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for i, pivot in enumerate(rows):
         for j, row in enumerate(rows):
@@ -235,7 +238,7 @@ def solved(matrix: list[list[float]], right: list[float]) -> list[float]:
 
 
 def held_out(cases: Sequence[Case]) -> list[float]:
-    """Returns the confidence of every case by a fit to the other families."""
+    """Return the confidence of every case by a fit to the other families."""
     predicted = [0.0] * len(cases)
     for name in sorted({case.family for case in cases}):
         others = [case for case in cases if case.family != name]
@@ -247,7 +250,7 @@ def held_out(cases: Sequence[Case]) -> list[float]:
 
 
 def rows(cases: Sequence[Case], predicted: Sequence[float]) -> list[Row]:
-    """Returns what is kept and false at the threshold in libraries of each size, and the reliability curve."""
+    """Return what is kept and false at the threshold in libraries of each size, and the reliability curve."""
     found: dict[int, list[Verdict]] = defaultdict(list)
     for case, chance in zip(cases, predicted, strict=True):
         found[case.size].append(Verdict(case.family, case.out, chance, chance >= FITS, case.right))

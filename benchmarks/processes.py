@@ -50,7 +50,7 @@ NEW_WORD = "quibblefrost"
 
 
 def worker(home: Path, number: int, start: float, seconds: float) -> None:
-    """Changes random skills at the pace, each from the version it read; prints what came of every attempt."""
+    """Change random skills at the pace, each from the version it read; print what came of every attempt."""
     rng, happened = random.Random(number), []
     with Store.open(home) as store:
         texts = {head.ref: skill_text(head.name, number) for head in store.heads()[:SHARED]}
@@ -65,7 +65,7 @@ def worker(home: Path, number: int, start: float, seconds: float) -> None:
 
 
 def change(store: Store, ref: Ref, text: str, token: str) -> dict[str, Any]:
-    """Makes the next version of a skill, which names the one it was made from; returns what happened and the wait."""
+    """Make the next version of a skill, which names the one it was made from; return what happened and the wait."""
     head = store.head(ref)
     data = f"{text}\n{token} from {head.version}\n".encode()
     started = time.perf_counter()
@@ -89,7 +89,7 @@ class Findings:
 
 
 def verify(store: Store, happened: list[dict[str, Any]]) -> Findings:
-    """Compares every history with every answer that a process got."""
+    """Compare every history with every answer that a process got."""
     found = Findings()
     told: dict[tuple[str, int], list[str]] = {}
     for event in happened:
@@ -112,7 +112,7 @@ def verify(store: Store, happened: list[dict[str, Any]]) -> Findings:
 
 
 def run_workers(home: Path, seconds: float) -> list[dict[str, Any]]:
-    """Runs the processes together and returns what each says."""
+    """Run the processes together and return what each says."""
     start = time.time() + 2.0
     command = [sys.executable, __file__, "worker", str(home)]
     children = [
@@ -122,7 +122,7 @@ def run_workers(home: Path, seconds: float) -> list[dict[str, Any]]:
 
 
 def bare_commits(place: Path, count: int) -> list[float]:
-    """Returns the seconds of bare commits by one process alone: what the disk takes."""
+    """Return the seconds of bare commits by one process alone: what the disk takes."""
     path = place / "bare.db"
     bare = connection.connect(path, durable=True)
     connection.set_journal(bare, path)
@@ -168,13 +168,13 @@ def changing_together(place: Path, seconds: float) -> list[Row]:
 
 
 def words() -> Iterator[str]:
-    """Yields words that no skill has yet, and no two of which have one stem."""
+    """Yield words that no skill has yet, and no two of which have one stem."""
     for number in range(10**6):
         yield NEW_WORD + "".join("bcdfghkmpq"[int(digit)] for digit in str(number))
 
 
 def found_elsewhere(place: Path, rounds: int) -> list[Row]:
-    """Measures from the return of a commit here to an answer of a server elsewhere that shows it."""
+    """Measure from the return of a commit here to an answer of a server elsewhere that shows it."""
     home, fresh = place / "elsewhere", words()
     with Store.open(home, create=True) as store:
         refs = seed(store, 1000)

@@ -53,7 +53,7 @@ class Bare:
                 self._seen.notify_all()
 
     def wait(self, path: Path, since: float) -> float | None:
-        """Returns the seconds from `since` to the event of this path, None when none came within two seconds."""
+        """Return the seconds from `since` to the event of this path, None when none came within two seconds."""
         with self._seen:
             self._seen.wait_for(lambda: self._paths.get(str(path), 0) > since, timeout=2)
             at = self._paths.get(str(path), 0)
@@ -65,7 +65,7 @@ class Bare:
 
 
 def until(check: Callable[[], bool], seconds: float, pause: float = 0.002) -> bool:
-    """Returns whether the check came true in time."""
+    """Return whether the check came true in time."""
     deadline = time.perf_counter() + seconds
     while not check():
         if time.perf_counter() > deadline:
@@ -79,7 +79,7 @@ def shows(server: Server, name: str, text: str) -> bool:
 
 
 def saves(server: Server, folder: Path, names: list[str], count: int) -> list[Row]:
-    """Measures from the end of a save to the answer of the second server that shows its version."""
+    """Measure from the end of a save to the answer of the second server that shows its version."""
     rng, delays, alone, missed = random.Random(3), [], [], 0
     bare = Bare(folder)
     try:
@@ -106,7 +106,7 @@ def saves(server: Server, folder: Path, names: list[str], count: int) -> list[Ro
 
 
 def burst(server: Server, home: Path, folder: Path, names: list[str]) -> list[Row]:
-    """Measures from the first of many saves to the second server listing a new version of every skill."""
+    """Measure from the first of many saves to the second server listing a new version of every skill."""
     before, texts = listed(server), {name: skill_text(name, "burst") for name in names}
     started = time.perf_counter()
     for name, text in texts.items():
@@ -125,7 +125,7 @@ def burst(server: Server, home: Path, folder: Path, names: list[str]) -> list[Ro
 
 
 def listed(server: Server) -> dict[str, int]:
-    """Returns the version of every skill that the server lists, page by page."""
+    """Return the version of every skill that the server lists, page by page."""
     found: dict[str, int] = {}
     cursor: str | None = None
     while True:
@@ -137,7 +137,7 @@ def listed(server: Server) -> dict[str, int]:
 
 
 def new_folders(server: Server, home: Path, folder: Path, count: int) -> list[Row]:
-    """Measures from the first to the last of many new folders, each with three files, being in the library whole."""
+    """Measure from the first to the last of many new folders, each with three files, being in the library whole."""
     names = [f"new-{number}" for number in range(count)]
     places = [(name, path) for name in names for path in ("SKILL.md", "scripts/run.py", "references/more.md")]
     texts = [skill_text(name, path, 2000) for name, path in places]
@@ -167,7 +167,7 @@ def new_folders(server: Server, home: Path, folder: Path, count: int) -> list[Ro
 
 @contextlib.contextmanager
 def two_servers(home: Path) -> Iterator[Server]:
-    """Yields the second of two servers over one library."""
+    """Yield the second of two servers over one library."""
     with Server(SERVE, home) as first, Server(SERVE, home) as second:
         first.request("tools/list")
         second.request("tools/list")

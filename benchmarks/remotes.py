@@ -32,7 +32,7 @@ PULLS = 5
 
 
 def fill(store: Store, skills: int, versions: int) -> None:
-    """Makes a library of so many skills, and versions in all."""
+    """Make a library of so many skills, and versions in all."""
     numbers = random.Random(1)
     names = [f"skill-{number}" for number in range(skills)]
     texts = {name: skill_text(name, 1) for name in names}
@@ -48,7 +48,7 @@ def fill(store: Store, skills: int, versions: int) -> None:
 
 
 def change(store: Store, name: str, text: str, number: int) -> str:
-    """Adds a line to a skill in an operation, and returns its text."""
+    """Add a line to a skill in an operation, and return its text."""
     text = f"{text}Step {number}: look again before the next one.\n"
     with store.transaction(Actor.HUMAN, f"step {number}", identity=IDENTITY) as tx:
         tx.put(Ref.parse(name), {"SKILL.md": File(text.encode())})
@@ -61,7 +61,7 @@ def bare(folder: Path) -> Path:
 
 
 def fast_import(store: Store, folder: Path) -> tuple[float, float]:
-    """Writes the stream of a first push into a file, and returns what git takes to import it."""
+    """Write the stream of a first push into a file, and return what git takes to import it."""
     stream = folder / "stream"
     with stream.open("wb") as file:
         commits = CommitStream(file, "")
@@ -76,13 +76,13 @@ def fast_import(store: Store, folder: Path) -> tuple[float, float]:
 
 
 def cpu() -> float:
-    """Returns the processor time of this process and of those that it started and that ended."""
+    """Return the processor time of this process and of those that it started and that ended."""
     mine, theirs = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return mine.ru_utime + mine.ru_stime + theirs.ru_utime + theirs.ru_stime
 
 
 def measured(action: Callable[[], object]) -> tuple[float, float]:
-    """Returns the seconds that something took, and its processor time."""
+    """Return the seconds that something took, and its processor time."""
     before = cpu()
     return timed(action), cpu() - before
 
@@ -97,7 +97,7 @@ Timed = list[tuple[float, float]]
 
 
 def ten_operations(ada: Library, ben: Library, remote: Remote, skills: int) -> tuple[Timed, Timed]:
-    """Makes ten operations, pushes and pulls them, some times; returns what each push and each pull took."""
+    """Make ten operations, push and pull them, some times; return what each push and each pull took."""
     pushes, pulls = Timed(), Timed()
     for turn in range(PULLS):
         for number in range(TEN):
@@ -110,13 +110,13 @@ def ten_operations(ada: Library, ben: Library, remote: Remote, skills: int) -> t
 
 
 def another_machine(library: Library, remote: Remote) -> None:
-    """Makes a copied library one of its own: else the approvals of the other would be taken for its own."""
+    """Make a copied library one of its own: else the approvals of the other would be taken for its own."""
     known = library.store.backend.remotes
     known.save(replace(known.state(remote.name, remote.url), library="0" * 16), ())
 
 
 def large(folder: Path, skills: int, versions: int) -> list[Row]:
-    """Measures a first push, and pulls on a second machine that got a copy of the home."""
+    """Measure a first push, and pulls on a second machine that got a copy of the home."""
     ada, remote = Library(Store.open(folder / "ada", create=True)), Remote("origin", str(bare(folder / "hub.git")))
     fill(ada.store, skills, versions)
     looked = measured(lambda: leaks(ada))
@@ -146,7 +146,7 @@ def large(folder: Path, skills: int, versions: int) -> list[Row]:
 
 
 def clone(folder: Path, skills: int, versions: int) -> list[Row]:
-    """Measures a pull into an empty library, in which each resource is scanned."""
+    """Measure a pull into an empty library, in which each resource is scanned."""
     folder.mkdir()
     ada, ben = (Library(Store.open(folder / name, create=True)) for name in ("ada", "ben"))
     remote = Remote("origin", str(bare(folder / "hub.git")))

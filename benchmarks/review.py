@@ -39,7 +39,7 @@ MAX_SECONDS, MAX_MB = 3.0, 300
 
 
 def scores(folder: Path, everything: Sequence[Labelled | Hard]) -> dict[str, object]:
-    """Returns precision and recall of the signals, and of the decision whether anything can be learned."""
+    """Return precision and recall of the signals, and of the decision whether anything can be learned."""
     right = extra = missing = sessions_right = 0
     for one in everything:
         found = {s.code for s in signals(read_session(one.write(folder), redactor=Redactor()))} & LEARNABLE
@@ -82,14 +82,14 @@ class Cost:
 
 
 def printing(megabytes: float) -> list[Say | Do]:
-    """Returns a session whose few calls print 18 kB each."""
+    """Return a session whose few calls print 18 kB each."""
     log = "\n".join(f"2026-11-10 09:{n % 60:02} worker {n} handled order {n * 7} in {n % 90} ms" for n in range(300))
     events = [Say("Look at the logs."), *(run(f"tail -300 app{n}.log", log) for n in range(int(megabytes * 55)))]
     return [*events, Say("No, don't read all of them. We always look at the last hour only.")]
 
 
 def dense(megabytes: float) -> list[Say | Do]:
-    """Returns a session of many turns with short calls: shells, checks that fail and pass, edits, pages, a skill."""
+    """Return a session of many turns with short calls: shells, checks that fail and pass, edits, pages, a skill."""
     rng = random.Random(5)
     words = ("order", "basket", "price", "tax", "invoice", "worker", "queue", "retry", "cache", "index", "page", "user")
 
@@ -117,7 +117,7 @@ def dense(megabytes: float) -> list[Say | Do]:
 
 
 def measured(kind: str, megabytes: float, folder: Path) -> Cost:
-    """Returns what the review of one large transcript takes, in this process."""
+    """Return what the review of one large transcript takes, in this process."""
     events = {"printing": printing, "dense": dense}[kind](megabytes)
     path = Labelled(kind, tuple(events), frozenset()).write(folder)
     del events
@@ -149,13 +149,13 @@ def _timed(function: Callable[..., Any], name: str, marks: dict[str, float]) -> 
 
 
 def alone(kind: str, megabytes: float) -> Cost:
-    """Returns what `measured` says in a process of its own."""
+    """Return what `measured` says in a process of its own."""
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(measured, kind, megabytes, Path(folder)).result()
 
 
 def main() -> None:
-    """Prints the figures as JSON."""
+    """Print the figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=10)
     given = parser.parse_args()

@@ -24,7 +24,7 @@ COMMAND = (sys.executable, "-I", "-S", "-c", 'import json, sys; json.load(sys.st
 
 
 async def trial(work: Path, sandbox: Sandbox | None) -> float:
-    """Returns the milliseconds of one command."""
+    """Return the milliseconds of one command."""
     what = Confinement(COMMAND, work, environment_inside(os.environ), 60.0)
     began = time.perf_counter()
     ran = await run_confined(what, sandbox, b"{}", outside=dict(os.environ))
@@ -33,7 +33,7 @@ async def trial(work: Path, sandbox: Sandbox | None) -> float:
 
 
 async def measured(trials: int, sandbox: Sandbox) -> tuple[float, float]:
-    """Returns the medians of the bare command and of the one in the sandbox."""
+    """Return the medians of the bare command and of the one in the sandbox."""
     bare, apart = list[float](), list[float]()
     with tempfile.TemporaryDirectory() as made:
         work = Path(made).resolve() / "work"

@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def real(corpus: Path, step: int) -> tuple[int, int, int, float]:
-    """Prints what the scan says of real skills, new and as they grow; returns asked, blocked, all, median ms."""
+    """Print what the scan says of real skills, new and as they grow; return asked, blocked, all, median ms."""
     rules: dict[FindingSeverity, Counter[str]] = {severity: Counter() for severity in FindingSeverity}
     asked, blocked, grown, times, sizes = 0, 0, 0, [], []
     for text in list(texts(corpus))[::step]:
@@ -64,7 +64,7 @@ def real(corpus: Path, step: int) -> tuple[int, int, int, float]:
 
 
 def texts(corpus: Path) -> Iterator[str]:
-    """Yields the SKILL.md of each skill."""
+    """Yield the SKILL.md of each skill."""
     with gzip.open(corpus, "rt", encoding="utf-8") if corpus.suffix == ".gz" else corpus.open("rt") as stream:
         for line in stream:
             one = json.loads(line)
@@ -77,7 +77,7 @@ def files(text: str) -> dict[str, bytes]:
 
 
 def hostile() -> int:
-    """Prints how many of the hostile cases are found, by category; returns how many are judged wrongly."""
+    """Print how many of the hostile cases are found, by category; return how many are judged wrongly."""
     right: Counter[str] = Counter()
     every: Counter[str] = Counter()
     for case in json.loads(HOSTILE.read_text(encoding="utf-8"))["cases"]:

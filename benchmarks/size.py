@@ -14,18 +14,18 @@ HEAVY = ("torch", "tensorflow", "jax", "transformers", "onnxruntime", "numpy")
 
 
 def disk_usage(folder: Path) -> int:
-    """Returns the bytes of all files below a folder, links not followed."""
+    """Return the bytes of all files below a folder, links not followed."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
 
 
 def largest(packages: Path, count: int) -> list[tuple[str, int]]:
-    """Returns the largest top-level entries of site-packages with their bytes."""
+    """Return the largest top-level entries of site-packages with their bytes."""
     sizes = {p.name: disk_usage(p) if p.is_dir() else p.stat().st_size for p in packages.iterdir()}
     return Counter(sizes).most_common(count)
 
 
 def install(place: Path) -> Path:
-    """Installs the project as a user would, compiled files included, and returns its site-packages."""
+    """Install the project as a user would, compiled files included, and return its site-packages."""
     venv.create(place, with_pip=True)
     python = next(path for path in (place / "bin/python", place / "Scripts/python.exe") if path.exists())
     subprocess.run([python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", str(ROOT)], check=True)

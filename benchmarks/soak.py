@@ -64,7 +64,7 @@ def own_mb(process: psutil.Process) -> float:
 
 
 async def at_rest(process: psutil.Process) -> Size:
-    """Returns the size of a process when nothing that it had begun is still going on: the smallest of a second."""
+    """Return the size of a process when nothing that it had begun is still going on: the smallest of a second."""
     found = []
     for _ in range(5):
         await anyio.sleep(0.2)
@@ -82,7 +82,7 @@ class Mixture:
         self.wrong: list[str] = []
 
     async def call(self, client: Client, number: int, sort: str = "") -> None:
-        """Makes the call of this number, of that sort if one is named; nearly every one differs from all before."""
+        """Make the call of this number, of that sort if one is named; nearly every one differs from all before."""
         name = self._names[number * 7 % len(self._names)]
         sorts = self._sorts(client, name, number)
         sort = sort or list(sorts)[number % len(sorts)]
@@ -154,7 +154,7 @@ Connect = Callable[[str], contextlib.AbstractAsyncContextManager[Client]]
 
 
 async def soak(names: list[str], connect: Connect, server: int | None, calls: int, eras: list[str]) -> list[Row]:
-    """Makes the calls through clients of these eras in turn and compares the server after the first calls and last.
+    """Make the calls through clients of these eras in turn and compares the server after the first calls and last.
 
     server: its process, None when the client starts it.
     """
@@ -196,7 +196,7 @@ def megabytes(value: float) -> str:
 
 @contextlib.contextmanager
 def library(place: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yields a new library and the names of its skills."""
+    """Yield a new library and the names of its skills."""
     home = place / "home"
     with Store.open(home, create=True) as store:
         names = [ref.name for ref in seed(store, SKILLS)]
@@ -225,7 +225,7 @@ async def over_http(place: Path, calls: int) -> list[Row]:
 
 
 async def listening(address: str) -> None:
-    """Waits until the server accepts connections."""
+    """Wait until the server accepts connections."""
     host, _, port = address.rpartition(":")
     with anyio.fail_after(30):
         while True:

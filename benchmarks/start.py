@@ -31,14 +31,14 @@ BARE = (sys.executable, str(Path(__file__).with_name("bare_server.py")))
 
 
 def start(command: Sequence[str], home: Path) -> float:
-    """Returns the seconds from starting the process to its answer to tools/list."""
+    """Return the seconds from starting the process to its answer to tools/list."""
     with Server(command, home) as server:
         server.request("tools/list")
         return time.perf_counter() - server.started
 
 
 def first_answer(command: Sequence[str], home: Path, tool: str, text: str) -> float:
-    """Returns the seconds from starting the process to the answer of the first tool that is called."""
+    """Return the seconds from starting the process to the answer of the first tool that is called."""
     with Server(command, home) as server:
         server.request("tools/list")
         server.call(tool, **{"task" if tool == "find_skill" else "text": text})
@@ -46,7 +46,7 @@ def first_answer(command: Sequence[str], home: Path, tool: str, text: str) -> fl
 
 
 def idle_mb(command: Sequence[str], home: Path, seconds: float) -> float:
-    """Returns the resident memory of a server that answered once and was then left alone."""
+    """Return the resident memory of a server that answered once and was then left alone."""
     with Server(command, home) as server:
         server.request("tools/list")
         time.sleep(seconds)

@@ -43,7 +43,7 @@ _WORDS = _words("""the a each every one before after only when until with withou
 
 
 def skill_text(name: str, seed: object, size: int = SIZE) -> str:
-    """Returns a SKILL.md of about `size` bytes that reads, and compresses, like a real one; the seed decides all."""
+    """Return a SKILL.md of about `size` bytes that reads, and compresses, like a real one; the seed decides all."""
     rng = random.Random(f"{name} {seed}")
     verb, subject = rng.choice(_VERBS), rng.choice(_SUBJECTS)
     description = f"{verb.capitalize()} {subject} and {rng.choice(_SUBJECTS)}. Use it when {_sentence(rng).lower()}"
@@ -75,12 +75,12 @@ def _code(rng: random.Random) -> str:
 
 
 def name_of(number: int) -> str:
-    """Returns the name of a seeded skill."""
+    """Return the name of a seeded skill."""
     return f"{_VERBS[number % len(_VERBS)]}-{_SUBJECTS[number // len(_VERBS) % len(_SUBJECTS)]}-{number}"
 
 
 def seed(store: Store, count: int) -> list[Ref]:
-    """Puts so many skills into the library, as an import would, and returns their refs."""
+    """Put so many skills into the library, as an import would, and return their refs."""
     refs = [Ref.parse(name_of(number)) for number in range(count)]
     with store.transaction(Actor.IMPORT, "seeded for a benchmark") as tx:
         for ref in refs:
@@ -89,7 +89,7 @@ def seed(store: Store, count: int) -> list[Ref]:
 
 
 def seed_folder(folder: Path, count: int) -> list[str]:
-    """Writes so many skill folders and returns their names."""
+    """Write so many skill folders and return their names."""
     names = [name_of(number) for number in range(count)]
     for name in names:
         (folder / name).mkdir(parents=True)
@@ -98,7 +98,7 @@ def seed_folder(folder: Path, count: int) -> list[str]:
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """Returns the smallest value that so many percent of the values do not exceed; 100 is the largest."""
+    """Return the smallest value that so many percent of the values do not exceed; 100 is the largest."""
     ordered = sorted(values)
     return ordered[max(0, min(len(ordered) - 1, round(len(ordered) * percent / 100 + 0.5) - 1))]
 
@@ -108,14 +108,14 @@ def median(values: Iterable[float]) -> float:
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Returns the seconds that the action takes."""
+    """Return the seconds that the action takes."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
 
 
 def alternately(ways: Mapping[str, Callable[[int], object]], rounds: int) -> dict[str, list[float]]:
-    """Runs every way once in each round, in turned order, and returns the seconds each took.
+    """Run every way once in each round, in turned order, and return the seconds each took.
 
     What else the machine does falls on all ways alike, so that their ratio holds even when it is busy.
     """
@@ -139,23 +139,23 @@ class Row:
 
 
 def ms(seconds: float) -> str:
-    """Returns a time in milliseconds, three figures."""
+    """Return a time in milliseconds, three figures."""
     value = seconds * 1000
     return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 10 else f"{value:.3f} ms"
 
 
 def at_most(what: str, value: float, limit: float, shown: Callable[[float], str]) -> Row:
-    """Returns the line for a value that may not exceed its limit."""
+    """Return the line for a value that may not exceed its limit."""
     return Row(what, shown(value), f"at most {shown(limit)}", value <= limit)
 
 
 def at_least(what: str, value: float, limit: float, shown: Callable[[float], str]) -> Row:
-    """Returns the line for a value that may not fall below its limit."""
+    """Return the line for a value that may not fall below its limit."""
     return Row(what, shown(value), f"at least {shown(limit)}", value >= limit)
 
 
 def none_of(what: str, count: int) -> Row:
-    """Returns the line for what may not happen even once."""
+    """Return the line for what may not happen even once."""
     return Row(what, f"{count:,}", "0", count == 0)
 
 
@@ -164,7 +164,7 @@ def ratio(value: float) -> str:
 
 
 def conclude(title: str, rows: Iterable[Row]) -> NoReturn:
-    """Prints the table and ends the program, with 1 when a target was missed."""
+    """Print the table and end the program, with 1 when a target was missed."""
     rows = list(rows)
     if not rows:
         sys.exit(0)
@@ -178,7 +178,7 @@ def conclude(title: str, rows: Iterable[Row]) -> NoReturn:
 
 
 def arguments(doc: str | None, **options: Any) -> argparse.Namespace:
-    """Returns the parsed command line: `--quick`, and each further option with its default, by name."""
+    """Return the parsed command line: `--quick`, and each further option with its default, by name."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--quick", action="store_true", help="smaller and shorter; for a look, not for the record")
     for name, default in options.items():
@@ -187,7 +187,7 @@ def arguments(doc: str | None, **options: Any) -> argparse.Namespace:
 
 
 def progress(text: str) -> None:
-    """Says on stderr how far a long run is."""
+    """Say on stderr how far a long run is."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -196,7 +196,7 @@ SERVE = (sys.executable, "-m", "evolvable_server", "serve")
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Returns the environment of a server over the library in `home`, with nothing of the user's own in it."""
+    """Return the environment of a server over the library in `home`, with nothing of the user's own in it."""
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "SYSTEMROOT") if name in os.environ}
     return kept | {"EVOLVABLE_HOME": str(home), "HOME": str(home.parent)}
 
@@ -227,7 +227,7 @@ class Server:
         self.close()
 
     def close(self) -> None:
-        """Ends stdin, as a client does that goes away, and waits for the end of the process."""
+        """End stdin, as a client does that goes away, and wait for the end of the process."""
         self._in.close()
         try:
             self.process.wait(timeout=10)
@@ -237,7 +237,7 @@ class Server:
         self._out.close()
 
     def kill(self) -> list[str]:
-        """Ends the process with SIGKILL; nothing that it said is waited for."""
+        """End the process with SIGKILL; nothing that it said is waited for."""
         self.process.kill()
         self.process.wait()
         self._in.close()
@@ -245,7 +245,7 @@ class Server:
         return []
 
     def request(self, method: str, params: dict[str, Any] | None = None) -> Any:
-        """Returns the result of a request. Raises RuntimeError for an error, and when the server is gone or silent."""
+        """Return the result of a request. Raises RuntimeError for an error, and when the server is gone or silent."""
         identity = self._send(method, params or {})
         while True:
             message = self._read()
@@ -255,12 +255,12 @@ class Server:
                 return message["result"]
 
     def call(self, tool: str, **values: Any) -> Any:
-        """Returns the structured content of a tool's result, or None when the tool says that it failed."""
+        """Return the structured content of a tool's result, or None when the tool says that it failed."""
         result = self.request("tools/call", {"name": tool, "arguments": values})
         return None if result.get("isError") else result.get("structuredContent")
 
     def text(self, tool: str, **values: Any) -> str:
-        """Returns the first text of a tool's result."""
+        """Return the first text of a tool's result."""
         return str(self.request("tools/call", {"name": tool, "arguments": values})["content"][0]["text"])
 
     def _send(self, method: str, params: dict[str, Any]) -> int:
@@ -285,7 +285,7 @@ class Server:
 
 
 def memory_mb(pid: int) -> float:
-    """Returns the resident memory of a process in MB (Linux and psutil elsewhere)."""
+    """Return the resident memory of a process in MB (Linux and psutil elsewhere)."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:

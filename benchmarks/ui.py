@@ -138,7 +138,7 @@ def served(home: Path) -> Iterator[Page]:
 
 
 def deep(page: Page) -> str:
-    """Returns the address of the twentieth page of the library."""
+    """Return the address of the twentieth page of the library."""
     path = "/library"
     for _ in range(20):
         found = re.search(rb'href="(/library\?[^"]*cursor=[^"]*)" id="next"', page.ask(path).body)  # type: ignore[attr-defined]
@@ -149,7 +149,7 @@ def deep(page: Page) -> str:
 
 
 def pages(page: Page, rounds: int, limit: float) -> list[Row]:
-    """Asks for every page in turn."""
+    """Ask for every page in turn."""
     first = name_of(0)
     paths = {
         "inbox": "/inbox/2",
@@ -190,7 +190,7 @@ def pages(page: Page, rounds: int, limit: float) -> list[Row]:
 
 
 def live(page: Page, home: Path, rounds: int) -> list[Row]:
-    """Changes the library from this process, and waits for the event at a page that listens."""
+    """Change the library from this process, and wait for the event at a page that listens."""
     listener = page.connect()
     listener.request("GET", "/live", headers={"Host": page.host, "Cookie": page.cookie})
     stream = listener.getresponse()
@@ -221,7 +221,7 @@ def _listen(stream: http.client.HTTPResponse, heard: "queue.Queue[float]") -> No
 
 
 def weight(page: Page) -> Row:
-    """Adds up what a browser fetches for the inbox the first time."""
+    """Add up what a browser fetches for the inbox the first time."""
     body = page.ask("/inbox/2").body  # type: ignore[attr-defined]
     files = {one.decode() for one in re.findall(rb'(?:src|href)="(/static/[^"]+)"', body)}
     total = len(body) + sum(len(page.ask(path).body) for path in files)  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ class CompileScoring(BuildHookInterface):  # type: ignore[misc]
     """Puts the compiled module into a wheel, or beside its source where the project is installed as editable."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compiles it, or warns that it was not."""
+        """Compile it, or warns that it was not."""
         if self.target_name != "wheel":
             return
         self._scratch = tempfile.TemporaryDirectory()
@@ -32,13 +32,13 @@ class CompileScoring(BuildHookInterface):  # type: ignore[misc]
         build_data["infer_tag"] = True
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Leaves nothing behind."""
+        """Leave nothing behind."""
         if self.target_name == "wheel":
             self._scratch.cleanup()
 
 
 def _compile(place: Path) -> Path:
-    """Returns the module, in the folder of its package below the place."""
+    """Return the module, in the folder of its package below the place."""
     source = str(_PACKAGE / "_scoring.c")
     module = Extension("evolvable_store.search._scoring", [source], extra_compile_args=_FLAGS, py_limited_api=True)
     with tempfile.TemporaryDirectory() as scratch:

@@ -81,14 +81,14 @@ VSCODE: dict[str, str] = {
 
 
 def of_vscode() -> dict[str, Session]:
-    """Returns the sessions of VS Code, which need a package that the others do not."""
+    """Return the sessions of VS Code, which need a package that the others do not."""
     import vscode
 
     return {title: getattr(vscode, name) for title, name in VSCODE.items()}
 
 
 def ran(title: str, session: Session, binary: Path, verbose: bool) -> list[bool]:
-    """Runs one session in a place of its own and prints its checks."""
+    """Run one session in a place of its own and print its checks."""
     started, results = time.monotonic(), []
     with tempfile.TemporaryDirectory(prefix="clients-", ignore_cleanup_errors=True) as root:
         try:

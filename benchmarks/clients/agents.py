@@ -37,7 +37,7 @@ WORD, OTHER = "heron-3f19c2", "plover-77d0aa"
 
 
 def base_program() -> Program:
-    """Returns a program of one agent, which owns two skills with a word each."""
+    """Return a program of one agent, which owns two skills with a word each."""
     skills = [
         make_part(
             Kind.SKILL,
@@ -52,7 +52,7 @@ def base_program() -> Program:
 
 
 def split_program() -> Program:
-    """Returns the same after the change of agents that a run tries: customs has an agent of its own."""
+    """Return the same after the change of agents that a run tries: customs has an agent of its own."""
     cards = {
         "agent:customs": AgentCard("Does customs papers.", "It answers for customs papers.", ("Customs papers.",)),
         "agent:clerk": AgentCard("Does letters.", "It answers for letters.", ("Letters.",), ("Customs papers.",)),
@@ -137,7 +137,7 @@ def answers(seen: Seen) -> Say | Use:
 
 
 def thinker(text: str) -> Say:
-    """Answers as proposer, as builder of an edit that does nothing, or as builder of cards."""
+    """Answer as proposer, as builder of an edit that does nothing, or as builder of cards."""
     data = json.loads(DATA.findall(text)[-1][1])
     if PROPOSER in text:
         failed = [one["task"] for one in data["evidence"] if one["result"] == "failed"]
@@ -163,7 +163,7 @@ def _card(name: str) -> dict[str, Any]:
 
 
 def materials(root: Path) -> Path:
-    """Writes the task set, the skills and the agent, and returns the folder of all."""
+    """Write the task set, the skills and the agent, and return the folder of all."""
     folder = root / "materials"
     lines = []
     for split, count in COUNTS.items():

@@ -41,7 +41,7 @@ class Claude:
         return dict(self._more)
 
     def add(self, *options: str) -> subprocess.CompletedProcess[str]:
-        """Adds the server as the documentation says, with these options of `serve`."""
+        """Add the server as the documentation says, with these options of `serve`."""
         library = f"EVOLVABLE_HOME={self._place.library}"
         command = [sys.executable, "-m", "evolvable_server", "serve", *options]
         return self.run("mcp", "add", SERVER, "-s", "user", "-e", library, "--", *command)
@@ -50,7 +50,7 @@ class Claude:
         return self._place.run(self._binary, *words, **self._more)
 
     def ask(self, prompt: str, *more: str) -> list[dict[str, Any]]:
-        """Returns the events of `claude -p`."""
+        """Return the events of `claude -p`."""
         words = ("--output-format", "stream-json", "--verbose", "--allowedTools", f"mcp__{SERVER},mcp__{IN_PLUGIN}")
         done = self.run("-p", prompt, *words, *more)
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -62,7 +62,7 @@ class Claude:
         *more: str,
         answer: "Callable[[Terminal], None]" = lambda _: None,
     ) -> str:
-        """Types a prompt into the interactive client, waits until something holds, leaves, and returns the screen.
+        """Type a prompt into the interactive client, wait until something holds, leave, and return the screen.
 
         answer: answers what the client asks on the way. Raises TimeoutError when it does not hold within a minute.
         """
@@ -81,7 +81,7 @@ class Claude:
         return terminal.screen
 
     def _welcome(self) -> None:
-        """Answers what a first start asks: theme, key, trust in the folder."""
+        """Answer what a first start asks: theme, key, trust in the folder."""
         path = self._place.home / ".claude.json"
         settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         trusted = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True, "allowedTools": []}
@@ -218,7 +218,7 @@ def plugin_in_a_terminal(binary: Path, place: Place) -> Iterator[Check]:
 
 
 def queue_checks(place: Place, session: str) -> Iterator[Check]:
-    """Yields whether the end of the session was put in the queue of reviews, with a transcript that is there."""
+    """Yield whether the end of the session was put in the queue of reviews, with a transcript that is there."""
     with suppress(TimeoutError):
         wait_for(place.queued, "nothing was queued", 5)
     waiting = [job for job in place.queued() if job.get("session_id") == session or job.get("session") == session]

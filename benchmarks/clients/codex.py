@@ -42,14 +42,14 @@ class Codex:
         return self._place.run(self._binary, *words, **own, **environment)
 
     def add(self) -> subprocess.CompletedProcess[str]:
-        """Adds the server as the documentation says."""
+        """Add the server as the documentation says."""
         given = [f"{name}={value}" for name, value in self._place.environment.items() if name[:4] in ("EVOL", "PYTH")]
         command = [sys.executable, "-m", "evolvable_server", "serve"]
         options = [word for pair in given for word in ("--env", pair)]
         return self.run("mcp", "add", SERVER, *options, "--", *command)
 
     def require(self) -> None:
-        """Says in the configuration that no turn begins without the server."""
+        """Say in the configuration that no turn begins without the server."""
         with (self.home / "config.toml").open("a", encoding="utf-8") as file:
             file.write(f"\n[mcp_servers.{SERVER}]\n") if SERVER not in self.config else None
         text = self.config.replace(f"[mcp_servers.{SERVER}]\n", f"[mcp_servers.{SERVER}]\nrequired = true\n", 1)
@@ -60,7 +60,7 @@ class Codex:
         return (self.home / "config.toml").read_text(encoding="utf-8")
 
     def ask(self, prompt: str, *more: str, **environment: str) -> list[dict[str, object]]:
-        """Returns the events of `codex exec`."""
+        """Return the events of `codex exec`."""
         done = self.run("exec", "--json", "--skip-git-repo-check", *more, prompt, **environment)
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 

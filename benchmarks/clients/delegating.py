@@ -37,7 +37,7 @@ _SORTER = '#!/bin/sh\nmkdir -p filed && cp "$1" filed/\n'
 
 
 def furnish(place: Place, test: str = _TEST, sorter: str = _SORTER, preloaded: str = "skills: filing\n") -> None:
-    """Puts a skill that delegates to an agent in the library, and a paper that is to be filed in the project.
+    """Put a skill that delegates to an agent in the library, and a paper that is to be filed in the project.
 
     test, sorter: of the project. preloaded: what the agent's head says of its skills.
     """
@@ -58,7 +58,7 @@ def furnish(place: Place, test: str = _TEST, sorter: str = _SORTER, preloaded: s
 
 
 def filing(ran: list[str]) -> Turn:
-    """Returns the turn of a sub-agent that files the paper. ran: filled with what it was told to be."""
+    """Return the turn of a sub-agent that files the paper. ran: filled with what it was told to be."""
 
     def clerk(seen: Seen) -> Say | Use:
         steps = (CHECK, "./sorter.sh paper.txt", CHECK)
@@ -71,7 +71,7 @@ def filing(ran: list[str]) -> Turn:
 
 
 def following(server: str, clerk: Turn) -> Turn:
-    """Returns the turn of a model that follows what it reads. clerk: the turn of the sub-agent."""
+    """Return the turn of a model that follows what it reads. clerk: the turn of the sub-agent."""
 
     def turn(seen: Seen) -> Say | Use:
         if AGENT in json.dumps(seen.request.get("system")):
@@ -88,7 +88,7 @@ def following(server: str, clerk: Turn) -> Turn:
 
 
 def hold(claude: Claude) -> str:
-    """Holds a session in which the paper is to be filed, with the plugin. Returns its id, '' without one."""
+    """Hold a session in which the paper is to be filed, with the plugin. Returns its id, '' without one."""
     words = ("--output-format", "stream-json", "--verbose", "--plugin-dir", str(PLUGIN))
     said = claude.run("-p", "File the paper.", *words, "--allowedTools", f"mcp__{IN_PLUGIN},Agent,Bash").stdout
     events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]

@@ -100,7 +100,7 @@ def as_executor(binary: Path, place: Place, make: Make) -> Iterator[Check]:
 
 
 def _configure_the_user(place: Place) -> None:
-    """Gives the user a skill, instructions and a hook that no run may see."""
+    """Give the user a skill, instructions and a hook that no run may see."""
     for base in (".claude", ".codex", ".agents"):
         skill = place.home / base / "skills" / "mine" / "SKILL.md"
         skill.parent.mkdir(parents=True)

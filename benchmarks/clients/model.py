@@ -77,7 +77,7 @@ class Model:
         self._server.server_close()
 
     def answer(self, request: dict[str, Any], results: list[str]) -> Say | Use:
-        """Returns what to say to a request whose conversation holds these results of tools."""
+        """Return what to say to a request whose conversation holds these results of tools."""
         question = _question(request) if self._reviewer is not None else None
         if self._reviewer is not None and question is not None:
             self.reviewed.append(question)
@@ -104,7 +104,7 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_: Any) -> None:
-            """Says nothing: stderr belongs to the checks."""
+            """Say nothing: stderr belongs to the checks."""
 
         def do_HEAD(self) -> None:
             self._json({})
@@ -151,7 +151,7 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
 
 
 def _question(request: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the data of a question of a review or a round, None for any other request."""
+    """Return the data of a question of a review or a round, None for any other request."""
     texts = [_text(request.get("system"))]
     for message in [*request.get("messages", []), *request.get("input", [])]:
         content = message.get("content")

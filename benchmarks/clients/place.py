@@ -56,7 +56,7 @@ class Place:
         return own | account | {"EVOLVABLE_HOME": str(self.library), "EVOLVABLE_EMBEDDER": "off"}
 
     def address(self, url: str, provider: str = "anthropic") -> None:
-        """Says in the person's configuration where the models of a provider are asked."""
+        """Say in the person's configuration where the models of a provider are asked."""
         path = self.home / ".config" / "evolvable" / "config.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -64,40 +64,40 @@ class Place:
         path.chmod(0o600)
 
     def save(self, name: str, text: str) -> None:
-        """Saves a skill as a person would, with an editor."""
+        """Save a skill as a person would, with an editor."""
         path = self.skills / name / "SKILL.md"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
     def save_and_wait(self, name: str, text: str) -> None:
-        """Saves a skill and returns when some server has taken it in. Raises TimeoutError after ten seconds."""
+        """Save a skill and return when some server has taken it in. Raises TimeoutError after ten seconds."""
         self.save(name, text)
         wait_for(lambda: name in self.heads(), f"no server took {name} in", 10)
 
     def heads(self) -> dict[str, int]:
-        """Returns the version of every resource in the library."""
+        """Return the version of every resource in the library."""
         with Store.open(self.library) as store:
             return {head.name: head.version for head in store.heads()}
 
     def head(self, name: str) -> Head:
-        """Returns the newest version of a resource."""
+        """Return the newest version of a resource."""
         with Store.open(self.library) as store:
             return store.head(Ref.parse(name))
 
     def text(self, name: str, version: int) -> str:
-        """Returns a version's SKILL.md."""
+        """Return a version's SKILL.md."""
         with Store.open(self.library) as store:
             return store.file(store.head(Ref.parse(name)), "SKILL.md", version).data.decode()
 
     def queued(self) -> list[dict[str, Any]]:
-        """Returns the reviews that wait."""
+        """Return the reviews that wait."""
         folder = self.library / "reviews" / "queue"
         return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
     def run(
         self, *command: str, seconds: float = 120, typed: str = "", **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a client's command in the project, without a terminal. Raises TimeoutExpired, by default after two
+        """Run a client's command in the project, without a terminal. Raises TimeoutExpired, by default after two
         minutes. typed: what it reads from standard input."""
         return subprocess.run(
             command,
@@ -113,13 +113,13 @@ class Place:
     def person(
         self, *words: str, seconds: float = 120, typed: str = "", **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Runs one of our commands as a person at a terminal. Raises TimeoutExpired."""
+        """Run one of our commands as a person at a terminal. Raises TimeoutExpired."""
         command = (sys.executable, "-m", "evolvable_server", *words)
         return self.run(*command, seconds=seconds, typed=typed, **(environment | PERSON))
 
 
 def wait_for(condition: Callable[[], object], otherwise: str, seconds: float) -> None:
-    """Returns when the condition holds. Raises TimeoutError that says `otherwise`."""
+    """Return when the condition holds. Raises TimeoutError that says `otherwise`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

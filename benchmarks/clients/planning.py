@@ -28,7 +28,7 @@ LEAVE = "mkdir -p outputs && printf '%s' {word} > outputs/letter.txt && ls input
 
 
 def furnish(place: Place) -> None:
-    """Puts two agents in the library, and a skill with the word, which the finder owns."""
+    """Put two agents in the library, and a skill with the word, which the finder owns."""
     skill = f"---\nname: stamps\ndescription: Which stamp a letter needs.\n---\n\nThe stamp is {WORD}.\n"
     finder = f"---\nname: finder\ndescription: Finds stamps.\nskills: stamps\ntools: Read, Skill\n---\n\n{FINDER}.\n"
     writer = f"---\nname: writer\ndescription: Writes letters.\ntools: Bash\n---\n\n{WRITER}.\n"

@@ -30,7 +30,7 @@ Ask = Callable[[str], str]
 
 
 def candidates(data: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a model would propose that has read the session."""
+    """Return what a model would propose that has read the session."""
     span = next(one["id"] for one in data["evidence"] if SAID in one["text"])
     edit = {"op": "text", "old": BODY, "new": CHANGED}
     one = {"kind": "skill-edit", "target": "skill:pdf", "claim": "The pages are counted twice.", "edits": [edit]}
@@ -38,13 +38,13 @@ def candidates(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def talk(server: str) -> list[Turn]:
-    """Returns the turns of the session that something can be learned from."""
+    """Return the turns of the session that something can be learned from."""
     load = Use("load_skill", {"ref": "skill:pdf"}, server)
     return [lambda _: load, *[lambda _: Say("I counted the pages.")] * len(TALK)]
 
 
 def handing_off(server: str, session: Callable[[], str]) -> list[Turn]:
-    """Returns the turns of an agent that is asked to review a session and thinks about it itself."""
+    """Return the turns of an agent that is asked to review a session and thinks about it itself."""
 
     def submit(seen: Seen) -> Use:
         begun = found(seen.last)
@@ -56,7 +56,7 @@ def handing_off(server: str, session: Callable[[], str]) -> list[Turn]:
 
 
 def next_time(server: str) -> list[Turn]:
-    """Returns the turns of a later session with the same task."""
+    """Return the turns of a later session with the same task."""
     find = Use("find_skill", {"task": "fill in a PDF form"}, server)
 
     def load(seen: Seen) -> Use:
@@ -66,7 +66,7 @@ def next_time(server: str) -> list[Turn]:
 
 
 def evolvable(place: Place, *words: str, **environment: str) -> Any:
-    """Runs a command of a person's, and returns what it answers as JSON. Raises RuntimeError when it fails."""
+    """Run a command of a person's, and return what it answers as JSON. Raises RuntimeError when it fails."""
     done = place.person(*words, "--json", **environment)
     if done.returncode:
         raise RuntimeError(f"evolvable {' '.join(words)}: {done.stdout}{done.stderr}")
@@ -81,7 +81,7 @@ def named(place: Place, *command: str) -> None:
 
 
 def approved(place: Place, session: str) -> Iterator[Check]:
-    """Yields whether one proposal waits with its evidence, and approves it as a person does."""
+    """Yield whether one proposal waits with its evidence, and approves it as a person does."""
     waiting = evolvable(place, "inbox")["proposals"]
     yield "one proposal waits, of that session", [one["session"] for one in waiting] == [session], str(waiting)
     quoted = [(quote["origin"], quote["turn"], quote["quote"]) for quote in waiting[0]["grounds"]["evidence"]]
@@ -257,14 +257,14 @@ def codex_headless(binary: Path, place: Place) -> Iterator[Check]:
 
 
 def transcripts(place: Place) -> set[Path]:
-    """Returns the transcripts of both clients."""
+    """Return the transcripts of both clients."""
     return {
         path for folder in (".claude/projects", ".codex/sessions") for path in (place.home / folder).rglob("*.jsonl")
     }
 
 
 def on_path(place: Place, binary: Path, name: str) -> str:
-    """Returns a PATH on which this binary has this name."""
+    """Return a PATH on which this binary has this name."""
     folder = place.root / "bin"
     folder.mkdir(exist_ok=True)
     (folder / name).symlink_to(binary)

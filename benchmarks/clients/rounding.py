@@ -38,7 +38,7 @@ class Filed(unittest.TestCase):
 
 
 def working(told: list[str]) -> Turn:
-    """Returns the turn of a sub-agent that works by the skill as it reads it. told: filled with what it was told."""
+    """Return the turn of a sub-agent that works by the skill as it reads it. told: filled with what it was told."""
 
     def clerk(seen: Seen) -> Say | Use:
         said = json.dumps(seen.request.get("messages"))
@@ -55,7 +55,7 @@ def working(told: list[str]) -> Turn:
 
 
 def repair(data: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a model would propose that has read a session that failed."""
+    """Return what a model would propose that has read a session that failed."""
     span = next((one["id"] for one in data["evidence"] if MISSING in one["text"]), "s0")
     quotes = [{"span": span, "quote": MISSING}]
     edit = {"op": "add-guard", "path": "SKILL.md", "old": SKILL, "new": GUARD}
@@ -88,7 +88,7 @@ class Office:
         return turn
 
     def session(self, *, folder: bool = False) -> str:
-        """Holds a session, has its transcript read, and returns its id. folder: whether the folder is there."""
+        """Hold a session, have its transcript read, and return its id. folder: whether the folder is there."""
         filed = self.place.project / "filed"
         shutil.rmtree(filed, ignore_errors=True)
         if folder:
@@ -98,7 +98,7 @@ class Office:
         return session
 
     def credited(self, session: str) -> str:
-        """Returns the verified end of the skill's use by the agent, else what there is instead."""
+        """Return the verified end of the skill's use by the agent, else what there is instead."""
         with Store.open(self.place.library) as store:
             found = {one.executor: one for one in store.backend.observations.executions(session=session)}
             filing = store.head(Ref.parse("filing")).id
@@ -108,13 +108,13 @@ class Office:
         return str(uses[0].outcome)
 
     def round(self) -> dict[str, Any]:
-        """Runs a round as a person does, with the Anthropic API as its proposer model."""
+        """Run a round as a person does, with the Anthropic API as its proposer model."""
         self.place.address(self.model.url)
         return dict(evolvable(self.place, "round", "--brain", "anthropic", ANTHROPIC_API_KEY=KEY))
 
 
 def learned(office: Office) -> Iterator[Check]:
-    """Yields what must be seen of two sessions that fail, one that works, and a round."""
+    """Yield what must be seen of two sessions that fail, one that works, and a round."""
     place = office.place
     done = place.person("checkout", "claude-code", "--only", "filing")
     yield "checkout writes the skill and its agent", done.returncode == 0, done.stderr
@@ -139,18 +139,18 @@ def learned(office: Office) -> Iterator[Check]:
 
 
 def current(place: Place) -> str:
-    """Returns the text of the skill's head."""
+    """Return the text of the skill's head."""
     return place.text("filing", place.heads()["filing"])
 
 
 def waiting(place: Place) -> str:
-    """Returns the number of the proposal that changes the skill."""
+    """Return the number of the proposal that changes the skill."""
     (one,) = (one for one in evolvable(place, "inbox")["proposals"] if one["ref"] == "skill:filing")
     return str(one["proposal_id"])
 
 
 def next_session(office: Office, changed: bool, when: str) -> Iterator[Check]:
-    """Yields whether the next session is served the changed skill, and ends as that text has it end."""
+    """Yield whether the next session is served the changed skill, and end as that text has it end."""
     session = office.session()
     served = [GUARD in office.served[-1], GUARD in office.told[-1]]
     text = "the changed skill" if changed else "the old skill"
@@ -191,7 +191,7 @@ def by_trial(binary: Path, place: Place) -> Iterator[Check]:
 
 
 def arm_of(office: Office, trial: str, when: str) -> Iterator[Check]:
-    """Yields whether a session is served the version of its arm, and whether its end counts for that arm."""
+    """Yield whether a session is served the version of its arm, and whether its end counts for that arm."""
     before = evolvable(office.place, "pool", "show", trial)
     session = office.session()
     after = evolvable(office.place, "pool", "show", trial)

@@ -16,14 +16,14 @@ NEW = skill("quibblefrost", "Quibblefrost a report before it is sent.", "Hot fro
 
 
 def found(text: str) -> dict[str, Any]:
-    """Returns the JSON that a client showed as a tool's result; Codex writes a line before it."""
+    """Return the JSON that a client showed as a tool's result; Codex writes a line before it."""
     parsed, _ = json.JSONDecoder().raw_decode(text[text.index("{") :])
     assert isinstance(parsed, dict)
     return parsed
 
 
 def whole(server: str) -> list[Turn]:
-    """Returns the turns of a session that finds, loads, updates, restores, and reports."""
+    """Return the turns of a session that finds, loads, updates, restores, and reports."""
 
     def load(seen: Seen) -> Use:
         match = found(seen.last)["matches"][0]
@@ -53,7 +53,7 @@ def whole(server: str) -> list[Turn]:
 
 
 def whole_checks(model: Model, place: Place) -> Iterator[Check]:
-    """Yields what must be seen after a session of these turns."""
+    """Yield what must be seen after a session of these turns."""
     results = [*model.seen.results, *[""] * 6]
     yield "find_skill shows the match", "skill:pdf" in results[0] and "search_id" in results[0], results[0]
     yield "load_skill shows the document and a use", BODY in results[1] and "use_id" in results[1], results[1]
@@ -67,7 +67,7 @@ def whole_checks(model: Model, place: Place) -> Iterator[Check]:
 
 
 def hot(server: str, place: Place, listing: Use | None = None) -> list[Turn]:
-    """Returns the turns of a session in which somebody saves a new skill; `listing` is the client's own list tool."""
+    """Return the turns of a session in which somebody saves a new skill; `listing` is the client's own list tool."""
     find = Use("find_skill", {"task": "quibblefrost the report"}, server)
 
     def save(_: Seen) -> Use:
@@ -82,7 +82,7 @@ def hot(server: str, place: Place, listing: Use | None = None) -> list[Turn]:
 
 
 def hot_checks(model: Model, listing: bool) -> Iterator[Check]:
-    """Yields what must be seen after a session with a hot reload."""
+    """Yield what must be seen after a session with a hot reload."""
     results = [*model.seen.results, *[""] * 4]
     before, after = results[1:3] if listing else results[:2]
     yield "the new skill is not found before it is saved", "skill:quibblefrost" not in before, before

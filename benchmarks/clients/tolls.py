@@ -52,13 +52,13 @@ print(json.dumps({"output": str(carts * int(rule[1])) if rule else "I do not kno
 
 
 def carts_of(split: str) -> list[int]:
-    """Returns what the tasks of one part ask about: no number stands in two of them."""
+    """Return what the tasks of one part ask about: no number stands in two of them."""
     begin = FIRST + 100 * list(COUNTS).index(split)
     return list(range(begin, begin + COUNTS[split]))
 
 
 def materials(root: Path) -> Path:
-    """Writes the task set `tolls` and the skill `toll`, and returns the folder of both."""
+    """Write the task set `tolls` and the skill `toll`, and return the folder of both."""
     folder = root / "materials"
     (folder / "tolls").mkdir(parents=True)
     (folder / "toll").mkdir()
@@ -82,7 +82,7 @@ def _task(split: str, carts: int) -> dict[str, Any]:
 
 
 def agent(seen: Seen) -> Say | Use:
-    """Answers a task of the agent by what the request holds, and nothing else."""
+    """Answer a task of the agent by what the request holds, and nothing else."""
     request = json.dumps(seen.request, ensure_ascii=False)
     if "canary word" in request:
         return evolution.reader(seen)
@@ -95,7 +95,7 @@ def agent(seen: Seen) -> Say | Use:
 
 
 def _opened(request: str) -> Use:
-    """Opens the skill as the client lets a model do it: Claude Code by a tool for it, Codex by a command."""
+    """Open the skill as the client lets a model do it: Claude Code by a tool for it, Codex by a command."""
     listed = LISTED.search(request)
     if listed is None:
         return Use("Skill", {"skill": "toll"})
@@ -104,14 +104,14 @@ def _opened(request: str) -> Use:
 
 
 def thinker(seen: Seen) -> Say:
-    """Answers as the role that it is asked as."""
+    """Answer as the role that it is asked as."""
     question = text_of(seen.request)
     data = json.loads(DATA.findall(question)[-1][1])
     return Say(json.dumps(plan(data) if PROPOSER in question else edits(data)))
 
 
 def plan(data: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a proposer says of this evidence: one cause for each failure, with its own words, and an edit."""
+    """Return what a proposer says of this evidence: one cause for each failure, with its own words, and an edit."""
     failed = [one for one in data["evidence"] if one["result"] == "failed"]
     cause = {"cause": "missing precondition", "only_cause": True, "repair": "add-guard"}
     intent = {"op": "edit", "ref": "skill:toll", "tasks": [one["task"] for one in failed]}
@@ -125,7 +125,7 @@ def plan(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def edits(data: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a builder writes for this intent, in this text."""
+    """Return what a builder writes for this intent, in this text."""
     (intent,), (resource,) = data["intents"], data["resources"]
     factor = re.search(r"the factor is (\d+)", intent["modification"])
     now = RULE.search(resource["files"][0]["text"])
@@ -151,7 +151,7 @@ class Sent:
         return cls(tasks, [text[text.index(THINKING) :] for text in texts if THINKING in text])
 
     def trials(self) -> Counter[tuple[int, str]]:
-        """Returns how often each number of carts was asked to its end under which factor; '' is without the skill.
+        """Return how often each number of carts was asked to its end under which factor; '' is without the skill.
 
         A request that lists the skill and does not hold its text comes before the one that reads it.
         """
@@ -164,13 +164,13 @@ class Sent:
         return found
 
     def without_skill(self) -> list[str]:
-        """Returns the requests in which nothing of the skill stands: neither its name in a list nor any of its text."""
+        """Return the requests in which nothing of the skill stands: neither its name in a list nor any of its text."""
         whole = [json.dumps(one, ensure_ascii=False) for one in self.tasks]
         return [text for text in whole if not RULE.search(text) and not any(word in text for word in OF_THE_SKILL)]
 
 
 def text_of(request: dict[str, Any]) -> str:
-    """Returns all that a request says in words: system, messages and results of tools, as they are read."""
+    """Return all that a request says in words: system, messages and results of tools, as they are read."""
     return "\n".join(_texts([request.get(name) for name in ("system", "messages", "instructions", "input")]))
 
 
@@ -185,7 +185,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def not_told(questions: Sequence[str]) -> Iterator[Check]:
-    """Yields whether proposer and builder were kept from what they may not know. questions: all that was asked."""
+    """Yield whether proposer and builder were kept from what they may not know. questions: all that was asked."""
     proposers, builders = ([one for one in questions if (PROPOSER in one) is asked] for asked in (True, False))
     everything = "\n".join(questions)
     once = len(proposers) == 1 == len(builders)

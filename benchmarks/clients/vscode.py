@@ -34,7 +34,7 @@ NEW = "Look at the header twice."
 
 
 def named(turns: list[Turn]) -> list[Turn]:
-    """Returns the turns with our tools as VS Code calls them."""
+    """Return the turns with our tools as VS Code calls them."""
 
     def name(turn: Turn) -> Turn:
         def said(seen: Seen) -> Say | Use:
@@ -56,7 +56,7 @@ class Workbench:
     @classmethod
     @contextmanager
     def of(cls, binary: Path, place: Place, model: Model, *options: str) -> Iterator[Self]:
-        """Opens one on a place, whose file of servers `evolvable connect` writes, with the model in its chat."""
+        """Open one on a place, whose file of servers `evolvable connect` writes, with the model in its chat."""
         settings = place.home / ".config/Code"
         place.person("connect", "vscode", *options)
         script = {"id": "script", "name": "Script", "url": f"{model.url}/v1/messages", "toolCalling": True}
@@ -87,7 +87,7 @@ class Workbench:
             yield workbench
 
     def command(self, name: str) -> None:
-        """Runs a command of the palette."""
+        """Run a command of the palette."""
         entry = self.page.locator(f'.quick-input-list [aria-label^="{name}"]').first
 
         def is_there() -> bool:
@@ -103,12 +103,12 @@ class Workbench:
         self.page.keyboard.press("Enter")
 
     def type(self, text: str) -> None:
-        """Types into the chat."""
+        """Type into the chat."""
         self.page.locator(".interactive-input-part .monaco-editor").first.click()
         self.page.keyboard.type(text, delay=20)
 
     def ask(self, text: str, *clicks: str) -> None:
-        """Sends a message, clicks on what is asked, and waits for the end of the script."""
+        """Send a message, click on what is asked, and wait for the end of the script."""
         self.type(text)
         self.page.keyboard.press("Enter")
         for click in clicks:
@@ -118,7 +118,7 @@ class Workbench:
         self.page.get_by_text("DONE").last.wait_for()
 
     def frame_with(self, selector: str) -> Frame | None:
-        """Returns the frame of an App that shows an element, None before one does."""
+        """Return the frame of an App that shows an element, None before one does."""
         for frame in self.page.frames:
             with suppress(Error):
                 if frame.locator(selector).count():
@@ -126,7 +126,7 @@ class Workbench:
         return None
 
     def rows(self, command: str, until: str) -> list[str]:
-        """Returns the entries of a command's list once one of them holds a text."""
+        """Return the entries of a command's list once one of them holds a text."""
         self.command(command)
         self.page.locator(f'.quick-input-list [aria-label*="{until}"]').first.wait_for()
         return list(self.page.locator(".quick-input-list .monaco-list-row").evaluate_all(ROWS))
@@ -208,7 +208,7 @@ def _listens(port: int) -> bool:
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
-    """Ends code-server with all that it started."""
+    """End code-server with all that it started."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(server.pid, sign)

@@ -153,7 +153,7 @@ codex_exec = partial(whole, client=CODEX)
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """Returns the JSON object that a command printed, an empty one where it printed none."""
+    """Return the JSON object that a command printed, an empty one where it printed none."""
     try:
         found = json.loads(text)
     except ValueError:

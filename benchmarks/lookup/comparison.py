@@ -48,7 +48,7 @@ Way = Setting | Peer
 
 
 def ways(settings: Sequence[Setting], tools: Tools) -> list[Way]:
-    """Returns all that can be measured here: peers that lack their encoder are left out."""
+    """Return all that can be measured here: peers that lack their encoder are left out."""
     return [*(peer for peer in PEERS if tools.model or not peer.needs_model), *settings]
 
 
@@ -58,7 +58,7 @@ def compare(
     queries: Mapping[int, Sequence[Record]],
     tools: Tools,
 ) -> list[Measured]:
-    """Returns every way in libraries of every size; several of one size are averaged."""
+    """Return every way in libraries of every size; several of one size are averaged."""
     found = []
     for size, its in libraries.items():
         for way in ways:
@@ -107,7 +107,7 @@ def _measured(way: Way, library: Library, queries: Sequence[Record], tools: Tool
 
 
 def _opened(way: Way, library: Library, place: Path, tools: Tools) -> tuple[Callable[[], Session], float]:
-    """Returns how to start the way over the library, and the seconds until it knew it."""
+    """Return how to start the way over the library, and the seconds until it knew it."""
     started = time.perf_counter()
     if isinstance(way, Peer):
         way.build(list(library.skills.values()), place, tools.model, tools.cache)

@@ -23,7 +23,7 @@ _BATCH = 500
 
 
 def lines(path: Path) -> Iterator[Record]:
-    """Yields the records of a file of JSON lines, packed or not."""
+    """Yield the records of a file of JSON lines, packed or not."""
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as every:
         yield from (json.loads(line) for line in every if line.strip())
 
@@ -47,7 +47,7 @@ class Library:
         return {record["id"] for record in self.skills.values()}
 
     def in_repositories(self, repositories: Iterable[str]) -> list[str]:
-        """Returns the names of the skills that come from one of them."""
+        """Return the names of the skills that come from one of them."""
         wanted = set(repositories)
         return [name for name, record in self.skills.items() if record["repo"] in wanted]
 
@@ -63,13 +63,13 @@ def _free_name(record: Record, taken: dict[str, Record]) -> str:
 
 
 def answerable(queries: Iterable[Record], ids: set[str]) -> list[Record]:
-    """Returns the positive tasks whose right skill is in the library, with only those of them that are."""
+    """Return the positive tasks whose right skill is in the library, with only those of them that are."""
     positive = ({**q, "gold": [id_ for id_ in q["gold"] if id_ in ids]} for q in queries if q["kind"] == "positive")
     return [query for query in positive if query["gold"]]
 
 
 def hundreds(corpus: Sequence[Record], queries: Sequence[Record], seeds: int = SEEDS) -> list[Library]:
-    """Returns libraries of 100 skills: half are called for by some task, half are any others of the smaller corpus.
+    """Return libraries of 100 skills: half are called for by some task, half are any others of the smaller corpus.
 
     Of seven ways to draw them that were tried this one comes nearest to what is known of one such library: FTS5 over
     name and description .730 / .878 / .821 there, .775 / .889 / .850 over 20 draws; one table with the body
@@ -82,7 +82,7 @@ def hundreds(corpus: Sequence[Record], queries: Sequence[Record], seeds: int = S
 
 
 def drawn(size: int, seed: int, corpus: Sequence[Record], queries: Sequence[Record]) -> Library:
-    """Returns a library of any size, a third of it called for by some task as far as there are so many."""
+    """Return a library of any size, a third of it called for by some task as far as there are so many."""
     by_id = {record["id"]: record for record in corpus}
     called = sorted({id_ for query in answerable(queries, set(by_id)) for id_ in query["gold"]})
     ids = _drawn(size, max(1, size // 3), called, sorted(by_id), seed) if size < len(by_id) else sorted(by_id)
@@ -97,7 +97,7 @@ def _drawn(size: int, of_called: int, called: Sequence[str], others: Sequence[st
 
 
 def tiled(corpus: Sequence[Record], size: int) -> Library:
-    """Returns a library of `size` skills, the corpus again and again under changed names: for latency only.
+    """Return a library of `size` skills, the corpus again and again under changed names: for latency only.
 
     A copy has the name of its original as `copy_of`.
     """
@@ -112,7 +112,7 @@ def _copy(record: Record, number: int, at: int) -> Record:
 
 
 def take_in(home: Path, library: Library) -> None:
-    """Makes a library of Evolvable in `home` that holds the skills, with its index."""
+    """Make a library of Evolvable in `home` that holds the skills, with its index."""
     with Store.open(home, create=True) as store:
         put(store, library, list(library.skills))
         with Index.open(store) as index:
@@ -120,7 +120,7 @@ def take_in(home: Path, library: Library) -> None:
 
 
 def put(store: Store, library: Library, names: Sequence[str]) -> None:
-    """Writes these skills of the library."""
+    """Write these skills of the library."""
     for start in range(0, len(names), _BATCH):
         with store.transaction(Actor.IMPORT, "benchmark") as tx:
             for name in names[start : start + _BATCH]:
@@ -128,14 +128,14 @@ def put(store: Store, library: Library, names: Sequence[str]) -> None:
 
 
 def take_out(store: Store, names: Sequence[str]) -> None:
-    """Removes these skills."""
+    """Remove these skills."""
     with store.transaction(Actor.IMPORT, "benchmark") as tx:
         for name in names:
             tx.remove(Ref(Kind.SKILL, name))
 
 
 def document(record: Record) -> str:
-    """Returns a SKILL.md with the name, description and body of the record."""
+    """Return a SKILL.md with the name, description and body of the record."""
     head = {"name": record["name"], "description": record["description"]}
     fields = "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in head.items())
     return f"---\n{fields}---\n{record['body']}"

@@ -34,12 +34,12 @@ class Foreign:
 
 
 def foreign_tasks() -> list[Foreign]:
-    """Returns the tasks of every language."""
+    """Return the tasks of every language."""
     return [Foreign(name, row[name], row["skill"]) for row in lines(FILE) for name in LANGUAGES]
 
 
 def perfectly_judged(found: CascadeResult, right: str) -> bool:
-    """Returns whether a judge that always chooses right makes the right skill the first: where it is asked, it has to
+    """Return whether a judge that always chooses right makes the right skill the first: where it is asked, it has to
     be in its list."""
     asked = found.choose_between
     if asked is not None:
@@ -48,7 +48,7 @@ def perfectly_judged(found: CascadeResult, right: str) -> bool:
 
 
 def rows(corpus: Sequence[Record]) -> list[Row]:
-    """Returns hit@1 by words alone and with the scripted judge, in all and by language."""
+    """Return hit@1 by words alone and with the scripted judge, in all and by language."""
     library = Library.of(corpus)
     progress(f"other languages: {len(library.skills):,} skills")
     names = {record["id"]: name for name, record in library.skills.items()}

@@ -1,7 +1,8 @@
 """How well Evolvable tells that nothing fits, in libraries of many sizes, as a client sees it.
 
 Each task whose right skill is in the library is asked twice: as it is, and after the repositories of all that is right
-for it were really taken out of the library.
+for it were really taken out of the library, with the copies of their skills in other repositories. An answer with a
+copy of the right skill is right.
 """
 
 import math
@@ -15,6 +16,7 @@ from typing import Any
 from support import progress
 
 from evolvable_store.store import Store
+from lookup.copies import Copies
 from lookup.data import Library, Record, answerable, drawn, put, take_in, take_out
 from lookup.scoring import Verdict, family
 from lookup.sessions import Reply, Served, Setting, closing
@@ -40,9 +42,12 @@ class Negatives:
 
 
 def without_the_right(
-    store: Store, library: Library, queries: Iterable[Record]
+    store: Store, library: Library, queries: Iterable[Record], copies: Copies | None
 ) -> Iterator[tuple[list[Record], Sequence[str]]]:
-    """Yields tasks with the names that were taken out for them, while they are out; puts them back afterwards."""
+    """Yield tasks with the names that were taken out for them, while they are out; put them back afterwards.
+
+    copies: those of the library, to take out as well; None leaves them in.
+    """
     repository_of = {record["id"]: record["repo"] for record in library.skills.values()}
     groups: dict[frozenset[str], list[Record]] = defaultdict(list)
     for query in queries:
@@ -50,45 +55,60 @@ def without_the_right(
         groups[frozenset({query["source_repo"], *filter(None, right)})].append(query)
     for repositories, its in groups.items():
         names = library.in_repositories(repositories)
+        names += copies.names_of(names, library) if copies else ()
         take_out(store, names)
         yield its, names
         put(store, library, names)
 
 
+def right_ids(query: Mapping[str, Any]) -> set[str]:
+    """Return the ids that are a right answer to a task, copies included where they are marked."""
+    return {*query["gold"], *query.get("also_ok", ()), *query.get("copies", ())}
+
+
 def verdict(query: Mapping[str, Any], reply: Reply, out: bool) -> Verdict:
-    """Returns what one reply says of its first match."""
-    right = not out and bool(reply.ranked) and reply.ranked[0] in {*query["gold"], *query.get("also_ok", ())}
+    """Return what one reply says of its first match."""
+    right = not out and bool(reply.ranked) and reply.ranked[0] in right_ids(query)
     sure = reply.confidences[0] if reply.confidences else 0.0
     return Verdict(family(query), out, sure, not reply.none_fits, right)
 
 
-def verdicts(setting: Setting, library: Library, queries: Sequence[Record]) -> list[Verdict]:
-    """Returns the verdicts of a server over this library, on each task twice."""
-    asked = answerable(queries, library.ids)
+def verdicts(setting: Setting, library: Library, queries: Sequence[Record], keep_copies: bool) -> list[Verdict]:
+    """Return the verdicts of a server over this library, on each task twice.
+
+    keep_copies: copies of the right skills stay, and are wrong.
+    """
+    copies = None if keep_copies else Copies(library)
+    asked = [copies.marked(query) if copies else query for query in answerable(queries, library.ids)]
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
         take_in(home, library)
         with closing(Served(setting, home, library)) as served, Store.open(home) as store:
             found = [verdict(query, served.ask(query["text"]), out=False) for query in asked]
-            for its, _ in without_the_right(store, library, asked):
+            for its, _ in without_the_right(store, library, asked, copies):
                 found += [verdict(query, served.ask(query["text"]), out=True) for query in its]
     return found
 
 
 def by_size(
-    setting: Setting, corpus: Sequence[Record], queries: Sequence[Record], sizes: Mapping[int, int]
+    setting: Setting,
+    corpus: Sequence[Record],
+    queries: Sequence[Record],
+    sizes: Mapping[int, int],
+    *,
+    keep_copies: bool = False,
 ) -> dict[int, list[Verdict]]:
-    """Returns the verdicts in the libraries of each size."""
+    """Return the verdicts in the libraries of each size."""
     found: dict[int, list[Verdict]] = {}
     for size, count in sizes.items():
         progress(f"{setting.name}: does nothing fit, {count} libraries of {size:,}")
         libraries = (drawn(size, seed, corpus, queries) for seed in range(count))
-        found[size] = [one for library in libraries for one in verdicts(setting, library, queries)]
+        found[size] = [one for library in libraries for one in verdicts(setting, library, queries, keep_copies)]
     return found
 
 
 def negatives(served: Served, queries: Sequence[Record]) -> Negatives:
-    """Returns what the tasks that call for nothing get."""
+    """Return what the tasks that call for nothing get."""
     named = [query for query in queries if query["kind"] == "neg_skill"]
     nothing = [query for query in queries if query["kind"] == "neg_library"]
     forbidden = 0

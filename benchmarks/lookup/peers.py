@@ -49,7 +49,7 @@ class Peer:
 
 
 def build_fts(columns: Sequence[str], skills: Sequence[Record], place: Path, model: Path | None, cache: Path) -> None:
-    """Writes one FTS5 table over these columns."""
+    """Write one FTS5 table over these columns."""
     db = sqlite3.connect(place / "fts.db")
     with db:
         db.execute(f"CREATE VIRTUAL TABLE skill USING fts5({', '.join(columns)}, tokenize='porter unicode61')")
@@ -62,7 +62,7 @@ def build_fts(columns: Sequence[str], skills: Sequence[Record], place: Path, mod
 
 
 def open_fts(weights: Sequence[float], place: Path, model: Path | None) -> Ask:
-    """Returns a search for the rarest words of a task, any of them, in the order of BM25 with weighted columns."""
+    """Return a search for the rarest words of a task, any of them, in the order of BM25 with weighted columns."""
     db = sqlite3.connect(place / "fts.db")
     known: dict[str, int] = {}
 
@@ -89,7 +89,7 @@ def open_fts(weights: Sequence[float], place: Path, model: Path | None) -> Ask:
 
 
 def build_vectors(skills: Sequence[Record], place: Path, model: Path | None, cache: Path) -> None:
-    """Writes the vectors of the descriptions."""
+    """Write the vectors of the descriptions."""
     import numpy as np
 
     assert model is not None
@@ -98,20 +98,20 @@ def build_vectors(skills: Sequence[Record], place: Path, model: Path | None, cac
 
 
 def build_paper(skills: Sequence[Record], place: Path, model: Path | None, cache: Path) -> None:
-    """Writes triggers and the vectors of the descriptions."""
+    """Write triggers and the vectors of the descriptions."""
     build_vectors(skills, place, model, cache)
     triggers = [[text.lower() for text in record.get("triggers", ()) if text.strip()] for record in skills]
     (place / "triggers.json").write_text(json.dumps(triggers), encoding="utf-8")
 
 
 def open_vectors(place: Path, model: Path | None) -> Ask:
-    """Returns a search for the nearest descriptions by cosine."""
+    """Return a search for the nearest descriptions by cosine."""
     nearest = _nearest(place, model)
     return lambda task: [id_ for id_, _ in nearest(task)]
 
 
 def open_paper(place: Path, model: Path | None) -> Ask:
-    """Returns the paper's cascade without its model: triggers that occur in the task, in the order of the library;
+    """Return the paper's cascade without its model: triggers that occur in the task, in the order of the library;
     where there are none, descriptions whose cosine reaches the threshold."""
     nearest = _nearest(place, model)
     ids: list[str] = json.loads((place / "ids.json").read_text(encoding="utf-8"))

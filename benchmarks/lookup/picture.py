@@ -11,7 +11,7 @@ _NEAR = 0.06  # of quality, about the height of a name
 
 
 def draw(measured: Sequence[Measured], file: Path) -> None:
-    """Writes an SVG of hit@1 over the median latency, in the largest library that was measured."""
+    """Write an SVG of hit@1 over the median latency, in the largest library that was measured."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -44,7 +44,7 @@ def draw(measured: Sequence[Measured], file: Path) -> None:
 
 
 def _is_crowded(one: Measured, shown: Sequence[Measured]) -> bool:
-    """Returns whether another way stands just above, so that its name must go beside the point."""
+    """Return whether another way stands just above, so that its name must go beside the point."""
     height, wide = one.quality.macro.hit1, math.log(one.p50)
     others = (other for other in shown if other is not one)
     return any(

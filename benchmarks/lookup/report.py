@@ -33,7 +33,7 @@ _MEMORY, _EIGHT, _SEARCHABLE = 60.0, 900.0, 8.0
 
 
 def comparison_table(measured: Sequence[Measured], trivial: float | None) -> str:
-    """Returns the Markdown table of all ways; times, start and memory are those in the largest library."""
+    """Return the Markdown table of all ways; times, start and memory are those in the largest library."""
     sizes = sorted({one.size for one in measured})
     largest = {one.way: one for one in measured if one.size == sizes[-1]}
     scores = {(one.way, one.size): str(one.quality.macro) for one in measured}
@@ -59,7 +59,7 @@ triggers."""
 
 
 def quality_rows(measured: Sequence[Measured], embedder: Mapping[str, bool]) -> list[Row]:
-    """Returns hit@1 and R@5 of each run of Evolvable, beside what they shall reach."""
+    """Return hit@1 and R@5 of each run of Evolvable, beside what they shall reach."""
     rows = []
     for one in measured:
         if not one.ours:
@@ -74,7 +74,7 @@ def quality_rows(measured: Sequence[Measured], embedder: Mapping[str, bool]) -> 
 
 
 def none_fits_rows(name: str, found: Mapping[int, Sequence[Verdict]]) -> list[Row]:
-    """Returns what is kept and what is false in libraries of each size; over all tasks, and over families."""
+    """Return what is kept and what is false in libraries of each size; over all tasks, and over families."""
     rows = []
     for size, verdicts in found.items():
         told = abstention(verdicts)
@@ -89,14 +89,14 @@ def none_fits_rows(name: str, found: Mapping[int, Sequence[Verdict]]) -> list[Ro
 
 
 def reliability_rows(name: str, verdicts: Sequence[Verdict]) -> list[Row]:
-    """Returns the reliability curve of the confidence and its expected calibration error."""
+    """Return the reliability curve of the confidence and its expected calibration error."""
     curve = reliability([(one.confidence, one.right) for one in verdicts])
     rows = [Row(f"{name}, said {b.said:.0%}", f"right {b.right:.0%}", f"of {b.count:,}") for b in curve]
     return [*rows, Row(f"{name}, expected calibration error", f"{calibration_error(curve):.3f}")]
 
 
 def negative_rows(name: str, told: Negatives) -> list[Row]:
-    """Returns what tasks get that call for no skill."""
+    """Return what tasks get that call for no skill."""
     return [
         Row(f"{name}: the skill that must not come first does", f"{told.forbidden_first} of {told.named}"),
         Row(f"{name}: answered, though its own library has nothing", f"{told.answered} of {told.nothing}"),
@@ -104,7 +104,7 @@ def negative_rows(name: str, told: Negatives) -> list[Row]:
 
 
 def time_rows(name: str, embedder: bool, size: int, times: Times) -> list[Row]:
-    """Returns the latency through MCP on stdio in a library of this size."""
+    """Return the latency through MCP on stdio in a library of this size."""
     rows = []
     goals = _LATENCY.get((embedder, size), (None, None))
     for part, value, goal in zip(("p50", "p95"), (times.p50, times.p95), goals, strict=True):
@@ -118,7 +118,7 @@ def time_rows(name: str, embedder: bool, size: int, times: Times) -> list[Row]:
 
 
 def _beside_rows(goals: tuple[float | None, float | None], size: int, times: Times) -> list[Row]:
-    """Returns the latency as parts of what FTS5 took for the same tasks in turn."""
+    """Return the latency as parts of what FTS5 took for the same tasks in turn."""
     every = zip(
         ("p50", "p95"), (times.p50, times.p95), (times.peer50, times.peer95), goals, _FTS5.get(size, ()), strict=False
     )
@@ -131,7 +131,7 @@ def _beside_rows(goals: tuple[float | None, float | None], size: int, times: Tim
 
 
 def memory_row(name: str, embedder: bool, size: int, above: float) -> Row:
-    """Returns what a server holds above one with an empty library."""
+    """Return what a server holds above one with an empty library."""
     what = f"{name}, {size:,} skills: memory above an empty server"
     return Row(what, _mb(above)) if embedder else at_most(what, above, _MEMORY, _mb)
 
@@ -141,7 +141,7 @@ def eight_row(name: str, held: float) -> Row:
 
 
 def intake_rows(told: Intake) -> list[Row]:
-    """Returns how fast a folder of skills becomes searchable."""
+    """Return how fast a folder of skills becomes searchable."""
     rate = f"{told.count / told.searchable:,.0f} a second"
     what = f"{told.count:,} skills searchable by text"
     return [
@@ -152,7 +152,7 @@ def intake_rows(told: Intake) -> list[Row]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Returns the rows as a Markdown table."""
+    """Return the rows as a Markdown table."""
     lines = ["| | | target | |", "|---|---|---|---|"]
     for row in rows:
         met = "" if row.met is None else "met" if row.met else "MISSED"
@@ -161,7 +161,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def write(file: Path, table: str, rows: Sequence[Row]) -> None:
-    """Writes both tables to a Markdown file."""
+    """Write both tables to a Markdown file."""
     file.write_text(f"{table}\n{markdown(rows)}", encoding="utf-8")
 
 

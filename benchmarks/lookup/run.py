@@ -41,19 +41,20 @@ class Plan:
     settings: Sequence[Setting]
     tools: Tools
     quick: bool
+    keep_copies: bool
 
     @property
     def whole(self) -> Library:
         return Library.of(self.corpus)
 
     def tasks(self) -> list[str]:
-        """Returns the tasks that latency is measured with, the same for every size."""
+        """Return the tasks that latency is measured with, the same for every size."""
         every = [query["text"] for query in self.queries if query["kind"] == "positive"]
         return random.Random(0).sample(every, min(_TIMED_TASKS, len(every)))
 
 
 def side_by_side(plan: Plan, seeds: int, sizes: Sequence[int]) -> list[Measured]:
-    """Returns every way in libraries of 100, of the smaller part, and of all, as far as `sizes` names them."""
+    """Return every way in libraries of 100, of the smaller part, and of all, as far as `sizes` names them."""
     small, whole = len(plan.small), len(plan.corpus)
     queries = {100: plan.queries, small: plan.queries, whole: plan.queries}
     if plan.quick:
@@ -66,11 +67,11 @@ def side_by_side(plan: Plan, seeds: int, sizes: Sequence[int]) -> list[Measured]
 
 
 def nothing_fits(plan: Plan) -> list[Row]:
-    """Returns the rows on what is kept, what is false, and how far the confidence can be believed."""
+    """Return the rows on what is kept, what is false, and how far the confidence can be believed."""
     rows: list[Row] = []
     sizes = none_fits.QUICK if plan.quick else none_fits.LIBRARIES
     for setting in plan.settings:
-        found = none_fits.by_size(setting, plan.corpus, plan.queries, sizes)
+        found = none_fits.by_size(setting, plan.corpus, plan.queries, sizes, keep_copies=plan.keep_copies)
         rows += report.none_fits_rows(setting.name, found)
         rows += report.reliability_rows(setting.name, [one for some in found.values() for one in some])
         with tempfile.TemporaryDirectory() as place:
@@ -82,7 +83,7 @@ def nothing_fits(plan: Plan) -> list[Row]:
 
 
 def speeds(plan: Plan) -> tuple[list[Row], float]:
-    """Returns the rows on latency and memory, and the seconds of a trivial call."""
+    """Return the rows on latency and memory, and the seconds of a trivial call."""
     rows: list[Row] = []
     trivial = 0.0
     sizes = (len(plan.corpus),) if plan.quick else (len(plan.corpus), _MANY)
@@ -99,7 +100,7 @@ def speeds(plan: Plan) -> tuple[list[Row], float]:
 
 
 def settings(embedder: Path | None, cache: Path, only_embedder: bool) -> list[Setting]:
-    """Returns the ways to run Evolvable: without an embedder, and with the one in a folder."""
+    """Return the ways to run Evolvable: without an embedder, and with the one in a folder."""
     plain = [Setting("Evolvable, text only", {"EVOLVABLE_EMBEDDER": "off"})]
     if embedder is None:
         return plain
@@ -119,6 +120,7 @@ def options() -> argparse.Namespace:
         "--cache", type=Path, default=Path(tempfile.gettempdir()), help="where vectors of peers are kept"
     )
     parser.add_argument("--parts", default=",".join(PARTS), help="some of %(default)s")
+    parser.add_argument("--keep-copies", action="store_true", help="none: copies of the right skill stay and are wrong")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="libraries of 100 that are drawn; default %(default)s")
     parser.add_argument("--sizes", default="", help="compare only in libraries of these sizes, such as 1000,10000")
     parser.add_argument("--runs", type=Path, help="write the rankings of every way into this folder")
@@ -128,12 +130,13 @@ def options() -> argparse.Namespace:
 
 
 def planned(given: argparse.Namespace) -> Plan:
-    """Returns the plan for a command line."""
+    """Return the plan for a command line."""
     corpus = list(lines(given.corpus))
     small = [record for record in corpus if record.get("small")] or corpus[:1000]
     tools = Tools(given.peer_model or given.embedder, given.cache, given.runs)
     ours = settings(given.embedder, given.cache, given.only_embedder)
-    return Plan(small if given.quick else corpus, small, list(lines(given.queries)), ours, tools, given.quick)
+    queries = list(lines(given.queries))
+    return Plan(small if given.quick else corpus, small, queries, ours, tools, given.quick, given.keep_copies)
 
 
 def main() -> None:

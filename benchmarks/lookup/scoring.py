@@ -30,7 +30,7 @@ _FAMILIES = {
 
 
 def family(query: Mapping[str, Any]) -> str:
-    """Returns the family that a task belongs to."""
+    """Return the family that a task belongs to."""
     return _FAMILIES.get(query["source"], str(query["source"]))
 
 
@@ -56,7 +56,7 @@ class Quality:
 
 
 def score(ranked: Sequence[str], gold: Sequence[str], also_ok: Sequence[str] = ()) -> Score:
-    """Returns what one ranking is worth, best first. A near copy counts as the only right skill, and once."""
+    """Return what one ranking is worth, best first. A near copy counts as the only right skill, and once."""
     right = _relevant(ranked[:DEPTH], gold, also_ok)
     gain = sum(1 / math.log2(at + 2) for at, fits in enumerate(right) if fits)
     ideal = sum(1 / math.log2(at + 2) for at in range(min(len(set(gold)), DEPTH)))
@@ -64,7 +64,7 @@ def score(ranked: Sequence[str], gold: Sequence[str], also_ok: Sequence[str] = (
 
 
 def _relevant(ranked: Iterable[str], gold: Sequence[str], also_ok: Sequence[str]) -> list[bool]:
-    """Returns for each place whether it is right; a place that repeats a right skill is passed over."""
+    """Return for each place whether it is right; a place that repeats a right skill is passed over."""
     target = dict.fromkeys(also_ok, gold[0]) if len(gold) == 1 else {id_: id_ for id_ in also_ok}
     target |= {id_: id_ for id_ in gold}
     seen: set[str] = set()
@@ -80,7 +80,7 @@ def _relevant(ranked: Iterable[str], gold: Sequence[str], also_ok: Sequence[str]
 
 
 def quality(asked: Iterable[tuple[Mapping[str, Any], Sequence[str]]]) -> Quality:
-    """Returns what the rankings of these tasks are worth. Raises ValueError when no family is large enough."""
+    """Return what the rankings of these tasks are worth. Raises ValueError when no family is large enough."""
     by_family: dict[str, list[Score]] = defaultdict(list)
     for query, ranked in asked:
         by_family[family(query)].append(score(ranked, query["gold"], query.get("also_ok", ())))
@@ -91,7 +91,7 @@ def quality(asked: Iterable[tuple[Mapping[str, Any], Sequence[str]]]) -> Quality
 
 
 def averaged(several: Sequence[Quality]) -> Quality:
-    """Returns the mean over several libraries; no families, since they differ."""
+    """Return the mean over several libraries; no families, since they differ."""
     return Quality(_mean([one.macro for one in several]), {}, sum(one.count for one in several))
 
 
@@ -126,7 +126,7 @@ class Abstention:
 
 
 def abstention(verdicts: Iterable[Verdict]) -> Abstention:
-    """Returns how well it is told that nothing fits; NaN where there is nothing to tell it from."""
+    """Return how well it is told that nothing fits; NaN where there is nothing to tell it from."""
     every = list(verdicts)
     right, out = [v for v in every if v.right], [v for v in every if v.out]
     return Abstention(*(_share(some) for some in (right, out)), *(_share_over_families(some) for some in (right, out)))
@@ -154,7 +154,7 @@ class Bin:
 
 
 def reliability(said: Sequence[tuple[float, bool]], bins: int = 10) -> list[Bin]:
-    """Returns the reliability curve of (confidence, right) in bins of equal width, empty ones left out."""
+    """Return the reliability curve of (confidence, right) in bins of equal width, empty ones left out."""
     parts: dict[int, list[tuple[float, bool]]] = defaultdict(list)
     for confidence, right in said:
         parts[min(bins - 1, int(confidence * bins))].append((confidence, right))
@@ -162,5 +162,5 @@ def reliability(said: Sequence[tuple[float, bool]], bins: int = 10) -> list[Bin]
 
 
 def calibration_error(curve: Sequence[Bin]) -> float:
-    """Returns the expected calibration error: the mean distance of said from right, each answer counting once."""
+    """Return the expected calibration error: the mean distance of said from right, each answer counting once."""
     return sum(abs(b.said - b.right) * b.count for b in curve) / max(1, sum(b.count for b in curve))

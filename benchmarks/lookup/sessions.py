@@ -44,7 +44,7 @@ class Session(Protocol):
     def ask(self, task: str) -> Reply: ...
 
     def memory(self) -> float:
-        """Returns the MB it holds above an empty Python process."""
+        """Return the MB it holds above an empty Python process."""
         ...
 
 
@@ -59,7 +59,7 @@ class Setting:
 
 
 def serve(setting: Setting, home: Path) -> Server:
-    """Starts a server over the library in `home`."""
+    """Start a server over the library in `home`."""
     words = (f"{name}={value}" for name, value in setting.variables.items())
     return Server(("env", *words, *SERVE), home)
 
@@ -77,14 +77,14 @@ class Served:
         self.warm_after = self._warm(_PATIENCE if setting.embedder else 0)
 
     def find(self, task: str, limit: int = DEPTH) -> dict[str, Any]:
-        """Returns what find_skill answers. Raises RuntimeError when it says that it failed."""
+        """Return what find_skill answers. Raises RuntimeError when it says that it failed."""
         found = self.server.call("find_skill", task=task, limit=limit, detail=True)
         if found is None:
             raise RuntimeError(f"find_skill failed for {task[:60]!r}")
         return dict(found)
 
     def seconds(self, task: str) -> float:
-        """Returns how long find_skill takes for a task when it is asked for as many matches as it gives by itself."""
+        """Return how long find_skill takes for a task when it is asked for as many matches as it gives by itself."""
         started = time.perf_counter()
         self.find(task, USUAL)
         return time.perf_counter() - started
@@ -104,7 +104,7 @@ class Served:
         self.server.close()
 
     def _warm(self, patience: float) -> float:
-        """Waits until every stage is ready; returns the seconds since the start."""
+        """Wait until every stage is ready; return the seconds since the start."""
         end = time.monotonic() + patience
         while time.monotonic() < end and any(_WARMING.search(stage["said"]) for stage in self.find(_FIRST)["stages"]):
             time.sleep(0.5)
@@ -150,7 +150,7 @@ class PeerSession:
 
 @contextmanager
 def closing(session: Any) -> Iterator[Any]:
-    """Ends the session's process when the block ends."""
+    """End the session's process when the block ends."""
     try:
         yield session
     finally:
@@ -158,7 +158,7 @@ def closing(session: Any) -> Iterator[Any]:
 
 
 def processes_of(*servers: Server) -> list[int]:
-    """Returns the ids of the servers and of all that works for their libraries, such as a shared embedder (Linux)."""
+    """Return the ids of the servers and of all that works for their libraries, such as a shared embedder (Linux)."""
     pids = {server.process.pid for server in servers}
     homes = {_home(pid) for pid in pids} - {b""}
     others = (int(name) for name in os.listdir("/proc") if name.isdecimal())
@@ -174,7 +174,7 @@ def _home(pid: int) -> bytes:
 
 
 def shared_mb(pids: Sequence[int]) -> float:
-    """Returns the MB that the processes hold in all, what they share counted once (PSS; Linux)."""
+    """Return the MB that the processes hold in all, what they share counted once (PSS; Linux)."""
     total = 0
     for pid in pids:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
@@ -184,7 +184,7 @@ def shared_mb(pids: Sequence[int]) -> float:
 
 @cache
 def empty_mb() -> float:
-    """Returns the MB of a Python process that does nothing."""
+    """Return the MB of a Python process that does nothing."""
     command = (sys.executable, "-c", "print(flush=True); input()")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None

@@ -52,7 +52,7 @@ class Intake:
 
 
 def measured(setting: Setting, library: Library, tasks: Sequence[str]) -> tuple[float, Times]:
-    """Returns the MB that a server over this library holds above an empty process, and how long it takes."""
+    """Return the MB that a server over this library holds above an empty process, and how long it takes."""
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
         take_in(home, library)
@@ -63,7 +63,7 @@ def measured(setting: Setting, library: Library, tasks: Sequence[str]) -> tuple[
 
 
 def times_of(served: Served, peer: PeerSession, tasks: Sequence[str]) -> Times:
-    """Returns how long a server takes for these tasks, and a peer in turn with it, after a few to warm up.
+    """Return how long a server takes for these tasks, and a peer in turn with it, after a few to warm up.
 
     The machine changes its speed by half within minutes; the peer's time tells which speed it had.
     """
@@ -87,7 +87,7 @@ def times_of(served: Served, peer: PeerSession, tasks: Sequence[str]) -> Times:
 
 
 def _long(tasks: Sequence[str]) -> list[str]:
-    """Returns some tasks of LONG characters, each from many real ones."""
+    """Return some tasks of LONG characters, each from many real ones."""
     together = "\n".join(tasks)
     while len(together) < 8 * LONG:
         together += "\n" + together
@@ -95,7 +95,7 @@ def _long(tasks: Sequence[str]) -> list[str]:
 
 
 def trivial_call(served: Served) -> float:
-    """Returns the median seconds of a tool call that finds nothing out: one page of a single entry."""
+    """Return the median seconds of a tool call that finds nothing out: one page of a single entry."""
     seconds = []
     for _ in range(_TRIVIAL):
         started = time.perf_counter()
@@ -105,7 +105,7 @@ def trivial_call(served: Served) -> float:
 
 
 def empty_server_mb(setting: Setting, tasks: Sequence[str]) -> float:
-    """Returns the MB above an empty process of a server whose library holds nothing, after it was asked the same."""
+    """Return the MB above an empty process of a server whose library holds nothing, after it was asked the same."""
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
         take_in(home, Library({}))
@@ -116,7 +116,7 @@ def empty_server_mb(setting: Setting, tasks: Sequence[str]) -> float:
 
 
 def eight_servers_mb(setting: Setting, library: Library, tasks: Sequence[str]) -> float:
-    """Returns the MB (PSS) of eight servers over one library, asked and warm, and of what they share."""
+    """Return the MB (PSS) of eight servers over one library, asked and warm, and of what they share."""
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
         take_in(home, library)
@@ -134,7 +134,7 @@ def eight_servers_mb(setting: Setting, library: Library, tasks: Sequence[str]) -
 
 
 def intake(library: Library) -> Intake:
-    """Returns how long a folder of these skills takes, from the command to a task that finds one of them."""
+    """Return how long a folder of these skills takes, from the command to a task that finds one of them."""
     with TemporaryDirectory() as place:
         home, folder = Path(place) / "home", Path(place) / "skills"
         for name, record in library.skills.items():

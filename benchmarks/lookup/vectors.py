@@ -35,7 +35,7 @@ class Encoder:
         self._tokenizer.enable_truncation(MOST_TOKENS)
 
     def __call__(self, texts: Sequence[str]) -> Any:
-        """Returns an array of float32, one row for each text."""
+        """Return an array of float32, one row for each text."""
         import numpy as np
 
         encoded = self._tokenizer.encode_batch(list(texts))
@@ -61,7 +61,7 @@ class Encoder:
 
 
 def cached(texts: Sequence[str], model: Path, cache: Path) -> Any:
-    """Returns the vectors of the texts; what the cache lacks is encoded (10 ms a text or so) and added to it."""
+    """Return the vectors of the texts; what the cache lacks is encoded (10 ms a text or so) and added to it."""
     import numpy as np
 
     name = hashlib.sha256((model / "model.onnx").read_bytes()).hexdigest()[:16]
@@ -80,7 +80,7 @@ def cached(texts: Sequence[str], model: Path, cache: Path) -> Any:
 
 
 def embed_once(home: Path, library: Library, model: Path, cache: Path) -> None:
-    """Gives the embedder of a library the vectors of all its texts. A copy under another name has the original's."""
+    """Give the embedder of a library the vectors of all its texts. A copy under another name has the original's."""
     import numpy as np
 
     if (home / "vectors.db").exists():
@@ -98,5 +98,5 @@ def _spaced(name: str) -> str:
 
 
 def _of(name: str, record: Mapping[str, Any]) -> str:
-    """Returns the name whose text is embedded for a skill: its own, and for a copy that of the original."""
+    """Return the name whose text is embedded for a skill: its own, and for a copy that of the original."""
     return str(record.get("copy_of") or name)

@@ -40,7 +40,7 @@ class Weights:
     coverage: float = COVERAGE
 
     def times(self, name: str, factor: float) -> "Weights":
-        """Returns the same with one field counting so many times as much."""
+        """Return the same with one field counting so many times as much."""
         at = _NAMES.index(name)
         return Weights((*self.fields[:at], self.fields[at] * factor, *self.fields[at + 1 :]), self.coverage)
 
@@ -67,14 +67,14 @@ class Case:
         return cls(query, ids, parts, np.array([scored.coverage for scored in candidates]))
 
     def score(self, weights: Weights) -> Score:
-        """Returns what the ranking by these weights is worth."""
+        """Return what the ranking by these weights is worth."""
         fit = (self.parts @ np.array(weights.fields)) * (1 - weights.coverage + weights.coverage * self.coverage)
         ranked = [self.ids[at] for at in np.argsort(-fit, kind="stable")[:DEPTH]]
         return score(ranked, self.query["gold"], self.query.get("also_ok", ()))
 
 
 def cases(library: Library, queries: Sequence[Record]) -> dict[str, list[Case]]:
-    """Returns the tasks that the library can answer, by family; of families of at least 20."""
+    """Return the tasks that the library can answer, by family; of families of at least 20."""
     found: dict[str, list[Case]] = defaultdict(list)
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
@@ -99,13 +99,13 @@ def _entries(index: Index) -> Iterable:
 
 
 def worth(by_family: Mapping[str, Sequence[Case]], weights: Weights) -> tuple[float, float]:
-    """Returns hit@1 and R@5 as means over families."""
+    """Return hit@1 and R@5 as means over families."""
     every = [[case.score(weights) for case in its] for its in by_family.values()]
     return mean(mean(s.hit1 for s in its) for its in every), mean(mean(s.recall5 for s in its) for its in every)
 
 
 def learned(by_family: Mapping[str, Sequence[Case]]) -> Weights:
-    """Returns the weights that do best on these families, one field changed at a time, from those shipped."""
+    """Return the weights that do best on these families, one field changed at a time, from those shipped."""
     best, most = SHIPPED, sum(worth(by_family, SHIPPED))
     for _ in range(_ROUNDS):
         before = most
@@ -121,7 +121,7 @@ def learned(by_family: Mapping[str, Sequence[Case]]) -> Weights:
 
 
 def rows(library: Library, queries: Sequence[Record]) -> list[Row]:
-    """Returns what every part is worth, in points, and what learning the weights anew would bring to other families."""
+    """Return what every part is worth, in points, and what learning the weights anew would bring to other families."""
     progress(f"weights: {len(library.skills):,} skills")
     every = cases(library, queries)
     names = sorted(every)

@@ -81,7 +81,7 @@ class Watcher:
     """Two threads over one library: one follows the library, one follows the folders if this process owns them."""
 
     def __init__(self, library: Library, listener: Listener, *, rescan_seconds: float = RESCAN_SECONDS) -> None:
-        """listener: called, on one of our threads, with every batch of changes that clients can see.
+        """Watch one library. listener: called, on one of our threads, with every batch of changes that clients can see.
 
         Of skills that is what moves on the stable channel, of everything else what changes in the library.
         """

@@ -63,7 +63,7 @@ class Document:
 
 
 def parse_document(data: bytes) -> Document:
-    """Returns the document in these bytes. Whatever is wrong is a defect; content never makes it raise."""
+    """Return the document in these bytes. Whatever is wrong is a defect; content never makes it raise."""
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -97,7 +97,7 @@ class FrontmatterPlace:
 
 
 def find_frontmatter(data: bytes) -> FrontmatterPlace | None:
-    """Returns where the frontmatter is, None where there is none.
+    """Return where the frontmatter is, None where there is none.
 
     One without an end is taken to end before a blank line or a heading.
     """
@@ -184,7 +184,7 @@ def _shown(value: object) -> str:
 
 
 def describe(document: Document) -> str:
-    """Returns what the body says first, for a resource without a description.
+    """Return what the body says first, for a resource without a description.
 
     The first paragraph of prose, else the first heading, else ''; one line of at most 1,024 characters.
     """
@@ -232,7 +232,7 @@ class Summary:
 
 
 def summarize(document: Document) -> Summary:
-    """Returns the summary of a document; without a description, `describe` supplies one."""
+    """Return the summary of a document; without a description, `describe` supplies one."""
     metadata = document.fields.get("metadata")
     intent: Mapping[str, object] = metadata if isinstance(metadata, dict) else {}
     return Summary(
@@ -268,7 +268,7 @@ def _triggers(value: object) -> tuple[str, ...]:
 
 
 def is_frozen(data: bytes) -> bool:
-    """Returns whether a main file says `metadata: evolvable: "false"`. Parses only when the word is in its head."""
+    """Return whether a main file says `metadata: evolvable: "false"`. Parses only when the word is in its head."""
     word = data.find(b"evolvable")
     if word < 0:
         return False

@@ -53,7 +53,7 @@ Check = Callable[[Store], Iterable[Fault]]
 
 
 def check_library(store: Store, progress: Progress | None = None, checks: Sequence[Check] = ()) -> FsckReport:
-    """Returns a report on everything in the library as it was when the check began, and on what `checks` find.
+    """Return a report on everything in the library as it was when the check began, and on what `checks` find.
 
     Never raises for damage. Holds no lock and little memory: the log only grows, so it is read up to its present
     end in short steps. No hash covers the text of an operation that made no version, of a move of the channel, nor old
@@ -113,7 +113,7 @@ class _LibraryCheck:
         return tuple(self._faults)
 
     def attempt(self, part: Callable[[], None]) -> None:
-        """Runs one part; damage that keeps it from going on is one more fault."""
+        """Run one part; damage that keeps it from going on is one more fault."""
         if len(self._faults) >= MAX_FAULTS:
             return
         try:
@@ -128,7 +128,7 @@ class _LibraryCheck:
             self._add(fault)
 
     def file(self) -> None:
-        """What SQLite itself says of the file."""
+        """Check the file by the means of SQLite itself."""
         path = self._store.backend.where
         for text in self._rows.file_faults():
             self._fault(f"SQLite finds it damaged ({text})", path)
@@ -184,7 +184,7 @@ class _LibraryCheck:
             pass
 
     def _owners(self) -> Iterator[tuple[int, int]]:
-        """Yields the first and last change of every operation, and finds fault with the operations by the way."""
+        """Yield the first and last change of every operation, and finds fault with the operations by the way."""
         due = 1
         for first, last in self._batches(self._up_to_end(self._rows.operations_after), 0):
             self.counts["operations"] += 1
@@ -279,7 +279,7 @@ class _LibraryCheck:
             self._fault(what, f"the channel's {which}")
 
     def evidence(self) -> None:
-        """What was shown, loaded, told and seen: about versions that there are, in words that are known."""
+        """Check that what was shown, loaded, told and seen names versions that exist, in words that are known."""
         for which, what in self._store.backend.observations.faults():
             self._fault(what, f"the evidence's {which}")
 

@@ -31,7 +31,7 @@ class _Hunk:
 
 
 def merge_text(base: str, ours: str, theirs: str) -> str | None:
-    """Returns the text with the changes of both sides, or None when they overlap.
+    """Return the text with the changes of both sides, or None when they overlap.
 
     Lines end with a line feed and nothing else. Equal changes count once. Changes that touch without a common line
     between them overlap, as in git. The two sides can be exchanged.
@@ -49,7 +49,7 @@ def merge_text(base: str, ours: str, theirs: str) -> str | None:
 
 
 def merge_files(base: Files, ours: Files, theirs: Files) -> MergeResult:
-    """Returns the files with the changes of both sides.
+    """Return the files with the changes of both sides.
 
     A conflict is: both changed a file in overlapping lines, or one that is not UTF-8 text; one changed what the other
     deleted; both added different files, or names that cannot be in one folder. There `theirs`, the person's side,
@@ -70,7 +70,7 @@ def merge_files(base: Files, ours: Files, theirs: Files) -> MergeResult:
 
 
 def _merge_file(base: File | None, ours: File | None, theirs: File | None) -> tuple[File | None, bool]:
-    """Returns the file (None: there is none) and whether it is free of conflict."""
+    """Return the file (None: there is none) and whether it is free of conflict."""
     if ours == theirs or base == ours:
         return theirs, True
     if base == theirs:
@@ -102,7 +102,7 @@ def _merge_data(base: bytes | None, ours: bytes, theirs: bytes) -> bytes | None:
 
 
 def _find_clashes(files: Files, theirs: Files) -> list[str]:
-    """Returns the paths that one folder cannot hold beside those of `theirs`: case twins, a file where a folder is."""
+    """Return the paths that one folder cannot hold beside those of `theirs`: case twins, a file where a folder is."""
     places: dict[str, str] = {}
     folders: set[str] = set()
     for path in set(theirs) & set(files):
@@ -120,7 +120,7 @@ def _find_clashes(files: Files, theirs: Files) -> list[str]:
 
 
 def _parents(path: str) -> Iterator[str]:
-    """Yields the folders above a path, folded."""
+    """Yield the folders above a path, folded."""
     folded = path.casefold()
     return (folded[: match.start()] for match in re.finditer("/", folded))
 
@@ -130,7 +130,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _hunks(base: list[str], side: list[str]) -> list[_Hunk]:
-    """Returns what `side` changed, in order; between two hunks there is at least one common line."""
+    """Return what `side` changed, in order; between two hunks there is at least one common line."""
     first = 0
     while first < min(len(base), len(side)) and base[first] == side[first]:
         first += 1
@@ -148,7 +148,7 @@ def _hunks(base: list[str], side: list[str]) -> list[_Hunk]:
 
 
 def _slide_hunks(base: list[str], hunks: list[_Hunk]) -> list[_Hunk]:
-    """Returns the hunks as far down as each can go, joined where they meet; git does the same.
+    """Return the hunks as far down as each can go, joined where they meet; git does the same.
 
     A line added to or taken from a run of equal lines can stand anywhere in it. Both sides must mean the same place.
     """
@@ -172,7 +172,7 @@ def _slide_hunks(base: list[str], hunks: list[_Hunk]) -> list[_Hunk]:
 
 
 def _regions(ours: list[_Hunk], theirs: list[_Hunk]) -> Iterator[tuple[int, int, list[_Hunk], list[_Hunk]]]:
-    """Yields the stretches of the base that either side changed, as wide as changes of both overlap or touch."""
+    """Yield the stretches of the base that either side changed, as wide as changes of both overlap or touch."""
     hunks = sorted(
         [(h.start, h.end, 0, h) for h in ours] + [(h.start, h.end, 1, h) for h in theirs], key=lambda x: x[:3]
     )
@@ -187,7 +187,7 @@ def _regions(ours: list[_Hunk], theirs: list[_Hunk]) -> Iterator[tuple[int, int,
 
 
 def _apply(base: list[str], start: int, end: int, hunks: list[_Hunk]) -> list[str]:
-    """Returns the lines start..end of the base with these hunks applied."""
+    """Return the lines start..end of the base with these hunks applied."""
     result: list[str] = []
     for hunk in hunks:
         result += base[start : hunk.start] + hunk.lines

@@ -84,23 +84,23 @@ class Manifest(Mapping[str, TreeEntry]):
         return sum(entry.size for entry in self.entries.values())
 
     def to_json(self) -> str:
-        """Returns the stored form: `{"path": [sha256, size, mode]}`."""
+        """Return the stored form: `{"path": [sha256, size, mode]}`."""
         rows = {path: (e.sha256, e.size, e.mode) for path, e in self.entries.items()}
         return _to_json(rows)
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
-        """Returns the manifest that `to_json` wrote."""
+        """Return the manifest that `to_json` wrote."""
         return cls({path: TreeEntry(*row) for path, row in dict(json.loads(text)).items()})
 
 
 def blob_hash(data: bytes) -> str:
-    """Returns the name of a blob: the sha256 of its bytes, in hex."""
+    """Return the name of a blob: the sha256 of its bytes, in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
 def make_manifest(files: Files) -> Manifest:
-    """Returns the manifest of these files. Raises InvalidPath or TooLarge for what no resource may hold."""
+    """Return the manifest of these files. Raises InvalidPath or TooLarge for what no resource may hold."""
     if len(files) > MAX_FILES:
         raise TooLarge(f"{len(files)} files are too many for one resource.", f"The limit is {MAX_FILES}.")
     entries = {}
@@ -120,7 +120,7 @@ def make_manifest(files: Files) -> Manifest:
 
 
 def _check_together(paths: Iterable[str]) -> None:
-    """Raises InvalidPath when two of these cannot lie in one folder: equal but for case, or file and folder."""
+    """Raise InvalidPath when two of these cannot lie in one folder: equal but for case, or file and folder."""
     places: dict[str, str] = {}
     for path in paths:
         folders = [path[: match.end()] for match in re.finditer("/", path)]
@@ -150,7 +150,7 @@ class Version:
 
 
 def chain_hash(parent: str, number: int, tree: str, operation_digest: str) -> str:
-    """Returns a version's hash (hex sha256) from its parent's ('' for the first) and its own parts."""
+    """Return a version's hash (hex sha256) from its parent's ('' for the first) and its own parts."""
     text = f"evolvable version 1\n{parent}\n{number}\n{tree}\n{operation_digest}\n"
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -168,13 +168,13 @@ except ImportError:  # no wheel for this platform
 
 
 def pack(data: bytes) -> tuple[bytes, str]:
-    """Returns the stored form of a blob and its codec: 'zlib' or, where that gains nothing, 'raw'."""
+    """Return the stored form of a blob and its codec: 'zlib' or, where that gains nothing, 'raw'."""
     packed = compress(data, FASTEST)
     return (packed, "zlib") if len(packed) < len(data) else (data, "raw")
 
 
 def unpack(packed: object, codec: str) -> bytes:
-    """Returns the bytes that `pack` took, of a tombstone what stands for them. Raises zlib.error for damage."""
+    """Return the bytes that `pack` took, of a tombstone what stands for them. Raises zlib.error for damage."""
     if not isinstance(packed, bytes):  # one wrong bit in the head of a row makes its bytes a text or a number
         raise zlib.error(f"it is {type(packed).__name__}, not bytes")
     if codec in TOMBSTONES:
@@ -199,13 +199,13 @@ class Tombstone:
 
 
 def pack_tombstone(stone: Tombstone) -> bytes:
-    """Returns the stored form of a tombstone."""
+    """Return the stored form of a tombstone."""
     fields = asdict(stone) | {"content": base64.b64encode(stone.content).decode("ascii")}
     return zlib.compress(json.dumps(fields).encode("ascii"))
 
 
 def unpack_tombstone(packed: bytes) -> Tombstone:
-    """Returns the tombstone that was packed. Raises zlib.error for a damaged one."""
+    """Return the tombstone that was packed. Raises zlib.error for a damaged one."""
     try:
         fields = json.loads(zlib.decompress(packed))
         content = base64.b64decode(fields["content"], validate=True)

@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
 
 def main_file(kind: Kind, name: str) -> str:
-    """Returns the path of the file that makes a folder a resource of this kind.
+    """Return the path of the file that makes a folder a resource of this kind.
 
     Memory has one per name (`memory:USER` is USER.md); any other memory keeps MEMORY.md.
     """
@@ -38,7 +38,7 @@ def main_file(kind: Kind, name: str) -> str:
 
 
 def check_name(kind: Kind, name: str) -> str:
-    """Returns `name` unchanged when a resource of this kind may have it; raises InvalidRef with the rule.
+    """Return `name` unchanged when a resource of this kind may have it; raise InvalidRef with the rule.
 
     The rule is the Agent Skills specification's: 1 to 64 of a-z, 0-9 and single hyphens, none at an end. The
     memories SOUL, USER and MEMORY keep their capital names. A Windows device name is refused as well.
@@ -57,7 +57,7 @@ def check_name(kind: Kind, name: str) -> str:
 
 
 def slugify(text: str) -> str:
-    """Returns the nearest allowed name to a folder's or a heading's text, '' when nothing is left."""
+    """Return the nearest allowed name to a folder's or a heading's text, '' when nothing is left."""
     slug = re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")[:MAX_NAME].strip("-")
     return f"{slug}-x" if slug in RESERVED_NAMES else slug
 
@@ -76,7 +76,7 @@ class Ref:
 
     @classmethod
     def parse(cls, text: str, default_kind: Kind = Kind.SKILL) -> "Ref":
-        """Returns the ref that `text` writes; a bare name is of `default_kind`. Raises InvalidRef."""
+        """Return the ref that `text` writes; a bare name is of `default_kind`. Raises InvalidRef."""
         kind_text, colon, rest = text.partition(":")
         if colon:
             kind = parse_kind(kind_text)
@@ -92,11 +92,11 @@ class Ref:
         )
 
     def at(self, version: int | None) -> "Ref":
-        """Returns the same ref with this version."""
+        """Return the same ref with this version."""
         return replace(self, version=version)
 
     def within(self, scope: str) -> "Ref":
-        """Returns the same ref in this scope."""
+        """Return the same ref in this scope."""
         return replace(self, scope=scope)
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class Ref:
 
 
 def parse_kind(text: str) -> Kind:
-    """Returns the kind named; raises InvalidRef that lists the six."""
+    """Return the kind named; raise InvalidRef that lists the six."""
     try:
         return Kind(text)
     except ValueError:
@@ -114,14 +114,14 @@ def parse_kind(text: str) -> Kind:
 
 
 def check_scope(scope: str) -> str:
-    """Returns `scope` unchanged when it may be one: the same rule as for a name. Raises InvalidRef."""
+    """Return `scope` unchanged when it may be one: the same rule as for a name. Raises InvalidRef."""
     if len(scope) <= MAX_NAME and _NAME.fullmatch(scope):
         return scope
     raise InvalidRef(f"{ascii(scope[:80])} is not a scope.", "A scope is 'user' or a project's name (a-z, 0-9, -).")
 
 
 def parse_version(text: str) -> int:
-    """Returns the version number written; raises InvalidRef unless it is 1 or more."""
+    """Return the version number written; raise InvalidRef unless it is 1 or more."""
     if text.isascii() and text.isdigit() and 1 <= len(text) <= 9 and int(text) >= 1:
         return int(text)
     raise InvalidRef(f"{ascii(text[:80])} is not a version.", "Versions are numbered 1, 2, 3, ...")

@@ -41,7 +41,7 @@ def enqueue(home: str, event: Mapping[str, object]) -> bool:
 
 
 def file_name(session: str) -> str:
-    """Returns a name for the files of a session: itself where that is safe on every system, else its hash."""
+    """Return a name for the files of a session: itself where that is safe on every system, else its hash."""
     plain = len(session) <= 100 and session.isascii() and session.replace("-", "").replace("_", "").isalnum()
     if plain and not (len(session) <= 4 and _is_device(session)):
         return session
@@ -57,7 +57,7 @@ def _is_device(session: str) -> bool:
 
 
 def read_entry(place: str) -> dict[str, str] | None:
-    """Returns the entry in a file, None when there is none or it is broken. Raises nothing."""
+    """Return the entry in a file, None when there is none or it is broken. Raises nothing."""
     try:
         with open(place, encoding="utf-8") as file:
             entry = json.loads(file.read(64 * MAX_TEXT))

@@ -49,7 +49,7 @@ class YamlValue:
 
 
 def load_yaml(text: str) -> YamlValue:
-    """Returns the one document in `text`; None for an empty one.
+    """Return the one document in `text`; None for an empty one.
 
     Keys are the text as written. Scalars are str, int, finite float, bool or None; anything else YAML knows (a
     date, an infinity) stays the text as written. Raises NotYaml or NotPlain.
@@ -160,7 +160,7 @@ _BLOCK_SCALAR = re.compile(r"[|>][-+0-9]*")
 
 
 def salvage(text: str, depth: int = 1) -> dict[str, object]:
-    """Returns key -> value for every `key: value` at the left margin of `text`, its indented lines included.
+    """Return key -> value for every `key: value` at the left margin of `text`, its indented lines included.
 
     A value that is good YAML is read as YAML; of any other the plain text is taken, or, where it is a
     mapping, what can be salvaged of that. Raises NotPlain as `plain_yaml.load` does.
@@ -174,7 +174,7 @@ def salvage(text: str, depth: int = 1) -> dict[str, object]:
 
 
 def _entries(text: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Yields key, the rest of its line, and all its lines."""
+    """Yield key, the rest of its line, and all its lines."""
     key, head, lines = "", "", list[str]()
     for line in text.split("\n"):
         match = _KEY.fullmatch(line)

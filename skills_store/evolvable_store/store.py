@@ -42,7 +42,7 @@ def import_postgres(module: str) -> ModuleType:
 
 
 def utc_now() -> datetime:
-    """Returns the present, aware, in UTC."""
+    """Return the present, aware, in UTC."""
     return datetime.now(UTC)
 
 
@@ -73,7 +73,7 @@ class Store:
         clock: Callable[[], datetime] = utc_now,
         registered: Registered = no_homes,
     ) -> Self:
-        """Returns the library in the folder `home`; with `create`, makes it when it is missing.
+        """Return the library in the folder `home`; with `create`, make it when it is missing.
 
         registered: returns the homes that the person registered, which may belong to another account or lie in a work
         tree. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt or LibraryReadOnly.
@@ -89,11 +89,11 @@ class Store:
         return self.backend.read_only
 
     def now(self) -> str:
-        """Returns the clock's present as stored: ISO 8601 in UTC."""
+        """Return the clock's present as stored: ISO 8601 in UTC."""
         return format_time(self.clock())
 
     def close(self) -> None:
-        """Closes the library's files."""
+        """Close the library's files."""
         self.backend.close()
 
     def __enter__(self) -> Self:
@@ -124,7 +124,7 @@ class Store:
         return Transaction(self.backend, self.clock, intent, signer, address)
 
     def head(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head:
-        """Returns the living head that `ref` names, looking in its own scope or else in `scopes`, in order.
+        """Return the living head that `ref` names, looking in its own scope or else in `scopes`, in order.
 
         Raises NoSuchResource, which says when it was removed and what is called nearly the same.
         """
@@ -134,7 +134,7 @@ class Store:
         return head
 
     def head_or_none(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head | None:
-        """Returns the first living head as `head` does, else a removed one, else None.
+        """Return the first living head as `head` does, else a removed one, else None.
 
         Of several of one name those come last that a repository brought and nobody trusts.
         """
@@ -163,11 +163,11 @@ class Store:
         )
 
     def heads(self, kind: Kind | None = None, scope: str | None = None) -> list[Head]:
-        """Returns all living heads, ordered by kind, name and scope."""
+        """Return all living heads, ordered by kind, name and scope."""
         return self.backend.heads(kind, scope)
 
     def version(self, head: Head, number: int | None = None) -> Version:
-        """Returns one version of a resource, by default the newest. Raises NoSuchVersion."""
+        """Return one version of a resource, by default the newest. Raises NoSuchVersion."""
         wanted = head.latest if number is None else number
         version = self.backend.version(head.id, wanted)
         if version is None:
@@ -175,7 +175,7 @@ class Store:
         return version
 
     def manifest(self, head: Head, number: int | None = None) -> Manifest:
-        """Returns the manifest of one version, by default the newest. Raises NoSuchVersion."""
+        """Return the manifest of one version, by default the newest. Raises NoSuchVersion."""
         wanted = head.latest if number is None else number
         manifest = self.backend.manifest(head.id, wanted)
         if manifest is None:
@@ -183,15 +183,15 @@ class Store:
         return manifest
 
     def files(self, head: Head, number: int | None = None) -> dict[str, File]:
-        """Returns all files of one version, by default the newest. Raises NoSuchVersion, LibraryCorrupt."""
+        """Return all files of one version, by default the newest. Raises NoSuchVersion, LibraryCorrupt."""
         return self.files_of(self.manifest(head, number))
 
     def files_of(self, manifest: Manifest) -> dict[str, File]:
-        """Returns the files that a manifest names. Raises LibraryCorrupt when a blob is missing or damaged."""
+        """Return the files that a manifest names. Raises LibraryCorrupt when a blob is missing or damaged."""
         return {path: File(self.blob(entry.sha256), entry.mode) for path, entry in manifest.items()}
 
     def file(self, head: Head, path: str, number: int | None = None) -> File:
-        """Returns one file. Raises NoSuchFile, which lists the files there are; NoSuchVersion."""
+        """Return one file. Raises NoSuchFile, which lists the files there are; NoSuchVersion."""
         manifest = self.manifest(head, number)
         entry = manifest.get(path)
         if entry is None:
@@ -202,19 +202,19 @@ class Store:
         return File(self.blob(entry.sha256), entry.mode)
 
     def blob(self, sha256: str) -> bytes:
-        """Returns a blob's verified bytes. Raises LibraryCorrupt when it is missing or damaged."""
+        """Return a blob's verified bytes. Raises LibraryCorrupt when it is missing or damaged."""
         data = self.backend.blob(sha256)
         if data is None:
             raise LibraryCorrupt(f"Blob {sha256[:12]} is missing.", "Run `evolvable fsck`.")
         return data
 
     def history(self, head: Head, limit: int = 20, below: int | None = None) -> list[HistoryEntry]:
-        """Returns up to `limit` versions with their operations, newest first."""
+        """Return up to `limit` versions with their operations, newest first."""
         versions = self.backend.versions(head.id, limit, below)
         return [HistoryEntry(version, self.operation(version.operation)) for version in versions]
 
     def operation(self, identity: int) -> Operation:
-        """Returns the operation with this id. Raises NoSuchOperation."""
+        """Return the operation with this id. Raises NoSuchOperation."""
         operation = self.backend.operation(identity)
         if operation is None:
             raise NoSuchOperation(
@@ -224,15 +224,15 @@ class Store:
         return operation
 
     def operations(self, limit: int = 20, session: str | None = None) -> list[Operation]:
-        """Returns up to `limit` operations, newest first; with `session`, only those made in it."""
+        """Return up to `limit` operations, newest first; with `session`, only those made in it."""
         return self.backend.operations(limit, session)
 
     def changes(self, after: int = 0, limit: int = 1000) -> list[Change]:
-        """Returns the changes with a sequence over `after`, oldest first."""
+        """Return the changes with a sequence over `after`, oldest first."""
         return self.backend.changes(after, limit)
 
     def sequence(self) -> int:
-        """Returns the sequence of the newest change, 0 in an empty library."""
+        """Return the sequence of the newest change, 0 in an empty library."""
         return self.backend.sequence()
 
 

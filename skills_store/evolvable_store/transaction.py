@@ -87,7 +87,7 @@ class Transaction:
         create: bool = False,
         base: Manifest | None = None,
     ) -> None:
-        """Makes these files the whole content of the resource; new names are created.
+        """Make these files the whole content of the resource; new names are created.
 
         expected_version: the head it must have when published, 0 for none; without it the last write wins.
         create: refuse a name that is taken. base: the manifest of a version in this library, whose files need not be
@@ -106,15 +106,15 @@ class Transaction:
         self._plans.append(lambda publication: publication.put(ref, content, expected_version, create))
 
     def restore(self, ref: Ref, version: int, *, expected_version: int | None = None) -> None:
-        """Makes a new version with the content of an old one. Raises at the end as `put`, or NoSuchVersion."""
+        """Make a new version with the content of an old one. Raises at the end as `put`, or NoSuchVersion."""
         self._plans.append(lambda publication: publication.restore(ref, version, expected_version))
 
     def remove(self, ref: Ref, *, expected_version: int | None = None) -> None:
-        """Makes the name point nowhere; its versions stay. Raises at the end as `put`, or NoSuchResource."""
+        """Make the name point nowhere; its versions stay. Raises at the end as `put`, or NoSuchResource."""
         self._plans.append(lambda publication: publication.remove(ref, expected_version))
 
     def bind(self, folder: int, directory: str, signature: str, conflict: str = "") -> None:
-        """Notes, together with the last write, that a directory of a folder now holds what it made."""
+        """Note, together with the last write, that a directory of a folder now holds what it made."""
         plan = len(self._plans) - 1
 
         def note(writer: Writer, written: Sequence[WriteResult]) -> None:
@@ -123,7 +123,7 @@ class Transaction:
         self._bindings.append(note)
 
     def bind_pending(self, held: Binding, old: DirectoryMark, new: DirectoryMark, boot: str) -> None:
-        """Notes, together with the last write, that a directory is about to hold what it makes.
+        """Note, together with the last write, that a directory is about to hold what it makes.
 
         held: what the directory holds. old, new: the marks of the two directories. boot: the run of the system.
         """
@@ -138,7 +138,7 @@ class Transaction:
         self._bindings.append(note)
 
     def approve(self, proposal: int, decision: str) -> None:
-        """Closes an open proposal together with the change it asked for.
+        """Close an open proposal together with the change it asked for.
 
         Raises at the end of the block InvalidArgument when somebody else has decided on it; then nothing changes.
         """
@@ -198,7 +198,7 @@ def replay(
     operations: Iterable[tuple[Intent, Iterable[ReplayStep]]],
     moves: Callable[[Writer, int], None] = lambda writer, operation: None,
 ) -> list[Operation]:
-    """Makes operations of another library happen here as they were, all of them or none, and returns them.
+    """Make operations of another library happen here as they were, all of them or none, and return them.
 
     operations: in order; read while the write lock is held, so what it finds in the library before it yields the
     first one still holds. moves: called at their end with the newest operation, to move the channel as it was moved
@@ -261,7 +261,7 @@ def _note(operation: int, intent: Intent) -> MoveNote:
 
 
 def format_time(moment: datetime) -> str:
-    """Returns an aware moment in UTC as it is stored: 2026-11-20T11:14:36.123456Z."""
+    """Return an aware moment in UTC as it is stored: 2026-11-20T11:14:36.123456Z."""
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -279,7 +279,7 @@ class _Publication:
         """The skills that were moved, each with the version its name pointed to before and after."""
 
     def close(self) -> Operation | None:
-        """Keeps the operation if it changed anything, and returns it."""
+        """Keep the operation if it changed anything, and return it."""
         if self._next == self._first:
             return None
         self._writer.add_operation(self._first, self._next - 1, self._intent, self._arrived)

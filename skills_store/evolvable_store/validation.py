@@ -62,7 +62,7 @@ class Problem:
 
 
 def find_problems(kind: Kind, name: str, files: Files) -> list[Problem]:
-    """Returns every problem of the files that are to be the resource `name`; none when all is well.
+    """Return every problem of the files that are to be the resource `name`; none when all is well.
 
     `name` is the one the resource would get: its folder's. Never raises for content.
     """
@@ -88,7 +88,7 @@ def blocking_problems(problems: Sequence[Problem], strict: bool) -> list[Problem
 
 
 def main_path(kind: Kind, name: str, files: Container[str]) -> str:
-    """Returns the path of the main file among these: `skill.md` too where there is no SKILL.md; '' for none."""
+    """Return the path of the main file among these: `skill.md` too where there is no SKILL.md; '' for none."""
     path = main_file(kind, name)
     if path in files:
         return path
@@ -161,7 +161,7 @@ def _main_problems(kind: Kind, name: str, files: Files) -> Iterator[Problem]:
 
 
 def _defects(kind: Kind, name: str, document: Document) -> Iterator[Defect]:
-    """Yields what was found while reading, and then what the rules of the kind say."""
+    """Yield what was found while reading, and then what the rules of the kind say."""
     if kind is Kind.MEMORY:
         yield from _cap_rule(name, document)
         yield from (_as_warning(d) for d in document.defects if d not in (NO_FRONTMATTER, UNTERMINATED, NO_MAPPING))

@@ -8,8 +8,12 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from lookup.data import Library, answerable, drawn, tiled
+from lookup.copies import Copies
+from lookup.data import Library, answerable, drawn, take_in, tiled
+from lookup.none_fits import right_ids, without_the_right
 from lookup.scoring import Score, Verdict, abstention, calibration_error, family, quality, reliability, score
+
+from evolvable_store.store import Store
 
 SECOND = 1 / math.log2(3)
 
@@ -141,3 +145,55 @@ def test_a_drawn_library_is_the_same_for_the_same_seed_and_holds_what_tasks_call
 
 def test_a_tiled_library_has_as_many_names_as_it_has_skills() -> None:
     assert len(tiled([record(1), record(2, "csv")], 9).skills) == 9
+
+
+def skill(repo: str, name: str, description: str) -> dict[str, str]:
+    id_ = f"{repo}:{name}"
+    return {"id": id_, "name": name, "description": description, "body": "b", "repo": repo, "path": f"{name}/SKILL.md"}
+
+
+COLLECTION = [
+    skill("a/b", "popups", "Create or optimize popups, modals and banners"),
+    skill("a/b", "emails", "Write a welcome sequence"),
+    skill("c/d", "popup-cro", "Create or optimize popups, modals, overlays and banners"),
+    skill("c/d", "pricing", "Choose tiers of a price"),
+    skill("e/f", "Emails", "Send messages through a mail server"),
+    skill("e/f", "pdf", "Fill in forms"),
+]
+
+
+def test_a_skill_elsewhere_with_the_same_name_or_half_of_the_description_is_a_copy() -> None:
+    copies = Copies(Library.of(COLLECTION))
+
+    assert copies.of("a/b:popups") == {"c/d:popup-cro"}
+    assert copies.of("a/b:emails") == {"e/f:Emails"}
+    assert copies.of("e/f:pdf") == copies.of("nowhere:pdf") == set()
+
+
+def test_skills_of_one_repository_are_no_copies_of_each_other() -> None:
+    same = [skill("a/b", name, "Create or optimize popups") for name in ("popups", "popup-cro")]
+
+    assert Copies(Library.of(same)).of("a/b:popups") == set()
+
+
+def test_a_copy_is_a_right_answer_where_copies_are_marked() -> None:
+    query = task("x", "a/b:popups")
+
+    assert right_ids(query) == {"a/b:popups"}
+    assert right_ids(Copies(Library.of(COLLECTION)).marked(query)) == {"a/b:popups", "c/d:popup-cro"}
+
+
+def test_with_a_repository_the_copies_of_its_skills_are_taken_out_and_nothing_else(tmp_path: Path) -> None:
+    library = Library.of(COLLECTION)
+    take_in(tmp_path / "home", library)
+    query = {**task("x", "a/b:popups"), "source_repo": "a/b"}
+
+    with Store.open(tmp_path / "home") as store:
+        for copies, left in (
+            (Copies(library), {"pricing", "pdf"}),
+            (None, {"popup-cro", "pricing", "emails-2", "pdf"}),
+        ):
+            for its, _ in without_the_right(store, library, [query], copies):
+                assert its == [query]
+                assert {head.name for head in store.heads() if head.version is not None} == left
+        assert {head.name for head in store.heads() if head.version is not None} == set(library.skills)

@@ -255,6 +255,22 @@ serve_on_stdio(read_config())
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("looks", [False, True], ids=["as a server does", "as pydantic does"])
+def test_a_server_on_stdio_loads_no_plugin_of_pydantic(tmp_path: Path, looks: bool) -> None:
+    about = tmp_path / "plugged-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text("[pydantic]\nplugged = plugged:plugin\n", encoding="utf-8")
+    (tmp_path / "plugged.py").write_text("print('loaded')\nplugin = None\n", encoding="utf-8")
+    call = "from evolvable_server.mcp.sdk_import import use_no_plugins as use; use(); "
+    code = f"import pydantic; {'' if looks else call}print(pydantic.TypeAdapter(int).validate_python('3'))"
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, env=env, timeout=60)
+
+    assert (b"loaded" in done.stdout) is looks, done.stderr
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("options", [(), ("--toolsets", "evolve")], ids=["as clients start it", "with options"])
 @pytest.mark.parametrize("variable", ["EVOLVABLE_EMBEDDER", "EVOLVABLE_REVIEW_POLICY", "EVOLVABLE_FITS"])
 def test_a_wrong_setting_is_told_before_any_answer(tmp_path: Path, variable: str, options: tuple[str, ...]) -> None:

@@ -53,7 +53,7 @@ class Talk:
         self._read = 0
 
     def until(self, text: str) -> str:
-        """Waits until the command wrote this; returns what it wrote since the last wait."""
+        """Wait until the command wrote this; return what it wrote since the last wait."""
         while (at := self.written.find(text, self._read)) < 0:
             assert self._more(), f"ended before {text!r}: {self.written}"
         begun, self._read = self._read, at + len(text)
@@ -63,7 +63,7 @@ class Talk:
         os.write(self._keyboard, text.encode("utf-8"))
 
     def end(self) -> str:
-        """Waits until the command ended; returns all that it wrote."""
+        """Wait until the command ended; return all that it wrote."""
         while self._more():
             pass
         os.close(self._keyboard)
@@ -71,7 +71,7 @@ class Talk:
         return self.written
 
     def interrupt(self) -> str:
-        """Presses Ctrl-C until the command ended; returns all that it wrote.
+        """Press Ctrl-C until the command ended; return all that it wrote.
 
         CPython loses an interrupt that comes after its last look at signals and before readline waits for a key.
         """
@@ -104,7 +104,7 @@ class CommandLine:
         self.project.mkdir()
 
     def __call__(self, *arguments: object, stdin: str | bytes | None = None, code: int | None = 0, **env: str) -> Ran:
-        """Runs one command in this process. Fails unless it ends with `code`; None accepts any."""
+        """Run one command in this process. Fails unless it ends with `code`; None accepts any."""
         settings: dict[str, str | None] = {**dict.fromkeys(_OURS), **self._own(), **env}
         result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin, env=settings)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -113,7 +113,7 @@ class CommandLine:
         return Ran(result.exit_code, result.stdout, result.stderr, result.stdout_bytes)
 
     def on_screen(self, *arguments: object, columns: int = 80, code: int = 0) -> str:
-        """Returns what a command of this process writes to a screen of this width, without colours."""
+        """Return what a command of this process writes to a screen of this width, without colours."""
         page = _Screen()
         settings = {**dict.fromkeys(_OURS), **self._own(), "COLUMNS": str(columns), "LINES": "1000", "NO_COLOR": "1"}
         with CliRunner().isolation(env=settings), contextlib.redirect_stdout(page), pytest.raises(SystemExit) as ended:
@@ -134,26 +134,26 @@ class CommandLine:
         return {**{name: os.environ[name] for name in kept if name in os.environ}, **self._own()}
 
     def start(self, *arguments: object, flags: tuple[str, ...] = (), **options: Any) -> "subprocess.Popen[str]":
-        """Starts a command as a process of its own, in the project's folder."""
+        """Start a command as a process of its own, in the project's folder."""
         command = [sys.executable, "-P", *flags, "-m", "evolvable_server", *map(str, arguments)]
         given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         given |= {"env": self.environment, "cwd": self.project, "encoding": "utf-8"}
         return subprocess.Popen(command, **{**given, **options})
 
     def process(self, *arguments: object, **options: Any) -> Ran:
-        """Runs a command as a process of its own."""
+        """Run a command as a process of its own."""
         with self.start(*arguments, **options) as process:
             out, err = process.communicate(timeout=60)
         return Ran(process.returncode, out or "", err or "")
 
     def on_terminal(self, *arguments: object, columns: int = 80, typed: str = "") -> str:
-        """Returns what a command writes to a terminal of this width, where this is typed. POSIX only."""
+        """Return what a command writes to a terminal of this width, where this is typed. POSIX only."""
         terminal = self.talk(*arguments, columns=columns)
         terminal.type(typed)
         return terminal.end()
 
     def talk(self, *arguments: object, columns: int = 80, **env: str) -> "Talk":
-        """Starts a command on a terminal of this width, to be answered as it asks. POSIX only."""
+        """Start a command on a terminal of this width, to be answered as it asks. POSIX only."""
         import fcntl
         import pty
         import struct
@@ -177,7 +177,7 @@ class CommandLine:
         path.write_text(text, encoding="utf-8")
 
     def save(self, folder: Path, name: str, text: str, path: str = "SKILL.md") -> Path:
-        """Writes a file of the skill `name` below `folder`; returns the skill's folder."""
+        """Write a file of the skill `name` below `folder`; return the skill's folder."""
         target = folder / name / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
@@ -185,5 +185,5 @@ class CommandLine:
 
 
 def skill_text(name: str, description: str = "", body: str = "one\n\ntwo\n\nthree", more: str = "") -> str:
-    """Returns a SKILL.md; `more` goes into its frontmatter."""
+    """Return a SKILL.md; `more` goes into its frontmatter."""
     return f"---\nname: {name}\ndescription: {description or f'Works with {name} files.'}\n{more}---\n\n{body}\n"

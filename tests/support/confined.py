@@ -36,13 +36,13 @@ print(json.dumps({"output": ran.stdout.strip() + ran.stderr.strip()[-600:]}))
 
 
 def apart() -> Sandbox:
-    """Returns the sandbox; only in tests that need one."""
+    """Return the sandbox; only in tests that need one."""
     assert FOUND.sandbox is not None
     return FOUND.sandbox
 
 
 def skill(script: str) -> Program:
-    """Returns a program of one skill with this script."""
+    """Return a program of one skill with this script."""
     text = "---\nname: shipping\ndescription: Postage.\n---\n\nRun scripts/do.py.\n"
     return Program((make_part(Kind.SKILL, "shipping", {"SKILL.md": text.encode(), "scripts/do.py": script.encode()}),))
 
@@ -68,7 +68,7 @@ class Confined:
         )
 
     def __call__(self, script: str, one: Task | None = None, files: Mapping[str, bytes] | None = None) -> TrialAttempt:
-        """Returns what comes of a task whose skill brings this script."""
+        """Return what comes of a task whose skill brings this script."""
         place = self.root / "library" / "evolve" / "run" / "workspaces"
         job = TrialJob(self.executor, ByFirstWord(), one or task("a"), skill(script), 0, files or {}, place=place)
         done = asyncio.run(run_job(job))
@@ -77,7 +77,7 @@ class Confined:
 
 
 def said(attempt: TrialAttempt) -> Any:
-    """Returns the JSON that a script printed."""
+    """Return the JSON that a script printed."""
     assert attempt.outcome is None, attempt.detail
     return json.loads(attempt.rollout.output)
 

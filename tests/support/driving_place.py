@@ -75,7 +75,7 @@ class DrivingPlace:
         self.means = HostContext(dict(os.environ))
 
     def save(self, tasks: list[dict[str, Any]], caller: Caller = PERSON, **files: str) -> None:
-        """Saves the task set; underscores in the names of other files are dots."""
+        """Save the task set; underscores in the names of other files are dots."""
         lines = "\n".join(json.dumps(task) for task in tasks)
         given = {"tasks.jsonl": lines, "ENVIRONMENT.md": ABOUT, "run.py": RUN}
         given |= {name.replace("_", "."): text for name, text in files.items()}
@@ -96,19 +96,19 @@ class DrivingPlace:
         return {**os.environ, "EVOLVABLE_TEST_ACCOUNT": str(account)}
 
     def judge(self, word: str = "'dear'") -> str:
-        """Returns the command of a judge; word: the Python expression that decides."""
+        """Return the command of a judge; word: the Python expression that decides."""
         path = self.root / "judge.py"
         path.write_text(JUDGE.replace("WORD", word), encoding="utf-8")
         return shlex.join([sys.executable, "-I", "-S", str(path)])
 
     def begin(self, executor: str = COMMAND, caller: Caller = PERSON, **options: Any) -> StartedRun:
-        """Begins a run."""
+        """Begin a run."""
         named = self.means.commands["executors"] if self.means.commands else None
         spec = parse_executor_spec(executor, named, free=True)
         return start_run(self.library, caller, self.means, LETTERS, [POLITE], spec, {"iterations": 0, **options})
 
     def drive(self) -> RunState:
-        """Drives the newest run as far as it comes."""
+        """Drive the newest run as far as it comes."""
         return asyncio.run(drive_run(self.library, PERSON, self.folder, self.means))
 
     @property
@@ -122,7 +122,7 @@ class DrivingPlace:
         return load_run_state(self.folder)
 
     def begin_at(self, version: int) -> StartedRun:
-        """Begins a run on a version of the task set."""
+        """Begin a run on a version of the task set."""
         spec = parse_executor_spec(COMMAND, free=True)
         return start_run(self.library, PERSON, self.means, LETTERS.at(version), [POLITE], spec, {})
 
@@ -137,7 +137,7 @@ class DrivingPlace:
 
 @contextmanager
 def driving(root: Path) -> Iterator[DrivingPlace]:
-    """Yields the place, with the skill in its library."""
+    """Yield the place, with the skill in its library."""
     with Library.open(root / "home", create=True) as library:
         edit.update_resource(library, PERSON, POLITE, "first", files={"SKILL.md": SKILL}, create=True)
         yield DrivingPlace(root, library)

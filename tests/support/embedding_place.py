@@ -28,7 +28,7 @@ SKILLS = {
 
 
 def exported(folder: Path) -> str:
-    """Returns the spec of a folder with the ONNX model, made from the packaged one; skips where that cannot be done.
+    """Return the spec of a folder with the ONNX model, made from the packaged one; skips where that cannot be done.
 
     A folder that is there is taken as it is: it appears only when the model in it is whole.
     """
@@ -114,26 +114,26 @@ def cross_encoder(model: str, folder: Path) -> str:
 
 
 def put(home: Path, name: str, description: str) -> None:
-    """Writes one skill."""
+    """Write one skill."""
     text = f"---\nname: {name}\ndescription: {description}\n---\n"
     with Store.open(home, create=True) as store, store.transaction(Actor.HUMAN, f"write {name}") as tx:
         tx.put(Ref.parse(name), {"SKILL.md": File(text.encode())})
 
 
 def remove(home: Path, name: str) -> None:
-    """Removes one skill."""
+    """Remove one skill."""
     with Store.open(home) as store, store.transaction(Actor.HUMAN, f"remove {name}") as tx:
         tx.remove(Ref.parse(name))
 
 
 def identity(home: Path, name: str) -> int:
-    """Returns the id of a skill."""
+    """Return the id of a skill."""
     with Store.open(home) as store:
         return store.head(Ref.parse(name)).id
 
 
 def put_long(home: Path, count: int) -> None:
-    """Writes so many skills with descriptions as long as a model reads, all in one change."""
+    """Write so many skills with descriptions as long as a model reads, all in one change."""
     with Store.open(home) as store, store.transaction(Actor.HUMAN, "write many") as tx:
         for number in range(count):
             head = f"name: long-{number}\ndescription: Number {number}. {'Paint the walls of a house. ' * 40}"
@@ -141,20 +141,20 @@ def put_long(home: Path, count: int) -> None:
 
 
 def library(home: Path) -> Path:
-    """Makes a library of SKILLS; returns its folder."""
+    """Make a library of SKILLS; return its folder."""
     for name, description in SKILLS.items():
         put(home, name, description)
     return home
 
 
 def ask(client: SharedEmbedder, task: str = "combine two acrobat files", **where: Any) -> SimilarResources:
-    """Returns what the embedder says now."""
+    """Return what the embedder says now."""
     ids, scopes, limit = where.get("ids", []), where.get("scopes"), where.get("limit", 10)
     return client.begin(task).similar(ids, kind=Kind.SKILL, scopes=scopes, limit=limit)
 
 
 def until(client: SharedEmbedder, condition: Callable[[SimilarResources], object], **question: Any) -> SimilarResources:
-    """Returns the first answer for which a condition holds."""
+    """Return the first answer for which a condition holds."""
     answers: list[SimilarResources] = []
 
     def holds() -> object:
@@ -166,19 +166,19 @@ def until(client: SharedEmbedder, condition: Callable[[SimilarResources], object
 
 
 def complete(answer: SimilarResources) -> bool:
-    """Returns whether every text was embedded."""
+    """Return whether every text was embedded."""
     return answer.available and "embedded" not in answer.said and "prepared" not in answer.said
 
 
 def worker(home: Path) -> int:
-    """Returns the process that embeds."""
+    """Return the process that embeds."""
     announced = ipc.read_announcement(home)
     assert announced is not None and announced.address is not None
     return announced.pid
 
 
 def is_running(process: int) -> bool:
-    """Returns whether there is such a process that has not ended."""
+    """Return whether there is such a process that has not ended."""
     try:
         return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -186,7 +186,7 @@ def is_running(process: int) -> bool:
 
 
 def processes(home: Path) -> list[int]:
-    """Returns the processes that embed for the library, or are about to."""
+    """Return the processes that embed for the library, or are about to."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -198,7 +198,7 @@ def processes(home: Path) -> list[int]:
 
 @contextmanager
 def clients(home: Path) -> Iterator[Callable[..., SharedEmbedder]]:
-    """Yields a maker of clients of one library; at the end they are closed, and what they started is ended."""
+    """Yield a maker of clients of one library; at the end they are closed, and what they started is ended."""
     made: list[SharedEmbedder] = []
 
     def client(spec: str, **options: Any) -> SharedEmbedder:

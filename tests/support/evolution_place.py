@@ -42,7 +42,7 @@ class EvolutionPlace(CommandLine):
         self("init", skills)
 
     def begin(self, *options: object, **env: str) -> str:
-        """Begins a run by hand-off or whoever the options name, and returns its id."""
+        """Begin a run by hand-off or whoever the options name, and return its id."""
         arguments = (
             "--program",
             "skill:order-fields",
@@ -63,7 +63,7 @@ class EvolutionPlace(CommandLine):
         return dict(self("evolve", "status", *([run] if run else []), "--json").json)
 
     def until(self, holds: Callable[[dict[str, Any]], object], seconds: float = 60) -> dict[str, Any]:
-        """Returns the status as soon as something holds of it."""
+        """Return the status as soon as something holds of it."""
         deadline = time.monotonic() + seconds
         while not holds(status := self.status()):
             assert time.monotonic() < deadline, (status, self.logs())
@@ -76,7 +76,7 @@ class EvolutionPlace(CommandLine):
 
 
 def answer_to(data: Mapping[str, Any], turns: Sequence[str] = tuple(EDITS)) -> dict[str, Any]:
-    """Returns what the stand-in answers to the data of a question, be it a proposer's or a builder's.
+    """Return what the stand-in answers to the data of a question, be it a proposer's or a builder's.
 
     turns: what it proposes, one after the other.
     """

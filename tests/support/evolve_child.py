@@ -48,7 +48,7 @@ STRUCTURE = RunSettings(
 
 
 def restructuring(folder: Path) -> None:
-    """Drives a run that changes agents as far as it comes."""
+    """Drive a run that changes agents as far as it comes."""
     world = transplant_world()
     splits = {split: world.tasks(split, size) for split, size in zip(Split, (16, 12, 10), strict=True)}
     brain, executor = repairer(world.repairs), InterferenceExecutor(11)
@@ -57,7 +57,7 @@ def restructuring(folder: Path) -> None:
 
 
 def optimizing(folder: Path, optimizer: str) -> None:
-    """Drives a run with an optimizer beside the default as far as it comes."""
+    """Drive a run with an optimizer beside the default as far as it comes."""
 
     def rewrite(question: ModelQuestion) -> Mapping[str, str]:
         line = "rule: iso" if question.data["tried"] else "rule: shout"
@@ -77,7 +77,7 @@ def optimizing(folder: Path, optimizer: str) -> None:
 
 
 def run(folder: Path) -> None:
-    """Drives a run as far as it comes."""
+    """Drive a run as far as it comes."""
     if sys.argv[4:] == ["structure"]:
         restructuring(folder)
         return
@@ -126,7 +126,7 @@ def killed_at(number: int, torn: bool) -> None:
 
 
 def in_a_process(work: object) -> int:
-    """Runs something in a process of its own and returns how that ended: 0, or less for a signal."""
+    """Run something in a process of its own and return how that ended: 0, or less for a signal."""
     pid = os.fork()
     if pid == 0:
         work()  # type: ignore[operator]

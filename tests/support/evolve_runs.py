@@ -26,7 +26,7 @@ CATEGORIES = ("dates", "sums", "names")
 
 
 def task(split: Split, number: int, *tags: str) -> Task:
-    """Returns a made-up task that passes as its tags say."""
+    """Return a made-up task that passes as its tags say."""
     identity = f"{split}-{number:03}"
     digest = hashlib.sha256(identity.encode()).hexdigest()
     category = CATEGORIES[number % len(CATEGORIES)]
@@ -34,24 +34,24 @@ def task(split: Split, number: int, *tags: str) -> Task:
 
 
 def tasks(split: Split, count: int, needs: str = "iso", share: int = 2) -> list[Task]:
-    """Returns so many tasks, of which every `share`-th needs a rule."""
+    """Return so many tasks, of which every `share`-th needs a rule."""
     return [task(split, n, *([f"needs:{needs}"] if n % share == 0 else [])) for n in range(count)]
 
 
 def skill(name: str, *lines: str) -> str:
-    """Returns a SKILL.md."""
+    """Return a SKILL.md."""
     return f"---\nname: {name}\ndescription: How {name} is done.\n---\n# {name}\n" + "".join(
         f"{one}\n" for one in lines
     )
 
 
 def program(*lines: str) -> Program:
-    """Returns a program of one skill with these lines."""
+    """Return a program of one skill with these lines."""
     return make_program([make_part(Kind.SKILL, "forms", {"SKILL.md": skill("forms", *lines).encode()})])
 
 
 def plan(question: ModelQuestion, modification: str, **fields: Any) -> dict[str, Any]:
-    """Returns a proposer's answer: one edit of skill:forms, on account of all that failed."""
+    """Return a proposer's answer: one edit of skill:forms, on account of all that failed."""
     failed = [one["task"] for one in question.data["evidence"] if one["result"] == "failed"]
     intent = {"op": "edit", "ref": "skill:forms", "tasks": failed, "modification": modification, **fields}
     return {
@@ -64,14 +64,14 @@ def plan(question: ModelQuestion, modification: str, **fields: Any) -> dict[str,
 
 
 def writes(question: ModelQuestion, text: str) -> dict[str, Any]:
-    """Returns a builder's answer: skill:forms as `text`."""
+    """Return a builder's answer: skill:forms as `text`."""
     [intent] = question.data["intents"]
     edit = {"op": intent["op"], "ref": intent["ref"], "files": [{"path": "SKILL.md", "text": text}]}
     return {"edits": [edit]}
 
 
 def scripted(proposals: Sequence[tuple[str, Sequence[str]]]) -> ScriptedModel:
-    """Returns a brain that proposes these in turn, again from the first: what to say, and the lines that it adds."""
+    """Return a brain that proposes these in turn, again from the first: what to say, and the lines that it adds."""
 
     def turn(question: ModelQuestion) -> tuple[str, Sequence[str]]:
         done = len(question.data["history"]) if question.role is ModelRole.PROPOSER else 0
@@ -117,7 +117,7 @@ def running(
     files: Mapping[str, bytes] | None = None,
     host: CommandHost = UNCONFINED,
 ) -> Iterator[RunContext]:
-    """Yields a run over these tasks, begun anew or where its ledger in `folder` ends.
+    """Yield a run over these tasks, begun anew or where its ledger in `folder` ends.
 
     files: for command scorers; host: what they run with.
     """
@@ -156,7 +156,7 @@ def running(
 
 
 def begin(journal: Journal, run: str, base: Program, every: Sequence[Task], settings: RunSettings, label: str) -> None:
-    """Writes the first record of a run."""
+    """Write the first record of a run."""
     open_ones = [[one.id, one.split, one.category] for one in every if one.split is not Split.TEST]
     journal.note(
         "run",

@@ -127,12 +127,12 @@ else:
 
 
 def fake_claude(folder: Path) -> Path:
-    """Returns the path of a program that behaves like Claude Code."""
+    """Return the path of a program that behaves like Claude Code."""
     return _program(folder / "claude", _CLAUDE)
 
 
 def fake_codex(folder: Path) -> Path:
-    """Returns the path of a program that behaves like Codex."""
+    """Return the path of a program that behaves like Codex."""
     return _program(folder / "codex", _CODEX)
 
 

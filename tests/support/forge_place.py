@@ -49,7 +49,7 @@ class ScriptedForge:
     address: str = ""
 
     def answer(self, path: str) -> tuple[int, Any]:
-        """Returns the status and the answer to a path."""
+        """Return the status and the answer to a path."""
         path, _, query = path.partition("?")
         words = path.strip("/").split("/")
         if self.kind == "gitlab":
@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serve_forge(forge: ScriptedForge) -> Iterator[ScriptedForge]:
-    """Serves it on a port of this machine, which its address names."""
+    """Serve it on a port of this machine, which its address names."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         server.forge = forge  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))

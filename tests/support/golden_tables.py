@@ -15,7 +15,7 @@ OWN_LINES = ("[text of another", "description: ")
 
 
 def settled(text: str) -> str:
-    """Returns the text without what differs in each run: times, numbers of marks, and ids of runs and of the trash."""
+    """Return the text without what differs in each run: times, numbers of marks, and ids of runs and of the trash."""
     text = re.sub(r"\[(text of another )[0-9a-f]{16}", r"[\1mark", text)
     text = re.sub(r"\d{8}-\d{6}-[0-9a-f]{4}", "20261123-120000-abcd", text)
     text = re.sub(r"\d{8}T\d{6}-[0-9a-f]{8}", "20261123T120000-0a1b2c3d", text)
@@ -23,7 +23,7 @@ def settled(text: str) -> str:
 
 
 def assert_as_agreed(machine: CommandLine, commands: Iterable[Sequence[str]], columns: int, name: str) -> None:
-    """Fails unless each command fits the screen and writes what the golden file has."""
+    """Fail unless each command fits the screen and writes what the golden file has."""
     written = []
     for arguments in commands:
         shown = machine.on_screen(*arguments, columns=columns)

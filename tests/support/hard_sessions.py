@@ -27,7 +27,7 @@ class Hard:
     learn: frozenset[str]
 
     def write(self, folder: Path) -> Path:
-        """Writes the transcript as its client does, and returns the file."""
+        """Write the transcript as its client does, and return the file."""
         return WRITERS[self.client](folder, self.events, session=f"hard-{self.name}")
 
 

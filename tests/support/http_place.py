@@ -80,7 +80,7 @@ class HttpServer:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def connect(self, data: bytes = b"") -> socket.socket:
-        """Opens a connection and sends bytes as they are."""
+        """Open a connection and send bytes as they are."""
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
         try:
             connection.sendall(data)
@@ -90,7 +90,7 @@ class HttpServer:
         return connection
 
     def raw(self, data: bytes) -> Answer:
-        """Sends bytes as they are; returns what comes back until the answer ends."""
+        """Send bytes as they are; return what comes back until the answer ends."""
         with self.connect(data) as connection:
             return received(connection)
 
@@ -102,7 +102,7 @@ class HttpServer:
         method: str = "POST",
         path: str = "/mcp",
     ) -> Answer:
-        """Sends one request as a well-behaved client with the server's token does, but for what `headers` says."""
+        """Send one request as a well-behaved client with the server's token does, but for what `headers` says."""
         return self.raw(self.request(body, headers, method=method, path=path))
 
     def request(
@@ -113,7 +113,7 @@ class HttpServer:
         method: str = "POST",
         path: str = "/mcp",
     ) -> bytes:
-        """Returns the bytes of a request. A header that is None is left out."""
+        """Return the bytes of a request. A header that is None is left out."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode("utf-8")
         sent: dict[str, str | None] = {
             "Host": f"127.0.0.1:{self.port}",
@@ -131,17 +131,17 @@ class HttpServer:
         return "\r\n".join(lines).encode("utf-8") + b"\r\n\r\n" + data
 
     def call(self, method: str, params: Mapping[str, Any], headers: Mapping[str, str | None] | None = None) -> Answer:
-        """Makes one request of the modern era."""
+        """Make one request of the modern era."""
         frame, own = modern(method, params)
         return self.post(frame, own | dict(headers or {}))
 
     def tool(self, name: str, arguments: Mapping[str, Any], secret: str | None = None) -> Answer:
-        """Calls a tool, with another token when one is given."""
+        """Call a tool, with another token when one is given."""
         headers = {"Authorization": f"Bearer {secret}"} if secret else None
         return self.call("tools/call", {"name": name, "arguments": arguments}, headers)
 
     def said(self, word: str) -> str:
-        """Returns the next line on the server's stderr with this word in it."""
+        """Return the next line on the server's stderr with this word in it."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             if word in line:
@@ -150,7 +150,7 @@ class HttpServer:
 
 
 def modern(method: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str | None]]:
-    """Returns a request of the modern era and the headers that go with it."""
+    """Return a request of the modern era and the headers that go with it."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": MODERN,
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
@@ -164,7 +164,7 @@ def modern(method: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict
 
 
 def received(connection: socket.socket) -> Answer:
-    """Returns the answer on a connection that the server closes after it."""
+    """Return the answer on a connection that the server closes after it."""
     data = bytearray()
     with contextlib.suppress(ConnectionError):
         while part := connection.recv(65536):
@@ -203,7 +203,7 @@ def http_server(
     address: str = "127.0.0.1:0",
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[HttpServer]:
-    """Runs a server on a free port; it must have ended well by the end, or is ended.
+    """Run a server on a free port; it must have ended well by the end, or is ended.
 
     tools: with the tools for tests. limits: constants of modules of `http` that are other ones in this server.
     """
@@ -228,6 +228,6 @@ def http_server(
 
 
 def made_token(place: Place, name: str, *permissions: Permission) -> str:
-    """Makes a token; returns its secret."""
+    """Make a token; return its secret."""
     poll(place.home.is_dir, "the library")
     return Tokens(place.home).add(name, permissions)[1]

@@ -27,7 +27,7 @@ if "--nobody" in FLAGS and os.geteuid() == 0:
 
 
 def state(index: Index, query: str) -> dict[str, Any]:
-    """Returns what a search finds, how many entries there are, what is wrong, and where the file lies."""
+    """Return what a search finds, how many entries there are, what is wrong, and where the file lies."""
     return {
         "found": [scored.entry.name for scored in index.search(query).scored],
         "entries": len(index.entries(limit=10_000)),
@@ -37,7 +37,7 @@ def state(index: Index, query: str) -> dict[str, Any]:
 
 
 def search(home: Path, query: str, gate: str = "") -> None:
-    """Opens the index, with others at the same moment when there is a gate, and says what a search finds."""
+    """Open the index, with others at the same moment when there is a gate, and say what a search finds."""
     if gate:
         (Path(gate) / f"ready-{os.getpid()}").touch()
         deadline = time.monotonic() + 60
@@ -49,7 +49,7 @@ def search(home: Path, query: str, gate: str = "") -> None:
 
 
 def put(home: Path, name: str, text: str) -> None:
-    """Writes one skill, as another program's window would."""
+    """Write one skill, as another program's window would."""
     with (
         Store.open(home, registered=lambda: [home]) as store,
         store.transaction(Actor.AGENT, "by another process") as tx,

@@ -47,7 +47,7 @@ class Labelled:
         return f"session-{self.name}"
 
     def write(self, folder: Path) -> Path:
-        """Writes the transcript as its client does, and returns the file."""
+        """Write the transcript as its client does, and return the file."""
         lines = _claude(self) if self.client == "claude-code" else _codex(self)
         stem = self.session_id if self.client == "claude-code" else f"rollout-2026-11-10T09-00-00-{self.session_id}"
         path = folder / f"{stem}.jsonl"
@@ -88,7 +88,7 @@ INJECTIONS = (
 
 
 def secrets() -> list[str]:
-    """Returns forty secrets in as many forms, each made up here and valid nowhere."""
+    """Return forty secrets in as many forms, each made up here and valid nowhere."""
     a, d, x = "Zq7Kp2Vw9Rt4Yb6Nm1Xc8Jd3Lf5Gh0Sa", "8361947250183649", "9f2c7b1e4d8a6035c1f7e2b9d4a8036f"
     tail = a + "uT"
     key = "\n".join([f"MIIEpAIBAAKCAQEA{a}{a}{i}{x}" for i in range(4)])
@@ -110,7 +110,7 @@ def secrets() -> list[str]:
 
 
 def hidden_parts(secret: str) -> list[str]:
-    """Returns the pieces of a secret that must be seen nowhere: its longest run of characters, in two halves."""
+    """Return the pieces of a secret that must be seen nowhere: its longest run of characters, in two halves."""
     import re
 
     runs = re.findall(r"[A-Za-z0-9]{12,}", secret.replace("PRIVATE", " ").replace("OPENSSH", " "))
@@ -319,12 +319,12 @@ def _with_nothing() -> Iterable[Labelled]:
 
 
 def labelled() -> list[Labelled]:
-    """Returns every session, those that show something first."""
+    """Return every session, those that show something first."""
     return [*_with_something(), *_with_nothing()]
 
 
 def same_procedure(number: int) -> Labelled:
-    """Returns one of several sessions in which the same three steps are taken."""
+    """Return one of several sessions in which the same three steps are taken."""
     steps = (
         run(f"git tag v1.{number}"),
         run("python -m build", "built"),
@@ -416,6 +416,6 @@ def _codex_call(event: Do) -> tuple[str, dict[str, Any]]:
 
 
 def write_all(folder: Path, sessions: Sequence[Labelled]) -> dict[str, Path]:
-    """Writes sessions into a folder and returns their files by name."""
+    """Write sessions into a folder and return their files by name."""
     folder.mkdir(parents=True, exist_ok=True)
     return {one.name: one.write(folder) for one in sessions}

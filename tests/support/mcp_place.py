@@ -35,7 +35,7 @@ class Place:
             WorkingCopies(store).add(self.skills, identity=PERSON)
 
     def save(self, name: str, text: str, path: str = "SKILL.md") -> None:
-        """Writes a file in one step, as editors do: a server that looks in the middle of it would see an empty one."""
+        """Write a file in one step, as editors do: a server that looks in the middle of it would see an empty one."""
         target = self.skills / name / path
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = self.root / "draft"

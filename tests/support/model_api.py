@@ -131,11 +131,11 @@ class ModelApi:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def then(self, *replies: Reply) -> None:
-        """Adds to the script."""
+        """Add to the script."""
         self._replies += replies
 
     def forget(self) -> None:
-        """Drops what is left of the script."""
+        """Drop what is left of the script."""
         self._replies.clear()
 
     def answer(self, asked: Asked) -> Reply:
@@ -166,7 +166,7 @@ class ModelApi:
 
 @contextmanager
 def asking(api: ModelApi, key: str = "sk-ant-test", **options: Any) -> Iterator[AnthropicModel]:
-    """Yields who thinks with this stand-in, and asks it once unless told otherwise."""
+    """Yield who thinks with this stand-in, and ask it once unless told otherwise."""
     thinker = AnthropicModel(key, "claude-haiku-5-5", api.url, **{"retries": 0} | options)
     try:
         yield thinker

@@ -42,23 +42,23 @@ def task_set() -> TaskSet:
 
 
 def skill_text(*blocks: str) -> str:
-    """Returns the document of the skill with these rules above its own."""
+    """Return the document of the skill with these rules above its own."""
     text = (SKILL / "SKILL.md").read_text(encoding="utf-8")
     return text.replace("## Rules\n\n", f"## Rules\n\n{''.join(blocks)}")
 
 
 def skill(*blocks: str) -> ProgramPart:
-    """Returns the skill with these rules above its own."""
+    """Return the skill with these rules above its own."""
     return make_part(Kind.SKILL, "order-fields", {"SKILL.md": skill_text(*blocks).encode()})
 
 
 def program(*blocks: str) -> Program:
-    """Returns the program of the skill alone, with these rules above its own."""
+    """Return the program of the skill alone, with these rules above its own."""
     return make_program([skill(*blocks)])
 
 
 def runner() -> ModuleType:
-    """Returns run.py as a module."""
+    """Return run.py as a module."""
     spec = importlib.util.spec_from_file_location("order_emails_run", FOLDER / "run.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -76,7 +76,7 @@ class RulesHere:
         self.fingerprint = f"rules {hashlib.sha256((FOLDER / 'run.py').read_bytes()).hexdigest()}"
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Returns what the rules of the program find in the task's message."""
+        """Return what the rules of the program find in the task's message."""
         import json
 
         rules = [rule for part in program.parts for rule in self._runner.parsed(part.files["SKILL.md"].decode())]

@@ -15,7 +15,7 @@ PATIENCE = 60.0
 
 
 def poll(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
-    """Returns as soon as `condition()` holds; fails after `seconds`."""
+    """Return as soon as `condition()` holds; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
@@ -32,13 +32,13 @@ class Child:
         )
 
     def lines(self) -> list[str]:
-        """Returns what the child wrote, when it ended well."""
+        """Return what the child wrote, when it ended well."""
         out, problem = self._process.communicate(timeout=PATIENCE)
         assert self._process.returncode == 0, problem
         return out.splitlines()
 
     def said(self) -> Any:
-        """Returns the JSON in the child's only line, when it ended well."""
+        """Return the JSON in the child's only line, when it ended well."""
         (line,) = self.lines()
         return json.loads(line)
 
@@ -46,20 +46,20 @@ class Child:
         return self._process.poll() is None
 
     def kill(self) -> list[str]:
-        """Kills the child with SIGKILL; returns the whole lines it had written."""
+        """Kill the child with SIGKILL; return the whole lines it had written."""
         self._process.kill()
         out, problem = self._process.communicate(timeout=PATIENCE)
         assert self._process.returncode < 0, problem
         return out[: out.rfind("\n") + 1].splitlines()
 
     def end(self) -> list[str]:
-        """Kills the child unless it ended by itself; returns the whole lines it had written."""
+        """Kill the child unless it ended by itself; return the whole lines it had written."""
         self._process.kill()
         out, _ = self._process.communicate(timeout=PATIENCE)
         return out[: out.rfind("\n") + 1].splitlines()
 
     def killed_itself(self) -> bool:
-        """Returns whether the child ended by a signal."""
+        """Return whether the child ended by a signal."""
         self._process.communicate(timeout=PATIENCE)
         return self._process.returncode < 0
 
@@ -72,7 +72,7 @@ class Gate:
         folder.mkdir(mode=0o755)
 
     def wait_for(self, *children: Child) -> None:
-        """Returns when as many children as these wait at the gate; fails when one ends before."""
+        """Return when as many children as these wait at the gate; fail when one ends before."""
 
         def ready() -> bool:
             assert all(child.running() for child in children), [child.lines() for child in children]
@@ -103,7 +103,7 @@ class Children:
 
 @contextlib.contextmanager
 def started() -> Iterator[Children]:
-    """Yields a starter of children; none is left at the end."""
+    """Yield a starter of children; none is left at the end."""
     children = Children()
     try:
         yield children

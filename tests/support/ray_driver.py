@@ -22,7 +22,7 @@ def slow_letters(seconds: float) -> list[dict[str, object]]:
 
 
 def drive(root: Path, address: str, token: Path) -> None:
-    """Begins a run on the cluster, and drives it."""
+    """Begin a run on the cluster, and drives it."""
     with driving(root) as place:
         place.means = replace(place.means, cluster=RayCluster(address, token))
         place.save(slow_letters(0.5), run_py=SLOW)

@@ -59,7 +59,7 @@ class RayNodes:
         }
 
     def start(self, slots: int) -> int:
-        """Starts one more node and returns its number."""
+        """Start one more node and return its number."""
         command = [sys.executable, "-P", "-c", "from ray.scripts.scripts import main; main()", "start", "--block"]
         command += ["--num-cpus=0", f"--resources={json.dumps({'agent_slot': slots})}", "--disable-usage-stats"]
         port = self.address.partition(":")[2]
@@ -78,7 +78,7 @@ class RayNodes:
         return number
 
     def kill(self, number: int) -> None:
-        """Kills a node with all of its processes, as a machine that loses power."""
+        """Kill a node with all of its processes, as a machine that loses power."""
         top = psutil.Process(self.nodes[number].pid)
         for one in [top, *top.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -93,7 +93,7 @@ class RayNodes:
 
 @contextmanager
 def ray_nodes(*slots: int, token: bool = True) -> Iterator[RayNodes]:
-    """Yields a cluster with a node for each of these numbers of slots; all of it is killed at the end."""
+    """Yield a cluster with a node for each of these numbers of slots; all of it is killed at the end."""
     with tempfile.TemporaryDirectory(prefix="rn-", dir="/tmp", ignore_cleanup_errors=True) as place:
         nodes = RayNodes(Path(place), token=token)
         try:

@@ -25,7 +25,7 @@ _WHO = {
 
 
 def git(folder: Path, *words: str, stdin: bytes = b"") -> str:
-    """Runs git as its user does, and returns what it prints."""
+    """Run git as its user does, and return what it prints."""
     env = {**os.environ, **_GIT, **_WHO}
     done = subprocess.run(["git", *words], cwd=folder, input=stdin, capture_output=True, env=env, check=True)
     return done.stdout.decode().strip()
@@ -45,7 +45,7 @@ class Machine:
         self.store = self.library.store
 
     def put(self, name: str, text: str | bytes | None, reason: str = "change", **more: bytes) -> None:
-        """Writes a resource as the person, or removes it."""
+        """Write a resource as the person, or remove it."""
         ref = Ref.parse(name)
         with self.store.transaction(Actor.HUMAN, reason, identity=PERSON.identity) as tx:
             if text is None:
@@ -56,14 +56,14 @@ class Machine:
                 tx.put(ref, {main_file(ref.kind, ref.name): File(data), **beside})
 
     def rename(self, name: str, new: str) -> None:
-        """Gives a skill another name, in one operation of the person."""
+        """Give a skill another name, in one operation of the person."""
         text = skill_text(new, self.text(name))
         with self.store.transaction(Actor.HUMAN, f"rename to {new}", identity=PERSON.identity) as tx:
             tx.remove(Ref.parse(name))
             tx.put(Ref.parse(new), {"SKILL.md": File(text)})
 
     def text(self, name: str) -> str:
-        """Returns the text behind the frontmatter of the head; '' for what is removed or was never there."""
+        """Return the text behind the frontmatter of the head; '' for what is removed or was never there."""
         head = self.store.head_or_none(Ref.parse(name))
         if head is None or head.version is None:
             return ""
@@ -83,21 +83,21 @@ class Machine:
             return pull.accept(consent)
 
     def contents(self) -> set[tuple[str, str]]:
-        """Returns (ref, tree) of every version that the library ever had."""
+        """Return (ref, tree) of every version that the library ever had."""
         backend = self.store.backend
         heads = backend.heads_by_id(backend.resource_ids()).values()
         return {(str(head.ref), one.tree) for head in heads for one in backend.versions(head.id, 10_000)}
 
 
 def make_hub(folder: Path) -> Path:
-    """Makes a bare repository."""
+    """Make a bare repository."""
     folder.mkdir(parents=True)
     git(folder, "init", "-q", "--bare", "-b", "main")
     return folder
 
 
 def commit_tree(hub: Path, entries: list[tuple[str, str, bytes]], message: str, *parent: str) -> str:
-    """Moves main to a commit with exactly this tree, whatever git thinks of its names. entries: (mode, path, bytes or
+    """Move main to a commit with exactly this tree, whatever git thinks of its names. entries: (mode, path, bytes or
     an id in hexadecimal), by path."""
     tree = _tree(hub, [(mode, path.split("/"), data) for mode, path, data in entries])
     parents = [word for one in parent for word in ("-p", one)]

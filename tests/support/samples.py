@@ -37,17 +37,17 @@ class Clock:
         return self.now
 
     def move(self, **by: float) -> None:
-        """Moves the clock by a timedelta's arguments, back when they are negative."""
+        """Move the clock by a timedelta's arguments, back when they are negative."""
         self.now += timedelta(**by)
 
 
 def skill(text: str, **more: str) -> Files:
-    """Returns the files of a skill: its SKILL.md, and others named by keyword (`notes` is notes.md)."""
+    """Return the files of a skill: its SKILL.md, and others named by keyword (`notes` is notes.md)."""
     return {"SKILL.md": File(text.encode()), **{f"{name}.md": File(text.encode()) for name, text in more.items()}}
 
 
 def put_texts(store: Store, texts: Mapping[str, str], remove: Iterable[str] = (), **beside: bytes) -> None:
-    """Writes the main files of resources and removes others, all in one operation; each gets the files `beside` too."""
+    """Write the main files of resources and remove others, all in one operation; each gets the files `beside` too."""
     files = {f"{name}.md": File(data) for name, data in beside.items()}
     with store.transaction(Actor.HUMAN, "write") as tx:
         for ref, text in texts.items():
@@ -58,13 +58,13 @@ def put_texts(store: Store, texts: Mapping[str, str], remove: Iterable[str] = ()
 
 
 def teach(store: Store, ref: str, description: str, *, triggers: str = "", body: str = "") -> None:
-    """Writes one resource: `teach(store, "pdf", "Fills PDF forms.", triggers="merge pdf", body="...")`."""
+    """Write one resource: `teach(store, "pdf", "Fills PDF forms.", triggers="merge pdf", body="...")`."""
     metadata = f"metadata:\n  triggers: {json.dumps(triggers)}\n" if triggers else ""
     head = f"name: {Ref.parse(ref).name}\ndescription: {json.dumps(description)}\n{metadata}"
     put_texts(store, {ref: f"---\n{head}---\n{body}\n"})
 
 
 def attacks(category: str, expect: str | None = None) -> list[dict[str, Any]]:
-    """Returns the hostile cases of a category; with `expect`, those that should end so."""
+    """Return the hostile cases of a category; with `expect`, those that should end so."""
     cases = json.loads(ATTACKS.read_text(encoding="utf-8"))["cases"]
     return [case for case in cases if case["category"] == category and expect in (None, case["expect"])]

@@ -20,7 +20,7 @@ class Shape:
 
 
 def key_block(rng: random.Random, kind: str = "RSA ") -> str:
-    """Returns a private key as a file has it."""
+    """Return a private key as a file has it."""
     rows = ["".join(rng.choice(_ANY + "+/") for _ in range(64)) for _ in range(5)]
     return "\n".join(
         [f"-----BEGIN {kind}PRIVATE KEY-----", *rows, _of(rng, 30) + "==", f"-----END {kind}PRIVATE KEY-----"]
@@ -28,7 +28,7 @@ def key_block(rng: random.Random, kind: str = "RSA ") -> str:
 
 
 def _of(rng: random.Random, length: int, chars: str = _ANY) -> str:
-    """Returns so many characters, some digits among them and letters around them."""
+    """Return so many characters, some digits among them and letters around them."""
     made = [rng.choice(chars) for _ in range(length)]
     for place in range(2, length, 5):
         made[place] = rng.choice([c for c in chars if c.isdigit()])

@@ -10,7 +10,7 @@ from evolvable_store.store import HistoryEntry, Store
 
 
 def assert_sound(store: Store) -> None:
-    """Fails unless everything that the library holds fits together."""
+    """Fail unless everything that the library holds fits together."""
     assert store.backend.maintenance.file_faults() == []
     changes = all_changes(store)
     assert [change.sequence for change in changes] == list(range(1, len(changes) + 1))
@@ -23,7 +23,7 @@ def assert_sound(store: Store) -> None:
 
 
 def all_changes(store: Store) -> list[Change]:
-    """Returns the whole log, read in pages as a follower would."""
+    """Return the whole log, read in pages as a follower would."""
     changes: list[Change] = []
     while page := store.changes(after=changes[-1].sequence if changes else 0, limit=700):
         changes += page
@@ -31,13 +31,13 @@ def all_changes(store: Store) -> list[Change]:
 
 
 def replayed(changes: list[Change]) -> dict[Ref, int]:
-    """Returns the living heads that following the log from its start leads to."""
+    """Return the living heads that following the log from its start leads to."""
     heads = {ref: moves[-1].after for ref, moves in _by_ref(changes).items()}
     return {ref: version for ref, version in heads.items() if version is not None}
 
 
 def whole_history(store: Store, head: Head) -> list[HistoryEntry]:
-    """Returns all versions of a resource, oldest first, read in pages."""
+    """Return all versions of a resource, oldest first, read in pages."""
     pasts: list[HistoryEntry] = []
     while page := store.history(head, limit=500, below=pasts[-1].version.number if pasts else None):
         pasts += page

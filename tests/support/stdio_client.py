@@ -30,7 +30,7 @@ class Server:
         self.process.stdin.flush()
 
     def ask(self, method: str, params: dict[str, Any]) -> Any:
-        """Returns the result of a request."""
+        """Return the result of a request."""
         self._number += 1
         self._send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params})
         assert self.process.stdout is not None
@@ -41,11 +41,11 @@ class Server:
         raise AssertionError("the server ended")
 
     def call(self, tool: str, **arguments: Any) -> str:
-        """Returns the text that a tool answers with."""
+        """Return the text that a tool answers with."""
         return str(self.ask("tools/call", {"name": tool, "arguments": arguments})["content"][0]["text"])
 
     def close(self) -> None:
-        """Ends the server as clients do."""
+        """End the server as clients do."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=30)

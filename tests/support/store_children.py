@@ -39,7 +39,7 @@ def say(value: object) -> None:
 
 
 def at_gate(folder: str) -> None:
-    """Says that this process is ready, and waits until the gate opens."""
+    """Say that this process is ready, and wait until the gate opens."""
     (Path(folder) / f"ready-{os.getpid()}").touch()
     go = Path(folder) / "go"
     deadline = time.monotonic() + 60
@@ -54,7 +54,7 @@ def counts_of(data: bytes) -> dict[str, int]:
 
 
 def count_up(store: Store, ref: Ref, worker: str) -> dict[str, Any]:
-    """Reads the counts at the head, adds one to this worker's, and writes them if the head is still the same."""
+    """Read the counts at the head, add one to this worker's, and write them if the head is still the same."""
     head = store.head(ref)
     counts = counts_of(store.file(head, "SKILL.md", head.version).data)
     counts[worker] = counts.get(worker, 0) + 1
@@ -71,7 +71,7 @@ def count_up(store: Store, ref: Ref, worker: str) -> dict[str, Any]:
 
 
 def update(home: str, gate: str, worker: str, names: str, seconds: str, pause: str = "0") -> None:
-    """Counts up in random resources until the time is over; says everything that happened."""
+    """Count up in random resources until the time is over; say everything that happened."""
     rng, happened = random.Random(worker), []
     refs = [Ref.parse(name) for name in names.split(",")]
     with Store.open(Path(home), registered=lambda: [Path(home)]) as store:
@@ -85,7 +85,7 @@ def update(home: str, gate: str, worker: str, names: str, seconds: str, pause: s
 
 
 def acknowledge(home: str, gate: str, worker: str) -> None:
-    """Changes three resources at once, a shared one, or removes and restores; one line after each commit."""
+    """Change three resources at once, a shared one, or remove and restore one; one line after each commit."""
     rng = random.Random(worker)
     with Store.open(Path(home), registered=lambda: [Path(home)]) as store:
         (Path(gate) / f"ready-{os.getpid()}").touch()
@@ -106,7 +106,7 @@ def acknowledge(home: str, gate: str, worker: str) -> None:
 
 
 def open_library(home: str, gate: str) -> None:
-    """Opens a library, or makes it; says which schema it then has and what is in it."""
+    """Open a library, or make it; say which schema it then has and what is in it."""
     at_gate(gate)
     with Store.open(Path(home), create=True) as store:
         with store.backend.reading() as db:
@@ -115,7 +115,7 @@ def open_library(home: str, gate: str) -> None:
 
 
 def die_in_migration(home: str) -> None:
-    """Kills itself when the last step has made its tables, before anything is committed."""
+    """Kill itself when the last step has made its tables, before anything is committed."""
     *before, last = migrations.STEPS
 
     def deadly(db: Any) -> None:
@@ -128,7 +128,7 @@ def die_in_migration(home: str) -> None:
 
 
 def read(home: str) -> None:
-    """Reads every file of every living resource; tries one write; says what came of it."""
+    """Read every file of every living resource; try one write; say what came of it."""
     with Store.open(Path(home), registered=lambda: [Path(home)]) as store:
         texts = {
             str(head.ref): {path: file.data.decode() for path, file in store.files(head).items()}
@@ -144,7 +144,7 @@ def read(home: str) -> None:
 
 
 def fork(home: str) -> None:
-    """Forks with the library open and used; the child writes on after the parent has closed it."""
+    """Fork with the library open and used; the child writes on after the parent has closed it."""
     ref = Ref.parse("forked")
 
     def put(store: Store, number: int) -> None:

@@ -21,19 +21,19 @@ STEPS = {"open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.link", "o
 
 
 def version(number: int) -> dict[str, File]:
-    """Returns the files of this version; odd and even ones differ in their names too."""
+    """Return the files of this version; odd and even ones differ in their names too."""
     paths = ["SKILL.md", "scripts/run.sh", "references/a.md", f"references/{'odd' if number % 2 else 'even'}.md"]
     return {p: File(b"%d\n" % number * 500, EXECUTABLE if p.endswith(".sh") else PLAIN) for p in paths}
 
 
 def version_of(files: Files) -> int | None:
-    """Returns the number of the version that these files are, None when they are a mix."""
+    """Return the number of the version that these files are, None when they are a mix."""
     number = int(files["SKILL.md"].data.split()[0]) if "SKILL.md" in files else -1
     return number if number >= 0 and files == version(number) else None
 
 
 def write(target: Path, root: Path) -> None:
-    """Writes one version after the other until it is killed."""
+    """Write one version after the other until it is killed."""
     staging = staging_for(root)
     number = version_of(read_folder(target).files)
     assert number is not None
@@ -45,7 +45,7 @@ def write(target: Path, root: Path) -> None:
 
 
 def read(target: Path, stop: Path) -> None:
-    """Reads until a file `stop` appears; says how often it saw a whole version, a mix, and nothing."""
+    """Read until a file `stop` appears; say how often it saw a whole version, a mix, and nothing."""
     seen = {"whole": 0, "mixed": 0, "missing": 0}
     while not stop.exists():
         try:
@@ -59,12 +59,12 @@ def read(target: Path, stop: Path) -> None:
 
 
 def staging_for(root: Path) -> atomic_dir.StagingDirectory:
-    """Returns the staging folder of a root, with its recovery notes in a library's home beside it."""
+    """Return the staging folder of a root, with its recovery notes in a library's home beside it."""
     return atomic_dir.staging_for(root, root.parent / "home" / "recovery" / "folder-1")
 
 
 def tidy(root: Path, stop: Path) -> None:
-    """Sweeps as if a minute had passed until a file `stop` appears; says what it recovered."""
+    """Sweep as if a minute had passed until a file `stop` appears; say what it recovered."""
     staging = staging_for(root)
     recovered = []
     while not stop.exists():
@@ -74,7 +74,7 @@ def tidy(root: Path, stop: Path) -> None:
 
 
 def crash(folder: Path, way: str, operation: str) -> None:
-    """Lets the operation die before each of its steps; says how many there were, and what was wrong afterwards."""
+    """Let the operation die before each of its steps; say how many there were, and what was wrong afterwards."""
     limit_to(way)
     os.fsync = lambda fd: None  # processes die here, the power stays on
     rng = random.Random(f"{way} {operation}")
@@ -95,7 +95,7 @@ def crash(folder: Path, way: str, operation: str) -> None:
 
 
 def limit_to(way: str) -> None:
-    """Makes this process swap folders in this way only."""
+    """Make this process swap folders in this way only."""
 
     def refuse(code: int) -> Callable[..., None]:
         def refusing(*_: object) -> None:
@@ -111,7 +111,7 @@ def limit_to(way: str) -> None:
 
 
 def died(action: Callable[[], object], step: int) -> bool:
-    """Runs the action in a process of its own that ends before this step; returns whether it came so far."""
+    """Run the action in a process of its own that ends before this step; return whether it came so far."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
@@ -129,7 +129,7 @@ def died(action: Callable[[], object], step: int) -> bool:
 
 
 def is_passed_through(flags: object) -> bool:
-    """Returns whether this only opens a directory on the way to another, which leaves the disk as it is."""
+    """Return whether this only opens a directory on the way to another, which leaves the disk as it is."""
     return isinstance(flags, int) and bool(flags & getattr(os, "O_PATH", 0))
 
 

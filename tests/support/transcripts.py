@@ -203,7 +203,7 @@ class _Lines:
 
 
 def session_id(name: str) -> str:
-    """Returns a session's id, the same for the same name."""
+    """Return a session's id, the same for the same name."""
     return str(uuid5(NAMESPACE_URL, name))
 
 
@@ -217,7 +217,7 @@ def write_claude_code(
     noise: bool = True,
     cut: int = 0,
 ) -> Path:
-    """Writes a transcript below home/.claude/projects and returns its path.
+    """Write a transcript below home/.claude/projects and return its path.
 
     session: a name, of which its id is made. noise: with the lines of other types. cut: bytes that its end lacks.
     """
@@ -251,7 +251,7 @@ def write_codex(
     noise: bool = True,
     cut: int = 0,
 ) -> Path:
-    """Writes a rollout below home/.codex/sessions and returns its path; arguments as of write_claude_code."""
+    """Write a rollout below home/.codex/sessions and return its path; arguments as of write_claude_code."""
     lines = _Lines(session_id(session), project, _Clock(start))
     stamp = start.strftime("%Y-%m-%dT%H-%M-%S")
     path = home / ".codex/sessions" / start.strftime("%Y/%m/%d") / f"rollout-{stamp}-{lines.session}.jsonl"
@@ -262,7 +262,7 @@ def write_codex(
 
 
 def as_messages(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """Returns the events as a plain list of messages."""
+    """Return the events as a plain list of messages."""
     found: list[dict[str, Any]] = []
     for number, event in enumerate(events):
         if isinstance(event, User):
@@ -286,7 +286,7 @@ WRITERS: Mapping[str, Callable[..., Path]] = {"claude-code": write_claude_code, 
 
 
 def _as_call(event: Event) -> tuple[str, dict[str, Any], str, bool] | None:
-    """Returns (tool, input, output, whether it failed) of an event as Claude Code notes it, None for no call."""
+    """Return (tool, input, output, whether it failed) of an event as Claude Code notes it, None for no call."""
     if isinstance(event, Run):
         failed = event.code != 0
         return (
@@ -396,7 +396,7 @@ def _claude_assistant(lines: _Lines, block: Mapping[str, Any], skill: str | None
 
 
 def _claude_noise(lines: _Lines) -> None:
-    """Adds lines that hold a whole request: they have a `message` too, and are no part of the conversation."""
+    """Add lines that hold a whole request: they have a `message` too, and are no part of the conversation."""
     blob = {"role": "user", "content": [{"type": "text", "text": "a request that repeats the conversation"}]}
     lines.add({"type": "api-request-blob", "sessionId": lines.session, "hash": "0" * 64, "message": blob})
     lines.add(

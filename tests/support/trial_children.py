@@ -74,7 +74,7 @@ async def run(folder: Path, size: int, records: int = 10**9, torn: bool = False)
 
 
 def begun(work: Callable[[], object]) -> int:
-    """Begins `work` in a process of its own and returns its id."""
+    """Begin `work` in a process of its own and return its id."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -87,7 +87,7 @@ def begun(work: Callable[[], object]) -> int:
 
 
 def code_of(pid: int, kill_after: float | None = None) -> int:
-    """Waits for a process and returns its exit code, negative for a signal."""
+    """Wait for a process and return its exit code, negative for a signal."""
     if kill_after is not None:
         time.sleep(kill_after)
         os.kill(pid, signal.SIGKILL)
@@ -95,7 +95,7 @@ def code_of(pid: int, kill_after: float | None = None) -> int:
 
 
 def to_the_end(folder: Path, size: int) -> dict[str, Any]:
-    """Goes on in a new process until the run is over, and returns what it came to."""
+    """Go on in a new process until the run is over, and return what it came to."""
     result = folder / "result.json"
 
     def work() -> None:
@@ -132,7 +132,7 @@ def every(place: Path, size: int = 4) -> dict[str, Any]:
 
 
 def killed_at(folder: Path, size: int, records: int, torn: bool) -> dict[str, Any]:
-    """Runs until so many records are written, is killed, and goes on; returns what it came to."""
+    """Run until so many records are written, be killed, and go on; return what it came to."""
     folder.mkdir()
     assert code_of(begun(lambda: asyncio.run(run(folder, size, records, torn)))) == -signal.SIGKILL
     assert len(read_ledger(folder / "ledger.jsonl")) == records

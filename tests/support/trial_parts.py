@@ -16,12 +16,12 @@ BASE = Program()
 
 
 def program(name: str) -> Program:
-    """Returns a program of one skill, which says its own name."""
+    """Return a program of one skill, which says its own name."""
     return Program((ProgramPart(Kind.SKILL, name, {"SKILL.md": name.encode()}, f"tree of {name}"),))
 
 
 def task(name: str, prompt: str = "", **fields: object) -> Task:
-    """Returns a task. What its prompt asks of `Scripted` is done; without one it passes."""
+    """Return a task. What its prompt asks of `Scripted` is done; without one it passes."""
     values = {"scorer": ScorerSpec("exact"), "split": Split.VAL, "digest": f"digest of {name}"} | fields
     return Task(name, prompt or "pass", **values)  # type: ignore[arg-type]
 

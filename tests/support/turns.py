@@ -17,7 +17,7 @@ class Turns:
 
     @contextmanager
     def taken(self, alone: bool) -> Iterator[None]:
-        """Waits for a test's turn and keeps it. Who waits to be alone holds the door, so that nobody else begins."""
+        """Wait for a test's turn and keep it. Who waits to be alone holds the door, so that nobody else begins."""
         with ExitStack() as held:
             with self._door:
                 for room in self._rooms.values() if alone else [self._own]:

@@ -69,8 +69,9 @@ def serve_on_stdio(config: "Config") -> NoReturn:
     # An eighth of the start goes into looking through modules again and again; `serving.return_free_memory` ends this.
     gc.disable()
     early = _begin_fast_start(config)
-    from evolvable_server.mcp.sdk_import import deferred_models, hidden_modules
+    from evolvable_server.mcp.sdk_import import deferred_models, hidden_modules, use_no_plugins
 
+    use_no_plugins()
     with hidden_modules(*HTTP_MODULES), deferred_models():
         from evolvable_server.serving import serve_stdio
 

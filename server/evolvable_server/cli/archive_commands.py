@@ -215,7 +215,10 @@ def _import(library: Library, caller: Caller, source: Path, form: str, options: 
 
 
 def _show_imported(result: ImportResult, removed: Collection[str]) -> None:
-    """removed: those of the added that only have a history, as they were removed where they come from."""
+    """Show what an import changed.
+
+    removed: those of the added that only have a history, as they were removed where they come from.
+    """
     added = [ref for ref in result.added if ref not in removed]
     warn(*result.warnings)
     say(*(f"added: {ref}" for ref in added), *(f"history only, it is removed: {ref}" for ref in sorted(removed)))

@@ -183,7 +183,7 @@ def cli() -> None:
 
     A ref names a resource: skill:pdf or just pdf, skill:pdf@3 for version 3, skill:acme/pdf in project acme.
     `evolvable quickstart` shows everything working; `evolvable init` imports the skills you have.
-    """
+    """  # noqa: D401  # the help of the command itself
 
 
 @click.group("evolve", cls=VerbGroup, modules=("evolve_results", "evolve_measure", "evolve_commands"))

@@ -1,4 +1,4 @@
-"""Import the SDK with less work and memory: without optional packages, and with models that are built late."""
+"""Import the SDK with less work and memory: no optional packages, no plugins, and models that are built late."""
 
 import builtins
 import contextlib
@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 import pydantic
+
+try:
+    from pydantic.plugin import _loader as plugin_loader
+except ImportError:  # it is private to pydantic
+    plugin_loader = None  # type: ignore[assignment]
 
 
 @contextlib.contextmanager
@@ -54,3 +59,12 @@ def _deferring(adapter: Any) -> Any:
             super().__init__(type, config=config, _parent_depth=_parent_depth + 1, module=module)
 
     return DeferredAdapter
+
+
+def use_no_plugins() -> None:
+    """Have pydantic look for no plugins: to find them it reads the metadata of every installed package.
+
+    Its own switch for that is a variable of the environment, which each child of a server would inherit.
+    """
+    if plugin_loader is not None:
+        plugin_loader._plugins = {}  # as after a search that found none

@@ -119,7 +119,7 @@ class Drain:
     """
 
     def __init__(self, app: ASGIApp, ending: anyio.Event) -> None:
-        """ending: set when the end begins."""
+        """Pass requests to `app`. ending: set when the end begins."""
         self._app, self._ending = app, ending
         self._in_flight = 0
         self._quiet = anyio.Event()
@@ -181,7 +181,7 @@ class ShareLimit:
     """Middleware: 429 when a bearer has too many requests, 503 when all together have."""
 
     def __init__(self, app: ASGIApp, limit_for: LimitFor, what: str, *, closes: bool = False) -> None:
-        """what: is limited, in words. closes: the connection ends with a refusal."""
+        """Pass requests to `app`. what: is limited, in words. closes: the connection ends with a refusal."""
         self._app, self._limit_for, self._what, self._closes = app, limit_for, what, closes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

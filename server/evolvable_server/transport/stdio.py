@@ -125,7 +125,7 @@ def guard(lifecycle: Lifecycle, source: int) -> None:
         watch = _Watch(lifecycle, source).run
 
         def handler(number: int, frame: FrameType | None) -> None:
-            """The watch hears of the signal through its bell, even while this thread is inside C."""
+            """Do nothing: the watch hears of the signal through its bell, even while this thread is inside C."""
 
     for number in _SIGNALS:
         if number in (signal.SIGTERM, signal.SIGINT) or signal.getsignal(number) is not signal.SIG_IGN:
@@ -184,7 +184,7 @@ if sys.platform != "win32":
             return min(until_deadline, STALL / 2 if self._hung_up else PARENT_WATCH)
 
         def _is_stuck(self) -> bool:
-            """A client that closed stdin and reads no replies: the transport cannot get to the end of stdin."""
+            """Return whether the transport cannot get to the end of stdin, since the client reads no replies."""
             now, progress = time.monotonic(), self._lifecycle.progress
             if progress != self._seen or not self._seen_at:
                 self._seen, self._seen_at = progress, now

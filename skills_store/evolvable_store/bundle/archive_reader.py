@@ -30,7 +30,7 @@ _decode = json.JSONDecoder().raw_decode
 
 
 def iterate_members(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
-    """Yields (key, value) of the object in `stream`; for a list, (key, element) for each of its elements.
+    """Yield (key, value) of the object in `stream`; for a list, (key, element) for each of its elements.
 
     Raises InvalidArchive where the text is not UTF-8, not JSON or not one object, TooLarge for an endless piece.
     """
@@ -56,7 +56,7 @@ class _JsonReader:
         self._window, self._at, self._ended = "", 0, False
 
     def skip(self) -> str:
-        """Returns the next character that is not blank, without taking it; '' at the end."""
+        """Return the next character that is not blank, without taking it; '' at the end."""
         while True:
             while self._at < len(self._window):
                 if self._window[self._at] not in _BLANK:
@@ -66,7 +66,7 @@ class _JsonReader:
                 return ""
 
     def expect(self, wanted: str) -> str:
-        """Takes and returns the next character, which is one of `wanted`."""
+        """Take and return the next character, which is one of `wanted`."""
         character = self.skip()
         if not character or character not in wanted:
             raise _not_json()
@@ -74,7 +74,7 @@ class _JsonReader:
         return character
 
     def items(self, opening: str, closing: str) -> Iterator[None]:
-        """Yields before each item between two brackets; the caller takes it, and this the commas and brackets."""
+        """Yield before each item between two brackets; the caller takes it, and this the commas and brackets."""
         self.expect(opening)
         if self.skip() == closing:
             self.expect(closing)
@@ -84,7 +84,7 @@ class _JsonReader:
             yield
 
     def value(self) -> Any:
-        """Takes and returns the next value."""
+        """Take and return the next value."""
         self.skip()
         while True:
             try:
@@ -100,7 +100,7 @@ class _JsonReader:
                 raise _not_json() from error
 
     def _more(self) -> bool:
-        """Reads on, as much again as there is, so that a long piece is not parsed over and over."""
+        """Read on, as much again as there is, so that a long piece is not parsed over and over."""
         if self._ended:
             return False
         rest = self._window[self._at :]
@@ -202,7 +202,7 @@ class ArchiveReader:
         self._staging.add_blob(name, len(data), *pack(data))
 
     def _add_tombstone(self, name: str, said: Any, data: bytes) -> None:
-        """Keeps what stands for purged bytes. Where the library has the bytes, or gets them, they are not replaced."""
+        """Keep what stands for purged bytes. Where the library has the bytes, or gets them, they are not replaced."""
         if not isinstance(said, dict) or not _SHA256.fullmatch(name) or not _is_timestamp(str(said.get("at"))):
             raise _invalid("blobs", f"{ascii(name)[:80]} says of its purge {ascii(said)[:80]}")
         size = said.get("size")
@@ -261,7 +261,7 @@ def _check_shape(where: str, record: dict[str, Any], fields: dict[str, tuple[typ
 
 
 def _check_files(ref: Ref, files: Any) -> None:
-    """Raises InvalidArchive unless this is {path: [sha256, size, mode]}."""
+    """Raise InvalidArchive unless this is {path: [sha256, size, mode]}."""
     if not isinstance(files, dict) or len(files) > MAX_FILES:
         raise _invalid("changes", f"one of {ref} has too many files or none")
     for path, entry in files.items():
@@ -270,7 +270,7 @@ def _check_files(ref: Ref, files: Any) -> None:
 
 
 def _is_placement(value: Any) -> bool:
-    """Returns whether this is [ref of a skill, version or None, withdrawn]."""
+    """Return whether this is [ref of a skill, version or None, withdrawn]."""
     if not isinstance(value, list) or len(value) != 3 or type(value[2]) is not bool:
         return False
     ref, version, _ = value

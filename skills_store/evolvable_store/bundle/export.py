@@ -69,7 +69,7 @@ def disk_errors(target: Path, instead: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_atomic(target: Path | Stream) -> Iterator[Stream]:
-    """Yields a stream to write to; a file replaces what was at the path when all is written and on the disk.
+    """Yield a stream to write to; a file replaces what was at the path when all is written and on the disk.
 
     Raises LibraryError when the file cannot be written.
     """
@@ -91,7 +91,7 @@ def open_atomic(target: Path | Stream) -> Iterator[Stream]:
 
 
 def select_heads(store: Store, refs: Iterable[Ref] | None) -> list[Head]:
-    """Returns the living heads that `refs` name, by default all skills of the user's scope, ordered by name.
+    """Return the living heads that `refs` name, by default all skills of the user's scope, ordered by name.
 
     Raises NoSuchResource, and InvalidArgument when two would get one folder.
     """
@@ -127,7 +127,7 @@ _BATCH = 500
 
 
 def export_evidence(store: Store, latest: Mapping[Ref, int], *, whole: bool) -> Iterator[dict[str, Any]]:
-    """Yields the evidence in an order that is the same each time. latest: the newest version of each resource that it
+    """Yield the evidence in an order that is the same each time. latest: the newest version of each resource that it
     may be about. whole: these are all resources.
     """
     for kind, shape in SHAPES.items():
@@ -144,7 +144,7 @@ def export_evidence(store: Store, latest: Mapping[Ref, int], *, whole: bool) -> 
 
 
 def is_valid_record(record: Mapping[str, Any]) -> bool:
-    """Returns whether the words in a record of the right shape are known."""
+    """Return whether the words in a record of the right shape are known."""
     outcome, usage = record.get("outcome"), record.get("usage")
     if (outcome is not None and outcome not in set(Outcome)) or (usage is not None and usage not in set(Usage)):
         return False
@@ -184,7 +184,7 @@ _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 def export_json(
     store: Store, target: Path | Stream, refs: Iterable[Ref] | None = None, looks: Iterable[Mapping[str, Any]] = ()
 ) -> tuple[Ref, ...]:
-    """Returns the resources written to `target`, by default all, removed ones included.
+    """Return the resources written to `target`, by default all, removed ones included.
 
     looks: records of the caller that go along.
 
@@ -240,7 +240,7 @@ class _Export:
                 yield {"id": seen, **fields}
 
     def changes(self) -> Iterator[Any]:
-        """Yields every change, and notes which blobs they need."""
+        """Yield every change, and note which blobs they need."""
         for change in self._log():
             record = {"operation": change.operation, "ref": str(change.ref), "after": change.after}
             latest = self.latest.get(change.ref, 0)
@@ -259,7 +259,7 @@ class _Export:
         return {"hash": version.hash, "files": {path: (e.sha256, e.size, e.mode) for path, e in manifest.items()}}
 
     def blobs(self) -> Iterator[Any]:
-        """Yields each blob that the changes need once; as text where that gives the same bytes back."""
+        """Yield each blob that the changes need once; as text where that gives the same bytes back."""
         for name in self._blobs:
             data = self._store.blob(name.hex())
             record = {"sha256": name.hex(), **self._purged(name.hex(), data)}
@@ -269,7 +269,7 @@ class _Export:
                 yield record | {"base64": base64.b64encode(data).decode("ascii")}
 
     def _purged(self, sha256: str, data: bytes) -> dict[str, Any]:
-        """Returns who took a blob's bytes out and why, nothing for a blob that has its bytes."""
+        """Return who took a blob's bytes out and why, nothing for a blob that has its bytes."""
         if blob_hash(data) == sha256 or (found := self._store.backend.purges.tombstone(sha256)) is None:
             return {}
         stone, size = found
@@ -277,7 +277,7 @@ class _Export:
         return {"purged": said}
 
     def channel(self) -> Iterator[Any]:
-        """Yields every move of the stable channel, with those of its placings that belong to the resources."""
+        """Yield every move of the stable channel, with those of its placings that belong to the resources."""
         moves = self._channel.moves(self._last_move, below=self._last_move + 1)[::-1]
         placed: dict[int, list[Placement]] = {}
         for placing in self._channel.placings([move.id for move in moves]):
@@ -291,7 +291,7 @@ class _Export:
                 yield record | {"policy": note.policy, "placed": stands}
 
     def evidence(self) -> Iterator[Any]:
-        """Yields the evidence about the versions that are written."""
+        """Yield the evidence about the versions that are written."""
         yield from export_evidence(self._store, self.latest, whole=self._refs is None)
 
     def _log(self) -> Iterator[Change]:
@@ -325,7 +325,7 @@ def backup(
     replace: bool = False,
     beside: Callable[[], Mapping[str, bytes]] = dict,
 ) -> Path:
-    """Returns `target`, made a folder with one file that is the library as it was when the backup began.
+    """Return `target`, made a folder with one file that is the library as it was when the backup began.
 
     `Store.open(target)` opens it; it follows no folder until one is added again. It appears whole or not at all,
     checked, and is on the disk when this returns.

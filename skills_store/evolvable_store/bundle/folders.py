@@ -76,7 +76,7 @@ class ZipArchive:
         self._stream, self.members = stream, members
 
     def read(self, path: str) -> bytes:
-        """Returns the bytes of a file. Raises InvalidArchive unless they are what the directory says."""
+        """Return the bytes of a file. Raises InvalidArchive unless they are what the directory says."""
         member = self.members[path]
         self._stream.seek(member.start)
         data = self._stream.read(member.end - member.start)
@@ -92,7 +92,7 @@ class ZipArchive:
 
 @contextlib.contextmanager
 def open_zip(source: Path | IO[bytes]) -> Iterator[ZipArchive]:
-    """Yields a zip after a look at every entry. Raises InvalidArchive or TooLarge for what is not a plain one."""
+    """Yield a zip after a look at every entry. Raises InvalidArchive or TooLarge for what is not a plain one."""
     with contextlib.ExitStack() as files:
         try:
             stream = files.enter_context(open(source, "rb")) if isinstance(source, Path) else source
@@ -104,7 +104,7 @@ def open_zip(source: Path | IO[bytes]) -> Iterator[ZipArchive]:
 
 
 def unsafe_zip(why: str) -> InvalidArchive:
-    """Returns the error for an archive that is not taken, for this reason."""
+    """Return the error for an archive that is not taken, for this reason."""
     return InvalidArchive(f"The archive is refused: {why}.", "Nothing was imported; pack the folders again as a zip.")
 
 
@@ -127,7 +127,7 @@ def _members(stream: IO[bytes]) -> dict[str, ZipMember]:
 
 
 def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
-    """Returns where the directory starts, how many entries it has, and how many bytes the zip has.
+    """Return where the directory starts, how many entries it has, and how many bytes the zip has.
 
     The end that says so must be the only one that any program could take for it.
     """
@@ -157,7 +157,7 @@ def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
 
 
 def _check_entry(info: zipfile.ZipInfo) -> None:
-    """Raises InvalidArchive for what is no plain file or folder under a plain relative name."""
+    """Raise InvalidArchive for what is no plain file or folder under a plain relative name."""
     name, kind = info.orig_filename, stat.S_IFMT(info.external_attr >> 16)
     shown = ascii(name[:100])
     parts = name.removesuffix("/").split("/")
@@ -176,7 +176,7 @@ def _check_entry(info: zipfile.ZipInfo) -> None:
 
 
 def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
-    """Returns the entry with the place of its bytes. Its own header must agree with the directory."""
+    """Return the entry with the place of its bytes. Its own header must agree with the directory."""
     raw = info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
     stream.seek(info.header_offset)
     mark, _, flags, method, *_, name_length, extra_length = _LOCAL.unpack(stream.read(_LOCAL.size))
@@ -193,7 +193,7 @@ def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
 
 
 def _check_places(infos: Sequence[zipfile.ZipInfo], members: Sequence[ZipMember], directory: int) -> None:
-    """Raises InvalidArchive when two entries share bytes: that is how small archives unpack to huge ones."""
+    """Raise InvalidArchive when two entries share bytes: that is how small archives unpack to huge ones."""
     places = sorted((info.header_offset, member.end) for info, member in zip(infos, members, strict=True))
     for (_, end), (start, _) in pairwise([*places, (directory, directory)]):
         if end > start:
@@ -201,7 +201,7 @@ def _check_places(infos: Sequence[zipfile.ZipInfo], members: Sequence[ZipMember]
 
 
 def _check_names(members: Sequence[ZipMember]) -> None:
-    """Raises InvalidArchive when two entries cannot lie side by side in every file system."""
+    """Raise InvalidArchive when two entries cannot lie side by side in every file system."""
     files: set[str] = set()
     folders: set[str] = set()
     for member in members:
@@ -227,7 +227,7 @@ def _check_total(total: int, size: int) -> None:
 
 
 def _inflate(data: bytes, size: int) -> bytes:
-    """Returns what a deflate stream unpacks to, at most one byte more than `size`."""
+    """Return what a deflate stream unpacks to, at most one byte more than `size`."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     unpacked = stream.decompress(data, size + 1)
     if len(unpacked) == size and (not stream.eof or stream.unused_data):
@@ -248,7 +248,7 @@ LOOKS_PATH = ".evolvable/opened.jsonl"
 def export_folders(
     store: Store, target: Path, refs: Iterable[Ref] | None = None, looks: bytes = b""
 ) -> tuple[Ref, ...]:
-    """Returns the resources written as folders into `target`, by default all skills of the user's scope.
+    """Return the resources written as folders into `target`, by default all skills of the user's scope.
 
     looks: records of the caller that go along, added to those of an export before it.
     `target` is made when it is missing. Nothing in it is overwritten: a name that is taken is refused before
@@ -275,7 +275,7 @@ def export_folders(
 
 
 def _hint(source: Path, kind: Kind) -> str:
-    """Returns what to do about a folder in which nothing of this kind was found."""
+    """Return what to do about a folder in which nothing of this kind was found."""
     others = [other for other in Kind if other is not kind and next(find_folders(source, other, MAX_DEPTH), None)]
     if others:
         return f"It has {main_file(others[0], 'name')}: import it as the kind {others[0]} (--kind {others[0]})."
@@ -303,7 +303,7 @@ def import_folders(
     progress: Callable[[int, int], None] | None = None,
     look: ImportCheck = accept_all,
 ) -> ImportReport:
-    """Returns what became of each folder in `source`, or of `source` itself, that holds a resource of this kind.
+    """Return what became of each folder in `source`, or of `source` itself, that holds a resource of this kind.
 
     As import_zip. A folder with a symlink or anything else that cannot be kept whole is refused. progress: called
     with folders read and all folders. Raises InvalidArchive when there is no such folder.
@@ -323,7 +323,7 @@ def import_folders(
 
 
 def find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
-    """Yields the outermost folders from `place` on that hold a main file; links are not followed."""
+    """Yield the outermost folders from `place` on that hold a main file; links are not followed."""
     try:
         entries = sorted(os.scandir(place), key=lambda entry: entry.name)
     except OSError:
@@ -354,7 +354,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 def export_zip(
     store: Store, target: Path | Stream, refs: Iterable[Ref] | None = None, looks: bytes = b""
 ) -> tuple[Ref, ...]:
-    """Returns the resources written to `target`, by default all skills of the user's scope.
+    """Return the resources written to `target`, by default all skills of the user's scope.
 
     looks: records of the caller that go along.
 
@@ -394,7 +394,7 @@ def import_zip(
     reason: str = "",
     look: ImportCheck = accept_all,
 ) -> ImportReport:
-    """Returns what became of each folder in the zip that holds a resource of this kind, at any depth.
+    """Return what became of each folder in the zip that holds a resource of this kind, at any depth.
 
     A folder's name is the resource's; a zip of the bare files takes the name from the main file. What is here with
     other content gets a new version with `replace` and is refused otherwise. All of it is one operation by
@@ -412,7 +412,7 @@ def import_zip(
 
 
 def _folders(archive: ZipArchive, kind: Kind) -> dict[str, list[str]]:
-    """Returns the folders that are resources, the outermost only, each with the paths of all files below it."""
+    """Return the folders that are resources, the outermost only, each with the paths of all files below it."""
     mains = {path.rpartition("/")[0] for path in archive.members if is_main(kind, path)}
     folders: dict[str, list[str]] = {}
     for path in archive.members:
@@ -423,7 +423,7 @@ def _folders(archive: ZipArchive, kind: Kind) -> dict[str, list[str]]:
 
 
 def _parent_paths(path: str) -> Iterator[str]:
-    """Yields the folders that a path lies in, from the outermost, which is ''."""
+    """Yield the folders that a path lies in, from the outermost, which is ''."""
     yield ""
     for match in re.finditer("/", path):
         yield path[: match.start()]
@@ -442,6 +442,6 @@ def _zip_candidates(archive: ZipArchive, kind: Kind, folders: dict[str, list[str
 
 
 def _own_name(kind: Kind, files: Files) -> str:
-    """Returns the name that the main file gives itself."""
+    """Return the name that the main file gives itself."""
     main = next(path for path in files if is_main(kind, path))
     return summarize(parse_document(files[main].data)).name or "the archive"

@@ -88,7 +88,7 @@ class _ImportLists:
 
 
 def is_main(kind: Kind, path: str) -> bool:
-    """Returns whether the file at `path` makes its folder a resource; in any case, so that a wrong one is reported."""
+    """Return whether the file at `path` makes its folder a resource; in any case, so that a wrong one is reported."""
     folder, _, name = path.rpartition("/")
     return name.casefold() == main_file(kind, folder.rpartition("/")[2]).casefold()
 
@@ -160,7 +160,7 @@ class FolderImport:
 
 
 def check_history(staging: ImportStaging, ref: Ref) -> tuple[str, ...]:
-    """Returns what is wrong with the first unsound change of a resource, () when its history is sound.
+    """Return what is wrong with the first unsound change of a resource, () when its history is sound.
 
     What was found is noted with every change. Files are checked leniently: what a person's own folder may hold, a
     library may move with all its versions; hostile or unreadable files are refused everywhere.
@@ -188,7 +188,7 @@ class _HistoryCheck:
     names: dict[str, str] = field(default_factory=dict)
 
     def step(self, change: StagedChange) -> Iterator[str]:
-        """Yields what is wrong with the change; after a sound one, the state is the one behind it."""
+        """Yield what is wrong with the change; after a sound one, the state is the one behind it."""
         intent = self.staging.intent(change.operation)
         if intent is None:
             yield f"its operation {change.operation} is missing"
@@ -218,7 +218,7 @@ class _HistoryCheck:
                 self._advance(change, manifest, number)
 
     def _content(self, manifest: Manifest) -> Iterator[str]:
-        """Yields what is wrong with the files of a version; reads them only when they are all there."""
+        """Yield what is wrong with the files of a version; read them only when they are all there."""
         found = False
         for path, entry in manifest.items():
             if self.staging.size(entry.sha256) != entry.size:
@@ -255,7 +255,7 @@ class _HistoryCheck:
 def import_json(
     store: Store, source: Path | Stream, *, look: ImportCheck = accept_all, dry_run: bool = False
 ) -> ImportReport:
-    """Returns what became of each resource of an archive that `export_json` wrote.
+    """Return what became of each resource of an archive that `export_json` wrote.
 
     A history that is ours: nothing. One that goes on where ours ends: the rest is appended, each operation as an
     operation of its own with its actor, reason, time, session and evidence, so that all hashes are equal. One that
@@ -287,7 +287,7 @@ def import_json(
 
 
 def _check_newest(store: Store, staging: ImportStaging, ref: Ref, look: ImportCheck) -> tuple[str, ...]:
-    """Returns every reason that a look at the newest version of a sound history finds against it."""
+    """Return every reason that a look at the newest version of a sound history finds against it."""
     newest = [change.manifest for change in staging.changes(ref) if change.manifest is not None][-1]
     head = store.head_or_none(ref)
     if head is not None and head.tree == newest.tree:
@@ -312,7 +312,7 @@ def _open_source(source: Path | Stream) -> Iterator[Stream]:
 
 
 def _send_blobs(store: Store, staging: ImportStaging) -> None:
-    """Brings the bulk of an import in by small steps, so that others do not wait for it.
+    """Bring the bulk of an import in by small steps, so that others do not wait for it.
 
     The steps that name the blobs bring them once more: until then, gc may remove them.
     """
@@ -332,13 +332,13 @@ class _HistoryMerge:
     done: _ImportLists = field(default_factory=_ImportLists)
 
     def operations(self) -> Iterator[tuple[Intent, Iterator[ReplayStep]]]:
-        """Compares, and yields what is missing here in the order of the archive's log."""
+        """Compare, and yield what is missing here in the order of the archive's log."""
         self.compare()
         for operation, steps in itertools.groupby(self.staging.wanted(), key=lambda wanted: wanted[0]):
             yield self._intent(operation), (step for _, step in steps)
 
     def place(self, writer: Writer, operation: int) -> None:
-        """Makes the moves of the archive's channel for what was added. Raises InvalidArchive."""
+        """Make the moves of the archive's channel for what was added. Raises InvalidArchive."""
         added, untouched = set(self.done.added), self.store.backend.channel.last() == 0
         for note, placed in self.staging.moves():
             stands: dict[int, ChannelState] = {}
@@ -354,7 +354,7 @@ class _HistoryMerge:
             writer.add_move(replace(note, operation=operation, policy=note.policy if untouched else None), stands)
 
     def known(self) -> dict[str, tuple[int, int]]:
-        """Returns the id and the newest version here of what the archive and the library agree on."""
+        """Return the id and the newest version here of what the archive and the library agree on."""
         heads = map(self.store.head_or_none, self.done.accepted)
         return {str(head.ref): (head.id, head.latest) for head in heads if head is not None}
 
@@ -364,7 +364,7 @@ class _HistoryMerge:
         return intent
 
     def compare(self) -> None:
-        """Sorts the resources, and notes in the staging what is missing here."""
+        """Sort the resources, and note in the staging what is missing here."""
         self.staging.clear_wanted()
         for ref in self.sound:
             self._compare(ref)
@@ -392,7 +392,7 @@ class _HistoryMerge:
             self.done.refused.append((str(ref), (f"{why}; a zip of it brings its newest version",)))
 
     def _steps_at(self, head: Head, number: int) -> list[tuple[int | None, str, str]]:
-        """Returns where the name pointed while this version was the newest: (version, its hash, operation digest)."""
+        """Return where the name pointed while this version was the newest: (version, its hash, operation digest)."""
         version = self.store.version(head, number)
         steps: list[tuple[int | None, str, str]] = []
         for change in self.store.backend.changes_to(head.id, version.operation - 1):

@@ -17,7 +17,7 @@ from Stemmer import Stemmer
 
 from evolvable_store import objects
 from evolvable_store.search.exclusions import split_exclusions
-from evolvable_store.search.translation import fold_marks, translate_words
+from evolvable_store.search.translation import compile_late, fold_marks, translate_words
 from evolvable_store.storage.connection import Connection
 
 MAX_QUERY = 4_000
@@ -36,8 +36,7 @@ _TRANSLATED = 0.7  # what an English word counts that stands for one of another 
 
 # Scripts that put no spaces between words: Han, Kana, Hangul. Neighbours in pairs and triples find most of them.
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-_RUN = re.compile(f"[{_UNSPACED}]+")
-_WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
+_RUN, _WORD = f"[{_UNSPACED}]+", rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+"
 # The same for text without those scripts and for ASCII: two and three times as fast.
 _SPACED_WORD, _ASCII_WORD = re.compile(r"[^\W_]+"), re.compile("[a-z0-9]+")
 _HIRAGANA, _KATAKANA = re.compile("[\u3041-\u309f]+"), re.compile("([\u30a1-\u30ff]+)")
@@ -67,20 +66,21 @@ SHORT_FORMS: Mapping[str, str] = dict(form.split() for form in _SHORT_FORMS.spli
 
 
 def tokenize(text: str) -> list[str]:
-    """Returns the words of a text in order, folded; of a run of Han, Kana or Hangul its pairs and triples."""
+    """Return the words of a text in order, folded; of a run of Han, Kana or Hangul its pairs and triples."""
     folded = text.casefold()
     beyond = _beyond_ascii(folded)
     if (plain := fold_marks(beyond)) != beyond:
         folded, beyond = fold_marks(folded), _beyond_ascii(plain)
-    if not _RUN.search(beyond):
+    if not beyond or not compile_late(_RUN).search(beyond):
         # Most texts have signs beyond ASCII, few have letters.
         letters = _SPACED_WORD.search(beyond)
         tokens = _SPACED_WORD.findall(folded) if letters else _ASCII_WORD.findall(_as_ascii(folded))
         long = max(map(len, tokens), default=0) > LONGEST_WORD
         return [token for token in tokens if len(token) <= LONGEST_WORD] if long else tokens
     found: list[str] = []
-    for token in _WORD.findall(folded):
-        if _RUN.match(token):
+    unspaced = compile_late(_RUN)
+    for token in compile_late(_WORD).findall(folded):
+        if unspaced.match(token):
             found += _pairs(token)
         elif len(token) <= LONGEST_WORD:
             found.append(token)
@@ -88,12 +88,12 @@ def tokenize(text: str) -> list[str]:
 
 
 def _beyond_ascii(text: str) -> str:
-    """Returns the characters of a text that are not ASCII, side by side."""
+    """Return the characters of a text that are not ASCII, side by side."""
     return "" if text.isascii() else text.encode("utf-8", "replace").translate(None, _ASCII_BYTES).decode("utf-8")
 
 
 def _as_ascii(text: str) -> str:
-    """Returns the text with a question mark for every character that is not ASCII."""
+    """Return the text with a question mark for every character that is not ASCII."""
     return text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
 
 
@@ -111,17 +111,17 @@ _TERMS = _Terms()
 
 
 def term(word: str) -> str:
-    """Returns what a word is indexed as: its stem, or that of what it is short for."""
+    """Return what a word is indexed as: its stem, or that of what it is short for."""
     return _TERMS[word]
 
 
 def terms(words: Iterable[str]) -> list[str]:
-    """Returns the term of each word."""
+    """Return the term of each word."""
     return list(map(_TERMS.__getitem__, words))
 
 
 def neighbours(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns each two words that stand side by side once function words are left out."""
+    """Return each two words that stand side by side once function words are left out."""
     return list(pairwise([word for word in words if word not in FUNCTION_WORDS]))
 
 
@@ -135,7 +135,7 @@ class QueryTerm:
 
 
 def parse_query(query: str) -> dict[str, QueryTerm]:
-    """Returns the terms of a query: they count more when they are said often, less when they are function words.
+    """Return the terms of a query: they count more when they are said often, less when they are function words.
 
     Of very many, those that are said most and first.
     """
@@ -159,7 +159,7 @@ _S = TypeVar("_S")
 
 
 def _by_term(said: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[str, tuple[_S, int]]:
-    """Returns what is said by its term, with the form that is said most and the count of all forms."""
+    """Return what is said by its term, with the form that is said most and the count of all forms."""
     found: dict[str, tuple[_S, int]] = {}
     for one, count in said:
         its = key(one)
@@ -169,7 +169,7 @@ def _by_term(said: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[s
 
 
 def _pairs(run: str) -> list[str]:
-    """Returns the pairs of characters of a run, and of Katakana the triples: their pairs stand in too many words.
+    """Return the pairs of characters of a run, and of Katakana the triples: their pairs stand in too many words.
 
     Pairs of Hiragana alone, mostly endings and particles, are returned only if there is nothing else.
     """
@@ -286,7 +286,7 @@ def weigh_fields(
     paths: Iterable[str],
     learned: Learned = (),
 ) -> dict[str, TermWeights]:
-    """Returns the terms of a resource's texts with their weights, by field, without empty fields.
+    """Return the terms of a resource's texts with their weights, by field, without empty fields.
 
     names: what it is called. paths: its files besides the main one. learned: tasks that it was used for.
     """
@@ -311,15 +311,15 @@ def weigh_fields(
 
 
 def weigh_packed(said: FieldTexts) -> bytes:
-    """Returns the weights of one resource's texts, packed."""
+    """Return the weights of one resource's texts, packed."""
     return pack_weights(weigh_fields(*said))
 
 
 def _weigh_text(field: Field, text: str) -> TermWeights:
     # What folds to an ASCII letter is a letter before, so without letters beyond ASCII the bytes can be folded.
     data = text.encode("utf-8", "replace")
-    found = None
-    if not _WORD.search(data.translate(None, _ASCII_BYTES).decode("utf-8")):
+    found, beyond = None, data.translate(None, _ASCII_BYTES)
+    if not (beyond and compile_late(_WORD).search(beyond.decode("utf-8"))):
         found = _COUNTER.weigh(data.lower(), K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
     return _weigh_counts(field, _count_terms(tokenize(text))) if found is None else found
 
@@ -349,7 +349,7 @@ def _count_learned(learned: Learned, own: Set[str], body: Container[str]) -> dic
 
 
 def _weigh_counts(field: Field, counts: Mapping[str, float]) -> TermWeights:
-    """Returns k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009) without the idf."""
+    """Return k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009) without the idf."""
     usual = K1 * (1 - field.slope + field.slope * sum(counts.values()) / field.length)
     weights = {count: max(1, round(_STEP * count / (count + usual))) for count in set(counts.values())}
     most = counts if len(counts) <= _MAX_FIELD_TERMS else dict(Counter(counts).most_common(_MAX_FIELD_TERMS))
@@ -357,19 +357,19 @@ def _weigh_counts(field: Field, counts: Mapping[str, float]) -> TermWeights:
 
 
 def pack_weights(weights: Mapping[str, TermWeights]) -> bytes:
-    """Returns the weights as bytes."""
+    """Return the weights as bytes."""
     fields = [[FIELD_NUMBERS[name], terms, its.hex()] for name, (terms, its) in weights.items()]
     return objects.pack(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))[0]
 
 
 def unpack_fields(data: bytes) -> list[tuple[int, str, bytes]]:
-    """Returns what `pack_weights` took, each field with its number."""
+    """Return what `pack_weights` took, each field with its number."""
     text = data if data[:1] == b"[" else objects.unpack(data, "zlib")
     return [(number, its, bytes.fromhex(weights)) for number, its, weights in json.loads(text)]
 
 
 def unpack_weights(data: bytes) -> list[tuple[int, list[str], bytes]]:
-    """Returns the same with a list of terms for each field."""
+    """Return the same with a list of terms for each field."""
     return [(number, its.split("\n"), weights) for number, its, weights in unpack_fields(data)]
 
 
@@ -391,7 +391,7 @@ class PrefixFilter:
         self._count = self._last = 0
 
     def extended_to(self, db: Connection, last: int) -> Self:
-        """Returns what the connection sees, which is this one with more in it, or another. last: newest document."""
+        """Return what the connection sees, which is this one with more in it, or another. last: newest document."""
         if last > self._last:
             query = f"SELECT {_MARKED} FROM entry e JOIN phrase p ON p.resource = e.id WHERE e.document > ?"
             new = [head for (head,) in db.execute(query, (self._last,)).fetchall()]
@@ -416,12 +416,12 @@ class PrefixFilter:
         self._count, self._last = self._count + len(some), last
 
     def among(self, some: Iterable[str]) -> list[str]:
-        """Returns those with which a phrase may begin: pairs of terms with a space between, and terms with which a
+        """Return those with which a phrase may begin: pairs of terms with a space between, and terms with which a
         longer name may, or a trigger.
         """
         bits, mask = self._bits, 8 * len(self._bits) - 1
         return [one for one in some if bits[(at := hash(one) & mask) >> 3] >> (at & 7) & 1] if bits else []
 
     def filter_names(self, terms: Iterable[str]) -> list[str]:
-        """Returns those of the terms that may be a name by themselves."""
+        """Return those of the terms that may be a name by themselves."""
         return [term for term in terms if self.among((_MARK + term,))]

@@ -138,7 +138,7 @@ class Query:
                 raise DamagedFile(f"the postings of {words!r} are none: {error}") from error
 
     def best(self, db: Connection, seen: VisibleDocuments, limit: int) -> dict[int, DocumentScore]:
-        """Returns the best few resources that may be seen, best first; of equals the older one."""
+        """Return the best few resources that may be seen, best first; of equals the older one."""
         resources = seen.few or {}
         if seen.few is None:
             for some, last in self._candidates(2 * limit):
@@ -159,7 +159,7 @@ class Query:
             wanted *= 4
 
     def weigh(self, documents: Iterable[int]) -> list[DocumentScore]:
-        """Returns how well each of the documents fits, in their order."""
+        """Return how well each of the documents fits, in their order."""
         return [self._weighed(document) for document in documents]
 
     def _weighed(self, document: int) -> DocumentScore:
@@ -168,7 +168,7 @@ class Query:
         return DocumentScore(document, *(sums.at(at)[1:] if sums else (0.0, 0.0)))
 
     def explain(self, documents: Iterable[int]) -> None:
-        """Makes the parts of several documents ready, which is faster than one by one."""
+        """Make the parts of several documents ready, which is faster than one by one."""
         rows: dict[int, list[int]] = {}
         for document in documents:
             if document not in self._parts:
@@ -192,7 +192,7 @@ class Query:
         return found
 
     def parts(self, document: int) -> tuple[TermScore, ...]:
-        """Returns what each word adds in each field to a document."""
+        """Return what each word adds in each field to a document."""
         if document not in self._parts:
             self.explain([document])
         return self._parts[document]

@@ -59,7 +59,7 @@ _T = TypeVar("_T")
 
 
 def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callable[Concatenate[Index, _P], _T]":
-    """Makes a method see every committed change, and start again with an empty index when its file turns out bad.
+    """Make a method see every committed change, and start again with an empty index when its file turns out bad.
 
     While another process indexes so much that it takes seconds, it sees what is indexed so far.
     """
@@ -94,7 +94,7 @@ class Index:
         self._untrusted: tuple[tuple[object, ...], tuple[int, ...]] = ((), ())
 
     def _visible(self, kind: Kind | None, scopes: Sequence[str] | None) -> VisibilityFilter:
-        """Returns which entries may be seen; one that is not trusted hides none of its name further away."""
+        """Return which entries may be seen; one that is not trusted hides none of its name further away."""
         if scopes is None or len(scopes) < 2:
             return visibility(kind, scopes)
         stamp, backend = self._store.backend.attestations.stamp(), self._store.backend
@@ -116,7 +116,7 @@ class Index:
         return self._file.path
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -212,7 +212,7 @@ class Index:
                 db.executemany(_NOTE_STATE, (("learned", str(target)), ("learned_month", month)))
 
     def settle(self, times: int = 1) -> None:
-        """Settles what waits, piece by piece, while it is `times` as much as may wait; others get in between."""
+        """Settle what waits, piece by piece, while it is `times` as much as may wait; others get in between."""
         more = True
         while more:
             with self._file.reading() as db:
@@ -224,14 +224,14 @@ class Index:
                         postings.flush_pending(db)
 
     def _check_origin(self) -> None:
-        """Raises Damaged when the index was not made from this library's history: a restored backup has another."""
+        """Raise Damaged when the index was not made from this library's history: a restored backup has another."""
         with self._file.reading() as db:
             applied, mark = _applied_sequence(db), read_state(db, "mark")
         if applied and mark != self._mark(self._store.changes(applied - 1, 1), applied):
             raise DamagedFile("it belongs to another history")
 
     def _mark(self, changes: Sequence[Change], sequence: int) -> str:
-        """Returns what tells the history up to this change from every other."""
+        """Return what tells the history up to this change from every other."""
         if not changes or changes[-1].sequence != sequence:
             return ""
         change = changes[-1]
@@ -275,7 +275,7 @@ class Index:
                     yield (head, known is not None, *self._read(head))
 
     def _read(self, head: Head) -> tuple[frontmatter.Document, list[str]]:
-        """Returns the main file of the head, an empty one where there is none or it is damaged; and its other files."""
+        """Return the main file of the head, an empty one where there is none or it is damaged; and its other files."""
         data, others = b"", list[str]()
         try:
             manifest: Manifest = self._store.manifest(head)
@@ -287,7 +287,7 @@ class Index:
         return frontmatter.parse_document(data), others
 
     def in_step(self) -> list[Fault]:
-        """Returns what is wrong with the index once it has caught up: nothing, unless its file is damaged."""
+        """Return what is wrong with the index once it has caught up: nothing, unless its file is damaged."""
         try:
             for _ in range(_TRIES):
                 self._step_up()
@@ -330,7 +330,7 @@ class Index:
         depth: int = 0,
         learned: bool = True,
     ) -> Ranking:
-        """Returns the resources whose texts fit the query best; any text is a query, and takes a bounded time.
+        """Return the resources whose texts fit the query best; any text is a query, and takes a bounded time.
 
         scopes: those that are seen, nearest first; a resource hides those of its name further away. None: all.
         depth: how many are weighed, when that is more than the limit. learned: learned tasks count too.
@@ -348,14 +348,14 @@ class Index:
 
     @_rebuild_if_damaged
     def weigh(self, ranking: Ranking, ids: Iterable[int]) -> dict[int, DocumentScore]:
-        """Returns how well those of the resources that may be seen fit the query of the ranking."""
+        """Return how well those of the resources that may be seen fit the query of the ranking."""
         with self._file.reading() as db:
             resources = index_entries.documents_of_resources(db, ids, ranking.visible)
         return {resources[weighed.document]: weighed for weighed in ranking.query.weigh(resources)}
 
     @_rebuild_if_damaged
     def scored(self, ranking: Ranking, weighed: Mapping[int, DocumentScore]) -> dict[int, SearchHit]:
-        """Returns the finds that were weighed, by resource; without those that are gone meanwhile."""
+        """Return the finds that were weighed, by resource; without those that are gone meanwhile."""
         known = {scored.entry.id: scored for scored in ranking.scored if scored.entry.id in weighed}
         further = [weighed[id_] for id_ in weighed if id_ not in known]
         if further:
@@ -373,7 +373,7 @@ class Index:
         kind: Kind | None = None,
         scopes: Sequence[str] | None = None,
     ) -> list[TriggerPhrase]:
-        """Returns the names and triggers whose words, whatever their form, stand side by side among those `said`.
+        """Return the names and triggers whose words, whatever their form, stand side by side among those `said`.
 
         Up to 200 phrases, each of at most 64 resources. names: the words that may be a name by themselves; None: all.
         scopes: as in `search`.
@@ -392,7 +392,7 @@ class Index:
         limit: int = 100,
         after: tuple[str, str, str] | None = None,
     ) -> list[IndexEntry]:
-        """Returns one page of entries, ordered by name, kind and scope.
+        """Return one page of entries, ordered by name, kind and scope.
 
         query: each of its words must occur in the name or the description. after: name, kind and scope of the last
         entry of the page before. scopes: as in `search`. Raises InvalidArgument for a query of too many words.
@@ -402,7 +402,7 @@ class Index:
 
     @_rebuild_if_damaged
     def entry(self, head: Head) -> IndexEntry | None:
-        """Returns the entry of a resource, None when it was removed."""
+        """Return the entry of a resource, None when it was removed."""
         with self._file.reading() as db:
             return index_entries.find_entry(db, head.id)
 
@@ -410,7 +410,7 @@ class Index:
     def visible_entries(
         self, ids: Iterable[int], kind: Kind | None = None, scopes: Sequence[str] | None = None
     ) -> dict[int, IndexEntry]:
-        """Returns the entries of those of the resources that may be seen, in the order asked."""
+        """Return the entries of those of the resources that may be seen, in the order asked."""
         wanted = list(ids)
         with self._file.reading() as db:
             documents = index_entries.documents_of_resources(db, wanted, self._visible(kind, scopes))
@@ -422,7 +422,7 @@ class Index:
     def names(
         self, kind: Kind | None = None, prefix: str = "", limit: int = 100, scopes: Sequence[str] | None = None
     ) -> list[str]:
-        """Returns the names that begin with `prefix`, in order, each once."""
+        """Return the names that begin with `prefix`, in order, each once."""
         with self._file.reading() as db:
             return index_entries.list_names(db, self._visible(kind, scopes), prefix, limit)
 
@@ -437,7 +437,7 @@ class Index:
 
 
 def check_index(store: Store) -> Iterator[Fault]:
-    """Yields what is wrong with the index of this library: a check that `fsck.check` can run."""
+    """Yield what is wrong with the index of this library: a check that `fsck.check` can run."""
     with Index.open(store) as index:
         yield from index.in_step()
 

@@ -83,7 +83,7 @@ class Ranking:
     visible: VisibilityFilter = field(repr=False, compare=False)
 
     def explain(self, scored: Iterable[SearchHit]) -> None:
-        """Makes the parts of several finds ready, which is faster than one by one."""
+        """Make the parts of several finds ready, which is faster than one by one."""
         self.query.explain(one.document for one in scored)
 
 
@@ -119,7 +119,7 @@ class EntryText:
 
     @classmethod
     def of(cls, head: Head, document: frontmatter.Document) -> "EntryText":
-        """Returns what the document says; a file may call itself otherwise than its folder, and goes by both names."""
+        """Return what the document says; a file may call itself otherwise than its folder, and goes by both names."""
         summary = frontmatter.summarize(document)
         return cls(
             tuple(dict.fromkeys((head.name, bindable(summary.name)))) if summary.name else (head.name,),
@@ -129,13 +129,13 @@ class EntryText:
         )
 
     def entry(self, head: Head) -> IndexEntry:
-        """Returns the entry that this makes of a resource."""
+        """Return the entry that this makes of a resource."""
         named = (head.id, head.kind, head.scope, head.name, head.version or 0)
         return IndexEntry(*named, self.description, self.triggers, head.frozen, self.delegate, head.tree)
 
 
 def insert_entry(db: Connection, head: Head, text: EntryText, document: int) -> None:
-    """Writes the entry of a resource and the phrases that call it. document: the number of its text."""
+    """Write the entry of a resource and the phrases that call it. document: the number of its text."""
     row = (head.id, head.kind, head.scope, head.name, head.version, text.description, json.dumps(text.triggers))
     db.execute(
         "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -151,7 +151,7 @@ def _key(its: Sequence[str]) -> tuple[str, int, str]:
 
 
 def delete_entry(db: Connection, id_: int) -> int | None:
-    """Removes an entry and its phrases; returns the number of its document, None when there is no entry."""
+    """Remove an entry and its phrases; return the number of its document, None when there is no entry."""
     row = db.execute("DELETE FROM entry WHERE id = ? RETURNING document", (id_,)).fetchone()
     if row:
         db.execute("DELETE FROM phrase WHERE resource = ?", (id_,))
@@ -159,19 +159,19 @@ def delete_entry(db: Connection, id_: int) -> int | None:
 
 
 def find_entry(db: Connection, id_: int) -> IndexEntry | None:
-    """Returns the entry of a resource, None where there is none."""
+    """Return the entry of a resource, None where there is none."""
     row = db.execute(f"SELECT {_ENTRY} FROM entry e WHERE e.id = ?", (id_,)).fetchone()
     return _as_entry(row) if row else None
 
 
 def entries_of_documents(db: Connection, documents: Iterable[int]) -> dict[int, IndexEntry]:
-    """Returns the entries of these documents, by document."""
+    """Return the entries of these documents, by document."""
     query = f"SELECT e.document, {_ENTRY} FROM entry e WHERE e.document IN (SELECT value FROM json_each(?))"
     return {row[0]: _as_entry(row[1:]) for row in db.execute(query, (json.dumps(list(documents)),)).fetchall()}
 
 
 def documents_of_resources(db: Connection, ids: Iterable[int], visible: VisibilityFilter) -> dict[int, int]:
-    """Returns the documents of the resources with these ids that may be seen, each with its resource."""
+    """Return the documents of the resources with these ids that may be seen, each with its resource."""
     query = f"""SELECT e.document, e.id FROM entry e
         WHERE {visible.condition} AND e.id IN (SELECT value FROM json_each(?))"""
     return dict(db.execute(query, (*visible.values, json.dumps(list(ids)))).fetchall())
@@ -184,7 +184,7 @@ def match_phrases(
     visible: VisibilityFilter,
     beginnings: PrefixFilter,
 ) -> list[TriggerPhrase]:
-    """Returns the phrases whose words stand side by side in a text; see Index.phrases. beginnings: of every phrase."""
+    """Return the phrases whose words stand side by side in a text; see Index.phrases. beginnings: of every phrase."""
     its = terms(map(bindable, said))
     wanted = frozenset(its if names is None else terms(map(bindable, names)))
     called = [term for term in its if term in wanted]
@@ -200,7 +200,7 @@ def match_phrases(
 
 
 def _single_terms(db: Connection, its: Sequence[str], called: Sequence[str], beginnings: PrefixFilter) -> list[str]:
-    """Returns those of the terms that are a trigger by themselves, or a name and `called`."""
+    """Return those of the terms that are a trigger by themselves, or a name and `called`."""
     triggers, names = beginnings.among(dict.fromkeys(its)), beginnings.filter_names(dict.fromkeys(called))
     query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
         WHERE p.head = j.value AND p.size = 1 AND p.text = j.value AND p.source = ?)"""
@@ -212,7 +212,7 @@ def _single_terms(db: Connection, its: Sequence[str], called: Sequence[str], beg
 
 
 def _phrase_keys(db: Connection, its: Sequence[str], beginnings: PrefixFilter) -> list[tuple[str, int, str]]:
-    """Returns every run of two terms or more that is as long as a phrase with the same beginning."""
+    """Return every run of two terms or more that is as long as a phrase with the same beginning."""
     starts: dict[str, list[int]] = {}
     for at in range(len(its) - 1):
         starts.setdefault(f"{its[at]} {its[at + 1]}", []).append(at)
@@ -223,7 +223,7 @@ def _phrase_keys(db: Connection, its: Sequence[str], beginnings: PrefixFilter) -
 
 
 def _existing(db: Connection, keys: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
-    """Returns those of the keys that some phrase has."""
+    """Return those of the keys that some phrase has."""
     query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
         WHERE p.head = j.value ->> 0 AND p.size = j.value ->> 1 AND p.text = j.value ->> 2)"""
     rows = db.execute(query, (json.dumps(list(dict.fromkeys(keys))),)).fetchall() if keys else []
@@ -233,7 +233,7 @@ def _existing(db: Connection, keys: Sequence[tuple[str, int, str]]) -> list[tupl
 def list_entries(
     db: Connection, visible: VisibilityFilter, query: str, limit: int, after: tuple[str, str, str] | None
 ) -> list[IndexEntry]:
-    """Returns one page of entries; see Index.entries."""
+    """Return one page of entries; see Index.entries."""
     conditions, values = [visible.condition], list(visible.values)
     for part in _filters(query):
         conditions.append("(e.name LIKE ? ESCAPE '\\' OR e.description LIKE ? ESCAPE '\\')")
@@ -246,7 +246,7 @@ def list_entries(
 
 
 def list_names(db: Connection, visible: VisibilityFilter, prefix: str, limit: int) -> list[str]:
-    """Returns names that begin with `prefix`; see Index.names."""
+    """Return names that begin with `prefix`; see Index.names."""
     start = bindable(prefix)
     query = f"""SELECT DISTINCT e.name FROM entry e WHERE {visible.condition} AND e.name >= ? AND e.name < ?
         ORDER BY e.name LIMIT ?"""
@@ -255,7 +255,7 @@ def list_names(db: Connection, visible: VisibilityFilter, prefix: str, limit: in
 
 
 def visibility(kind: Kind | None, scopes: Sequence[str] | None, untrusted: Sequence[int] = ()) -> VisibilityFilter:
-    """Returns the condition for entries of a kind in these scopes, nearest first (None: all).
+    """Return the condition for entries of a kind in these scopes, nearest first (None: all).
 
     untrusted: resources that hide none of their name.
     """
@@ -278,7 +278,7 @@ def visibility(kind: Kind | None, scopes: Sequence[str] | None, untrusted: Seque
 
 
 def _filters(query: str) -> list[str]:
-    """Returns a LIKE pattern for each word of a listing's filter."""
+    """Return a LIKE pattern for each word of a listing's filter."""
     parts = bindable(query).split()
     if len(parts) > _MOST_FILTERS or len(query) > 1_000:
         raise InvalidArgument("The query is too long for a list.", "Give a word of the name; find_skill takes a task.")
@@ -287,7 +287,7 @@ def _filters(query: str) -> list[str]:
 
 
 def bindable(text: str) -> str:
-    """Returns the text as SQLite can take it: without NUL, and with a mark for what is no Unicode."""
+    """Return the text as SQLite can take it: without NUL, and with a mark for what is no Unicode."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
 
 

@@ -73,7 +73,7 @@ class IndexFile:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Lends a connection that sees one committed state. Raises Damaged, LibraryError."""
+        """Lend a connection that sees one committed state. Raises Damaged, LibraryError."""
         with self._lent() as connection:
             connection.execute("BEGIN")
             try:
@@ -84,7 +84,7 @@ class IndexFile:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Lends a connection that holds the write lock; commits at the end. Raises Damaged, LibraryError."""
+        """Lend a connection that holds the write lock; commits at the end. Raises Damaged, LibraryError."""
         with (
             self._lent() as connection,
             driver.ImmediateTransaction(connection, self.path),
@@ -153,7 +153,7 @@ class IndexFile:
             self._idle, self._pid = [], os.getpid()
 
     def close(self) -> None:
-        """Closes every connection."""
+        """Close every connection."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -161,7 +161,7 @@ class IndexFile:
             shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def replace(self, known: tuple[int, int] | None) -> None:
-        """Puts an empty index in the place of the one with this identity, unless that has happened already."""
+        """Put an empty index in the place of the one with this identity, unless that has happened already."""
         with self._lock:
             if self._known == known:
                 idle, self._idle = self._idle, []
@@ -229,7 +229,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def read_state(db: Connection, key: str) -> str:
-    """Returns what was noted of the index under this key, nothing where nothing was."""
+    """Return what was noted of the index under this key, nothing where nothing was."""
     row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
     return str(row[0]) if row else ""
 
@@ -255,7 +255,7 @@ class IndexState:
     def of(
         cls, db: Connection, stamp: tuple[int, ...], waiting: postings.PendingDocuments, beginnings: PrefixFilter
     ) -> Self:
-        """Returns what the connection sees. waiting, beginnings: an earlier state's, which are updated."""
+        """Return what the connection sees. waiting, beginnings: an earlier state's, which are updated."""
         waiting.refresh(db)
         documents, last = db.execute("SELECT count(*), ifnull(max(document), 0) FROM entry").fetchone()
         return cls(
@@ -268,7 +268,7 @@ class IndexState:
 
     @classmethod
     def nothing(cls) -> Self:
-        """Returns what is known before the index was read."""
+        """Return what is known before the index was read."""
         waiting = postings.PendingDocuments()
         return cls((-1,), 0, waiting, PrefixFilter(), postings.PostingsReader(waiting, ()))
 
@@ -304,7 +304,7 @@ class IndexCache:
             yield self._state
 
     def forget(self) -> None:
-        """Forgets the state: the file is another."""
+        """Forget the state: the file is another."""
         self._state = IndexState.nothing()
 
 
@@ -326,7 +326,7 @@ class IndexSnapshot:
         self._entries: dict[int, IndexEntry] | None = None
 
     def search(self, query: str, *, kind: Kind | None, scopes: Sequence[str] | None, limit: int) -> Ranking:
-        """Returns what `Index.search` would if the newcomer's text were indexed in place of its earlier one.
+        """Return what `Index.search` would if the newcomer's text were indexed in place of its earlier one.
 
         Of the second search on, only what the first one returned.
         """
@@ -348,7 +348,7 @@ class IndexSnapshot:
         self._reader.read(self._db, asked)
 
     def phrases(self, said: Sequence[str], *, kind: Kind | None, scopes: Sequence[str] | None) -> list[TriggerPhrase]:
-        """Returns what `Index.phrases` does."""
+        """Return what `Index.phrases` does."""
         return match_phrases(self._db, said, None, self._visible(kind, scopes), self._state.beginnings)
 
 

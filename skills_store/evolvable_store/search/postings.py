@@ -36,13 +36,13 @@ class Sums:
     """
 
     def __init__(self, length: int) -> None:
-        """Raises ValueError unless it has 1 to 65,536 places."""
+        """Raise ValueError unless it has 1 to 65,536 places."""
         if not 1 <= length <= 1 << 16:
             raise ValueError("a row has 1 to 65536 places")
         self._scores, self._shares, self._latest = [0.0] * length, [0.0] * length, [0] * length
 
     def add(self, places: _Bytes, weights: _Bytes, factor: float, term: int, share: float) -> None:
-        """Adds `factor` times its weight to the score of each place, and the share once for each term.
+        """Add `factor` times its weight to the score of each place, and the share once for each term.
 
         places: two bytes each, in the machine's order. weights: a byte each. term: not 0; postings of one term in
         several fields follow each other. Raises ValueError, and adds nothing, when they do not belong together or one
@@ -59,7 +59,7 @@ class Sums:
                 shares[at] += share
 
     def cover(self, all_: float, part: float) -> None:
-        """Ends the adding: shares become parts of `all_`, at most 1, and `part` of each score grows with them."""
+        """End the adding: shares become parts of `all_`, at most 1, and `part` of each score grows with them."""
         rest = 1 - part
         for at, (score, share) in enumerate(zip(self._scores, self._shares, strict=True)):
             if score or share:
@@ -67,19 +67,19 @@ class Sums:
                 self._scores[at] = score * (rest + part * covered)
 
     def best(self, limit: int) -> list[tuple[int, float, float]]:
-        """Returns the places with the highest scores above 0, each with its sums, best first, of equals the lower."""
+        """Return the places with the highest scores above 0, each with its sums, best first, of equals the lower."""
         there = ((-score, at) for at, score in enumerate(self._scores) if score > 0)
         return [self.at(at) for _, at in heapq.nsmallest(limit, there)]
 
     def at(self, place: int) -> tuple[int, float, float]:
-        """Returns a place with its score and its share. Raises IndexError when there is none."""
+        """Return a place with its score and its share. Raises IndexError when there is none."""
         if not 0 <= place < len(self._scores):
             raise IndexError("there is no such place in the row")
         return place, self._scores[place], self._shares[place]
 
 
 def weights_at(places: _Bytes, weights: _Bytes, asked: _Bytes) -> bytes:
-    """Returns the weight of each of the places that are asked for, 0 where it has none.
+    """Return the weight of each of the places that are asked for, 0 where it has none.
 
     places: as for `Sums.add`, in order. asked: in any order. Raises ValueError when they do not belong together.
     """
@@ -115,11 +115,11 @@ class VisibilityFilter:
     values: tuple[Any, ...]
 
     def documents(self, db: Connection, limit: int) -> dict[int, int]:
-        """Returns some documents that there are, at most `limit`, each with its resource."""
+        """Return some documents that there are, at most `limit`, each with its resource."""
         return self._select(db, "", (), limit)
 
     def among(self, db: Connection, documents: Sequence[int]) -> dict[int, int]:
-        """Returns those of the documents that may be returned, each with its resource."""
+        """Return those of the documents that may be returned, each with its resource."""
         return self._select(db, " AND e.document IN (SELECT value FROM json_each(?))", (json.dumps(documents),), -1)
 
     def _select(self, db: Connection, further: str, values: tuple[Any, ...], limit: int) -> dict[int, int]:
@@ -138,7 +138,7 @@ class VisibleDocuments:
         self._known: dict[int, int | None] = {}
 
     def among(self, db: Connection, documents: Sequence[int]) -> dict[int, int]:
-        """Returns those of the documents that may be returned, each with its resource."""
+        """Return those of the documents that may be returned, each with its resource."""
         known = self._known if len(self._known) < _MOST_KNOWN else {}
         unknown = [document for document in documents if document not in known]
         if unknown:
@@ -170,20 +170,20 @@ _Row = tuple[str, int, int, bytes, bytes]  # term, field, block; places and weig
 
 
 def add_document(db: Connection, resource: int, weights: bytes) -> int:
-    """Adds a document for a resource, its weights packed; returns its number, which is higher than any before."""
+    """Add a document for a resource, its weights packed; return its number, which is higher than any before."""
     cursor = db.execute("INSERT INTO document (resource, settled, terms) VALUES (?, 0, ?)", (resource, weights))
     return int(cursor.lastrowid or 0)
 
 
 def drop_document(db: Connection, document: int) -> None:
-    """Takes a document away."""
+    """Take a document away."""
     gone = db.execute("DELETE FROM document WHERE id = ? AND settled = 0", (document,)).rowcount
     if not gone:
         db.execute("UPDATE document SET resource = NULL WHERE id = ?", (document,))
 
 
 def count_pending(db: Connection) -> tuple[int, int]:
-    """Returns how many documents wait to be settled, and how many bytes their terms take."""
+    """Return how many documents wait to be settled, and how many bytes their terms take."""
     count, size = db.execute(
         f"SELECT count(*), ifnull(sum(length(terms)), 0) FROM document WHERE {_WAITING}"
     ).fetchone()
@@ -191,7 +191,7 @@ def count_pending(db: Connection) -> tuple[int, int]:
 
 
 def flush_pending(db: Connection) -> None:
-    """Writes the oldest documents that wait into the postings, and takes those that are gone out of them.
+    """Write the oldest documents that wait into the postings, and take those that are gone out of them.
 
     Some of them: so many that the index is locked for a second or two.
     """
@@ -366,7 +366,7 @@ class PendingDocuments:
         return [known] if isinstance(known, int) else known
 
     def beside(self, postings: Postings) -> None:
-        """Adds what waits to what is settled."""
+        """Add what waits to what is settled."""
         key = chr(postings.field) + postings.term
         new = sorted(self._noted(key))
         for block, its in groupby(new, key=lambda noted: (noted >> 8) // BLOCK):
@@ -376,7 +376,7 @@ class PendingDocuments:
         postings.count += len(new) - self._gone[key]
 
     def fields_of(self, term: str, numbers: Iterable[int]) -> Iterator[int]:
-        """Yields those of the fields in which a document that waits has the term."""
+        """Yield those of the fields in which a document that waits has the term."""
         return (number for number in numbers if chr(number) + term in self._new)
 
 
@@ -399,7 +399,7 @@ class PostingsReader:
         self._size = 0
 
     def read(self, db: Connection, terms: Iterable[str]) -> Mapping[str, Sequence[Postings]]:
-        """Returns the postings of each of the terms, in each of the fields that has any."""
+        """Return the postings of each of the terms, in each of the fields that has any."""
         wanted = list(terms)
         kept = {term: self._kept.pop(term) for term in wanted if term in self._kept}
         missing = [term for term in wanted if term not in kept]
@@ -430,12 +430,12 @@ class PostingsReader:
 
 
 def _size(its: Sequence[Postings]) -> int:
-    """Returns about how many bytes the postings of a term take."""
+    """Return about how many bytes the postings of a term take."""
     return _OF_TERM + sum(_OF_RUN + run.size for postings in its for run in postings.runs)
 
 
 def matches_entries(db: Connection, entries: str) -> bool:
-    """Returns whether the documents are exactly those of the entries, and the postings those of the documents.
+    """Return whether the documents are exactly those of the entries, and the postings those of the documents.
 
     entries: a query for the number and the resource of each.
     """

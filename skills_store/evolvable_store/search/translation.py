@@ -23,6 +23,12 @@ _MARKED = {
 _MARKED_LETTER = re.compile("[\u00c0-\u024f]")
 
 
+@cache
+def compile_late(pattern: str) -> re.Pattern[str]:
+    """Return the compiled pattern. Sets of thousands of letters take milliseconds, and most texts need none of them."""
+    return re.compile(pattern)
+
+
 def fold_marks(text: str) -> str:
     """Return a text with the letters of the Latin script without their marks."""
     return text.translate(_MARKED) if _MARKED_LETTER.search(text) else text
@@ -48,14 +54,14 @@ _SHARED = frozenset(("a", "am", "an", "as", "do", "i", "in", "me", "no", "on", "
 _FOREIGN = {word for words in _FUNCTION_WORDS.values() for word in words.split()}
 # In this order: Japanese has Han too.
 _SCRIPTS = {
-    "ja": re.compile("[\u3041-\u30ff]"),
-    "ko": re.compile("[\uac00-\ud7af]"),
-    "zh": re.compile("[\u3400-\u9fff]"),
-    "ru": re.compile("[\u0400-\u04ff]"),
+    "ja": "[\u3041-\u30ff]",
+    "ko": "[\uac00-\ud7af]",
+    "zh": "[\u3400-\u9fff]",
+    "ru": "[\u0400-\u04ff]",
 }
-_OTHER_SCRIPT = re.compile("[\u0400-\u04ff\u3041-\u9fff\uac00-\ud7af]")
+_OTHER_SCRIPT = "[\u0400-\u04ff\u3041-\u9fff\uac00-\ud7af]"
 _LATIN_WORD = re.compile("[a-z]+")
-_RUN = re.compile("[\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+_RUN = "[\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
 _LONGEST = 8  # characters of a known word without spaces
 _PART = 4  # letters of the shortest part of a compound
 _MOST = 30
@@ -73,14 +79,14 @@ def translate_words(text: str, words: Sequence[str], function_words: Iterable[st
         own = _FUNCTION_WORDS.get(language, "").split()
         found = (english for word in words if word not in own for english in _by_stem(word, language))
     else:
-        found = (english for run in _RUN.findall(text) for english in _by_longest(run, language))
+        found = (english for run in compile_late(_RUN).findall(text) for english in _by_longest(run, language))
     return list(dict.fromkeys(found))[:_MOST]
 
 
 def _language(text: str, words: Sequence[str], function_words: Iterable[str]) -> str | None:
     """Return the language of a task, None for English and where it cannot be told."""
-    if not text.isascii() and _OTHER_SCRIPT.search(text):
-        scripts = {name: len(letters.findall(text)) for name, letters in _SCRIPTS.items()}
+    if not text.isascii() and compile_late(_OTHER_SCRIPT).search(text):
+        scripts = {name: len(compile_late(letters).findall(text)) for name, letters in _SCRIPTS.items()}
         if 2 * sum(scripts.values()) > len(_LATIN_WORD.findall(text)):
             return next(name for name, count in scripts.items() if count)
     said = _FOREIGN.intersection(words)

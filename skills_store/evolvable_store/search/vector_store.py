@@ -27,7 +27,7 @@ FORMAT = driver.DerivedFormat(0x45564C56, 3, Path(__file__).with_name("vectors.s
 
 
 def open_vectors(home: Path) -> Connection:
-    """Returns the file of the library in `home`, made when there is none; a damaged one is set aside.
+    """Return the file of the library in `home`, made when there is none; a damaged one is set aside.
 
     Raises LibraryError.
     """
@@ -136,12 +136,12 @@ class EmbeddingProgress:
 
 
 def digest_text(text: str) -> TextDigest:
-    """Returns what the vectors know a text by."""
+    """Return what the vectors know a text by."""
     return TextDigest(hashlib.sha256(text.encode("utf-8", "replace")).digest(), len(text))
 
 
 def embedding_progress(home: Path) -> EmbeddingProgress | None:
-    """Returns how far the newest model of the library in `home` is; None when nothing was begun or can be read."""
+    """Return how far the newest model of the library in `home` is; None when nothing was begun or can be read."""
     if not (home / FILE).is_file():
         return None
     try:
@@ -163,14 +163,14 @@ class Vectors:
 
     @classmethod
     def open(cls, home: Path) -> Self:
-        """Returns the file of the library in `home`, empty when there was none; a damaged one is set aside.
+        """Return the file of the library in `home`, empty when there was none; a damaged one is set aside.
 
         Raises LibraryError.
         """
         return cls(home / FILE, open_vectors(home))
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._db.close()
 
     def __enter__(self) -> Self:
@@ -182,12 +182,12 @@ class Vectors:
     # Texts
 
     def state(self, key: str) -> str:
-        """Returns what was noted under this key, '' for nothing."""
+        """Return what was noted under this key, '' for nothing."""
         with _translate_damage(self.path):
             return _state(self._db, key)
 
     def note(self, key: str, value: str) -> None:
-        """Notes a value under a key."""
+        """Note a value under a key."""
         with self._writing():
             self._note(key, value)
 
@@ -197,7 +197,7 @@ class Vectors:
         gone: Iterable[int],
         state: Mapping[str, str],
     ) -> set[bytes]:
-        """Replaces the texts of these resources and forgets those of the gone, all or nothing.
+        """Replace the texts of these resources and forget those of the gone, all or nothing.
 
         state: noted in the same transaction. Returns the hashes of texts that no resource has any more.
         """
@@ -220,57 +220,57 @@ class Vectors:
             return before - self._said(before)
 
     def forget_texts(self) -> None:
-        """Forgets every resource, and keeps the vectors for texts that come again."""
+        """Forget every resource, and keep the vectors for texts that come again."""
         with self._writing():
             for table in ("said", "resource", "state"):
                 self._db.execute(f"DELETE FROM {table}")
 
     def delete_unused_vectors(self) -> None:
-        """Deletes the vectors of texts that no resource has."""
+        """Delete the vectors of texts that no resource has."""
         with self._writing():
             for table in _BY_TEXT:
                 self._db.execute(f"DELETE FROM {table} WHERE hash NOT IN (SELECT hash FROM said)")
 
     def texts(self) -> list[bytes]:
-        """Returns the hashes of all texts."""
+        """Return the hashes of all texts."""
         return [row[0] for row in self._rows("SELECT DISTINCT hash FROM said")]
 
     def texts_of(self, role: TextRole, resources: Iterable[int]) -> dict[int, bytes]:
-        """Returns the hash of the text of this role, by resource."""
+        """Return the hash of the text of this role, by resource."""
         query = "SELECT resource, hash FROM said WHERE role = ? AND resource IN (SELECT value FROM json_each(?))"
         return dict(self._rows(query, role, json.dumps(list(resources))))
 
     def places(self) -> list[VectorResource]:
-        """Returns all resources."""
+        """Return all resources."""
         return [VectorResource(*row) for row in self._rows("SELECT id, kind, scope, name FROM resource")]
 
     # Vectors
 
     def model(self, name: str, spec: str) -> VectorModel:
-        """Returns the model of this name, made when it is new, with the spec brought up to date."""
+        """Return the model of this name, made when it is new, with the spec brought up to date."""
         upsert = "INSERT INTO model (name, spec) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET spec = excluded.spec"
         with self._writing():
             self._db.execute(upsert, (name, spec))
         return next(model for model in self.models() if model.name == name)
 
     def models(self) -> list[VectorModel]:
-        """Returns the models that have vectors or are to have them, the oldest first."""
+        """Return the models that have vectors or are to have them, the oldest first."""
         return [VectorModel(*row) for row in self._rows("SELECT id, name, spec FROM model ORDER BY id")]
 
     def forget_model(self, model: VectorModel) -> None:
-        """Deletes a model with its vectors."""
+        """Delete a model with its vectors."""
         with self._writing():
             for table in (*_BY_TEXT, "learned"):
                 self._db.execute(f"DELETE FROM {table} WHERE model = ?", (model.id,))
             self._db.execute("DELETE FROM model WHERE id = ?", (model.id,))
 
     def resources_without_vector(self, model: VectorModel, role: TextRole) -> dict[int, int]:
-        """Returns the resources whose text of this role has no vector, with the characters of the text."""
+        """Return the resources whose text of this role has no vector, with the characters of the text."""
         query = f"SELECT s.resource, s.size FROM said s WHERE s.role = ? AND NOT {_HAS} ORDER BY s.resource"
         return dict(self._rows(query, role, model.id))
 
     def known(self, model: VectorModel, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Returns the vectors, as stored, of those of these texts that have one."""
+        """Return the vectors, as stored, of those of these texts that have one."""
         query = "SELECT data FROM vector WHERE model = ? AND hash = ?"
         with _translate_damage(self.path):
             rows = ((digest, self._db.execute(query, (model.id, digest)).fetchone()) for digest in set(hashes))
@@ -305,14 +305,14 @@ class Vectors:
         return dict(self._rows(query, model.id, TextRole.WHOLE, json.dumps(list(resources))))
 
     def all(self, model: VectorModel, role: TextRole) -> Iterator[tuple[int, bytes]]:
-        """Yields each resource that has a vector of this role with it, by id; read to the end before writing."""
+        """Yield each resource that has a vector of this role with it, by id; read to the end before writing."""
         query = """SELECT s.resource, v.data FROM said s JOIN vector v ON v.model = ? AND v.hash = s.hash
             WHERE s.role = ? ORDER BY s.resource"""
         with _translate_damage(self.path):
             yield from self._db.execute(query, (model.id, role))
 
     def counted(self, model: VectorModel, roles: Iterable[TextRole]) -> tuple[int, int]:
-        """Returns how many texts of these roles have a vector, and how many there are."""
+        """Return how many texts of these roles have a vector, and how many there are."""
         with _translate_damage(self.path):
             return _count_texts(self._db, model.id, tuple(roles))
 

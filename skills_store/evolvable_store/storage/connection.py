@@ -63,12 +63,12 @@ Errors = (sqlite3.Error, dbapi.Error, UnicodeDecodeError)
 
 
 def wal_is_safe() -> bool:
-    """Returns whether this SQLite may use a write-ahead log with several processes."""
+    """Return whether this SQLite may use a write-ahead log with several processes."""
     return bool(dbapi.sqlite_version_info >= SAFE_VERSION)
 
 
 def on_network(folder: Path) -> bool:
-    """Returns whether the folder lies on a network file system, as far as the system tells (Linux only)."""
+    """Return whether the folder lies on a network file system, as far as the system tells (Linux only)."""
     try:
         lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -96,7 +96,7 @@ open, and what one only reads is in the system's cache, which all processes shar
 
 
 def connect(path: Path, *, durable: bool, access: Access = "create", cache_kb: int = CACHE_KB) -> Connection:
-    """Returns a connection in autocommit mode with our pragmas; transactions are begun by hand.
+    """Return a connection in autocommit mode with our pragmas; transactions are begun by hand.
 
     durable: `synchronous=FULL`, a commit survives a power cut. Otherwise NORMAL, for what can be rebuilt.
     access: "immutable" is for a disk that cannot be written; it does not look at the write-ahead log.
@@ -128,7 +128,7 @@ def connect(path: Path, *, durable: bool, access: Access = "create", cache_kb: i
 
 
 def _create_private(path: Path) -> None:
-    """Makes a missing file that only its owner may read, whatever the umask: SQLite gives its logs the same mode."""
+    """Make a missing file that only its owner may read, whatever the umask: SQLite gives its logs the same mode."""
     with contextlib.suppress(OSError):  # it exists, or SQLite says what is wrong
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with contextlib.suppress(AttributeError, OSError):  # Windows before 3.13
@@ -137,12 +137,12 @@ def _create_private(path: Path) -> None:
 
 
 def preferred_journal(path: Path) -> str:
-    """Returns the journal mode that a library here should have: 'wal' where that is safe, else 'delete'."""
+    """Return the journal mode that a library here should have: 'wal' where that is safe, else 'delete'."""
     return "wal" if wal_is_safe() and not on_network(path.parent) else "delete"
 
 
 def set_journal(connection: Connection, path: Path) -> str:
-    """Puts the file in the mode it should have, if nobody keeps it from that; returns the mode in force.
+    """Put the file in the mode it should have, if nobody keeps it from that; return the mode in force.
 
     WAL mode is kept by every open connection of others, even an idle one. So who did not get what it wanted closes
     its own before it tries again.
@@ -157,7 +157,7 @@ def set_journal(connection: Connection, path: Path) -> str:
 
 
 def retry(seconds: float | None = None, longest: float = 0.0012) -> Iterator[None]:
-    """Yields for so many seconds, GIVE_UP_SECONDS unless told, with a random wait before every try but the first.
+    """Yield for so many seconds, GIVE_UP_SECONDS unless told, with a random wait before every try but the first.
 
     SQLite's own busy handler backs off in steps and lets some processes starve for seconds; waits of 0.2 to
     1.2 ms drawn again each time were measured to be fair and shorter.
@@ -222,7 +222,7 @@ _RetryingConnection: Any = type("_Patient", (dbapi.Connection,), {"execute": _ex
 
 
 def _refuse_log(connection: Connection) -> None:
-    """Raises LibraryBusy when a newer SQLite has put the file in WAL mode, which this one may not write."""
+    """Raise LibraryBusy when a newer SQLite has put the file in WAL mode, which this one may not write."""
     if _execute(connection, "PRAGMA journal_mode").fetchone()[0] == "wal":
         connection.execute("ROLLBACK")
         raise LibraryBusy(
@@ -275,7 +275,7 @@ _BY_TEXT: dict[str, tuple[type[LibraryError], str, str]] = {
 
 @contextlib.contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Turns SQLite's errors inside the body into ours; everything else passes through."""
+    """Turn SQLite's errors inside the body into ours; everything else passes through."""
     try:
         yield
     except Errors as error:
@@ -283,7 +283,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 
 def library_error(error: Exception, path: Path) -> LibraryError:
-    """Returns the error of ours that says what SQLite's means for this file."""
+    """Return the error of ours that says what SQLite's means for this file."""
     text = str(error).lower()
     if "disk i/o error" in text and _is_full(path):
         text = "disk is full"  # not said by SQLite when it is the log's shared memory that found no room

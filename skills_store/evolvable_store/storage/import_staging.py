@@ -86,30 +86,30 @@ class ImportStaging:
         self._db.execute("INSERT INTO evidence (fields) VALUES (?)", (_to_json(fields),))
 
     def evidence(self) -> Iterator[dict[str, Any]]:
-        """Yields the records of evidence in order."""
+        """Yield the records of evidence in order."""
         for (fields,) in self._db.execute("SELECT fields FROM evidence ORDER BY position"):
             yield json.loads(fields)
 
     def moves(self) -> Iterator[tuple[MoveNote, list[tuple[Ref, ChannelState]]]]:
-        """Yields the moves of the channel in order, each with what it placed."""
+        """Yield the moves of the channel in order, each with what it placed."""
         for (fields,) in self._db.execute("SELECT fields FROM move ORDER BY position"):
             at, actor, reason, session, policy, placed = json.loads(fields)
             note = MoveNote(at, Actor(actor), reason, session, 0, ReleasePolicy(policy) if policy else None)
             yield note, [(_ref(text), ChannelState(version, withdrawn)) for text, version, withdrawn in placed]
 
     def refs(self) -> list[Ref]:
-        """Returns every resource of the archive, in the order of the log."""
+        """Return every resource of the archive, in the order of the log."""
         rows = self._db.execute("SELECT ref FROM change GROUP BY ref ORDER BY min(position)").fetchall()
         return [_ref(text) for (text,) in rows]
 
     def changes(self, ref: Ref) -> Iterator[StagedChange]:
-        """Yields the changes of one resource, in order."""
+        """Yield the changes of one resource, in order."""
         query = "SELECT position, operation, after, hash, files FROM change WHERE ref = ? ORDER BY position"
         for position, operation, after, chained, files in self._db.execute(query, (str(ref),)):
             yield StagedChange(position, operation, after, chained or "", _manifest(files))
 
     def intent(self, operation: int) -> Intent | None:
-        """Returns what an operation says of itself."""
+        """Return what an operation says of itself."""
         row = self._db.execute("SELECT fields FROM operation WHERE id = ?", (operation,)).fetchone()
         if row is None:
             return None
@@ -118,52 +118,52 @@ class ImportStaging:
         return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes), known, via)
 
     def size(self, sha256: str) -> int | None:
-        """Returns how many bytes a blob has, None when it is missing."""
+        """Return how many bytes a blob has, None when it is missing."""
         row = self._db.execute("SELECT size FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
         return row and int(row[0])
 
     def blob(self, sha256: str) -> bytes:
-        """Returns the bytes of a blob that is there."""
+        """Return the bytes of a blob that is there."""
         return unpack(*self._db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone())
 
     def packed(self, sha256: str) -> Packed:
-        """Returns a blob that is there as the library keeps it."""
+        """Return a blob that is there as the library keeps it."""
         query = "SELECT sha256, size, data, codec FROM blob WHERE sha256 = ?"
         sha256, size, data, codec = self._db.execute(query, (sha256,)).fetchone()
         return sha256, size, data, codec
 
     def judge(self, change: StagedChange, verdict: CheckedState) -> None:
-        """Notes what checking a change found."""
+        """Note what checking a change found."""
         self._db.execute(
             "UPDATE change SET latest = ?, hash = ?, frozen = ?, blobs = ? WHERE position = ?",
             (verdict.latest, verdict.hash, verdict.frozen, json.dumps(verdict.blobs), change.position),
         )
 
     def latest(self, ref: Ref) -> int:
-        """Returns the highest version of a checked resource."""
+        """Return the highest version of a checked resource."""
         return int(self._db.execute("SELECT max(latest) FROM change WHERE ref = ?", (str(ref),)).fetchone()[0])
 
     def steps_at(self, ref: Ref, latest: int) -> list[tuple[int, int | None, str, int]]:
-        """Returns (operation, after, hash, position) of the changes at whose end `latest` was the newest version."""
+        """Return (operation, after, hash, position) of the changes at whose end `latest` was the newest version."""
         query = "SELECT operation, after, hash, position FROM change WHERE ref = ? AND latest = ? ORDER BY position"
         return self._db.execute(query, (str(ref), latest)).fetchall()
 
     def clear_wanted(self) -> None:
-        """Forgets what was noted as missing."""
+        """Forget what was noted as missing."""
         self._db.execute("UPDATE change SET missing = 0 WHERE missing")
 
     def want(self, ref: Ref, behind: int) -> None:
-        """Notes that the changes of a resource behind this position are missing in the library."""
+        """Note that the changes of a resource behind this position are missing in the library."""
         self._db.execute("UPDATE change SET missing = 1 WHERE ref = ? AND position > ?", (str(ref), behind))
 
     def wanted_blobs(self) -> Iterator[tuple[str, int]]:
-        """Yields the blobs that missing changes bring, each once, with its size as packed."""
+        """Yield the blobs that missing changes bring, each once, with its size as packed."""
         query = """SELECT sha256, length(data) FROM blob
             WHERE sha256 IN (SELECT value FROM change, json_each(change.blobs) WHERE missing)"""
         yield from self._db.execute(query)
 
     def wanted(self) -> Iterator[tuple[int, ReplayStep]]:
-        """Yields the missing changes in the order of the log, each with its operation."""
+        """Yield the missing changes in the order of the log, each with its operation."""
         query = """SELECT operation, ref, after, latest, hash, frozen, files, blobs FROM change
             WHERE missing ORDER BY position"""
         for operation, ref, after, latest, chained, frozen, files, blobs in self._db.execute(query):

@@ -41,7 +41,7 @@ LATEST = len(STEPS)
 
 
 def migrate(connection: Connection, path: Path) -> None:
-    """Brings the file to LATEST; safe when many processes start at once.
+    """Bring the file to LATEST; safe when many processes start at once.
 
     Raises LibraryTooNew when a newer program wrote it, LibraryCorrupt when it belongs to something else.
     """
@@ -57,7 +57,7 @@ def migrate(connection: Connection, path: Path) -> None:
 
 
 def schema_version(connection: Connection, path: Path) -> int:
-    """Returns how many steps the file has had, 0 for an empty one; writes nothing. Raises as `migrate`."""
+    """Return how many steps the file has had, 0 for an empty one; write nothing. Raises as `migrate`."""
     with driver.translate_errors(path):
         # In this order: a process that makes the library meanwhile gives it tables and our id in one commit.
         empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0

@@ -208,7 +208,7 @@ def _outcome(text: str | None) -> Outcome | None:
 
 
 def parse_signals(text: str) -> tuple[OutcomeSignal, ...]:
-    """Returns signals as they are stored. Raises ValueError, TypeError or KeyError for what is not."""
+    """Return signals as they are stored. Raises ValueError, TypeError or KeyError for what is not."""
     return tuple(
         OutcomeSignal(s["kind"], Outcome(s["outcome"]), int(s["span"]), int(s["turn"])) for s in json.loads(text)
     )
@@ -408,7 +408,7 @@ class ImpressionLog:
         self._start()
 
     def flush(self) -> None:
-        """Writes what is waiting. Raises LibraryBusy and the like."""
+        """Write what is waiting. Raises LibraryBusy and the like."""
         with self._writing:
             rows: list[Impression] = []
             sessions: list[ClientSession] = []
@@ -430,13 +430,13 @@ class ImpressionLog:
                 self._writer.start()
 
     def close(self) -> None:
-        """Writes what is waiting, as far as that is possible."""
+        """Write what is waiting, as far as that is possible."""
         self._closing.set()
         if self._writer is not None:
             self._writer.join(_END_SECONDS)
 
     def _write_on(self) -> None:
-        """Writes what comes until nothing is left; `note` starts another thread when something comes again."""
+        """Write what comes until nothing is left; `note` starts another thread when something comes again."""
         while True:
             self._closing.wait(COLLECT_SECONDS)
             try:

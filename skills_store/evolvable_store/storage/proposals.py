@@ -178,7 +178,7 @@ class ProposalBatch:
             self._rows.append((*named, actor, session, OPEN, *told))
 
     def into(self, db: Any) -> list[int]:
-        """Writes them inside a transaction, and returns their ids."""
+        """Write them inside a transaction, and return their ids."""
         db.executemany(_BLOB, self._blobs)
         return [int(db.execute(_ADD, row).fetchall()[0][0]) for row in self._rows]
 

@@ -241,7 +241,7 @@ class Writer(Protocol):
         """Return the head, which points nowhere yet, of a name that was never there."""
 
     def add_change(self, head: Head, operation: int, before: int | None, manifest: Manifest | None) -> None:
-        """Points a name where `head` says; `manifest` is that of `head.latest` when this change makes it."""
+        """Point a name where `head` says; `manifest` is that of `head.latest` when this change makes it."""
 
     def add_operation(self, identity: int, last: int, intent: Intent, arrived: bool = False) -> None:
         """Keep an operation whose changes have the sequences `identity` to `last`. arrived: as in `Operation`."""
@@ -267,7 +267,7 @@ class Writer(Protocol):
         """Store how far the library and a remote are synchronised."""
 
     def add_move(self, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
-        """Puts these skills of the channel there in one move, and returns its id; None when nothing was to be done."""
+        """Put these skills of the channel there in one move, and return its id; None when nothing was to be done."""
 
     def follow(self, note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
-        """Moves the channel as the policy asks for after the names of these skills moved, from a version to one."""
+        """Move the channel as the policy asks for after the names of these skills moved, from a version to one."""

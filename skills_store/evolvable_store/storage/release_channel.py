@@ -89,20 +89,20 @@ POLICY = "SELECT policy FROM move WHERE policy IS NOT NULL ORDER BY id DESC LIMI
 
 
 def read_policy(db: Connection) -> ReleasePolicy:
-    """Returns the policy in force."""
+    """Return the policy in force."""
     row = db.execute(POLICY).fetchone()
     return ReleasePolicy(row[0]) if row else DEFAULT_POLICY
 
 
 def read_channel_state(db: Connection, resource: int) -> ChannelState:
-    """Returns where the channel holds a resource."""
+    """Return where the channel holds a resource."""
     query = "SELECT after, withdrawn FROM placing WHERE resource = ? ORDER BY move DESC LIMIT 1"
     row = db.execute(query, (resource,)).fetchone()
     return ChannelState(row[0], row[1] == 1) if row else ChannelState(None)
 
 
 def add_move(db: Connection, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
-    """Keeps one move that puts these resources there, and returns its id; None when it would change nothing."""
+    """Keep one move that puts these resources there, and return its id; None when it would change nothing."""
     rows = []
     for resource, there in stands.items():
         held = read_channel_state(db, resource)
@@ -117,7 +117,7 @@ def add_move(db: Connection, note: MoveNote, stands: Mapping[int, ChannelState])
 
 
 def follow_policy(db: Connection, note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
-    """Moves the channel as the policy asks for after an operation, of which `note` says who made it and why.
+    """Move the channel as the policy asks for after an operation, of which `note` says who made it and why.
 
     moved: the skills that it moved, each with the version its name pointed to before and after.
     """

@@ -17,7 +17,7 @@ class SqliteStorage(SqlStorage):
     """A library in the folder `home`. Safe to share between threads, and across a fork while no thread reads."""
 
     def __init__(self, home: Path, *, create: bool = False, registered: Registered = no_homes) -> None:
-        """Opens `home`/library.db; with `create`, makes it when it is missing.
+        """Open `home`/library.db; with `create`, make it when it is missing.
 
         registered: as `check_home` takes it. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt,
         LibraryReadOnly.
@@ -52,7 +52,7 @@ class SqliteStorage(SqlStorage):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Lends a connection for a few statements; SQLite's errors come out as ours."""
+        """Lend a connection for a few statements; SQLite's errors come out as ours."""
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -70,7 +70,7 @@ class SqliteStorage(SqlStorage):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Lends the writing connection inside BEGIN IMMEDIATE ... COMMIT. Raises LibraryReadOnly, LibraryBusy."""
+        """Lend the writing connection inside BEGIN IMMEDIATE ... COMMIT. Raises LibraryReadOnly, LibraryBusy."""
         if self.read_only:
             raise LibraryReadOnly(f"{self.path} cannot be written.", "Reading goes on; check its permissions.")
         with self._write_lock:
@@ -92,16 +92,16 @@ class SqliteStorage(SqlStorage):
                     writer.close()
 
     def before_fork(self) -> None:
-        """Waits for the write in flight and closes what is idle: SQLite's connections must not cross a fork."""
+        """Wait for the write in flight and close what is idle: SQLite's connections must not cross a fork."""
         self._write_lock.acquire()
         self.close()
 
     def after_fork(self) -> None:
-        """Lets writes go on, in the parent and in the child; each opens its own connections."""
+        """Let writes go on, in the parent and in the child; each opens its own connections."""
         self._write_lock.release()
 
     def close(self) -> None:
-        """Closes every connection; the last process to do so folds the log into the file."""
+        """Close every connection; the last process to do so folds the log into the file."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -112,6 +112,6 @@ class SqliteStorage(SqlStorage):
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Callable[[], int]]:
-        """Lends a function whose result differs from its last one when anybody has committed in between."""
+        """Lend a function whose result differs from its last one when anybody has committed in between."""
         with self.reading() as db:
             yield lambda: int(db.execute("PRAGMA data_version").fetchone()[0])

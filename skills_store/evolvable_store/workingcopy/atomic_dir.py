@@ -91,7 +91,7 @@ def write_folder(
     now: float,
     built: "Callable[[Path], object] | None" = None,
 ) -> ReplacedDirectory | None:
-    """Makes `target` a folder of exactly these files; returns the folder that was there, None when there was none.
+    """Make `target` a folder of exactly these files; return the folder that was there, None when there was none.
 
     staging: of `staging_for`. believed: the tree (`manifest_of`) of the reading that the caller made of `target` just
     before, '' if none; what differs from it comes back from a later `sweep`. now: seconds. built: called with the path
@@ -115,7 +115,7 @@ def write_single(
     now: float,
     built: "Callable[[Path], object] | None" = None,
 ) -> ReplacedDirectory | None:
-    """Makes `target` a file with this content, in one step as `write_folder` does.
+    """Make `target` a file with this content, in one step as `write_folder` does.
 
     The trees, `believed` too, are those of a folder that holds this file alone, as SINGLE.
     """
@@ -155,7 +155,7 @@ def _write(
 
 
 def remove_folder(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
-    """Takes `target` away; returns where it lies now, None when there was nothing.
+    """Take `target` away; return where it lies now, None when there was nothing.
 
     Arguments and errors as for `write_folder`. When the folder holds something of the person's that belongs to no
     version, a folder with that alone stays; what programs make again by themselves goes with the rest.
@@ -165,7 +165,7 @@ def remove_folder(target: Path, staging: StagingDirectory, *, believed: str, now
 
 
 def remove_single(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
-    """Takes the file `target` away, as `remove_folder` a folder; the trees are as for `write_single`."""
+    """Take the file `target` away, as `remove_folder` a folder; the trees are as for `write_single`."""
     with open_staging(staging) as place:
         return _remove(check_target(target, place, single=True), (_move_away,), place, believed, now)
 
@@ -209,7 +209,7 @@ def discard(old: Path, staging: StagingDirectory) -> None:
 
 
 def still_holds(old: Path, tree: str) -> bool:
-    """Returns whether the tracked files of a replaced folder or file make this tree."""
+    """Return whether the tracked files of a replaced folder or file make this tree."""
     try:
         return make_manifest(read_back(old).files).tree == tree
     except FileNotFoundError:
@@ -217,7 +217,7 @@ def still_holds(old: Path, tree: str) -> bool:
 
 
 def read_back(old: Path) -> FolderContents:
-    """Returns what lies in a replaced folder; of a replaced file, it as SINGLE. Raises FileNotFoundError."""
+    """Return what lies in a replaced folder; of a replaced file, it as SINGLE. Raises FileNotFoundError."""
     single = old.is_file() and not old.is_symlink()
     return read_single(old, SINGLE, real=True) if single else read_folder(old, real=True)
 
@@ -231,7 +231,7 @@ def sweep(
     only: str | None = None,
     skip: Container[str] = (),
 ) -> list[RecoveredDirectory]:
-    """Returns what somebody wrote into folders that were then replaced, and tidies up the rest.
+    """Return what somebody wrote into folders that were then replaced, and tidies up the rest.
 
     Interrupted swaps are undone or finished at once when their process is dead, else after minutes. Replaced folders
     are deleted after `keep_seconds` if they hold what they were believed to; anything in them that belongs to no
@@ -307,7 +307,7 @@ def _sync_above(path: PathAt) -> None:
 
 
 def put_in_place(slot: Slot, note: RecoveryNote) -> None:
-    """Brings the folder that is ready to its target; what was there goes to `slot.old`."""
+    """Bring the folder that is ready to its target; what was there goes to `slot.old`."""
     target = slot.target(note)
     for attempt in range(8):
         try:
@@ -328,7 +328,7 @@ SwapMethod = Callable[[Slot, RecoveryNote], None]
 
 
 def _first_possible(ways: tuple[SwapMethod, ...], slot: Slot, note: RecoveryNote) -> None:
-    """Goes the first of these ways that the system can; Windows can only go the last, as files may be open."""
+    """Go the first of these ways that the system can; Windows can only go the last, as files may be open."""
     for way in ways if os.name == "posix" else ways[-1:]:
         try:
             return way(slot, note)
@@ -375,7 +375,7 @@ def finish_swap(slot: Slot, note: RecoveryNote, *, durable: bool = True) -> Repl
 
 
 def give_up(slot: Slot) -> None:
-    """Removes what a failed swap left, if the target was not touched; else it is the sweep's."""
+    """Remove what a failed swap left, if the target was not touched; else it is the sweep's."""
     slot.delete(slot.new)
     note = slot.read_note()
     if slot.old.exists():
@@ -385,12 +385,12 @@ def give_up(slot: Slot) -> None:
 
 
 def _is_ours(slot: Slot, note: RecoveryNote) -> bool:
-    """Returns whether what is ready is what was built, not what it was exchanged for."""
+    """Return whether what is ready is what was built, not what it was exchanged for."""
     return slot.ready.lstat().st_ino == note.inode
 
 
 def _settle(slot: Slot, note: RecoveryNote) -> None:
-    """Undoes or finishes a swap whose process died in the middle."""
+    """Undo or finishes a swap whose process died in the middle."""
     slot.delete(slot.new)
     if not slot.ready.exists():
         return

@@ -35,7 +35,7 @@ So the next save always changes the time of a file, however soon it comes; see `
 
 
 def build_folder(folder: PathAt, files: Files, like: PathAt, *, durable: bool = True) -> None:
-    """Makes `folder`, which must not exist, with exactly these files; returns when all is on the disk if `durable`.
+    """Make `folder`, which must not exist, with exactly these files; return when all is on the disk if `durable`.
 
     A path that `like` has as well gets its owner and permissions, except that the mode of the file decides whether it
     can be executed; a path that it does not have gets the owner of `like` and what the process's umask leaves.
@@ -63,7 +63,7 @@ def build_folder(folder: PathAt, files: Files, like: PathAt, *, durable: bool = 
 
 
 def build_single(path: PathAt, file: File, like: PathAt) -> None:
-    """Makes the file `path`, as `build_folder` does one of a folder; `like` is the file that it will replace."""
+    """Make the file `path`, as `build_folder` does one of a folder; `like` is the file that it will replace."""
     parents = like.parents
     _write(path, file, like, _status(parents[0], stat.S_ISDIR) if parents else like.base.status())
 
@@ -98,7 +98,7 @@ def _adopt_folder(path: PathAt, above: os.stat_result | None, same_path: PathAt 
 
 
 def _set_owner(path: PathAt, status: os.stat_result, like: os.stat_result | None) -> None:
-    """Gives the path the owner and group of `like`, as far as this process may."""
+    """Give the path the owner and group of `like`, as far as this process may."""
     if like and hasattr(os, "chown") and (status.st_uid, status.st_gid) != (like.st_uid, like.st_gid):
         with suppress(OSError):
             path.chown(-1, like.st_gid)
@@ -114,7 +114,7 @@ def _status(path: PathAt, wanted: Callable[[int], bool]) -> os.stat_result | Non
 
 
 def move_untracked(old: PathAt, target: PathAt, *, successor: bool) -> tuple[str, ...]:
-    """Moves what belongs to no version from `old` to `target`; returns the paths that cannot go.
+    """Move what belongs to no version from `old` to `target`; return the paths that cannot go.
 
     Nothing is overwritten. When the folder was removed (no `successor`), or its successor is gone, `target` is made for
     what no program would make again, and the rest stays. Can be called again, and by several processes at once.
@@ -133,12 +133,12 @@ def move_untracked(old: PathAt, target: PathAt, *, successor: bool) -> tuple[str
 
 
 def _is_bare(path: PathAt) -> bool:
-    """Returns whether it is an empty folder."""
+    """Return whether it is an empty folder."""
     return path.is_dir() and not path.names()
 
 
 def _move_new(source: PathAt, target: PathAt, top: PathAt) -> bool:
-    """Moves a file or a folder into the folder `top`, replacing nothing; returns whether nothing stayed behind."""
+    """Move a file or a folder into the folder `top`, replacing nothing; return whether nothing stayed behind."""
     try:
         top.mkdir(exist_ok=True)
         target.make_parents()
@@ -152,7 +152,7 @@ def _move_new(source: PathAt, target: PathAt, top: PathAt) -> bool:
 
 
 def _merge_directories(source: PathAt, target: PathAt, top: PathAt) -> bool:
-    """Moves what lies in one folder into another; a file goes only if the other is equal."""
+    """Move what lies in one folder into another; a file goes only if the other is equal."""
     modes = [path.lstat().st_mode for path in (source, target) if path.exists()]
     if len(modes) == 2 and all(map(stat.S_ISDIR, modes)):
         moved = [_move_new(source / name, target / name, top) for name in source.names()]
@@ -176,7 +176,7 @@ def _is_equal(one: PathAt, other: PathAt) -> bool:
 
 
 def replace_files(slot: Slot, note: RecoveryNote) -> None:
-    """Brings every file of `slot.ready` into the target, main file last, and takes away what is not there any more.
+    """Bring every file of `slot.ready` into the target, main file last, and take away what is not there any more.
 
     What was there before ends up in `slot.old`. Can be called again after a crash at any instant, with the note as it
     then is. Raises OSError when a file cannot be replaced; then all are as they were, if the disk lets it.
@@ -215,7 +215,7 @@ def _replace_each(slot: Slot, target: PathAt, drop: list[str], done: list[str]) 
 
 
 def _remove_folder(target: PathAt, old: PathAt) -> None:
-    """Removes the folder itself, unless there is more in it than what programs make again by themselves."""
+    """Remove the folder itself, unless there is more in it than what programs make again by themselves."""
     for path in untracked_paths(target):
         if is_disposable(path.rpartition("/")[2]):
             with suppress(OSError):  # a folder of a lower layer cannot be moved
@@ -225,7 +225,7 @@ def _remove_folder(target: PathAt, old: PathAt) -> None:
 
 
 def _main_last(folder: PathAt) -> list[str]:
-    """Returns the paths of all files below, those like SKILL.md at the end."""
+    """Return the paths of all files below, those like SKILL.md at the end."""
     paths = _files_below(folder)
     return sorted(paths, key=lambda path: (path.endswith(".md") and path[:-3].isupper() and "/" not in path, path))
 
@@ -239,7 +239,7 @@ def _files_below(folder: PathAt, prefix: str = "") -> Iterator[str]:
 
 
 def _back_up(path: PathAt, kept: PathAt) -> None:
-    """Keeps what is at `path` as `kept` too; it stays where it is if it is a file."""
+    """Keep what is at `path` as `kept` too; it stays where it is if it is a file."""
     if kept.exists() or not path.exists():
         return
     if not path.is_file():
@@ -261,7 +261,7 @@ def _set_aside(path: PathAt, kept: PathAt) -> None:
 
 
 def _make_room(target: PathAt, path: str, old: PathAt, done: list[str]) -> None:
-    """Makes the folders above `path`; moves away a link or a file that stands where one must be."""
+    """Make the folders above `path`; move away a link or a file that stands where one must be."""
     target.mkdir(exist_ok=True)
     parts = path.split("/")
     for depth in range(1, len(parts)):
@@ -274,7 +274,7 @@ def _make_room(target: PathAt, path: str, old: PathAt, done: list[str]) -> None:
 
 
 def _prune(target: PathAt, path: str) -> None:
-    """Removes the folders between `target` and `path` that are empty now."""
+    """Remove the folders between `target` and `path` that are empty now."""
     with suppress(OSError):
         for folder in (target / path).parents:
             if folder == target:
@@ -283,7 +283,7 @@ def _prune(target: PathAt, path: str) -> None:
 
 
 def _undo(slot: Slot, target: PathAt, drop: list[str], done: list[str]) -> None:
-    """Puts everything back; what resists stays for the sweep."""
+    """Put everything back; what resists stays for the sweep."""
     try:
         for path in reversed(done):
             put, ready, kept = target / path, slot.ready / path, slot.old / path

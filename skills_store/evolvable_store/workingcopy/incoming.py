@@ -77,7 +77,7 @@ class SyncReport:
     stale: bool = False
 
     def add(self, other: "SyncReport") -> None:
-        """Adds what another sync of the same folder did."""
+        """Add what another sync of the same folder did."""
         for name in ("taken", "written", "removed", "bound", "refused", "warnings", "conflicts", "missing", "held"):
             getattr(self, name).extend(getattr(other, name))
         self.stale = self.stale or other.stale

@@ -32,7 +32,7 @@ _NOT_ENTERED = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)
 
 
 def is_link(status: os.stat_result) -> bool:
-    """Returns whether this (of lstat) is a link to somewhere else."""
+    """Return whether this (of lstat) is a link to somewhere else."""
     # On Windows junctions are links too: reparse points with the name surrogate bit.
     return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_reparse_tag", 0) & 0x20000000)
 
@@ -334,7 +334,7 @@ def rename(source: PathAt | Path, target: PathAt | Path) -> None:
 
 
 def exchange(one: PathAt | Path, other: PathAt | Path) -> None:
-    """Lets two existing names change places in one step.
+    """Let two existing names change places in one step.
 
     Raises OSError: FileNotFoundError when either is missing, an errno of REFUSED where it cannot be done.
     """
@@ -342,7 +342,7 @@ def exchange(one: PathAt | Path, other: PathAt | Path) -> None:
 
 
 def rename_new(source: PathAt | Path, target: PathAt | Path) -> None:
-    """Renames `source` to `target`, which must not exist. Raises FileExistsError when it does, or another OSError.
+    """Rename `source` to `target`, which must not exist. Raises FileExistsError when it does, or another OSError.
 
     Where the system has no such call, a target made in the instant between look and rename may be replaced.
     """
@@ -417,7 +417,7 @@ RenameCall = Callable[[int, bytes, int, bytes, int], int]
 
 @cache
 def _system_call() -> RenameCall | None:
-    """Returns a function that gives 0 or an errno; None where there is no such call."""
+    """Return a function that gives 0 or an errno; None where there is no such call."""
     if sys.platform not in ("linux", "darwin"):
         return None
     import ctypes

@@ -171,7 +171,7 @@ class WorkingCopies:
         self._copies: dict[int, WorkingCopy] = {}
 
     def folders(self) -> list[WatchedFolder]:
-        """Returns the folders, in the order they were added."""
+        """Return the folders, in the order they were added."""
         return self.bindings.folders()
 
     def add(
@@ -199,7 +199,7 @@ class WorkingCopies:
         names: Iterable[str] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> SyncReport:
-        """Makes a folder hold what the library has, and watches it from now on. What is there is imported first.
+        """Make a folder hold what the library has, and watches it from now on. What is there is imported first.
 
         names: only these resources, by default all of the scope and kind. The folder is made when it is not there.
         Nothing that lies in the way is written over. Raises AlreadyExists, InvalidArgument, NoSuchResource, OSError.
@@ -228,7 +228,7 @@ class WorkingCopies:
         ]
 
     def copy(self, folder: WatchedFolder) -> WorkingCopy:
-        """Returns the working copy of a folder, always the same one."""
+        """Return the working copy of a folder, always the same one."""
         if folder.id not in self._copies:
             self._copies[folder.id] = self._working_copy(folder, None)
         return self._copies[folder.id]
@@ -254,7 +254,7 @@ class WorkingCopies:
         self.bindings.settle(settled)
 
     def sync(self) -> list[SyncReport]:
-        """Brings every folder and the library together. What one folder brings in reaches those before it too."""
+        """Bring every folder and the library together. What one folder brings in reaches those before it too."""
         for folder in self.folders() if not self._store.read_only else ():
             self.settle(folder)
         syncs = [self.copy(folder).sync() for folder in self.folders()]
@@ -262,7 +262,7 @@ class WorkingCopies:
         return syncs + (self.behind(refs) if len(syncs) > 1 and refs else [])
 
     def behind(self, refs: Iterable[Ref], *, removals: bool = True) -> list[SyncReport]:
-        """Brings those directories up to date that hold another version of these resources than the head.
+        """Bring those directories up to date that hold another version of these resources than the head.
 
         removals: as for WorkingCopy.sync.
         """

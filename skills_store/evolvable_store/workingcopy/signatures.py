@@ -40,12 +40,12 @@ class Signature:
     newest: int
 
     def trusted(self, taken_ns: int) -> bool:
-        """Returns whether an equal digest later means equal content, when this was taken at `taken_ns`."""
+        """Return whether an equal digest later means equal content, when this was taken at `taken_ns`."""
         return self.newest < taken_ns - RACY_NS
 
 
 def signature(folder: Path, *, sizes: bool = True) -> Signature | None:
-    """Returns the fingerprint of what `read_folder` would look at, or None when there is no folder.
+    """Return the fingerprint of what `read_folder` would look at, or None when there is no folder.
 
     It covers path, size, times, inode and mode of every entry that is not ignored, so it changes with every
     change; that equal means unchanged holds only when it is `trusted`. sizes: whether it covers the sizes.
@@ -55,7 +55,7 @@ def signature(folder: Path, *, sizes: bool = True) -> Signature | None:
 
 
 def stat_entries(folder: Path) -> "list[tuple[str, os.stat_result | None]] | None":
-    """Returns every entry that `signature` covers with its status, None when there is no folder.
+    """Return every entry that `signature` covers with its status, None when there is no folder.
 
     A folder has no status; a path with a NUL is followed by why the rest is not there.
     """
@@ -74,7 +74,7 @@ def stat_entries(folder: Path) -> "list[tuple[str, os.stat_result | None]] | Non
 
 
 def sign_entries(entries: "Iterable[tuple[str, os.stat_result | None]]", *, sizes: bool = True) -> Signature:
-    """Returns the fingerprint of these entries, as `signature` does."""
+    """Return the fingerprint of these entries, as `signature` does."""
     lines, newest = list[str](), 0
     for path, status in entries:
         lines.append(path if status is None else entry_line(path, status, sizes))
@@ -83,7 +83,7 @@ def sign_entries(entries: "Iterable[tuple[str, os.stat_result | None]]", *, size
 
 
 def single_signature(file: Path) -> Signature | None:
-    """Returns the fingerprint of a file that stands for a folder; None when there is none, or a folder is."""
+    """Return the fingerprint of a file that stands for a folder; None when there is none, or a folder is."""
     try:
         status = os.lstat(file)
     except OSError:
@@ -94,7 +94,7 @@ def single_signature(file: Path) -> Signature | None:
 
 
 def _sign(top: str, prefix: str, found: "list[tuple[str, os.stat_result | None]]") -> None:
-    """Adds each entry of the folder at `top`."""
+    """Add each entry of the folder at `top`."""
     _, files, folders = list_entries(top)
     for entry in files:
         try:
@@ -121,7 +121,7 @@ Entries = list["os.DirEntry[str]"]
 
 
 def list_entries(where: str | int) -> tuple[Entries, Entries, Entries]:
-    """Returns the entries of a folder: ignored, others, folders; documents first, so that they are never cut off."""
+    """Return the entries of a folder: ignored, others, folders; documents first, so that they are never cut off."""
     ignored: Entries = []
     files: Entries = []
     folders: Entries = []
@@ -139,7 +139,7 @@ def list_entries(where: str | int) -> tuple[Entries, Entries, Entries]:
 
 
 def error_reason(error: OSError) -> str:
-    """Returns a reason for the reader, '' when the thing is simply gone."""
+    """Return a reason for the reader, '' when the thing is simply gone."""
     if isinstance(error, FileNotFoundError):
         return ""
     if error.errno in (errno.ELOOP, errno.EMLINK):

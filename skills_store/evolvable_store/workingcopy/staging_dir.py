@@ -186,7 +186,7 @@ class Slot:
 
     @classmethod
     def fresh(cls, place: OpenStagingDirectory, name: str) -> "Slot":
-        """Returns an unused slot for a folder of this name."""
+        """Return an unused slot for a folder of this name."""
         shown = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
         return cls(place, f"{shown}.{os.getpid()}-{secrets.token_hex(6)}")
 
@@ -242,7 +242,7 @@ class Slot:
             return None
 
     def delete(self, folder: PathAt) -> None:
-        """Deletes a folder of this slot; under another name first, so that nobody takes half of it for a whole."""
+        """Delete a folder of this slot; under another name first, so that nobody takes half of it for a whole."""
         if folder != self.gone:
             self.gone.remove_tree()
             try:
@@ -252,7 +252,7 @@ class Slot:
         self.gone.remove_tree()
 
     def clear(self) -> None:
-        """Deletes all of the slot; the note stays as long as a folder could not be deleted."""
+        """Delete all of the slot; the note stays as long as a folder could not be deleted."""
         for folder in (self.new, self.ready, self.old, self.gone):
             self.delete(folder)
         if not any(folder.exists() for folder in (self.new, self.ready, self.old)):
@@ -261,7 +261,7 @@ class Slot:
 
 
 def new_note(target: PathAt, *, now: float, inode: int, believed: str, written: str) -> RecoveryNote:
-    """Returns the note of a swap that this process makes."""
+    """Return the note of a swap that this process makes."""
     return RecoveryNote(target.name, now, _host(), os.getpid(), inode, believed, written)
 
 
@@ -312,7 +312,7 @@ def _as_note(fields: object) -> RecoveryNote:
 
 
 def is_abandoned(note: RecoveryNote, now: float) -> bool:
-    """Returns whether nobody works on this swap any more.
+    """Return whether nobody works on this swap any more.
 
     The process is dead, or (on another host, or where one cannot ask) enough time has passed; a clock that was set
     back counts as passed time.
@@ -348,7 +348,7 @@ def clear_part(slot: Slot, now: float) -> None:
 
 
 def sync_folder(folder: Path | PathAt) -> None:
-    """Makes the names in a folder durable, where the system can."""
+    """Make the names in a folder durable, where the system can."""
     if os.name != "posix":
         return
     if isinstance(folder, PathAt):
@@ -424,7 +424,7 @@ def _usable(staging: PathAt) -> bool:
 
 
 def _reaches(parent: Directory, root: Directory) -> bool:
-    """Returns whether a rename from one to the other is possible; bind mounts of one device refuse it too."""
+    """Return whether a rename from one to the other is possible; bind mounts of one device refuse it too."""
     if parent.status().st_dev != root.status().st_dev:
         return False
     name = f".probe.{secrets.token_hex(6)}"

@@ -61,7 +61,7 @@ class DiscoveredResources:
 
 
 def discover(folder: str, kind: Kind, prefix: str = "") -> DiscoveredResources:
-    """Returns what is found below `folder`, or below `prefix` in it (which ends with `/`).
+    """Return what is found below `folder`, or below `prefix` in it (which ends with `/`).
 
     A directory that holds a resource is not searched further. Hidden and ignored names are passed over; a symbolic
     link is not followed, and left out when it leads to a resource.
@@ -92,17 +92,17 @@ def unread_main(kind: Kind, name: str, reading: FolderContents) -> str:
 
 
 def is_single(kind: Kind, directory: str) -> bool:
-    """Returns whether the resource at this path is a single file and no directory, by its name."""
+    """Return whether the resource at this path is a single file and no directory, by its name."""
     return kind is Kind.AGENT and directory.endswith(SINGLE_SUFFIX)
 
 
 def single_name(kind: Kind, name: str) -> str:
-    """Returns what a new resource's directory is called; of an agent, its file."""
+    """Return what a new resource's directory is called; of an agent, its file."""
     return f"{name}{SINGLE_SUFFIX}" if kind is Kind.AGENT else name
 
 
 def holds_main(place: str, kind: Kind) -> bool:
-    """Returns whether a directory has the main file of a resource of this kind, in any case of its letters.
+    """Return whether a directory has the main file of a resource of this kind, in any case of its letters.
 
     A single file has to begin with frontmatter: beside agents there may be a README.md.
     """
@@ -298,7 +298,7 @@ class StatusReader:
         self.refused: dict[str, str] = {}
 
     def directories_at(self, places: Iterable[str]) -> set[str]:
-        """Returns the directories of resources that these paths below the folder lie in, are, or contain."""
+        """Return the directories of resources that these paths below the folder lie in, are, or contain."""
         above = {place: _above(place) for place in places}
         bound = self._bindings.of_directories(self._folder, {d for directories in above.values() for d in directories})
         every: dict[str, Binding] | None = None
@@ -322,7 +322,7 @@ class StatusReader:
         return not hidden and not os.path.islink(place) and holds_main(str(place), self._folder.kind)
 
     def everything(self) -> FolderSurvey:
-        """Returns all directories that hold a resource or are known to have held one."""
+        """Return all directories that hold a resource or are known to have held one."""
         found = discover(str(self._folder.path), self._folder.kind)
         linked = self.linked(found.left_out)
         left_out = {directory: self._link_problem(directory, why) for directory, why in found.left_out.items()}
@@ -346,7 +346,7 @@ class StatusReader:
         }
 
     def linked(self, directories: Iterable[str]) -> set[str]:
-        """Returns those directories that are links to resources of another folder; see `link_problem`."""
+        """Return those directories that are links to resources of another folder; see `link_problem`."""
         links = [directory for directory in directories if os.path.islink(self._folder.path / directory)]
         return {directory for directory in links if not self._link_problem(directory, LINK)}
 
@@ -354,7 +354,7 @@ class StatusReader:
         return link_problem(self._folder, directory, self._bindings.folders()) if why == LINK else why
 
     def looks(self, directories: Sequence[str]) -> Iterator[DirectoryState]:
-        """Yields those directories that need a step; the cheap check by stat lets the others pass."""
+        """Yield those directories that need a step; the cheap check by stat lets the others pass."""
         bindings = self._bindings.of_directories(self._folder, directories)
         heads = self._store.backend.heads_by_id({b.resource for d in directories if (b := bindings.get(d))})
         for directory in directories:
@@ -397,7 +397,7 @@ class StatusReader:
         return directory if is_memory else slugify(directory.removesuffix(SINGLE_SUFFIX) if single else directory)
 
     def signature(self, directory: str) -> Signature | None:
-        """Returns the fingerprint of what is there now, None for nothing; of a link on the way, its own."""
+        """Return the fingerprint of what is there now, None for nothing; of a link on the way, its own."""
         place = self._folder.path / directory
         link = first_link(place) if "/" in directory else None
         if link is not None:
@@ -413,7 +413,7 @@ class StatusReader:
         return replace(reading, files=self.whole(head, number, reading.files)) if head and number else reading
 
     def whole(self, head: Head, number: int, files: Files) -> dict[str, File]:
-        """Returns a single file with the others that its resource has in this version: nobody can see or change them
+        """Return a single file with the others that its resource has in this version: nobody can see or change them
         where only the one lies."""
         if not files:
             return {}
@@ -438,7 +438,7 @@ class StatusReader:
         now: Signature | None,
         taken_ns: int,
     ) -> DirectoryState:
-        """Returns what the directory holds now; `now` is its signature, taken at `taken_ns`."""
+        """Return what the directory holds now; `now` is its signature, taken at `taken_ns`."""
         reading = None
         if now is not None:
             with contextlib.suppress(FileNotFoundError):

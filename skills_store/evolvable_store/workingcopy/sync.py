@@ -89,7 +89,7 @@ class WorkingCopy:
         *,
         removals: bool = True,
     ) -> SyncReport:
-        """Brings folder and library together and returns what was done.
+        """Bring folder and library together and return what was done.
 
         directories: only these, by default all. removals: whether a directory that is gone may remove its resource;
         otherwise it is only reported as missing. Raises LibraryBusy when another process works on the folder for
@@ -127,7 +127,7 @@ class WorkingCopy:
         return sync
 
     def directories_at(self, places: Iterable[str]) -> set[str]:
-        """Returns the directories of resources that these paths below the folder lie in, are, or contain."""
+        """Return the directories of resources that these paths below the folder lie in, are, or contain."""
         return self.status.directories_at(places)
 
     def _without_links(self, directories: set[str]) -> set[str]:
@@ -139,7 +139,7 @@ class WorkingCopy:
         return {directory for directory in directories - linked if is_inside(directory)}
 
     def place(self, head: Head) -> SyncReport:
-        """Writes a resource that no directory holds yet into the folder, under its name; never over anything."""
+        """Write a resource that no directory holds yet into the folder, under its name; never over anything."""
         sync = SyncReport(self.folder)
         directory = single_name(head.kind, head.name)
         if self.status.linked([directory]):
@@ -198,7 +198,7 @@ class WorkingCopy:
         sync.refused += [DirectoryIssue(directory, (why,)) for directory in directories]
 
     def _try_batch(self, directories: Sequence[str], sync: SyncReport) -> list[str]:
-        """Takes one step for each directory; returns those that have to be looked at again after the others."""
+        """Take one step for each directory; return those that have to be looked at again after the others."""
         edits: list[Edit] = []
         bound: list[Binding] = []
         later: list[tuple[DirectoryState, SyncStep]] = []
@@ -353,7 +353,7 @@ class WorkingCopy:
         kept: Path | None = None,
         identity: Identity | None = None,
     ) -> None:
-        """Makes a version of the head plus what `theirs` changed since `base`, and writes it out.
+        """Make a version of the head plus what `theirs` changed since `base`, and write it out.
 
         kept: the replaced directory that `theirs` was found in; it is thrown away once the version is safe.
         """
@@ -378,7 +378,7 @@ class WorkingCopy:
         self._write(look, new, merged.files, sync, conflict)
 
     def _recover(self, sync: SyncReport) -> None:
-        """Imports what somebody wrote into a directory at the moment it was replaced, and clears leftovers.
+        """Import what somebody wrote into a directory at the moment it was replaced, and clears leftovers.
 
         Nobody but us works on the folder now, so a swap of a process that lives is complete: it is looked at when its
         replaced directory is due, by a sync that may remove. A swap of a process that ended is looked at at once.
@@ -410,7 +410,7 @@ class WorkingCopy:
     def take_late(
         self, directory: str, head: Head | None, believed: str, files: Files, old: Path, sync: SyncReport
     ) -> bool:
-        """Makes a version of what was written into a replaced directory; returns whether that could be done."""
+        """Make a version of what was written into a replaced directory; return whether that could be done."""
         assert head is not None
         head = self.store.head_or_none(head.ref)
         assert head is not None

@@ -59,7 +59,7 @@ class SyncStep(Enum):
 def decide_step(
     binding: Binding | None, head: Head | None, tree: str | None, tree_of: Callable[[int], str], taken: bool
 ) -> SyncStep:
-    """Returns the step for one directory.
+    """Return the step for one directory.
 
     head: of the bound resource, or of the one that has the directory's name. tree: of the files in the directory,
     None when it is gone. tree_of: the tree of a version of that resource. taken: whether another directory of the

@@ -57,7 +57,7 @@ class FolderContents:
 
 
 def read_folder(folder: Path, before: Signature | None = None, *, real: bool = False) -> FolderContents:
-    """Returns the files of `folder` as they were at one moment, and what was left out and why.
+    """Return the files of `folder` as they were at one moment, and what was left out and why.
 
     Follows no symlink (not even `folder` itself), opens nothing but regular files, never blocks, reads no file over
     its limit. When something changes meanwhile it reads again, three times at most. before: the fingerprint, where it
@@ -78,7 +78,7 @@ def read_folder(folder: Path, before: Signature | None = None, *, real: bool = F
 
 
 def read_single(file: Path, name: str, *, real: bool = False) -> FolderContents:
-    """Returns what `read_folder` would of a folder that holds this file alone, under `name`.
+    """Return what `read_folder` would of a folder that holds this file alone, under `name`.
 
     real: as for `read_folder`. Raises FileNotFoundError when there is no file.
     """
@@ -99,12 +99,12 @@ def read_single(file: Path, name: str, *, real: bool = False) -> FolderContents:
 
 
 def tracked_paths(folder: Path | PathAt) -> list[str]:
-    """Returns the paths of the files that `read_folder` would read, by stat alone; none when there is no folder."""
+    """Return the paths of the files that `read_folder` would read, by stat alone; none when there is no folder."""
     return [found.path for found in _survey(folder) if not found.reason]
 
 
 def untracked_paths(folder: Path | PathAt) -> list[str]:
-    """Returns the paths, as the system names them, of all entries that are not `tracked`, the outermost only.
+    """Return the paths, as the system names them, of all entries that are not `tracked`, the outermost only.
 
     These are ignored names, empty folders and everything left out: what a new version does not bring along.
     """
@@ -166,12 +166,12 @@ class _WalkLimits:
     folded: dict[str, str] = field(default_factory=dict)
 
     def folder(self, path: str) -> str:
-        """Returns why a folder is left out, or ''."""
+        """Return why a folder is left out, or ''."""
         self.seen += 1
         return _STOPPED if self.seen > MAX_SEEN else folder_problem(path)
 
     def file(self, path: str, status: os.stat_result) -> str:
-        """Returns why a file is left out, or '' and counts it."""
+        """Return why a file is left out, or '' and counts it."""
         self.seen += 1
         if self.seen > MAX_SEEN:
             return _STOPPED
@@ -254,7 +254,7 @@ def _walk_top(folder: Path | PathAt, real: bool = False) -> Generator[_WalkEntry
 
 
 def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits) -> Iterator[_WalkEntry]:
-    """Yields every entry below `place`: ignored ones, then files, then what lies in each folder.
+    """Yield every entry below `place`: ignored ones, then files, then what lies in each folder.
 
     The order decides which files are taken when there are too many; `_sign` keeps the same.
     """
@@ -293,7 +293,7 @@ def _walk_folder(place: _OpenFolder, name: str, path: str, tally: _WalkLimits) -
 
 
 def _read_file(place: _OpenFolder, name: str) -> File | str:
-    """Returns the file, or why it cannot be had, or '' when it is gone."""
+    """Return the file, or why it cannot be had, or '' when it is gone."""
     for _ in range(_ATTEMPTS):
         try:
             with open(place.open(name, _READ), "rb") as stream:

@@ -188,7 +188,7 @@ def _split_shares(sizes: Mapping[str, int], ratio: float, given: Mapping[str, in
 
 
 def _assign_category(tasks: Sequence[SplitRequest], left: dict[Split, int], placed: dict[str, Split]) -> None:
-    """Deals the open tasks of one category by noting the split of each group; a group follows its first task."""
+    """Deal the open tasks of one category by noting the split of each group; a group follows its first task."""
     only = len(tasks) == 1 and not any(left.values())
     for task in sorted(tasks, key=lambda task: task.source != SYNTHETIC):
         if task.group not in placed:

@@ -84,7 +84,7 @@ class Scan:
 
 
 def order_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Returns the findings worst first, then by place; equal ones once."""
+    """Return the findings worst first, then by place; equal ones once."""
     places = {severity: place for place, severity in enumerate(FindingSeverity)}
     once = dict.fromkeys(findings)
     return tuple(sorted(once, key=lambda f: (places[f.severity], f.path, f.line, f.rule, f.excerpt)))

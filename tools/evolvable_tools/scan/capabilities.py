@@ -40,7 +40,7 @@ KnownTexts = dict[int, frozenset[Capability]]
 
 
 def capabilities(views: Mapping[str, TextView], main: str, known: KnownTexts) -> frozenset[Capability]:
-    """Returns everything that the text files of a resource, of which `main` is the main one, have the means to do.
+    """Return everything that the text files of a resource, of which `main` is the main one, have the means to do.
 
     known: what was found in views that are still in use; added to.
     """
@@ -80,7 +80,7 @@ def _of_text(view: TextView) -> Iterator[Capability]:
 
 
 def _hosts(view: TextView) -> set[str]:
-    """Returns the hosts that are reached: named in a program, or on a line with a command that reaches."""
+    """Return the hosts that are reached: named in a program, or on a line with a command that reaches."""
     hosts: set[str] = set()
     low = view.plain
     for match in _HOST.finditer(low):
@@ -148,7 +148,7 @@ _HINT = "Approve it if the resource needs that; otherwise leave it out."
 
 
 def capability_findings(added: Iterable[Capability], *, is_new: bool) -> Iterator[Finding]:
-    """Yields a finding for each means that was added. is_new: there was nothing before, so all of them are."""
+    """Yield a finding for each means that was added. is_new: there was nothing before, so all of them are."""
     added = tuple(added)
     kinds = {one.kind for one in added}
     way_out = not is_new and NETWORK in kinds and bool(kinds & {ENVIRONMENT, CREDENTIALS})
@@ -160,14 +160,14 @@ def capability_findings(added: Iterable[Capability], *, is_new: bool) -> Iterato
 
 
 def _always(one: Capability) -> FindingSeverity:
-    """Returns what a means of a new resource leads to: only what no resource should bring along."""
+    """Return what a means of a new resource leads to: only what no resource should bring along."""
     any_tool = one.kind == TOOL and one.what in ANY_TOOL
     bypass = one.kind == PERMISSION and one.what == "bypassPermissions"
     return _M if any_tool or bypass or one.kind in (HOOK, MCP, PROGRAM) else _L
 
 
 def _in_a_change(one: Capability, way_out: bool) -> FindingSeverity:
-    """Returns what a means leads to that the resource did not have before. way_out: secrets came with the network."""
+    """Return what a means leads to that the resource did not have before. way_out: secrets came with the network."""
     if one.kind == NETWORK:
         return _M if way_out or one.what not in _KNOWN else _L
     if one.kind == ENVIRONMENT:

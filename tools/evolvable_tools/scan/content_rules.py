@@ -36,7 +36,7 @@ _CLEAR = "Write the text without these characters."
 
 
 def find_hidden(view: TextView) -> Iterator[Finding]:
-    """Yields what hides text in a file."""
+    """Yield what hides text in a file."""
     yield from _blank(view)
     if view.is_ascii and not _PATTERNS["special"].search(view.text):
         return
@@ -79,19 +79,19 @@ def _judged(text: str, run: re.Match[str]) -> Iterator[tuple[str, FindingSeverit
 
 
 def _is_flag(text: str, run: re.Match[str]) -> bool:
-    """Returns whether the tags spell a flag, such as England's: the one thing they are for."""
+    """Return whether the tags spell a flag, such as England's: the one thing they are for."""
     start = run.start()
     return text[start - 1 : start] == "\U0001f3f4" and _PATTERNS["flag"].fullmatch(run[0]) is not None
 
 
 def _joins(text: str, run: re.Match[str]) -> bool:
-    """Returns whether a joiner stands where scripts and emoji need one: beside a character that is not Latin."""
+    """Return whether a joiner stands where scripts and emoji need one: beside a character that is not Latin."""
     beside = text[max(0, run.start() - 1) : run.start()] + text[run.end() : run.end() + 1]
     return len(run[0]) <= 2 and any(char >= "\u0590" for char in beside)
 
 
 def _lookalikes(view: TextView) -> Iterator[Finding]:
-    """Yields a word of Latin letters with one or two that only look like them."""
+    """Yield a word of Latin letters with one or two that only look like them."""
     if not _PATTERNS["cyrillic"].search(view.text):
         return
     for match in _PATTERNS["mixed"].finditer(view.text):
@@ -107,7 +107,7 @@ _FOLD = 60
 
 
 def _blank(view: TextView) -> Iterator[Finding]:
-    """Yields text pushed out of sight by blank lines or spaces."""
+    """Yield text pushed out of sight by blank lines or spaces."""
     gaps = (match for match in _PATTERNS["blank_lines"].finditer(view.text) if match[0].count("\n") > _FOLD)
     if match := next(gaps, None):
         rest = view.text[match.end() : match.end() + 4000].strip()
@@ -132,7 +132,7 @@ _READABLE = "Keep it as text that a person can read, or leave it out."
 
 
 def shape_of_bytes(path: str, data: bytes) -> Iterator[Finding]:
-    """Yields what is to say of a file that is not text."""
+    """Yield what is to say of a file that is not text."""
     name = path.lower()
     if is_program(path, data):
         return  # told as a capability
@@ -149,7 +149,7 @@ def shape_of_bytes(path: str, data: bytes) -> Iterator[Finding]:
 
 
 def is_program(path: str, data: bytes) -> bool:
-    """Returns whether a file is a compiled program, by its beginning or its name."""
+    """Return whether a file is a compiled program, by its beginning or its name."""
     if data.startswith(b"MZ") and b"\0" not in data[:64]:
         return False
     named = path.lower().endswith(_ENDINGS["programs"])
@@ -157,7 +157,7 @@ def is_program(path: str, data: bytes) -> bool:
 
 
 def shape_of_text(view: TextView) -> Iterator[Finding]:
-    """Yields encoded texts in a file that hold orders."""
+    """Yield encoded texts in a file that hold orders."""
     if match := _PATTERNS["hex"].search(view.text):
         why = "it holds a long text in escapes that nobody can read"
         severity, shown = _M if view.is_code else _L, view.excerpt(match.start(), match.end())
@@ -172,7 +172,7 @@ def shape_of_text(view: TextView) -> Iterator[Finding]:
 
 
 def _decoded(text: str) -> bytes:
-    """Returns the bytes that a text stands for when they are readable, else b''."""
+    """Return the bytes that a text stands for when they are readable, else b''."""
     try:
         data = base64.b64decode(text[: len(text) // 4 * 4].encode("ascii"), validate=True)
     except (binascii.Error, ValueError):
@@ -221,7 +221,7 @@ _HINT = "Take it out, name an environment variable instead, and replace the secr
 
 
 def find_secret_forms(view: TextView) -> Iterator[Finding]:
-    """Yields the secrets in a file, each whole in its excerpt; placeholders are none."""
+    """Yield the secrets in a file, each whole in its excerpt; placeholders are none."""
     lower = view.text.lower()
     told: list[tuple[int, int]] = []
     for one in RULES:
@@ -240,7 +240,7 @@ def find_secret_forms(view: TextView) -> Iterator[Finding]:
 
 
 def cut_secrets(findings: Sequence[Finding]) -> list[Finding]:
-    """Returns the findings with every secret cut to its beginning, and none in the excerpts beside it."""
+    """Return the findings with every secret cut to its beginning, and none in the excerpts beside it."""
     held = {(finding.path, finding.line) for finding in findings if finding.rule.startswith("secret.")}
     safe = []
     for one in findings:

@@ -82,7 +82,7 @@ MAX_TOLD = 3
 
 
 def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: Kind) -> Scan:
-    """Returns what is found in a change from `before` (None: the resource is new) to `after`, path -> bytes.
+    """Return what is found in a change from `before` (None: the resource is new) to `after`, path -> bytes.
 
     What stood there before counts as known: a finding is told only of text that the change brings. Says the same of
     the same files everywhere, reads nothing else, never raises for content, and takes time in proportion to it.

@@ -342,7 +342,7 @@ COMMANDS, INSTRUCTIONS, QUOTES = (
 
 
 def _match_phrases(phrases: Sequence[PhraseRule], view: TextView, text: str) -> Iterator[Finding]:
-    """Yields what the phrases find in `text`, one of the views of a file."""
+    """Yield what the phrases find in `text`, one of the views of a file."""
     for one in phrases:
         if not any(anchor in text for anchor in one.anchors):
             continue
@@ -352,7 +352,7 @@ def _match_phrases(phrases: Sequence[PhraseRule], view: TextView, text: str) -> 
 
 
 def find_commands(view: TextView) -> Iterator[Finding]:
-    """Yields the commands in a file that are refused or that somebody should see first.
+    """Yield the commands in a file that are refused or that somebody should see first.
 
     A document may talk about any command, such as one on how attacks look: there, somebody sees it first.
     """
@@ -362,6 +362,6 @@ def find_commands(view: TextView) -> Iterator[Finding]:
 
 
 def find_instructions(view: TextView) -> Iterator[Finding]:
-    """Yields the instructions in a file that somebody should see first."""
+    """Yield the instructions in a file that somebody should see first."""
     yield from _match_phrases(INSTRUCTIONS, view, view.prose)
     yield from _match_phrases(QUOTES, view, view.plain)

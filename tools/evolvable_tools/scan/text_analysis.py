@@ -80,11 +80,11 @@ class TextView:
         return _PATTERNS["emphasis"].sub("", self.plain)
 
     def line(self, position: int, view: str | None = None) -> int:
-        """Returns the number of the line that a position of a view (default: the text) lies in."""
+        """Return the number of the line that a position of a view (default: the text) lies in."""
         return self.lines_before + (self.text if view is None else view).count("\n", 0, position) + 1
 
     def excerpt(self, start: int, end: int, view: str | None = None) -> str:
-        """Returns what stands from `start` to `end` of a view, with what is on the line around it, on one line."""
+        """Return what stands from `start` to `end` of a view, with what is on the line around it, on one line."""
         whole = self.text if view is None else view
         end = min(end, start + MAX_EXCERPT)
         room = (MAX_EXCERPT - (end - start)) // 2
@@ -96,7 +96,7 @@ class TextView:
 
 
 def view_of(path: str, data: bytes) -> TextView | None:
-    """Returns the file as text, None when it is none."""
+    """Return the file as text, None when it is none."""
     if b"\0" in data:
         return None
     try:
@@ -125,7 +125,7 @@ def sparse(before: TextView | None, after: TextView) -> TextView:
 
 
 def escape_unprintable(text: str) -> str:
-    """Returns the text on one line, with every character that is not printable written as an escape."""
+    """Return the text on one line, with every character that is not printable written as an escape."""
     line = " ".join(text.split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in line)
 

@@ -111,7 +111,7 @@ class ForgeClient:
     """Asks the interface of a forge. A context manager."""
 
     def __init__(self, forge: Forge, proxy: str | None = None) -> None:
-        """Raises InvalidArgument and Refused where the token cannot be read, RemoteFailed where its command fails."""
+        """Raise InvalidArgument and Refused where the token cannot be read, RemoteFailed where its command fails."""
         self.forge = forge
         proxy = None if is_loopback(forge.address) else proxy
         try:

@@ -82,7 +82,7 @@ class PostgresConnection:
     """One connection, with the methods of a SQLite connection that the repositories use."""
 
     def __init__(self, home: PostgresHome) -> None:
-        """Raises LibraryError when the server cannot be reached, or is one that would not separate projects."""
+        """Raise LibraryError when the server cannot be reached, or is one that would not separate projects."""
         self._where = home.address.name
         try:
             self.raw = psycopg.connect(
