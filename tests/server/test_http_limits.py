@@ -1,11 +1,21 @@
 """What a server does when a request does not arrive, when it is full, and behind a proxy."""
 
+import asyncio
 import contextlib
+import gc
+import socket
+import struct
+import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import uvicorn
 from http_place import Answer, HttpServer, http_server, modern, received
 from mcp_place import Place
+from uvicorn.server import ServerState
+
+from evolvable_server.transport.connection_limits import TimedConnection
 
 pytestmark = pytest.mark.process
 
@@ -101,3 +111,35 @@ def test_a_proxy_that_is_trusted_says_for_whom_it_asks_and_not_which_host(server
 
     assert through == f"https 203.0.113.9 127.0.0.1:{server.port}"
     assert server.post(frame, headers | forwarded | {"Host": "evil.example"}).status == 421
+
+
+async def answer_nothing(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize("reset", [True, False], ids=["reset", "closed"])
+def test_a_connection_that_its_client_left_takes_no_memory(reset):
+    gone: list[weakref.ref[TimedConnection]] = []
+
+    def connection() -> TimedConnection:
+        made = TimedConnection(config, ServerState(), {})
+        gone.append(weakref.ref(made))
+        return made
+
+    async def call_and_leave() -> None:
+        served = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*served.sockets[0].getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert b"204" in await reader.readuntil(b"\r\n\r\n")
+        if reset:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.close()
+        async with asyncio.timeout(10):
+            while gone[0]() is not None:
+                await asyncio.sleep(0.01)
+                gc.collect()
+        served.close()
+
+    config = uvicorn.Config(answer_nothing, timeout_keep_alive=75, log_config=None)
+    asyncio.run(call_and_leave())

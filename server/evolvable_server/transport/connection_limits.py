@@ -171,6 +171,8 @@ class TimedConnection(H11Protocol):
         self._stop()
         self._stop_unread()
         super().connection_lost(exc)
+        # Where the client leaves, uvicorn's timer runs on and keeps the connection with its last request for 75 s.
+        self._unset_keepalive_if_required()
 
     def pause_writing(self) -> None:
         """Wait for the client to read on, and end the connection of one that does not."""
