@@ -306,12 +306,15 @@ def is_check(command: str) -> bool:
     return any(_COMMANDS["check"].search(text) for text in _command_texts(command))
 
 
+# Several questions are asked of one command in a row.
+@lru_cache(64)
 def only_looks(command: str) -> bool:
     """Return whether a command only shows something, which is no step of a procedure."""
     texts = _command_texts(command)
     return bool(texts) and all(_COMMANDS["look"].search(text) for text in texts)
 
 
+@lru_cache(64)
 def _command_texts(command: str) -> tuple[str, ...]:
     """Return the simple commands of a line as texts, without changes of folder and pipes that only show."""
     found: list[str] = []

@@ -253,7 +253,7 @@ _PLACES = tuple(
 def find_placed(text: str, lower: str) -> Iterator[Hit]:
     """Yield secrets in headers, cookies, addresses, files of logins and the options of well-known commands."""
     for anchor, place in _PLACES:
-        at = lower.find(anchor)
+        at = lower.find(anchor) if anchor in lower else -1  # `in` is twice as fast, and mostly says no
         while at >= 0:
             found = place.pattern.match(text, at)
             if found is not None and place.fits(found["s"]):

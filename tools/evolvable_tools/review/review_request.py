@@ -10,7 +10,7 @@ import zlib
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -200,9 +200,9 @@ class ReviewRequest:
 
     def to_json(self) -> str:
         """Return it as it is kept."""
-        # The marks are many, and asdict would copy each.
-        bare = asdict(replace(self, foreign=frozenset(), echoed=frozenset()))
-        said = {**bare, "foreign": _packed(self.foreign), "echoed": _packed(self.echoed)}
+        said = {**_fields(self), "foreign": _packed(self.foreign), "echoed": _packed(self.echoed)}
+        for name in ("signals", "evidence", "near"):
+            said[name] = [_fields(one) for one in said[name]]
         return json.dumps(said, ensure_ascii=False)
 
     @classmethod
@@ -230,6 +230,11 @@ MAX_LOADED, MAX_BODY, MAX_BODIES = 6_000, 2_500, 14_000
 """Characters of the text of a skill that the session loaded, of another one, and of all of them."""
 
 
+def _fields(one: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass. Nothing in them is copied as asdict would do: there may be thousands."""
+    return {each.name: getattr(one, each.name) for each in fields(one)}
+
+
 def skill_bodies(library: Library, packet: ReviewRequest, redactor: Redactor) -> dict[str, str]:
     """Return the main files, redacted and bounded, of the skills that a review may edit."""
     found: dict[str, str] = {}
@@ -254,7 +259,8 @@ def data_for_model(packet: ReviewRequest, bodies: Mapping[str, str]) -> dict[str
 
     bodies: of the skills near it, by their refs.
     """
-    said = {key: value for key, value in asdict(packet).items() if key not in ("foreign", "echoed", "redactions")}
+    said = {key: value for key, value in _fields(packet).items() if key not in ("foreign", "echoed", "redactions")}
+    said["near"] = [_fields(one) for one in packet.near]
     for one in said["near"]:
         if one["ref"] in bodies and one["version"]:
             one["text"] = bodies[one["ref"]]
@@ -287,7 +293,7 @@ def _signals_shown(packet: ReviewRequest) -> list[dict[str, Any]]:
 
 def _piece(packet: ReviewRequest, piece: EvidenceSpan) -> dict[str, Any]:
     """Return a piece of evidence; its session is named where it is another one."""
-    said = asdict(piece)
+    said = _fields(piece)
     if piece.session == packet.session:
         del said["session"]
     return said
