@@ -1,0 +1,66 @@
+"""The command scan, which checks resources, files and folders as if an agent brought them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.terminal import count, progress, say
+from evolvable_store.operation import Principal
+from evolvable_store.resource import Ref
+from evolvable_tools.untrusted_text import AnswerMarks
+from evolvable_tools.verbs.scan_import import Scanned, scan_path, scan_resources
+
+
+@command("scan")
+@click.argument("what", nargs=-1, metavar="[REF|PATH]...")
+@click.option("--all", "everything", is_flag=True, help="Show what passes, and every finding that is only shown.")
+def scan_command(state: CommandContext, what: tuple[str, ...], everything: bool) -> Output[dict[str, Any]]:
+    """Look for what no resource should contain.
+
+    Scans what is named, or everything you see in the library, as if an agent brought it: what would be refused, what
+    would wait in the inbox, and what each has the means to do. A PATH is a folder, or a file: write ./pdf for a folder
+    whose name is also a skill's. Exit code 1: something would be refused.
+    """
+    paths = [Path(text) for text in what if _is_path(text)]
+    refs = [Ref.parse(text) for text in what if not _is_path(text)]
+    with progress("Scanning"):
+        scanned = [one for path in paths for one in scan_path(path)]
+    if refs or not what:
+        with state.library() as (library, caller), progress("Scanning") as show:
+            scanned += scan_resources(library, caller, refs, show)
+    marks = AnswerMarks(state.identity.principal is not Principal.PERSON)
+    scanned = [_marked(one, marks) for one in scanned]
+    if marks.notice and not state.json:
+        say(marks.notice)
+    return Output(
+        {"scanned": scanned, "notice": marks.notice},
+        lambda _: _show_scan(scanned, everything or len(scanned) == 1),
+        1 if any(one.verdict == "refused" for one in scanned) else 0,
+    )
+
+
+def _marked(one: Scanned, marks: AnswerMarks) -> Scanned:
+    """Return what was found, with the excerpts between marks where an agent reads them."""
+    findings = [replace(found, excerpt=marks.line(found.excerpt)) for found in one.findings]
+    return replace(one, findings=findings, capabilities=[marks.line(text) for text in one.capabilities])
+
+
+def _is_path(text: str) -> bool:
+    return (":" not in text and "/" in text) or text in (".", "..") or Path(text).is_file()
+
+
+def _show_scan(scanned: list[Scanned], everything: bool) -> None:
+    for one in scanned:
+        if one.verdict == "passes" and not everything:
+            continue
+        say(f"{one.what}: {one.verdict}")
+        for finding in one.findings:
+            if everything or finding.severity != "low":
+                say(f"  {finding.severity}: {finding}", f"    {finding.hint}")
+        if everything and one.capabilities:
+            say(f"  has the means to: {', '.join(one.capabilities)}")
+    refused, waiting = (sum(one.verdict == verdict for one in scanned) for verdict in ("refused", "waits"))
+    say(f"Scanned {count(len(scanned), 'resource')}: {refused:,} would be refused, {waiting:,} would wait for you.")
