@@ -126,7 +126,8 @@ def _options(design: PowerDesign) -> Sequence[PlanOption]:
 def _remarks(claim: str, sizes: Mapping[str, int], cost: Any, pilot: RunState | None) -> list[str]:
     found = []
     if claim == "nothing":
-        found.append(f"With {sum(sizes.values())} tasks a run explores; nothing can be claimed.")
+        count = sum(sizes.values())
+        found.append(f"With {count} {'task' if count == 1 else 'tasks'} a run explores; nothing can be claimed.")
     elif claim == "these tasks":
         few = "The set is small" if sum(sizes.values()) < MIN_TASKS else f"The test has under {MIN_GROUPS} groups"
         found.append(f"{few}: the claim is about these tasks alone, and only a person adopts by it.")
