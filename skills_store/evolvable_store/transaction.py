@@ -370,7 +370,12 @@ class _Publication:
         return self._move(head, version, frozen, (head.latest, head.tree, head.hash))
 
     def _move(
-        self, h: Head, version: int | None, frozen: bool, newest: tuple[int, str, str], manifest: Manifest | None = None
+        self,
+        head: Head,
+        version: int | None,
+        frozen: bool,
+        newest: tuple[int, str, str],
+        manifest: Manifest | None = None,
     ) -> WriteResult:
         """Point the name of a head to a version.
 
@@ -378,10 +383,10 @@ class _Publication:
         """
         if not self._first:
             self._first = self._next = self._writer.sequence() + 1
-        moved = Head(h.id, h.kind, h.scope, h.name, version, *newest, frozen, self._next)
-        self._writer.add_change(moved, self._first, h.version, manifest)
-        self.moved.append((h.kind, h.scope, h.name, version, moved.hash))
+        moved = Head(head.id, head.kind, head.scope, head.name, version, *newest, frozen, self._next)
+        self._writer.add_change(moved, self._first, head.version, manifest)
+        self.moved.append((head.kind, head.scope, head.name, version, moved.hash))
         self._next += 1
-        if h.kind is Kind.SKILL:
-            self.skills[h.id] = (self.skills.get(h.id, (h.version, None))[0], version)
-        return WriteResult(h.ref, version, h.version, True, h.id)
+        if head.kind is Kind.SKILL:
+            self.skills[head.id] = (self.skills.get(head.id, (head.version, None))[0], version)
+        return WriteResult(head.ref, version, head.version, True, head.id)

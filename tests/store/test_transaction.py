@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from evolvable_store.errors import (
     VersionConflict,
 )
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, File
-from evolvable_store.operation import Actor, Identity, Principal
+from evolvable_store.operation import Actor, Identity, Intent, Principal
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.bindings import Binding
 from evolvable_store.store import Store
@@ -637,3 +638,9 @@ def test_columns_that_a_later_version_adds_stop_no_write(store: Store, put: Put,
         assert_sound(store)
     finally:
         remove_later_columns(store, "later_still")
+
+
+def test_an_intent_that_is_dated_has_every_other_field_it_had() -> None:
+    values = {one.name: f"{one.name} as given" for one in fields(Intent)}
+
+    assert Intent(**values).dated("now") == Intent(**(values | {"at": "now"}))  # type: ignore[arg-type]

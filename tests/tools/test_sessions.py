@@ -8,6 +8,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ from transcripts import (
 
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import record_uses
-from evolvable_tools.sessions import NoTranscript, Origin, Session, Span
+from evolvable_tools.sessions import NoTranscript, Origin, RawPiece, Session, Span
 from evolvable_tools.sessions.parser import ListedSession, list_sessions, outline, read_session
 
 Write = Callable[..., Path]
@@ -440,3 +441,12 @@ def test_ten_megabytes_are_read_in_two_seconds_and_little_memory(tmp_path: Path)
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * (
         1 if sys.platform == "darwin" else 1024
     ) < 200e6
+
+
+def test_the_copy_of_a_piece_has_every_field_that_was_not_changed():
+    piece = RawPiece(**{one.name: f"{one.name} as read" for one in fields(RawPiece)})
+
+    assert piece.copy() == piece and piece.copy() is not piece
+    assert piece.copy(text="more", follows=3) == replace(piece, text="more", follows=3)
+    with pytest.raises(AttributeError):
+        piece.copy(txet="more")
