@@ -283,6 +283,29 @@ def memory(opened: Windows, label: str, limit: float | None = None) -> list[Row]
     return [at_most(what, ours - least, limit, "{:.0f} MB".format) if limit else Row(what, f"{ours - least:.0f} MB")]
 
 
+def intake(skills: int) -> list[Row]:
+    """Measure how long it takes beside a running server until a skill of a new folder is found, the last by name."""
+    with tempfile.TemporaryDirectory() as place:
+        home, folder = Path(place) / "home", Path(place) / "skills"
+        seed_folder(folder, skills)
+        last = folder / "zebra-census"
+        last.mkdir()
+        (last / "SKILL.md").write_text(
+            "---\nname: zebra-census\ndescription: Count the zebras of a savannah.\n---\nCount.\n", encoding="utf-8"
+        )
+        with Server(SERVE, home) as server:
+            server.call("find_skill", task="warm up")
+            time.sleep(SETTLE)
+            begun = time.perf_counter()
+            subprocess.run([*SERVE[:-1], "init", str(folder)], env=environment(home), check=True, capture_output=True)
+            while "zebra-census" not in str(server.call("find_skill", task="count the zebras of a savannah")):
+                time.sleep(0.02)
+            took = time.perf_counter() - begun
+    return [
+        at_most(f"{skills:,} skills imported beside a server until the last is found", took, 8.0, "{:.1f} s".format)
+    ]
+
+
 def bare_answers(count: int) -> float:
     """Return the median seconds of a call of the bare server."""
     with tempfile.TemporaryDirectory() as place, Server(BARE, Path(place)) as server:
@@ -324,6 +347,8 @@ def main() -> None:
         progress("an older version")
         rows += beside_older(Path(options.older), 5)
     if not quick:
+        progress("10,000 skills imported")
+        rows += intake(10_000)
         progress("8 servers, 10,000 skills")
         with windows(8, 10_000) as opened:
             rows += memory(opened, "8 servers, 10,000 skills", 80)

@@ -8,15 +8,20 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evolvable_store.errors import EvolvableError
 
 if TYPE_CHECKING:
-    from evolvable_store.search.index import Weigh
+    from concurrent.futures import Executor, Future
+
+    from evolvable_store.search.index import Analyze
+    from evolvable_store.search.index_entries import AnalyzedText, SourceText
 
 # Start time: processes of the pool import this module, and need nothing of the library.
 
@@ -26,8 +31,8 @@ WORTHWHILE = 1_000
 ONCE = "once"
 """On the command line: to index what is missing for a process that waits for it, and holds the lock of the backlog."""
 
-_PAUSE = 0.2  # seconds between two looks at what is new
-_AT_ONCE = 25  # texts that another process weighs at once
+_PAUSE = 0.05  # seconds between two looks at what is new
+_AT_ONCE = 25  # texts that another process analyzes at once
 
 
 @contextlib.contextmanager
@@ -81,11 +86,11 @@ def main() -> None:
     ended = threading.Event()
     threading.Thread(target=_wait, args=(partial(os._exit, 1) if once else ended.set,), daemon=True).start()
     with (
-        _weighing() as weigh,
+        _analyzing() as analyze,
         contextlib.suppress(EvolvableError),
         # The process that started this one has opened the library.
         Store.open(home, registered=lambda: [home]) as store,
-        Index.open(store, weigh) as index,
+        Index.open(store, analyze) as index,
     ):
         while not (once or ended.wait(_PAUSE)):
             index.catch_up(more=True)
@@ -94,8 +99,8 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def _weighing() -> "Iterator[Weigh | None]":
-    """Yield what weighs texts in other processes; None where there is one core."""
+def _analyzing() -> "Iterator[Analyze | None]":
+    """Yield what analyzes texts in other processes; None where there is one core."""
     cores = os.cpu_count() or 1
     if cores < 2:
         yield None
@@ -103,12 +108,34 @@ def _weighing() -> "Iterator[Weigh | None]":
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    from evolvable_store.search.analyzer import weigh_packed
-
-    # On two cores it saves a twelfth of the time: the importing process ends first and leaves its core idle.
-    started = ProcessPoolExecutor(max(1, cores - 2), mp_context=get_context("spawn"), initializer=_end_with_parent)
+    helpers = max(1, cores - 2)
+    started = ProcessPoolExecutor(helpers, mp_context=get_context("spawn"), initializer=_end_with_parent)
     with started as pool:
-        yield partial(pool.map, weigh_packed, chunksize=_AT_ONCE)
+        yield partial(_share, pool, 2 * helpers)
+
+
+def _share(pool: "Executor", most: int, sources: "Iterable[SourceText]") -> "Iterator[AnalyzedText]":
+    """Yield the analysis of each source, in order.
+
+    The pool does as much as it can, with up to `most` lists of sources before it; this process does the rest, so that
+    no core is idle when the importing process ends first.
+    """
+    waiting: deque[Future[list[AnalyzedText]] | list[AnalyzedText]] = deque()
+    remaining = iter(sources)
+    while some := list(islice(remaining, _AT_ONCE)):
+        in_pool = sum(not (isinstance(one, list) or one.done()) for one in waiting)
+        waiting.append(pool.submit(_analyze, some) if in_pool < most else _analyze(some))
+        while waiting and (isinstance(first := waiting[0], list) or first.done()):
+            waiting.popleft()
+            yield from first if isinstance(first, list) else first.result()
+    for one in waiting:
+        yield from one if isinstance(one, list) else one.result()
+
+
+def _analyze(sources: "Sequence[SourceText]") -> "list[AnalyzedText]":
+    from evolvable_store.search.index_entries import analyze_source
+
+    return list(map(analyze_source, sources))
 
 
 def _end_with_parent() -> None:

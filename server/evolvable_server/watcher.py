@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from evolvable_store.errors import EvolvableError, LibraryBusy
 from evolvable_store.operation import Change
-from evolvable_store.resource import Ref
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.host_catalog import changes_seen, moves_seen
@@ -98,7 +97,7 @@ class Watcher:
         self._watched: Sequence[WatchedFolder] = ()
         self._said: set[str] = set()
         self._later: list[tuple[float, WatchedFolder, set[str]]] = []
-        self._behind: tuple[float, set[Ref]] | None = None
+        self._behind: tuple[float, int] | None = None  # when that is due, and the last change that needs nothing
         self._unindexed: float | None = time.monotonic()
         self._threads = [
             threading.Thread(target=self._follow_library, name="evolvable-library", daemon=True),
@@ -178,8 +177,7 @@ class Watcher:
             self._listener(changes_seen(self._library.store, changes))
             self._unindexed = self._unindexed or time.monotonic()
             if self._owner.owns:
-                due, refs = self._behind or (time.monotonic() + BEHIND_SECONDS, set())
-                self._behind = due, refs | {change.ref for change in changes}
+                self._behind = self._behind or (time.monotonic() + BEHIND_SECONDS, self._sequence)
             self._sequence = changes[-1].sequence
         while True:
             moved, last = moves_seen(self._library.store, self._move)
@@ -211,9 +209,10 @@ class Watcher:
     def _write_behind(self) -> None:
         """Write out what others changed without doing that themselves."""
         if self._behind and self._until_behind() == 0:
-            refs, self._behind = self._behind[1], None
+            after, self._behind = self._behind[1], None
+            heads = self._library.store.backend.changed_heads(after, self._sequence)
             with self._busy:
-                for sync in self._copies.behind(refs) if self._owner.owns else ():
+                for sync in self._copies.behind(heads) if self._owner.owns else ():
                     self._log(sync)
 
     def _notice_folders(self) -> None:

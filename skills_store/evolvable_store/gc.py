@@ -141,7 +141,7 @@ class SecretFindings:
         return len(unseen)
 
     def _scan(self, names: Iterable[str]) -> Iterator[tuple[str, int, str]]:
-        for name, data, codec in self._store.backend.secrets.packed(names):
+        for name, data, codec in self._store.backend.maintenance.packed_blobs(names):
             try:
                 found = self._look(unpack(data, codec))
             except zlib.error:

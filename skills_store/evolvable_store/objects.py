@@ -182,6 +182,14 @@ def unpack(packed: object, codec: str) -> bytes:
     return zlib.decompress(packed) if codec == "zlib" else packed
 
 
+def unpack_verified(sha256: str, packed: object, codec: str) -> bytes:
+    """Return the bytes of a stored blob, of a tombstone what stands for them. Raises zlib.error for damage."""
+    data = unpack(packed, codec)
+    if blob_hash(data) != sha256 and (codec not in TOMBSTONES or not data):
+        raise zlib.error("its bytes do not match its hash")
+    return data
+
+
 PURGED, ABSENT = "purged", "absent"
 TOMBSTONES = (PURGED, ABSENT)
 """Codecs of a blob without its bytes: PURGED here, for good; ABSENT was purged in the library of an archive."""

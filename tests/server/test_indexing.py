@@ -15,8 +15,8 @@ from samples import put_texts
 
 from evolvable_server.index_worker import WORTHWHILE, index_elsewhere, index_worker
 from evolvable_store.resource import Kind
-from evolvable_store.search.analyzer import FieldTexts, weigh_packed
-from evolvable_store.search.index import Index, Weigh, check_index
+from evolvable_store.search.index import Analyze, Index, check_index
+from evolvable_store.search.index_entries import AnalyzedText, SourceText, analyze_source
 from evolvable_store.search.index_file import IndexFile
 from evolvable_store.search.postings import count_pending
 from evolvable_store.store import Store
@@ -92,40 +92,40 @@ def test_when_the_process_is_killed_the_next_search_takes_in_what_it_did_not(sto
     assert psutil.wait_procs(indexing, timeout=PATIENCE)[1] == []
 
 
-def here(weighed: list[object]) -> Weigh:
-    """Returns what weighs texts in this process and notes them."""
+def here(analyzed: list[object]) -> Analyze:
+    """Return what analyzes texts in this process and notes them."""
 
-    def weigh(said: Iterable[FieldTexts]) -> Iterator[bytes]:
-        for one in said:
-            weighed.append(one)
-            yield weigh_packed(one)
+    def analyze(sources: Iterable[SourceText]) -> Iterator[AnalyzedText]:
+        for one in sources:
+            analyzed.append(one)
+            yield analyze_source(one)
 
-    return weigh
+    return analyze
 
 
 def test_a_process_that_serves_has_another_one_index_many_changes(store):
     fill(store, 0, WORTHWHILE)
-    weighed: list[object] = []
-    with Index.open(store, here(weighed), partial(index_elsewhere, store.home)) as index:
+    analyzed: list[object] = []
+    with Index.open(store, here(analyzed), partial(index_elsewhere, store.home)) as index:
         assert "skill-99" in {scored.entry.name for scored in index.search("what is number 99").scored}
-        assert weighed == []
+        assert analyzed == []
         fill(store, WORTHWHILE, 10)
         index.catch_up()
-        assert len(weighed) == 10
+        assert len(analyzed) == 10
         assert index.in_step() == []
 
 
 def test_what_the_other_process_leaves_is_indexed_by_the_one_that_waits_for_it(store):
     fill(store, 0, WORTHWHILE)
-    weighed: list[object] = []
+    analyzed: list[object] = []
     before = below()
 
     def end(missing: int, alive: Callable[[], object]) -> None:
         index_elsewhere(store.home, missing, lambda: [child.kill() for child in below() if child not in before])
 
-    with Index.open(store, here(weighed), end) as index:
+    with Index.open(store, here(analyzed), end) as index:
         index.catch_up()
-        assert weighed
+        assert analyzed
         assert index.in_step() == []
     assert psutil.wait_procs([child for child in below() if child not in before], timeout=PATIENCE)[1] == []
 

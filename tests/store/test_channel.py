@@ -131,6 +131,20 @@ def test_only_skills_are_on_the_channel(store: Store) -> None:
     assert store.backend.channel.last() == 0
 
 
+def test_the_heads_that_some_changes_moved_are_read_at_once(store: Store, put: Put) -> None:
+    put("pdf", "one")
+    put("csv", "one")
+    since = store.sequence()
+    put("csv", "two")
+    put("csv", "three")
+    remove(store, PDF)
+
+    heads = {head.ref.name: head.version for head in store.backend.changed_heads(since, store.sequence())}
+    assert heads == {"csv": 3, "pdf": None}
+    assert [head.ref.name for head in store.backend.changed_heads(since, since + 1)] == ["csv"]
+    assert store.backend.changed_heads(store.sequence(), store.sequence() + 5) == []
+
+
 def test_a_change_that_fails_moves_nothing(store: Store, put: Put) -> None:
     under(store, ReleasePolicy.LIVE)
     put("pdf", "one")

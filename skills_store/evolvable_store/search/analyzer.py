@@ -235,9 +235,6 @@ TermWeights = tuple[str, bytes]
 Learned = Sequence[tuple[str, float]]
 """Learned tasks, each with its share of a new one: tasks lose weight with age."""
 
-FieldTexts = tuple[list[str], str, Sequence[str], str, list[str], Learned]
-"""What `weigh_fields` takes of one resource."""
-
 _STEP = (K1 + 1) * 255 / HEAVIEST  # what a term weighs that is said without end
 
 
@@ -308,11 +305,6 @@ def weigh_fields(
         counts = _count_learned(learned, own, set(said["body"][0].split("\n")))
         said["learned"] = _weigh_counts(FIELDS["learned"], counts)
     return {name: its for name, its in said.items() if its[1]}
-
-
-def weigh_packed(said: FieldTexts) -> bytes:
-    """Return the weights of one resource's texts, packed."""
-    return pack_weights(weigh_fields(*said))
 
 
 def _weigh_text(field: Field, text: str) -> TermWeights:

@@ -3,23 +3,27 @@
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import wraps
+from itertools import islice
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from evolvable_store import frontmatter
 from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryCorrupt
 from evolvable_store.fsck import Fault
-from evolvable_store.objects import Files, Manifest
+from evolvable_store.objects import Files
 from evolvable_store.operation import Change, Head
 from evolvable_store.resource import Kind
-from evolvable_store.search import analyzer, index_entries, index_file, postings
+from evolvable_store.search import index_entries, index_file, postings
 from evolvable_store.search.bm25 import DocumentScore, Query, TermScore, searched_terms
 from evolvable_store.search.index_entries import (
-    EntryText,
+    AnalyzedText,
     IndexEntry,
     Ranking,
     SearchHit,
+    SourceText,
     TriggerPhrase,
+    analyze_document,
+    analyze_source,
     make_hits,
     visibility,
 )
@@ -35,6 +39,7 @@ __all__ = ["IndexEntry", "Index", "TermScore", "TriggerPhrase", "Ranking", "Sear
 BATCH = 500
 """Changes indexed while the index is locked once; others wait for it no longer than a second."""
 
+_READ_AT_ONCE = 25  # resources; their main files are in memory together
 _NOTHING = (-1, 0)  # what a process knows before it read the index: changes applied, and changes of learned tasks
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
 _BULK_FACTOR = 15  # times as much may wait while a whole library is indexed
@@ -47,8 +52,8 @@ NOT_INDEXED = 1 << 40
 Progress = Callable[[int, int], None]
 """Called after every batch with the changes indexed and all that there are."""
 
-Weigh = Callable[[Iterable[analyzer.FieldTexts]], Iterable[bytes]]
-"""Returns the packed weights of several texts, in their order: `texts.weighed` of each, on whatever cores."""
+Analyze = Callable[[Iterable[SourceText]], Iterable[AnalyzedText]]
+"""Returns what `index_entries.analyze_source` does for each of several texts, in their order, on whatever cores."""
 
 BulkIndexer = Callable[[int, Callable[[], object]], object]
 """Indexes so many changes in another process if that is worthwhile, and waits; calls its argument again and again."""
@@ -86,8 +91,8 @@ class Index:
     or outdated file is replaced without a word. Safe to share between threads.
     """
 
-    def __init__(self, store: Store, file: IndexFile, weigh: Weigh, bulk: BulkIndexer | None) -> None:
-        self._store, self._file, self._weigh = store, file, weigh
+    def __init__(self, store: Store, file: IndexFile, analyze: Analyze, bulk: BulkIndexer | None) -> None:
+        self._store, self._file, self._analyze = store, file, analyze
         self._bulk = bulk if file.path.parent == store.home else None
         self._applied, self._any_learned = _NOTHING, False
         self._known = IndexCache()
@@ -103,12 +108,12 @@ class Index:
         return visibility(kind, scopes, self._untrusted[1])
 
     @classmethod
-    def open(cls, store: Store, weigh: Weigh | None = None, bulk: BulkIndexer | None = None) -> Self:
+    def open(cls, store: Store, analyze: Analyze | None = None, bulk: BulkIndexer | None = None) -> Self:
         """Return the index of this library; make its file when there is none. Reads nothing of the library yet.
 
         bulk: indexes many changes. A process that lives long does not get back all the memory that this takes.
         """
-        return cls(store, IndexFile(store.home, private=store.read_only), weigh or _weigh_texts, bulk)
+        return cls(store, IndexFile(store.home, private=store.read_only), analyze or _analyze_here, bulk)
 
     @property
     def path(self) -> Path:
@@ -204,7 +209,7 @@ class Index:
         for start in range(0, len(ids), BATCH):
             heads = self._store.backend.heads_by_id(ids[start : start + BATCH]).values()
             with self._file.writing() as db:
-                self._index(db, ((head, True, *self._read(head)) for head in heads if head.version is not None))
+                self._index(db, ((head, True) for head in heads if head.version is not None))
                 db.execute(COUNT_LEARNED)
             self.settle()
         if ids or applied != target:
@@ -242,49 +247,53 @@ class Index:
         last = changes[-1].sequence
         db.executemany(_NOTE_STATE, (("applied", str(last)), ("mark", self._mark(changes, last))))
 
-    def _index(self, db: Connection, heads: "Iterable[tuple[Head, bool, frontmatter.Document, list[str]]]") -> None:
+    def _index(self, db: Connection, heads: Iterable[tuple[Head, bool]]) -> None:
         """Write a new document for each of these heads, in place of the old one of those that are known."""
-        changed: list[tuple[Head, bool, EntryText]] = []
-        trusted = LearnedTexts(self._store, self._any_learned)
+        changed: list[tuple[Head, bool]] = []
+        learned = LearnedTexts(self._store, self._any_learned)
 
-        def said() -> Iterator[analyzer.FieldTexts]:
-            for head, known, document, paths in heads:
-                text = EntryText.of(head, document)
-                changed.append((head, known, text))
-                yield (*(list(text.names), text.description, text.triggers, document.body, paths), trusted.of(head))
+        def sources() -> Iterator[SourceText]:
+            remaining = iter(heads)
+            while some := list(islice(remaining, _READ_AT_ONCE)):
+                changed.extend(some)
+                yield from self._read([head for head, _ in some], learned)
 
-        # One is read while others are weighed, so the first of these has to be asked first.
-        for weights, (head, known, text) in zip(self._weigh(said()), changed, strict=True):
+        # One is read while others are analyzed, so the first of these has to be asked first.
+        for (text, weights), (head, known) in zip(self._analyze(sources()), changed, strict=True):
             if known:
                 _forget(db, head.id)
             index_entries.insert_entry(db, head, text, postings.add_document(db, head.id, weights))
 
-    def _changed(
-        self, db: Connection, changes: list[Change]
-    ) -> Iterator[tuple[Head, bool, frontmatter.Document, list[str]]]:
+    def _changed(self, db: Connection, changes: list[Change]) -> Iterator[tuple[Head, bool]]:
         """Yield what has to be indexed again, and whether it was before; settle what is gone or unchanged."""
         query = "SELECT version, tree FROM entry WHERE id = ?"
-        for kind, scope, name in dict.fromkeys((c.kind, c.scope, c.name) for c in changes):
-            head = self._store.backend.head(kind, scope, name)
+        moved = self._store.backend.changed_heads(changes[0].sequence - 1, changes[-1].sequence)
+        heads = {head.ref: head for head in moved}
+        for ref in dict.fromkeys(change.ref for change in changes):
+            head = heads.get(ref)
             if head is None or head.version is None:
                 _forget(db, head.id if head else 0)
             elif (known := db.execute(query, (head.id,)).fetchone()) != (head.version, head.tree):
                 if known and known[1] == head.tree:
                     db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
                 else:
-                    yield (head, known is not None, *self._read(head))
+                    yield head, known is not None
 
-    def _read(self, head: Head) -> tuple[frontmatter.Document, list[str]]:
-        """Return the main file of the head, an empty one where there is none or it is damaged; and its other files."""
-        data, others = b"", list[str]()
-        try:
-            manifest: Manifest = self._store.manifest(head)
-            path = main_path(head.kind, head.name, manifest)
-            others = sorted(other for other in manifest if other != path)
-            data = self._store.blob(manifest[path].sha256) if path else b""
-        except LibraryCorrupt:
-            pass  # found by its name still; fsck reports it
-        return frontmatter.parse_document(data), others
+    def _read(self, heads: Sequence[Head], learned: LearnedTexts) -> Iterator[SourceText]:
+        """Yield the texts of these heads; one whose manifest is damaged has its name alone, and fsck reports it."""
+        files: dict[int, tuple[str, list[str]]] = {}
+        for head in heads:
+            main, others = "", list[str]()
+            with contextlib.suppress(LibraryCorrupt):
+                manifest = self._store.manifest(head)
+                path = main_path(head.kind, head.name, manifest)
+                main, others = manifest[path].sha256 if path else "", sorted(one for one in manifest if one != path)
+            files[head.id] = main, others
+        mains = {main for main, _ in files.values()}
+        stored = {row[0]: row for row in self._store.backend.maintenance.packed_blobs(mains)}
+        for head in heads:
+            main, others = files[head.id]
+            yield SourceText(head.name, stored.get(main), others, learned.of(head))
 
     def in_step(self) -> list[Fault]:
         """Return what is wrong with the index once it has caught up: nothing, unless its file is damaged."""
@@ -310,9 +319,7 @@ class Index:
         """
         main = main_path(head.kind, head.name, files)
         document = frontmatter.parse_document(files[main].data if main else b"")
-        text, paths = EntryText.of(head, document), sorted(path for path in files if path != main)
-        texts = (list(text.names), text.description, text.triggers, document.body, paths, ())
-        weights = analyzer.weigh_packed(texts)
+        text, weights = analyze_document(head.name, document, sorted(path for path in files if path != main))
         with self._file.reading() as db, self._known.locked(db) as state:
             if state.stamp[0] < after:
                 raise LookupError("the index is behind the library")
@@ -442,8 +449,8 @@ def check_index(store: Store) -> Iterator[Fault]:
         yield from index.in_step()
 
 
-def _weigh_texts(said: Iterable[analyzer.FieldTexts]) -> Iterable[bytes]:
-    return map(analyzer.weigh_packed, said)
+def _analyze_here(sources: Iterable[SourceText]) -> Iterable[AnalyzedText]:
+    return map(analyze_source, sources)
 
 
 def _applied_sequence(db: Connection) -> int:

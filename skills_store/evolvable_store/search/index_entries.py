@@ -1,15 +1,26 @@
 """What the index keeps of each living resource besides its text: who it is, and what calls it."""
 
+import contextlib
 import json
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from evolvable_store import frontmatter
 from evolvable_store.errors import InvalidArgument
+from evolvable_store.objects import unpack_verified
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.search.analyzer import PrefixFilter, QueryTerm, terms, tokenize
+from evolvable_store.search.analyzer import (
+    Learned,
+    PrefixFilter,
+    QueryTerm,
+    pack_weights,
+    terms,
+    tokenize,
+    weigh_fields,
+)
 from evolvable_store.search.bm25 import DocumentScore, Query, TermScore
 from evolvable_store.search.postings import VisibilityFilter
 from evolvable_store.storage.connection import Connection
@@ -118,11 +129,11 @@ class EntryText:
     delegate: str
 
     @classmethod
-    def of(cls, head: Head, document: frontmatter.Document) -> "EntryText":
-        """Return what the document says; a file may call itself otherwise than its folder, and goes by both names."""
+    def of(cls, name: str, document: frontmatter.Document) -> "EntryText":
+        """Return what the document of a resource says; one that calls itself otherwise goes by both names."""
         summary = frontmatter.summarize(document)
         return cls(
-            tuple(dict.fromkeys((head.name, bindable(summary.name)))) if summary.name else (head.name,),
+            tuple(dict.fromkeys((name, bindable(summary.name)))) if summary.name else (name,),
             bindable(summary.description[:MAX_DESCRIPTION]),
             tuple(bindable(trigger) for trigger in summary.triggers[:_MOST_PHRASES]),
             bindable(summary.delegate.agent[:MAX_DELEGATE]) if summary.delegate else "",
@@ -132,6 +143,45 @@ class EntryText:
         """Return the entry that this makes of a resource."""
         named = (head.id, head.kind, head.scope, head.name, head.version or 0)
         return IndexEntry(*named, self.description, self.triggers, head.frozen, self.delegate, head.tree)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """What the library says of one resource, for `analyze_source`.
+
+    main: hash, stored bytes and codec of its main file, None where there is none. paths: its other files. learned: the
+    learned tasks that count for it.
+    """
+
+    name: str
+    main: tuple[str, bytes, str] | None
+    paths: Sequence[str]
+    learned: Learned
+
+
+AnalyzedText = tuple[EntryText, bytes]
+"""What a resource says of itself, and the packed weights of its texts."""
+
+
+def analyze_source(source: SourceText) -> AnalyzedText:
+    """Return what a resource says of itself, and the packed weights of its texts.
+
+    One whose main file is damaged goes by its name still; fsck reports it. Pure, so any process can do it.
+    """
+    data = b""
+    if source.main is not None:
+        with contextlib.suppress(zlib.error):
+            data = unpack_verified(*source.main)
+    return analyze_document(source.name, frontmatter.parse_document(data), source.paths, source.learned)
+
+
+def analyze_document(
+    name: str, document: frontmatter.Document, paths: Sequence[str], learned: Learned = ()
+) -> AnalyzedText:
+    """Return the same of a main file that is read already."""
+    text = EntryText.of(name, document)
+    fields = weigh_fields(text.names, text.description, text.triggers, document.body, paths, learned)
+    return text, pack_weights(fields)
 
 
 def insert_entry(db: Connection, head: Head, text: EntryText, document: int) -> None:

@@ -117,6 +117,11 @@ class Maintenance(SqliteRepository):
         row: tuple[bytes, str] | None = self._one("SELECT data, codec FROM blob WHERE sha256 = ?", sha256)
         return row
 
+    def packed_blobs(self, names: Iterable[str]) -> list[tuple[str, bytes, str]]:
+        """Return hash, stored bytes and codec of these blobs, unverified."""
+        query = "SELECT sha256, data, codec FROM blob WHERE sha256 IN (SELECT value FROM json_each(?))"
+        return self._rows(query, json.dumps(list(names)))
+
     def blob_size(self, sha256: str) -> int | None:
         """Return the size in the record of a blob, None when it is missing."""
         row = self._one("SELECT size FROM blob WHERE sha256 = ?", sha256)
@@ -406,11 +411,6 @@ class Secrets(SqliteRepository):
         query = """SELECT b.sha256 FROM blob b LEFT JOIN looked l ON l.sha256 = b.sha256 AND l.rules = ?
             WHERE l.sha256 IS NULL AND b.codec NOT IN ('purged', 'absent') ORDER BY b.id"""
         return self._all(str, query, rules)
-
-    def packed(self, names: Iterable[str]) -> list[tuple[str, bytes, str]]:
-        """Return hash, stored bytes and codec of these blobs."""
-        query = "SELECT sha256, data, codec FROM blob WHERE sha256 IN (SELECT value FROM json_each(?))"
-        return self._rows(query, json.dumps(list(names)))
 
     def add(self, findings: Iterable[tuple[str, int, str]]) -> None:
         """Store the findings of scanned blobs: hash, rules, findings as JSON ('' for none)."""

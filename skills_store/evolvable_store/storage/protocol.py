@@ -182,6 +182,9 @@ class Storage(Protocol):
     def heads_by_id(self, ids: Iterable[int]) -> dict[int, Head]:
         """Return the heads with these ids, removed ones included."""
 
+    def changed_heads(self, after: int, last: int) -> list[Head]:
+        """Return the heads of what the changes with a sequence over `after`, up to `last`, moved; removed ones too."""
+
     def version(self, resource: int, number: int) -> Version | None:
         """Return one version, or None."""
 

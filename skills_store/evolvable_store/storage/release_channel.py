@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -145,11 +145,16 @@ class Channel(SqliteRepository):
 
     def held(self) -> list[ChannelEntry]:
         """Return every skill there ever was, by name and scope."""
-        return self._all(_as_entry, f"{QUERIES['channel_entry']} ORDER BY r.name, r.scope", None)
+        return self._all(_as_entry, f"{QUERIES['channel_entry']} ORDER BY r.name, r.scope")
 
     def of(self, resource: int) -> ChannelEntry | None:
         """Return one skill, None when the resource is none."""
-        return next(iter(self._all(_as_entry, QUERIES["channel_entry"], resource)), None)
+        return self.of_resources([resource]).get(resource)
+
+    def of_resources(self, resources: Iterable[int]) -> dict[int, ChannelEntry]:
+        """Return those of the resources that are skills, by id."""
+        query = f"{QUERIES['channel_entry']} AND r.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"
+        return {entry.resource: entry for entry in self._all(_as_entry, query, json.dumps(list(resources)))}
 
     def place(self, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
         """Make one move that puts these skills there, all of them or none, and returns its id.
@@ -169,7 +174,7 @@ class Channel(SqliteRepository):
                 return None
             stands: dict[int, ChannelState] = {}
             if policy is ReleasePolicy.LIVE:
-                everything = itertools.starmap(_as_entry, db.execute(QUERIES["channel_entry"], (None,)).fetchall())
+                everything = itertools.starmap(_as_entry, db.execute(QUERIES["channel_entry"]).fetchall())
                 stands = {held.resource: ChannelState(held.head) for held in everything if not held.withdrawn}
             return add_move(db, _at_newest_operation(db, note, policy), stands)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import LibraryCorrupt
-from evolvable_store.objects import TOMBSTONES, Manifest, Version, blob_hash, unpack
+from evolvable_store.objects import Manifest, Version, unpack_verified
 from evolvable_store.operation import Actor, Change, Head, Intent, Operation, Principal
 from evolvable_store.paths import TrustedFolders, every_folder
 from evolvable_store.resource import Kind
@@ -46,6 +46,8 @@ _NAMED_HEAD = f"""{_FEW_HEADS.replace("c.resource", "+c.resource")} WHERE c.sequ
     AND r.id = {_ID} AND +r.name = ?1 AND +r.kind = ?2 AND +r.scope = ?3"""
 _HEADS_BY_ID = f"""{_FEW_HEADS} WHERE c.sequence IN
     (SELECT DISTINCT ({_LAST.format("CAST(value AS INTEGER)")}) FROM json_each(?))"""
+_CHANGED_HEADS = f"""{_FEW_HEADS} WHERE c.sequence IN (SELECT DISTINCT ({_LAST.format("moved.resource")})
+    FROM change moved WHERE moved.sequence > ? AND moved.sequence <= ?)"""
 _STATE = f"""SELECT after, latest, tree, hash, frozen, sequence
     FROM change WHERE sequence = ({_LAST.format("?1")}) AND +resource = ?1"""
 _CHANGE = """SELECT c.sequence, c.operation, r.kind, r.scope, r.name, c.before, c.after
@@ -102,16 +104,13 @@ class _CommonReads:
             row = db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
             if row is None:
                 return None
-            try:
-                data = unpack(*row)
-            except zlib.error:
-                data = b""
-        if blob_hash(data) != sha256 and (row[1] not in TOMBSTONES or not data):
+        try:
+            return unpack_verified(sha256, *row)
+        except zlib.error:
             raise LibraryCorrupt(
                 f"Blob {sha256[:12]} in {self.path} does not match its hash.",
                 "Run `evolvable fsck` to see what is affected; restore the last `evolvable backup`.",
-            )
-        return data
+            ) from None
 
     def sequence(self) -> int:
         with self.reading() as db:
@@ -178,6 +177,9 @@ class SqlStorage(_CommonReads, SqliteRepository):
         wanted = frozenset(ids)
         found = self._all(_as_head, _HEADS_BY_ID, json.dumps(list(wanted)))
         return {head.id: head for head in found if head.id in wanted}
+
+    def changed_heads(self, after: int, last: int) -> list[Head]:
+        return self._all(_as_head, _CHANGED_HEADS, after, last)
 
     def version(self, resource: int, number: int) -> Version | None:
         return next(iter(self._all(Version, f"{_VERSION} AND latest = ?", resource, number)), None)

@@ -261,12 +261,12 @@ class WorkingCopies:
         refs = {taken.ref for sync in syncs for taken in sync.taken}
         return syncs + (self.behind(refs) if len(syncs) > 1 and refs else [])
 
-    def behind(self, refs: Iterable[Ref], *, removals: bool = True) -> list[SyncReport]:
+    def behind(self, resources: Iterable[Ref | Head], *, removals: bool = True) -> list[SyncReport]:
         """Bring those directories up to date that hold another version of these resources than the head.
 
         removals: as for WorkingCopy.sync.
         """
-        heads = {head.id: head for ref in refs if (head := self._store.head_or_none(ref)) is not None}
+        heads = self._heads(resources)
         directories: dict[WatchedFolder, list[str]] = {}
         for folder, binding, _ in self.bindings.places(heads) if heads else ():
             head = heads[binding.resource]
@@ -298,9 +298,12 @@ class WorkingCopies:
 
     def take_in(self, resources: Iterable[Ref | Head]) -> bool:
         """Import what was saved in the directories of these resources; return whether a head may have moved."""
-        found = [one if isinstance(one, Head) else self._store.head_or_none(one) for one in resources]
-        heads = {head.id: head for head in found if head is not None}
+        heads = self._heads(resources)
         return self.import_saved(heads, self.bindings.places(heads) if heads else [])
+
+    def _heads(self, resources: Iterable[Ref | Head]) -> dict[int, Head]:
+        found = [one if isinstance(one, Head) else self._store.head_or_none(one) for one in resources]
+        return {head.id: head for head in found if head is not None}
 
     def import_saved(self, heads: Mapping[int, Head], places: Sequence[Place]) -> bool:
         """Import what was saved in these places; return whether a head may have moved."""

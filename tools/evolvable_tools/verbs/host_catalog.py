@@ -1,6 +1,6 @@
 """What hosts see of the library: which version of each skill, what they are told of it, and when that changes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from evolvable_store.errors import NoSuchVersion
@@ -155,22 +155,29 @@ def _head(store: Store, sha256: str) -> _Head:
     return head
 
 
-def changes_seen(store: Store, changes: Iterable[Change]) -> list[Change]:
+def changes_seen(store: Store, changes: Sequence[Change]) -> list[Change]:
     """Return what hosts see of these changes of the library, before any move of the channel that came with them.
 
     Of skills only that one vanished, or is back at the version they saw before; of other kinds everything.
     """
-    channel, seen = store.backend.channel, []
+    seen, held_skills = [], _held_skills(store, changes)
     for change in changes:
         if change.kind is not Kind.SKILL:
             seen.append(change)
         elif (change.before is None) is not (change.after is None):
-            head = store.head_or_none(change.ref)
-            held = channel.of(head.id) if head else None
+            held = held_skills.get(change.ref)
             if held and held.version is not None and held.operation < change.operation:
                 before, after = (held.version, None) if change.after is None else (None, held.version)
                 seen.append(_changed(change.operation, change.ref, before, after, change.sequence))
     return seen
+
+
+def _held_skills(store: Store, changes: Sequence[Change]) -> dict[Ref, ChannelEntry]:
+    """Return where the channel holds the skills that came or went with these changes."""
+    if all((change.before is None) is (change.after is None) for change in changes):
+        return {}
+    heads = store.backend.changed_heads(changes[0].sequence - 1, changes[-1].sequence)
+    return {entry.ref: entry for entry in store.backend.channel.of_resources(head.id for head in heads).values()}
 
 
 def moves_seen(store: Store, move: int) -> tuple[list[Change], int]:

@@ -130,11 +130,11 @@ JOIN operation o ON o.id = c.operation
 LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
 ORDER BY c.sequence DESC
 
--- The skills with their heads and their places on the channel: one, or all.
+-- The skills with their heads and their places on the channel.
 -- name: channel_entry
 SELECT r.id, r.scope, r.name, c.after, p.after, p.withdrawn, m.operation FROM resource r
 JOIN change c ON c.sequence = (
     SELECT sequence FROM change WHERE resource = r.id ORDER BY latest DESC, sequence DESC LIMIT 1)
 LEFT JOIN placing p ON p.resource = r.id AND p.move = (SELECT max(move) FROM placing WHERE resource = r.id)
 LEFT JOIN move m ON m.id = p.move
-WHERE r.kind = 'skill' AND (?1 IS NULL OR r.id = ?1)
+WHERE r.kind = 'skill'
