@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from processes import bare_commits
+from processes import bare_commits, seconds_until_found
 from reload import until
 from start import BARE
 from support import (
@@ -40,6 +40,7 @@ from support import (
 )
 
 from evolvable_store import fsck
+from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.folder_lock import FolderOwner
 from evolvable_store.workingcopy.registry import WorkingCopies
@@ -178,6 +179,10 @@ def idle(opened: Windows, label: str, seconds: float) -> list[Row]:
             woken = max(wake_ups(pid) - spent[pid][1] for pid in chosen) / seconds
             rows.append(at_most(f"{label}: idle {what}, share of a core", busy, share, "{:.2%}".format))
             rows.append(at_most(f"{label}: idle {what}, wake-ups a second", woken, rate, "{:.1f}".format))
+    with Store.open(opened.home) as store:
+        found = seconds_until_found(store, opened.servers[-1], Ref.parse(opened.names[30]), "quokka")
+    rows.append(at_most(f"{label}: first change of another process found after {seconds:.0f} idle s", found, 0.060, ms))
+    time.sleep(seconds)
     first = opened.seen(opened.names[0])
     rows.append(at_most(f"{label}: first file saved after {seconds:.0f} idle seconds", first, 0.100, ms))
     time.sleep(SETTLE)  # the patterns of secrets are compiled after the first import
