@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.terminal import confirm, count, local_time, progress, remark, say, show_table, warn
+from evolvable_server.cli.terminal import confirm, count, file_size, local_time, progress, remark, say, show_table, warn
 from evolvable_store import fsck
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, NotFound
 from evolvable_store.fsck import FsckReport
@@ -246,21 +246,21 @@ def _show_trash(listing: dict[str, Any]) -> None:
         say("The trash is empty.")
         return
     show_table(
-        ["entry", "when", "from", "files", "bytes"],
+        ["entry", "when", "from", "files", "size"],
         [
             [
                 (one.id, "bold"),
                 local_time(datetime.fromtimestamp(one.at, UTC).isoformat()),
                 f"{one.folder}/{one.directory}",
                 str(one.files),
-                f"{one.size:,}",
+                file_size(one.size),
             ]
             for one in entries
         ],
         names=("entry", "from"),
         spare=("when", "files"),
     )
-    say(f"\nKept for {listing['retention_days']:.0f} days, at most {MAX_BYTES:,} bytes in all.")
+    say(f"\nKept for {listing['retention_days']:.0f} days, at most {file_size(MAX_BYTES)} in all.")
     say("Put one back: evolvable trash restore ENTRY")
 
 

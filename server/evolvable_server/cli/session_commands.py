@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command, page_option, say_more
-from evolvable_server.cli.terminal import Cell, count, local_time, progress, say, show_fields, show_table, some, warn
+from evolvable_server.cli.terminal import (
+    Cell,
+    count,
+    file_size,
+    local_time,
+    progress,
+    say,
+    show_fields,
+    show_table,
+    some,
+    warn,
+)
 from evolvable_server.clients import memory_files
 from evolvable_server.clients.memory_files import MemoryCopy, memory_text
 from evolvable_server.config import read_machine
@@ -28,8 +39,6 @@ if TYPE_CHECKING:
     from evolvable_tools.sessions.parser import SessionPage
 
 # Start time: only `review` and `compress` need the reviewer.
-
-SIZES = ((1_000_000, "MB"), (1_000, "kB"))
 
 
 @command("sessions")
@@ -65,7 +74,7 @@ def _show_sessions(found: "SessionPage", page: int) -> None:
                 one.client,
                 local_time(one.at),
                 f"{one.turns}",
-                _size(one.size),
+                file_size(one.size),
                 one.taken,
                 one.project or "",
             ]
@@ -75,10 +84,6 @@ def _show_sessions(found: "SessionPage", page: int) -> None:
         spare=("size", "turns", "client", "imported", "when"),
     )
     say_more(page, len(found.sessions), found.more > 0)
-
-
-def _size(size: int) -> str:
-    return next((f"{size / unit:.1f} {name}" for unit, name in SIZES if size >= unit), f"{size} B")
 
 
 @command("review")

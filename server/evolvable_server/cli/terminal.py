@@ -169,6 +169,14 @@ def edit_text(text: AnyStr, path: str) -> AnyStr | None:
         return click.edit(text, extension=Path(path).suffix or ".txt")
 
 
+_UNITS = ((1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB"))
+
+
+def file_size(size: int) -> str:
+    """Return a number of bytes as a person reads it: `1.5 MB`."""
+    return next((f"{size / unit:.1f} {name}" for unit, name in _UNITS if size >= unit), f"{size} B")
+
+
 def screen_width() -> int | None:
     """Return the cells of a line of the terminal that stdout is, None where it is none."""
     return shutil.get_terminal_size().columns if _is_terminal(sys.stdout) else None
