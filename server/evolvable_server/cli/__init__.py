@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 """The exit code of a shell for a program that Ctrl-C ended."""
 
-HTTP_MODULES = ("uvicorn", "python_multipart", "multipart")
-"""What the SDK imports when it is installed, and uses over HTTP alone: four megabytes, with what they import."""
-
 
 def main() -> NoReturn:
     """Run the command line of this process and end it with the command's exit code."""
@@ -69,10 +66,9 @@ def serve_on_stdio(config: "Config") -> NoReturn:
     # An eighth of the start goes into looking through modules again and again; `serving.return_free_memory` ends this.
     gc.disable()
     early = _begin_fast_start(config)
-    from evolvable_server.mcp.sdk_import import deferred_models, hidden_modules, use_no_plugins
+    from evolvable_server.mcp.sdk_import import light_sdk
 
-    use_no_plugins()
-    with hidden_modules(*HTTP_MODULES), deferred_models():
+    with light_sdk():
         from evolvable_server.serving import serve_stdio
 
     serve_stdio(dataclasses.replace(config, session=config.session or process_session()), early)
