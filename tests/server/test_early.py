@@ -21,7 +21,7 @@ from evolvable_server.mcp.fast_start import (
     FastStartState,
 )
 from evolvable_server.mcp.sdk_import import (
-    defer_packages,
+    defer_modules,
     deferred_models,
     deferred_types,
     hidden_modules,
@@ -201,15 +201,17 @@ def test_a_deferred_package_runs_when_it_is_asked_for_what_it_defines(
         "from .part import value\nown = value + 1\n", encoding="utf-8"
     )
     (tmp_path / "late_package" / "part.py").write_text("value = 1\n", encoding="utf-8")
+    (tmp_path / "late_package" / "other_part.py").write_text("third = 3\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
 
-    defer_packages("late_package", "json", "a_package_that_is_not_installed")
+    defer_modules("late_package", "late_package.other_part", "json", "a_package_that_is_not_installed")
 
     assert sys.modules["json"] is json and "a_package_that_is_not_installed" not in sys.modules
     part = importlib.import_module("late_package.part")
     package = importlib.import_module("late_package")
     assert "own" not in vars(package)
-    assert (part.value, package.own, package.part) == (1, 2, part)
+    assert "third" not in vars(package.other_part)
+    assert (part.value, package.own, package.part, package.other_part.third) == (1, 2, part, 3)
     with pytest.raises(AttributeError, match="module 'late_package' has no attribute 'other'"):
         _ = package.other
 
@@ -219,7 +221,7 @@ def test_a_deferred_package_runs_once_when_threads_ask_at_the_same_time(
 ) -> None:
     (tmp_path / "slow_package.py").write_text("import time\ntime.sleep(0.1)\nvalue = object()\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    defer_packages("slow_package")
+    defer_modules("slow_package")
     package, seen = importlib.import_module("slow_package"), list[object]()
 
     threads = [threading.Thread(target=lambda: seen.append(package.value)) for _ in range(8)]

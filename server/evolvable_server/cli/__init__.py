@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 """The exit code of a shell for a program that Ctrl-C ended."""
 
+LATE_VERBS = tuple(f"evolvable_tools.verbs.{name}" for name in ("edit", "proposal_inbox", "versions"))
+"""Modules of tools that change the library: few clients begin with one, and the module of all tools names them."""
+
 
 def main() -> NoReturn:
     """Run the command line of this process and end it with the command's exit code."""
@@ -66,8 +69,9 @@ def serve_on_stdio(config: "Config") -> NoReturn:
     # An eighth of the start goes into looking through modules again and again; `serving.return_free_memory` ends this.
     gc.disable()
     early = _begin_fast_start(config)
-    from evolvable_server.mcp.sdk_import import light_sdk
+    from evolvable_server.mcp.sdk_import import defer_modules, light_sdk
 
+    defer_modules(*LATE_VERBS)
     with light_sdk():
         from evolvable_server.serving import serve_stdio
 

@@ -35,7 +35,7 @@ def light_sdk() -> Iterator[None]:
     The SDK knows nothing of it, so what is named here is guarded by tests.
     """
     use_no_plugins()
-    defer_packages(*CLIENT_PACKAGES)
+    defer_modules(*CLIENT_PACKAGES)
     with hidden_modules(*HTTP_MODULES), deferred_types(*LATE_TYPES), deferred_models():
         with contextlib.suppress(ImportError):
             # The base of the late types: they inherit from it that they are built late too.
@@ -59,16 +59,19 @@ def hidden_modules(*names: str) -> Iterator[None]:
                 del sys.modules[name]
 
 
-def defer_packages(*names: str) -> None:
-    """Run these packages when an attribute that they define is first used, not at their import; safe from any thread.
+def defer_modules(*names: str) -> None:
+    """Run these modules when an attribute that they define is first used, not at their import; safe from any thread.
 
-    Their submodules are imported as ever. `importlib.util.LazyLoader` cannot do this for a package: the import of a
-    submodule asks for `__path__`, and before Python 3.12 every import for `__spec__`, and either runs the package.
+    Submodules of a package are imported as ever. `importlib.util.LazyLoader` cannot do this: the import of a submodule
+    asks for `__path__`, and before Python 3.12 every import for `__spec__`, and either runs the module.
     """
     for name in names:
-        if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None and spec.loader is not None:
-            sys.modules[name] = module = importlib.util.module_from_spec(spec)
-            module.__getattr__ = _running(module, spec.loader.exec_module)  # type: ignore[method-assign]
+        if name in sys.modules or (spec := importlib.util.find_spec(name)) is None or spec.loader is None:
+            continue
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        module.__getattr__ = _running(module, spec.loader.exec_module)  # type: ignore[method-assign]
+        if spec.parent and spec.parent != name:
+            setattr(sys.modules[spec.parent], name.rpartition(".")[2], module)
 
 
 def _running(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[[str], Any]:

@@ -310,6 +310,8 @@ class _Client:
     async def _take(self, line: bytes | LongLine) -> None:
         frame = read_frame(line)
         if isinstance(frame, types.JSONRPCRequest):
+            if frame.method == "tools/list" and self._was_answered(frame.id):
+                return  # the SDK's answer would be dropped, and takes it a twentieth of the start
             frame = await self._admit(frame)
         if isinstance(frame, JsonRpcRefusal):
             await self._write(frame.reply)
@@ -341,16 +343,20 @@ class _Client:
         """Write what the SDK has to say until it has nothing more."""
         async with self._replies_out:
             async for item in self._replies_out:
-                if not self._is_answered(item.message):
+                if not self._is_second_answer(item.message):
                     await self._write(item.message)
                 if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError) and item.message.id is not None:
                     await self._settle(item.message.id)
 
-    def _is_answered(self, message: types.JSONRPCMessage) -> bool:
+    def _is_second_answer(self, message: types.JSONRPCMessage) -> bool:
         """Return whether the client has had its answer before; asked once for each message."""
-        if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError) or message.id not in self._answered:
+        return isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and self._was_answered(message.id)
+
+    def _was_answered(self, request_id: types.RequestId | None) -> bool:
+        """Return whether a request was answered before the SDK was there; True once for each."""
+        if request_id not in self._answered:
             return False
-        self._answered.remove(message.id)
+        self._answered.remove(request_id)
         self._replied.set()
         return True
 
