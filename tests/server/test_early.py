@@ -216,6 +216,22 @@ def test_a_deferred_package_runs_when_it_is_asked_for_what_it_defines(
         _ = package.other
 
 
+def test_a_deferred_module_that_fails_is_run_again_and_keeps_its_own_way_to_find_attributes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import first_fails\nassert first_fails.runs.pop()\ndef __getattr__(name):\n    return name * 2\n"
+    (tmp_path / "failing_module.py").write_text(code, encoding="utf-8")
+    (tmp_path / "first_fails.py").write_text("runs = [True, False]\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    defer_modules("failing_module")
+    module = importlib.import_module("failing_module")
+
+    with pytest.raises(AssertionError):
+        _ = module.ab
+
+    assert (module.ab, module.cd) == ("abab", "cdcd")
+
+
 def test_a_deferred_package_runs_once_when_threads_ask_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,17 +75,25 @@ def defer_modules(*names: str) -> None:
 
 
 def _running(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[[str], Any]:
-    """Return what gives a module the attributes that it lacks before it ran."""
+    """Return the `__getattr__` of a module that did not run yet: it runs the module, and then answers as the module."""
     lock, ran = threading.RLock(), False
 
     def attribute(name: str) -> Any:
         nonlocal ran
         with lock:
             if not ran:
-                ran = True
-                run(module)
-            if name in vars(module):
-                return vars(module)[name]
+                ran = True  # while it runs it may ask for attributes of its own
+                try:
+                    run(module)
+                except BaseException:
+                    ran = False
+                    raise
+            found = vars(module)
+            if name in found:
+                return found[name]
+            own = found.get("__getattr__", attribute)
+            if own is not attribute:
+                return own(name)
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
 
     return attribute
