@@ -203,6 +203,9 @@ DRAIN = 0.4
 READY_AFTER = 0.2
 """Seconds from the first reply until what is slow may begin: clients ask for the list of tools in them."""
 
+READY_LATEST = 2.0
+"""Seconds from the first reply that it waits at most, while requests are in flight: the first call comes at once."""
+
 _CHUNK = 64 * 1024
 
 _T = TypeVar("_T")
@@ -219,7 +222,8 @@ def run_stdio(
 
     Ends within a second of the end of stdin, of SIGTERM, SIGINT or SIGHUP, even while a tool runs; within three of the
     parent's death. `cleanup` and the exit codes: see Lifecycle. `ready`: called once, on the event loop, READY_AFTER
-    the first reply was written; what is slow to import or to load can begin then. begun: what was read and answered.
+    the first reply was written and when no request is in flight, but not later than READY_LATEST; what is slow to
+    import or to load can begin then. begun: what was read and answered.
     """
     lifecycle = Lifecycle(cleanup)
     try:
@@ -376,10 +380,13 @@ class _Client:
             self._replied.set()
 
     async def call_when_settled(self, ready: Callable[[], None]) -> None:
-        """Call `ready` a moment after the first reply."""
+        """Call `ready` a moment after the first reply, and when the requests that came in it are answered."""
         with self.settled:
             await self._replied.wait()
+            latest = anyio.current_time() + READY_LATEST
             await anyio.sleep(READY_AFTER)
+            while self._slots.value < MAX_IN_FLIGHT and anyio.current_time() < latest:
+                await anyio.sleep(READY_AFTER / 4)
             ready()
 
     async def stop_reading(self) -> None:
