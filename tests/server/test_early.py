@@ -20,7 +20,12 @@ from evolvable_server.mcp.fast_start import (
     FastStart,
     FastStartState,
 )
-from evolvable_server.mcp.sdk_import import deferred_models, hidden_modules
+from evolvable_server.mcp.sdk_import import (
+    defer_modules,
+    deferred_models,
+    deferred_types,
+    hidden_modules,
+)
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 LIST = {"jsonrpc": "2.0", "id": "two", "method": "tools/list", "params": {}}
@@ -170,6 +175,7 @@ def test_a_server_on_stdio_goes_without_modules_of_http_and_of_the_command_line(
     loaded = {said.rpartition("|")[2].strip() for said in (tmp_path / "told").read_text(encoding="utf-8").splitlines()}
     ours = {"evolvable_server.cli.command_line", "evolvable_server.clients.memory_files"}
     assert not loaded & ours
+    assert not loaded & {"mcp.client", "mcp.client.session", "httpx2._client"}
     assert {"mcp.server.streamable_http", "evolvable_server.serving"} <= loaded
     assert not loaded & {"uvicorn.config", "rich.text", "click", "python_multipart.decoders", "multiprocessing"}
 
@@ -187,12 +193,118 @@ def test_hidden_modules_are_missing_for_the_body_alone(tmp_path: Path, monkeypat
         assert importlib.import_module("to_hide") is sys.modules.pop("to_hide")
 
 
+def test_a_deferred_package_runs_when_it_is_asked_for_what_it_defines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late_package").mkdir()
+    (tmp_path / "late_package" / "__init__.py").write_text(
+        "from .part import value\nown = value + 1\n", encoding="utf-8"
+    )
+    (tmp_path / "late_package" / "part.py").write_text("value = 1\n", encoding="utf-8")
+    (tmp_path / "late_package" / "other_part.py").write_text("third = 3\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    defer_modules("late_package", "late_package.other_part", "json", "a_package_that_is_not_installed")
+
+    assert sys.modules["json"] is json and "a_package_that_is_not_installed" not in sys.modules
+    part = importlib.import_module("late_package.part")
+    package = importlib.import_module("late_package")
+    assert "own" not in vars(package)
+    assert "third" not in vars(package.other_part)
+    assert (part.value, package.own, package.part, package.other_part.third) == (1, 2, part, 3)
+    with pytest.raises(AttributeError, match="module 'late_package' has no attribute 'other'"):
+        _ = package.other
+
+
+def test_a_deferred_module_that_fails_is_run_again_and_keeps_its_own_way_to_find_attributes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import first_fails\nassert first_fails.runs.pop()\ndef __getattr__(name):\n    return name * 2\n"
+    (tmp_path / "failing_module.py").write_text(code, encoding="utf-8")
+    (tmp_path / "first_fails.py").write_text("runs = [True, False]\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    defer_modules("failing_module")
+    module = importlib.import_module("failing_module")
+
+    with pytest.raises(AssertionError):
+        _ = module.ab
+
+    assert (module.ab, module.cd) == ("abab", "cdcd")
+
+
+def test_a_deferred_package_runs_once_when_threads_ask_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_package.py").write_text("import time\ntime.sleep(0.1)\nvalue = object()\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    defer_modules("slow_package")
+    package, seen = importlib.import_module("slow_package"), list[object]()
+
+    threads = [threading.Thread(target=lambda: seen.append(package.value)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(seen) == 8 and set(seen) == {package.value}
+
+
+def test_deferred_types_are_imported_at_their_first_use_and_answer_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late_types.py").write_text(MODELS, encoding="utf-8")
+    users = "import late_types as types\nTABLE = {'one': types.Point, 'two': types.Point | types.Other}\n"
+    (tmp_path / "users_of_types.py").write_text(users, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with deferred_types("late_types"):
+        table = importlib.import_module("users_of_types").TABLE
+        adapters = [pydantic.TypeAdapter(table["two"], config=pydantic.ConfigDict(defer_build=True)) for _ in range(2)]
+    assert "late_types" not in sys.modules
+
+    point = table["one"].model_validate({"x": "1"})
+    types = importlib.import_module("late_types")
+    assert point == types.Point(x=1) == table["one"](x=1)
+    assert adapters[0].validate_python({"y": 2}) == types.Other(y=2)
+    assert adapters[1].dump_python(types.Point(x=1), exclude_none=True) == {"x": 1}
+
+
+@pytest.mark.process
+def test_the_sdk_that_was_imported_lightly_has_everything_and_builds_late(tmp_path: Path) -> None:
+    code = """
+import json, sys
+from evolvable_server.mcp.sdk_import import LATE_TYPES, light_sdk
+with light_sdk():
+    import evolvable_server.serving
+import mcp_types.methods as methods
+unused = [name in sys.modules for name in LATE_TYPES]
+methods.validate_client_request("tools/list", "2025-06-18", None)
+unused += [name in sys.modules for name in LATE_TYPES]
+read = {"contents": [], "ttlMs": 1, "cacheScope": "public", "resultType": "complete"}
+said = methods.serialize_server_result("resources/read", "2026-07-28", read)
+late = [sys.modules[name].Tool.__pydantic_complete__ for name in LATE_TYPES]
+import httpx2, mcp
+found = issubclass(httpx2.HTTPStatusError, Exception), mcp.Client.__module__, mcp.types.Tool.__name__
+print(json.dumps([unused, said == read, late, found]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert json.loads(done.stdout) == [
+        [False, False, True, False],
+        True,
+        [False, False],
+        [True, "mcp.client.client", "Tool"],
+    ]
+
+
 MODELS = """
 from pydantic import BaseModel, TypeAdapter
 
 class Point(BaseModel):
     x: int
     other: "Point | None" = None
+
+class Other(BaseModel):
+    y: int
 
 points = TypeAdapter[list[Point]](list[Point])
 either = TypeAdapter(Point | int)

@@ -628,6 +628,16 @@ def test_ready_is_called_after_the_first_reply(start):
     peer.said("ready")
 
 
+@pytest.mark.parametrize(("seconds", "least", "most"), [(1.5, 0.8, 5), (30, 1, 10)], ids=["the answer", "at most"])
+def test_ready_waits_for_the_answer_to_a_call_that_comes_at_once_but_not_for_long(start, seconds, least, most):
+    peer = start()
+    peer.call(1, "wait", seconds=seconds)
+    peer.said("started")
+    began = time.monotonic()
+    peer.said("ready", within=most)
+    assert time.monotonic() - began > least
+
+
 # The SDK's own client
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 """The exit code of a shell for a program that Ctrl-C ended."""
 
-HTTP_MODULES = ("uvicorn", "python_multipart", "multipart")
-"""What the SDK imports when it is installed, and uses over HTTP alone: four megabytes, with what they import."""
+LATE_VERBS = tuple(f"evolvable_tools.verbs.{name}" for name in ("edit", "proposal_inbox", "versions"))
+"""Modules of tools that change the library: few clients begin with one, and the module of all tools names them."""
 
 
 def main() -> NoReturn:
@@ -69,10 +69,10 @@ def serve_on_stdio(config: "Config") -> NoReturn:
     # An eighth of the start goes into looking through modules again and again; `serving.return_free_memory` ends this.
     gc.disable()
     early = _begin_fast_start(config)
-    from evolvable_server.mcp.sdk_import import deferred_models, hidden_modules, use_no_plugins
+    from evolvable_server.mcp.sdk_import import defer_modules, light_sdk
 
-    use_no_plugins()
-    with hidden_modules(*HTTP_MODULES), deferred_models():
+    defer_modules(*LATE_VERBS)
+    with light_sdk():
         from evolvable_server.serving import serve_stdio
 
     serve_stdio(dataclasses.replace(config, session=config.session or process_session()), early)

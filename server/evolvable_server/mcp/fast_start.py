@@ -1,8 +1,8 @@
 """Claim stdin and stdout for the protocol, and answer a client's first two requests before the server exists.
 
 Importing the SDK takes most of the time until the first answer, and Codex goes without a server that needs more than a
-second. Both answers are files beside this module, which tests compare with the SDK's. The SDK then gets all that was
-read; only its answers to the two requests are dropped.
+second. Both answers are files beside this module, which tests compare with the SDK's. The transport then gets all that
+was read. It hands the SDK everything but the answered list of tools, and drops the SDK's answer to the handshake.
 """
 
 import contextlib

@@ -8,6 +8,7 @@ methods answer them too.
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import mcp_types as types
@@ -136,14 +137,15 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
     The variables of resource templates complete here too: the protocol has one question for both.
     """
     server.live_prompts = live = LibraryPrompts(library, caller)
-    for function, title, description in (
-        (live.use_skill, "Use a skill", "Load a skill by name and follow it."),
-        (live.memory, "Memory", "What is known of you and your work, and how it may be added to."),
-        (live.inbox, "Inbox", "What waits for your decision."),
-        (live.why, "Why", "Why a resource is as it is, and why a search finds it."),
-    ):
-        prompt = Prompt.from_function(function, title=title, description=description)
-        server.add_prompt(prompt)
+    server.late_prompts = [
+        partial(Prompt.from_function, function, title=title, description=description)
+        for function, title, description in (
+            (live.use_skill, "Use a skill", "Load a skill by name and follow it."),
+            (live.memory, "Memory", "What is known of you and your work, and how it may be added to."),
+            (live.inbox, "Inbox", "What waits for your decision."),
+            (live.why, "Why", "Why a resource is as it is, and why a search finds it."),
+        )
+    ]
 
     def values(
         reference: types.PromptReference | types.ResourceTemplateReference,

@@ -1,9 +1,14 @@
-"""Import the SDK with less work and memory: no optional packages, no plugins, and models that are built late."""
+"""Import the SDK with less work and memory: no optional packages, no plugins, and late what a server may never need."""
 
 import builtins
 import contextlib
+import importlib
+import importlib.util
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 import pydantic
@@ -12,6 +17,30 @@ try:
     from pydantic.plugin import _loader as plugin_loader
 except ImportError:  # it is private to pydantic
     plugin_loader = None  # type: ignore[assignment]
+
+HTTP_MODULES = ("uvicorn", "python_multipart", "multipart")
+"""What the SDK imports when it is installed, and uses over HTTP alone: four megabytes, with what they import."""
+
+CLIENT_PACKAGES = ("mcp", "httpx2")
+"""Packages of whose own names a server on stdio uses none: `mcp` imports the SDK's clients, and `httpx2` is theirs."""
+
+LATE_TYPES = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")
+"""Types of the protocol before and since 2026. A client speaks one of the two."""
+
+
+@contextlib.contextmanager
+def light_sdk() -> Iterator[None]:
+    """Have the body import of the SDK what a server on stdio needs; the rest is imported when it is needed after all.
+
+    The SDK knows nothing of it, so what is named here is guarded by tests.
+    """
+    use_no_plugins()
+    defer_modules(*CLIENT_PACKAGES)
+    with hidden_modules(*HTTP_MODULES), deferred_types(*LATE_TYPES), deferred_models():
+        with contextlib.suppress(ImportError):
+            # The base of the late types: they inherit from it that they are built late too.
+            importlib.import_module("mcp_types._wire_base")
+        yield
 
 
 @contextlib.contextmanager
@@ -28,6 +57,102 @@ def hidden_modules(*names: str) -> Iterator[None]:
         for name in hidden:
             if sys.modules.get(name, sys) is None:
                 del sys.modules[name]
+
+
+def defer_modules(*names: str) -> None:
+    """Run these modules when an attribute that they define is first used, not at their import; safe from any thread.
+
+    Submodules of a package are imported as ever. `importlib.util.LazyLoader` cannot do this: the import of a submodule
+    asks for `__path__`, and before Python 3.12 every import for `__spec__`, and either runs the module.
+    """
+    for name in names:
+        if name in sys.modules or (spec := importlib.util.find_spec(name)) is None or spec.loader is None:
+            continue
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        module.__getattr__ = _running(module, spec.loader.exec_module)  # type: ignore[method-assign]
+        if spec.parent and spec.parent != name:
+            setattr(sys.modules[spec.parent], name.rpartition(".")[2], module)
+
+
+def _running(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module that did not run yet: it runs the module, and then answers as the module."""
+    lock, ran = threading.RLock(), False
+
+    def attribute(name: str) -> Any:
+        nonlocal ran
+        with lock:
+            if not ran:
+                ran = True  # while it runs it may ask for attributes of its own
+                try:
+                    run(module)
+                except BaseException:
+                    ran = False
+                    raise
+            found = vars(module)
+            if name in found:
+                return found[name]
+            own = found.get("__getattr__", attribute)
+            if own is not attribute:
+                return own(name)
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+
+    return attribute
+
+
+@contextlib.contextmanager
+def deferred_types(*names: str) -> Iterator[None]:
+    """Have the body name types of these modules without importing them: a module is imported at the first use of one.
+
+    What the body gets is a `DeferredType`, which has the uses that the SDK makes of its types of the wire.
+    """
+    deferred = {name: _module_of_types(name) for name in names if name not in sys.modules}
+    sys.modules.update(deferred)
+    try:
+        yield
+    finally:
+        for name, module in deferred.items():
+            _withdraw(name, module)
+
+
+def _module_of_types(name: str) -> ModuleType:
+    def attribute(type_name: str) -> DeferredType:
+        if type_name.startswith("__"):  # the import system asks
+            raise AttributeError(type_name)
+        return DeferredType(partial(find, type_name))
+
+    def find(type_name: str) -> Any:
+        _withdraw(name, module)
+        return getattr(importlib.import_module(name), type_name)
+
+    module = ModuleType(name)
+    module.__getattr__ = attribute  # type: ignore[method-assign]
+    return module
+
+
+def _withdraw(name: str, module: ModuleType) -> None:
+    if sys.modules.get(name) is module:
+        del sys.modules[name]
+
+
+class DeferredType:
+    """Stands for a model: in a union, in a TypeAdapter, and to validate what it is a model of."""
+
+    def __init__(self, find: Callable[[], Any]) -> None:
+        self._find = find
+
+    def __or__(self, other: Any) -> "DeferredType":
+        return DeferredType(lambda: self._find() | (other._find() if isinstance(other, DeferredType) else other))
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        # Also what typing looks for in the parameter of a generic class.
+        return self._find()(*arguments, **options)
+
+    def model_validate(self, value: Any, **options: Any) -> Any:
+        """Return the model of a value, as pydantic does."""
+        return self._find().model_validate(value, **options)
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: Callable[[Any], Any]) -> Any:
+        return handler(self._find())
 
 
 @contextlib.contextmanager

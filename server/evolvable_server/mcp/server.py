@@ -11,9 +11,10 @@ import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -24,6 +25,7 @@ from mcp.server import CacheHint, MCPServer
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.prompts import Prompt
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
@@ -245,6 +247,9 @@ class LibraryServer(MCPServer[Any]):
     """An MCPServer whose tools answer every mistake with a text that says what, which and what next."""
 
     late_tools: "LazyTools | None" = None
+    late_prompts: Iterable[Callable[[], Prompt]] = ()
+    """Each makes a registered prompt, when one is first asked for: the schemas of their arguments take a while."""
+
     live_prompts: "LibraryPrompts | None" = None
     approved_tools: "ApprovedTools | None" = None
 
@@ -290,10 +295,13 @@ class LibraryServer(MCPServer[Any]):
             return await self.unlisted[name](arguments, context.request_context.request if context else None)
         if self.approved_tools is not None and name.startswith("tool_"):
             return await self.approved_tools.call(name, arguments, context)
-        tools = {tool.name: tool for tool in await self.list_tools()}
-        if name not in tools:
-            return error_result(f"There is no tool {ascii(name[:80])}. The tools are {', '.join(sorted(tools))}.")
-        known = tools[name].input_schema.get("properties", {})
+        schema = self.late_tools.schemas.get(name) if self.late_tools else None
+        if schema is None:
+            tools = {tool.name: tool for tool in await self.list_tools()}
+            if name not in tools:
+                return error_result(f"There is no tool {ascii(name[:80])}. The tools are {', '.join(sorted(tools))}.")
+            schema = tools[name].input_schema
+        known = schema.get("properties", {})
         if unknown := sorted(set(arguments) - set(known)):
             return error_result(f"{name} has no argument {', '.join(map(ascii, unknown))}. It has {', '.join(known)}.")
         for gate in self.gates:
@@ -330,6 +338,7 @@ class LibraryServer(MCPServer[Any]):
 
         A prompt of the library that is called like a registered one is left out: it could pass for it.
         """
+        self._make_prompts()
         ours = await super().list_prompts()
         names = {prompt.name for prompt in ours}
         live = await self.live_prompts.everything() if self.live_prompts else []
@@ -339,6 +348,7 @@ class LibraryServer(MCPServer[Any]):
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
     ) -> types.GetPromptResult | types.InputRequiredResult:
         """Return a prompt. A mistake of the caller is the error "invalid params" with what, which and what next."""
+        self._make_prompts()
         registered = {prompt.name for prompt in await super().list_prompts()}
         if self.live_prompts is not None and name not in registered:
             return await self.live_prompts.filled(name, arguments or {})
@@ -349,6 +359,11 @@ class LibraryServer(MCPServer[Any]):
             if ours is None and not str(error).startswith("Missing required arguments"):
                 raise
             raise MCPError(code=types.INVALID_PARAMS, message=ours.text if ours else f"{error}.") from None
+
+    def _make_prompts(self) -> None:
+        late, self.late_prompts = self.late_prompts, ()
+        for make in late:
+            self.add_prompt(make())
 
 
 def _cause(error: BaseException | None) -> EvolvableError | None:
@@ -388,8 +403,14 @@ class LazyTools:
 
     def __init__(self, server: LibraryServer, declared: Callable[[], "Iterator[ToolSpec]"]) -> None:
         self._server, self.declared = server, declared
-        self.listed = [types.Tool.model_validate(tool) for tool in json.loads(TOOLS_FILE.read_text(encoding="utf-8"))]
-        self._waiting = {tool.name for tool in self.listed}
+        self._tools = json.loads(TOOLS_FILE.read_text(encoding="utf-8"))
+        self.schemas: dict[str, dict[str, Any]] = {tool["name"]: tool["inputSchema"] for tool in self._tools}
+        self._waiting = set(self.schemas)
+
+    @cached_property
+    def listed(self) -> list[types.Tool]:
+        """The tools as a client is told of them."""
+        return [types.Tool.model_validate(tool) for tool in self._tools]
 
     def make(self, name: str) -> None:
         """Make the tool of this name, unless it is made already or is none of these."""

@@ -26,8 +26,7 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.retrieval import MODES
 from evolvable_tools.untrusted_text import enclose as enclosed
 from evolvable_tools.untrusted_text import marks
-from evolvable_tools.verbs import edit, load, search, versions
-from evolvable_tools.verbs.proposal_inbox import propose_undo, revert_or_propose
+from evolvable_tools.verbs import edit, load, proposal_inbox, search, versions
 from evolvable_tools.verbs.registry import TOOLS, Effect, Tool
 
 _READS = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
@@ -291,7 +290,7 @@ class Tools:
         from_version: Annotated[Number | None, Field(description="with it: the diff from here", ge=0)] = None,
         to_version: Annotated[Number | None, Field(description="diff to here, default the newest", ge=1)] = None,
         limit: Annotated[Number, Field(description="how many versions, 1 to 100", ge=1, le=100)] = 20,
-    ) -> versions.History:
+    ) -> "versions.History":
         """Show the versions of a resource, newest first: when, by whom, why, which files. With from_version or
         to_version also the unified diff. Works for removed resources too."""
         past = versions.resource_history(
@@ -317,7 +316,7 @@ class Tools:
             RefText | None, _EMPTY_IS_NONE, Field(description="with create: start as a copy of this ref")
         ] = None,
         propose: Propose = False,
-    ) -> edit.Updated:
+    ) -> "edit.Updated":
         """Change a resource, or create one: makes a new version from the head by replacing whole files, by edits, or
         both. Equal content makes no version. A new skill needs SKILL.md with the frontmatter keys name (equal to the
         ref's name) and description. Limits: 5 MB a file, 16 MB and 500 files in all."""
@@ -344,7 +343,7 @@ class Tools:
         ctx: Context,
         expected_version: Expected = None,
         propose: Propose = False,
-    ) -> edit.Updated:
+    ) -> "edit.Updated":
         """Bring an old version's content back as a new version; also brings a removed resource back."""
         return edit.restore_resource(
             self._library, self._who(ctx), ref, version, reason, expected_version=expected_version, propose=propose
@@ -357,7 +356,7 @@ class Tools:
         ctx: Context,
         expected_version: Expected = None,
         propose: Propose = False,
-    ) -> edit.Updated:
+    ) -> "edit.Updated":
         """Remove a resource from the library's present. Its versions stay, and restore_resource brings it back. The
         removal of what others made, or of more than five resources, waits for a person."""
         return edit.remove_resource(
@@ -371,11 +370,11 @@ class Tools:
         operation: Annotated[Number | None, Field(description="the operation to take back", ge=1)] = None,
         session: Annotated[str | None, Field(description="instead: take back all that this session did")] = None,
         propose: Propose = False,
-    ) -> versions.Undone:
+    ) -> "versions.Undone":
         """Take back one operation, or everything a session changed, in one new operation. Resources that somebody
         changed since are left alone and listed under conflicts. What others did, or more than five resources, waits for
         a person."""
-        back = propose_undo if propose else revert_or_propose
+        back = proposal_inbox.propose_undo if propose else proposal_inbox.revert_or_propose
         return back(self._library, self._who(ctx), reason, operation=operation, session=session)
 
     def _who(self, ctx: Context) -> Caller:

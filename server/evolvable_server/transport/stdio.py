@@ -203,6 +203,9 @@ DRAIN = 0.4
 READY_AFTER = 0.2
 """Seconds from the first reply until what is slow may begin: clients ask for the list of tools in them."""
 
+READY_LATEST = 2.0
+"""Seconds from the first reply that it waits at most, while requests are in flight: the first call comes at once."""
+
 _CHUNK = 64 * 1024
 
 _T = TypeVar("_T")
@@ -219,7 +222,8 @@ def run_stdio(
 
     Ends within a second of the end of stdin, of SIGTERM, SIGINT or SIGHUP, even while a tool runs; within three of the
     parent's death. `cleanup` and the exit codes: see Lifecycle. `ready`: called once, on the event loop, READY_AFTER
-    the first reply was written; what is slow to import or to load can begin then. begun: what was read and answered.
+    the first reply was written and when no request is in flight, but not later than READY_LATEST; what is slow to
+    import or to load can begin then. begun: what was read and answered.
     """
     lifecycle = Lifecycle(cleanup)
     try:
@@ -310,6 +314,8 @@ class _Client:
     async def _take(self, line: bytes | LongLine) -> None:
         frame = read_frame(line)
         if isinstance(frame, types.JSONRPCRequest):
+            if frame.method == "tools/list" and self._was_answered(frame.id):
+                return  # the SDK's answer would be dropped, and takes it a twentieth of the start
             frame = await self._admit(frame)
         if isinstance(frame, JsonRpcRefusal):
             await self._write(frame.reply)
@@ -341,16 +347,20 @@ class _Client:
         """Write what the SDK has to say until it has nothing more."""
         async with self._replies_out:
             async for item in self._replies_out:
-                if not self._is_answered(item.message):
+                if not self._is_second_answer(item.message):
                     await self._write(item.message)
                 if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError) and item.message.id is not None:
                     await self._settle(item.message.id)
 
-    def _is_answered(self, message: types.JSONRPCMessage) -> bool:
+    def _is_second_answer(self, message: types.JSONRPCMessage) -> bool:
         """Return whether the client has had its answer before; asked once for each message."""
-        if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError) or message.id not in self._answered:
+        return isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and self._was_answered(message.id)
+
+    def _was_answered(self, request_id: types.RequestId | None) -> bool:
+        """Return whether a request was answered before the SDK was there; True once for each."""
+        if request_id not in self._answered:
             return False
-        self._answered.remove(message.id)
+        self._answered.remove(request_id)
         self._replied.set()
         return True
 
@@ -370,10 +380,13 @@ class _Client:
             self._replied.set()
 
     async def call_when_settled(self, ready: Callable[[], None]) -> None:
-        """Call `ready` a moment after the first reply."""
+        """Call `ready` a moment after the first reply, and when the requests that came in it are answered."""
         with self.settled:
             await self._replied.wait()
+            latest = anyio.current_time() + READY_LATEST
             await anyio.sleep(READY_AFTER)
+            while self._slots.value < MAX_IN_FLIGHT and anyio.current_time() < latest:
+                await anyio.sleep(READY_AFTER / 4)
             ready()
 
     async def stop_reading(self) -> None:

@@ -1,27 +1,27 @@
 """The client of the shared embedder: asks at once, waits briefly, and starts the process where none runs.
 
-The thread that connects imports what inter-process communication needs, so no answer waits for the import.
+A thread of its own connects and starts, so no answer waits for that.
 """
 
 import os
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evolvable_store.paths import private_file, work_tree
 from evolvable_store.resource import Kind
-from evolvable_tools.embedding import NearestDescription, SimilarResources, join_reranker
-
-if TYPE_CHECKING:
-    from subprocess import Popen
-
-    from evolvable_tools.embedding.ipc import EmbedderConnection
+from evolvable_tools.embedding import NearestDescription, SimilarResources, ipc, join_reranker
+from evolvable_tools.embedding.ipc import EmbedderConnection
 
 PATIENCE = 0.05
 """Seconds that an answer is waited for."""
+
+START_AFTER = 0.2
+"""Seconds from the search of a server that found no process until one is started."""
 
 RERANK_PATIENCE = 1.0
 """Seconds that a reranker is waited for."""
@@ -85,7 +85,7 @@ class SharedEmbedder:
         self._connecting = self._closed = self._proposed = False
         self._not_before = self._start_not_before = 0.0
         self._pause = _START_AGAIN[0]
-        self._started: Popen[bytes] | None = None
+        self._started: subprocess.Popen[bytes] | None = None
         self._trouble = _WARMING_UP
 
     def begin(self, task: str) -> "PendingEmbedding":
@@ -112,7 +112,7 @@ class SharedEmbedder:
         """Why there is no line."""
         return _BUSY if self._late else self._trouble
 
-    def take(self, seconds: float) -> "EmbedderConnection | None":
+    def take(self, seconds: float) -> EmbedderConnection | None:
         """Return an idle connection, waiting at most so long; start to open one when there is none."""
         with self._changed:
             self._look_after()
@@ -121,7 +121,7 @@ class SharedEmbedder:
                 self._changed.wait_for(lambda: self._idle or self._closed or not self._connecting, seconds)
             return self._idle.pop() if self._idle else None
 
-    def give_back(self, line: "EmbedderConnection") -> None:
+    def give_back(self, line: EmbedderConnection) -> None:
         """Return a connection to the pool: for the next task, or until its pending answer arrives."""
         with self._changed:
             self._keep(line)
@@ -134,7 +134,7 @@ class SharedEmbedder:
             line.drain()
             self._keep(line)
 
-    def _keep(self, line: "EmbedderConnection") -> None:
+    def _keep(self, line: EmbedderConnection) -> None:
         """Put a connection where it belongs; close it where it cannot be used again."""
         if self._closed or line.is_lost:
             line.close()
@@ -166,12 +166,14 @@ class SharedEmbedder:
                     self._idle.append(line)
                 self._changed.notify_all()
         if wants_process:
+            if self._propose:
+                # A server: the search that found no process is answered without one, and that comes first. A command
+                # may end before that.
+                time.sleep(START_AFTER)
             self._start_process()
 
-    def _connected(self) -> "tuple[EmbedderConnection | None, bool]":
+    def _connected(self) -> tuple[EmbedderConnection | None, bool]:
         """Return a line if there is one to be had, and whether a process should be started."""
-        from evolvable_tools.embedding import ipc  # start time: only this thread needs multiprocessing
-
         serving = ipc.read_announcement(self._home)
         connection = ipc.dial(self._home, serving) if serving is not None else None
         if serving is None or connection is None:
@@ -184,8 +186,6 @@ class SharedEmbedder:
         return ipc.EmbedderConnection(connection), differs
 
     def _start_process(self) -> None:
-        import subprocess  # start time: the process mostly runs already
-
         with self._changed:
             if self._closed or time.monotonic() < self._start_not_before or not self._home.is_dir():
                 return
@@ -237,7 +237,7 @@ class PendingEmbedding:
         if line is not None:
             self._embedder.give_back(line)
 
-    def give(self, line: "EmbedderConnection") -> None:
+    def give(self, line: EmbedderConnection) -> None:
         """Send the task over this line, and keeps the line until this object goes away."""
         self._number = line.begin(self._task)
         if line.is_lost:

@@ -9,12 +9,15 @@ import os
 import secrets
 import time
 from dataclasses import asdict, dataclass
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evolvable_store.paths import private_file
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection, Listener
+
+# Start time: the first search asks whether a process is announced, and mostly there is none yet to connect to.
 
 LOCK = "embedder.lock"
 ADDRESS = "embedder.json"
@@ -78,8 +81,10 @@ def remove_announcement(home: Path) -> None:
             (home / ADDRESS).unlink()
 
 
-def listen(home: Path) -> Listener:
+def listen(home: Path) -> "Listener":
     """Return a listener on a local address; for the holder of the lock. Raises OSError."""
+    from multiprocessing.connection import Listener
+
     path = home / _SOCKET
     if os.name == "posix" and len(os.fsencode(path)) <= _LONGEST_PATH:
         with contextlib.suppress(OSError):  # some file systems have no sockets
@@ -93,6 +98,11 @@ def listen(home: Path) -> Listener:
 def dial(home: Path, announcement: Announcement) -> "Connection[Any, Any] | None":
     """Return an open connection to the process; None when it does not listen, or refuses our key."""
     address = announcement.address
+    if address is None:
+        return None
+    from multiprocessing import AuthenticationError
+    from multiprocessing.connection import Client
+
     try:
         key = (home / _KEY).read_bytes()
         if isinstance(address, str):
