@@ -233,3 +233,12 @@ def test_the_difference_of_two_texts_is_that_of_all_their_sentences(path, common
 
     assert counted(added) == counted(parts(after)) - counted(parts(before))
     assert counted(removed) == counted(parts(before)) - counted(parts(after))
+
+
+def test_a_scan_of_a_long_text_keeps_few_sentences():
+    text = "\n\n".join(f"Move the invoices of month {number} into the archive, then check them." for number in range(600))
+
+    first = scan(None, {"SKILL.md": text.encode()}, Kind.SKILL)
+
+    assert analyse_sentence.cache_info().currsize <= 128
+    assert scan(None, {"SKILL.md": text.encode()}, Kind.SKILL) == first

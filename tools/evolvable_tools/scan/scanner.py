@@ -21,7 +21,7 @@ from evolvable_tools.scan.content_rules import (
     shape_of_bytes,
     shape_of_text,
 )
-from evolvable_tools.scan.semantic_rules import find_by_meaning, find_unseen
+from evolvable_tools.scan.semantic_rules import find_by_meaning, find_unseen, forget_sentences
 from evolvable_tools.scan.sentence_rules import find_commands, find_instructions, find_weakened, find_wordings
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, parts, sentence_diff, sparse, view_of
 
@@ -102,6 +102,7 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
     found = _once([*found, *judge_difference(known, views, kind, is_new=not before)])
     difference = _difference(before, known, after, views, parts, kind)
     found += capability_findings(difference.added, is_new=not before)
+    forget_sentences()
     return Scan(order_findings(cut_secrets(found))[:MAX_FINDINGS], difference)
 
 

@@ -113,6 +113,15 @@ def analyse_sentence(sentence: Sentence) -> AnalysedSentence:
     return AnalysedSentence(sentence, words, found)
 
 
+_MOST_KEPT = 128  # sentences after a scan; each takes two to three kilobytes
+
+
+def forget_sentences() -> None:
+    """Forget the analysed sentences where they are many: two rules of one scan read each, and later scans few."""
+    if analyse_sentence.cache_info().currsize > _MOST_KEPT:
+        analyse_sentence.cache_clear()
+
+
 @dataclass(frozen=True, slots=True)
 class SentenceRule:
     """What is looked for. always: a new resource waits for it too, not only a change."""
