@@ -236,7 +236,7 @@ def test_the_difference_of_two_texts_is_that_of_all_their_sentences(path, common
 
 
 def test_a_scan_of_a_long_text_keeps_few_sentences():
-    text = "\n\n".join(f"Move the invoices of month {number} into the archive, then check them." for number in range(600))
+    text = "\n\n".join(f"Move the invoices of month {number} into the archive." for number in range(600))
 
     first = scan(None, {"SKILL.md": text.encode()}, Kind.SKILL)
 
