@@ -250,7 +250,7 @@ def _said(line: str) -> str | None:
     return line.strip("\"' ") if _PATTERNS["plain_line"].fullmatch(line) and line.count(" ") >= 3 else None
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)  # a document takes ten times its length
 def _of_document(text: str, lines_before: int) -> tuple[Sentence, ...]:
     return (*_unseen(text, lines_before), *_blocks(text, lines_before))
 
@@ -334,7 +334,7 @@ def _split(part: TextPart, text: str, line: int, program: bool = False) -> Itera
         yield Sentence(part, piece, line, program)
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=512)
 def _pieces(text: str) -> tuple[str, ...]:
     """Return the sentences of a block of text."""
     found: list[str] = []
