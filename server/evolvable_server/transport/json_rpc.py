@@ -95,7 +95,8 @@ def read_frame(line: bytes | LongLine) -> types.JSONRPCMessage | JsonRpcRefusal 
     if not line.strip():
         return None
     try:
-        frame = from_json(line, allow_inf_nan=False)
+        # Values as well as keys would stay in a table of 16,384 strings, and hardly one comes twice.
+        frame = from_json(line, allow_inf_nan=False, cache_strings="keys")
     except ValueError as error:
         return _explained(line, str(error))
     return _refusal(frame) or _message(frame)

@@ -143,7 +143,7 @@ class IndexFile:
         if _identity(self.path) != self._known:
             raise DamagedFile("the file was replaced")
         with driver.translate_damage(self.path, opening=True):
-            return driver.connect(self.path, durable=False, access="write", cache_kb=driver.INDEX_CACHE_KB)
+            return driver.connect(self.path, durable=False, access="write")
 
     def _forget_if_forked(self) -> None:
         if self._pid != os.getpid():
@@ -189,7 +189,7 @@ class IndexFile:
     def _opened(self) -> Connection:
         self._known = _identity(self.path)
         with driver.translate_damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
-            connection = driver.connect(self.path, durable=False, cache_kb=driver.INDEX_CACHE_KB)
+            connection = driver.connect(self.path, durable=False)
             unless_ready.callback(connection.close)
             self._known = self._known or _identity(self.path)
             FORMAT.prepare(connection, self.path)

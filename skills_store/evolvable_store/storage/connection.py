@@ -90,10 +90,9 @@ Access = Literal["create", "write", "read", "immutable"]
 _QUERY = {"create": "mode=rwc", "write": "mode=rw", "read": "mode=ro", "immutable": "mode=ro&immutable=1"}
 
 
-CACHE_KB, INDEX_CACHE_KB, READER_CACHE_KB = 1000, 500, 250
-"""Pages that a connection keeps: one that writes, one of the index, one that only reads. SQLite takes 2,000 by itself,
-but a process keeps several connections to each file open, and what one only reads is in the system's cache, which all
-processes share."""
+CACHE_KB, READER_CACHE_KB = 500, 250
+"""Pages that a connection keeps. SQLite takes 2,000 by itself, but a process keeps several connections to each file
+open, and what one only reads is in the system's cache, which all processes share."""
 
 
 def connect(path: Path, *, durable: bool, access: Access = "create", cache_kb: int = CACHE_KB) -> Connection:
