@@ -11,18 +11,21 @@ from place import Place, skill
 from reviewing import evolvable
 from talks import Check
 
-NAMES = tuple(f"craft-{letter}" for letter in "abcdefghij")
+NAMES = tuple(f"craft-{letter}" for letter in "abcdefghijklmnopqrstuvwx")
 CHOSEN = ("craft-c", "craft-h")
 BUDGET = 8_000
-"""What a model of 200,000 tokens has; that of the client's own default model may be larger."""
+"""What a model of 200,000 tokens has; that of the client's own default model may be larger.
 
-FILLS = "Use it for the craft of {name}. " + "Many words that say when it helps. " * 36
+The client's own skills take some 6,000 characters of it in version 2.1.328, so two descriptions of 500 have room.
+"""
+
+FILLS = "Use it for the craft of {name}. " + "Many words that say when it helps. " * 14
 
 
 def listed(model: Model) -> dict[str, int]:
     """Return the skills of ours in the list that the model was shown last, with the length of their description."""
     text = json.dumps(model.asked[-1])
-    found = re.findall(r"- (craft-[a-j])(?:: (.*?))?(?=\\\\n|\\n|<)", text)
+    found = re.findall(r"- (craft-[a-x])(?:: (.*?))?(?=\\\\n|\\n|<)", text)
     return {name: len(description) for name, description in found}
 
 
@@ -54,7 +57,7 @@ def of_a_collection(binary: Path, place: Place) -> Iterator[Check]:
     yield "the collection is written into its settings", used["written"] and used["listed"] == list(CHOSEN), str(used)
     after = listed(ask(binary, place))
     yield "it lists the skills of the collection alone", sorted(after) == list(CHOSEN), str(after)
-    yield "with their whole descriptions", min(after.values(), default=0) > 1_200, str(after)
+    yield "with their whole descriptions", min(after.values(), default=0) > 500, str(after)
     typed = json.dumps(ask(binary, place, "/craft-a").asked[:1])
     yield "a person can call a hidden skill by its name", "Body of craft-a." in typed, typed[-600:]
     found = evolvable(place, "find", "the craft of craft-a")["matches"][0]["ref"]
