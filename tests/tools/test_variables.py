@@ -1,7 +1,7 @@
 """Variables: parts of a resource under stable ids, which are set alone or not at all."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evolvable_store.errors import EvolvableError, Frozen, InvalidArgument, Refused, VersionConflict
@@ -10,7 +10,8 @@ from evolvable_store.operation import Head, Identity, Principal
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.workingcopy.incoming import IncomingDirectory
-from evolvable_tools.markdown_sections import read_sections
+from evolvable_tools.approvals import touches_frozen_section
+from evolvable_tools.markdown_sections import changed_frozen_sections, read_sections
 from evolvable_tools.verbs import edit, load
 from evolvable_tools.verbs.variables import apply_variables, get_variables, set_variables
 
@@ -193,6 +194,23 @@ PIECES = st.lists(
     ),
     max_size=12,
 ).map("".join)
+
+
+MARKS = st.lists(
+    st.sampled_from(
+        ["## A\n", "> ", "- ", "  ", "\u00a0", "<!--", "\n", "frozen", " ", "-->", "\t", "```\n", "1. ", "text"]
+    ),
+    max_size=14,
+).map("".join)
+
+
+@settings(max_examples=400)
+@given(MARKS)
+@example("> <!--\n> frozen -->\n")
+@example("- <!--\u00a0\n  frozen\n  -->\n")
+def test_a_change_of_a_frozen_section_waits_however_its_mark_is_written(body):
+    before = {"SKILL.md": File(f"---\nname: pdf\n---\n{body}".encode())}
+    assert touches_frozen_section(before, {}) is bool(changed_frozen_sections(before, {}))
 
 
 @settings(max_examples=100)

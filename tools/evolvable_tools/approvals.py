@@ -12,6 +12,7 @@ The passphrase gives a key by Argon2id (RFC 9106), which opens an Ed25519 key (R
 import base64
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -127,11 +128,15 @@ def frozen_section_waits(library: "Library", caller: "Caller", before: Files, af
     return touches_frozen_section(before, after)
 
 
+# Between the two stands white space and, where the comment lies in a quotation over several lines, the marks of that.
+_MAY_BE_FROZEN = re.compile(rb"<!--[^<]*frozen")
+
+
 def touches_frozen_section(before: Files, after: Files) -> bool:
     """Return whether a change touches a section that is marked as frozen."""
-    if not any(b"frozen" in file.data for path, file in before.items() if path.endswith(".md")):
+    if not any(_MAY_BE_FROZEN.search(file.data) for path, file in before.items() if path.endswith(".md")):
         return False
-    from evolvable_tools.markdown_sections import changed_frozen_sections  # late: 20 ms, and few files have the word
+    from evolvable_tools.markdown_sections import changed_frozen_sections  # late: 20 ms, and few files have the mark
 
     return bool(changed_frozen_sections(before, after))
 
