@@ -21,8 +21,8 @@ from processes import poll
 from samples import put_texts
 
 from evolvable_store import fsck
-from evolvable_store.errors import InvalidArgument, LibraryBusy
-from evolvable_store.objects import File
+from evolvable_store.errors import InvalidArgument, LibraryBusy, LibraryCorrupt
+from evolvable_store.objects import File, blob_hash
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.search import index_file
@@ -151,6 +151,36 @@ def test_a_resource_whose_main_file_is_missing_or_odd_is_found_by_its_name(store
         "skill:binary-main-file",
         "skill:empty-main-file",
     }
+
+
+@ON_SQLITE
+def test_a_page_that_sqlite_cannot_read_keeps_no_other_resource_out_of_the_index(
+    open_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    text = "---\nname: pdf\ndescription: d\n---\n" + random.Random(1).randbytes(60_000).hex()
+    name = blob_hash(text.encode())
+    with open_store(tmp_path / "home", create=True) as store:
+        put_texts(store, {"csv": "---\nname: csv\ndescription: Sorts columns.\n---\n", "pdf": text})
+        ((_, packed, _),) = store.backend.maintenance.packed_blobs([name])
+    damage_overflow(tmp_path / "home/library.db", packed)
+
+    with open_store(tmp_path / "home") as store, Index.open(store) as index:
+        with pytest.raises(LibraryCorrupt):
+            store.backend.maintenance.packed_blobs([name])
+        assert found(index, "sort columns") == ["skill:csv"]
+        assert found(index, "pdf") == ["skill:pdf"]
+
+
+def damage_overflow(path: Path, packed: bytes) -> None:
+    """Make one of the pages that a blob goes on in lead to a page that does not exist."""
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[16:18], "big")  # of a page, in the header of the file
+    for start in range(0, len(data), size):
+        if bytes(data[start + 4 : start + 68]) in packed and len(set(data[start + 4 : start + 68])) > 20:
+            data[start : start + 4] = b"\x7f\xff\xff\xf0"
+            path.write_bytes(data)
+            return
+    raise AssertionError("the blob has no page of its own")
 
 
 @ON_SQLITE

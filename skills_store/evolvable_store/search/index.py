@@ -289,11 +289,22 @@ class Index:
                 path = main_path(head.kind, head.name, manifest)
                 main, others = manifest[path].sha256 if path else "", sorted(one for one in manifest if one != path)
             files[head.id] = main, others
-        mains = {main for main, _ in files.values()}
-        stored = {row[0]: row for row in self._store.backend.maintenance.packed_blobs(mains)}
+        stored = self._main_files({main for main, _ in files.values()})
         for head in heads:
             main, others = files[head.id]
             yield SourceText(head.name, stored.get(main), others, learned.of(head))
+
+    def _main_files(self, hashes: set[str]) -> dict[str, tuple[str, bytes, str]]:
+        """Return hash, stored bytes and codec of these blobs, by hash, without those that cannot be read."""
+        read = self._store.backend.maintenance.packed_blobs
+        try:
+            return {row[0]: row for row in read(hashes)}
+        except LibraryCorrupt:  # one damaged page must not keep the other resources out of the index
+            found = dict[str, tuple[str, bytes, str]]()
+            for one in hashes:
+                with contextlib.suppress(LibraryCorrupt):
+                    found |= {row[0]: row for row in read([one])}
+            return found
 
     def in_step(self) -> list[Fault]:
         """Return what is wrong with the index once it has caught up: nothing, unless its file is damaged."""
