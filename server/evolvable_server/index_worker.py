@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, LibraryBusy
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -32,7 +32,7 @@ ONCE = "once"
 """On the command line: to index what is missing for a process that waits for it, and holds the lock of the backlog."""
 
 _PAUSE = 0.05  # seconds between two looks at what is new
-_AT_ONCE = 25  # texts that another process analyzes at once
+_AT_ONCE, _AHEAD = 25, 20  # texts that another process analyzes at once; such lists before it: those of one batch
 
 
 @contextlib.contextmanager
@@ -91,10 +91,16 @@ def main() -> None:
         # The process that started this one has opened the library.
         Store.open(home, registered=lambda: [home]) as store,
         Index.open(store, analyze) as index,
+        contextlib.ExitStack() as holding,
     ):
+        locked = once
         while not (once or ended.wait(_PAUSE)):
-            index.catch_up(more=True)
-        index.catch_up(locked=once)
+            if not locked:
+                with contextlib.suppress(LibraryBusy):
+                    holding.enter_context(index.backlog())
+                    locked = True
+            index.catch_up(more=True, locked=locked)
+        index.catch_up(locked=locked)
         index.settle(0)
 
 
@@ -111,25 +117,33 @@ def _analyzing() -> "Iterator[Analyze | None]":
     helpers = max(1, cores - 2)
     started = ProcessPoolExecutor(helpers, mp_context=get_context("spawn"), initializer=_end_with_parent)
     with started as pool:
-        yield partial(_share, pool, 2 * helpers)
+        yield partial(_share, pool)
 
 
-def _share(pool: "Executor", most: int, sources: "Iterable[SourceText]") -> "Iterator[AnalyzedText]":
+def _share(pool: "Executor", sources: "Iterable[SourceText]") -> "Iterator[AnalyzedText]":
     """Yield the analysis of each source, in order.
 
-    The pool does as much as it can, with up to `most` lists of sources before it; this process does the rest, so that
-    no core is idle when the importing process ends first.
+    The pool has up to _AHEAD lists of sources before it, and goes on while the caller writes. This process analyzes
+    lists that the pool has not begun where it would wait otherwise.
     """
-    waiting: deque[Future[list[AnalyzedText]] | list[AnalyzedText]] = deque()
+    waiting: deque[Future[list[AnalyzedText]]] = deque()
+    given: dict[Future[list[AnalyzedText]], list[SourceText]] = {}
+    here: dict[Future[list[AnalyzedText]], list[AnalyzedText]] = {}
     remaining = iter(sources)
-    while some := list(islice(remaining, _AT_ONCE)):
-        in_pool = sum(not (isinstance(one, list) or one.done()) for one in waiting)
-        waiting.append(pool.submit(_analyze, some) if in_pool < most else _analyze(some))
-        while waiting and (isinstance(first := waiting[0], list) or first.done()):
-            waiting.popleft()
-            yield from first if isinstance(first, list) else first.result()
-    for one in waiting:
-        yield from one if isinstance(one, list) else one.result()
+    some = list(islice(remaining, _AT_ONCE))
+    while some or waiting:
+        if some and len(waiting) < _AHEAD:
+            waiting.append(pool.submit(_analyze, some))
+            given[waiting[-1]] = some
+            some = list(islice(remaining, _AT_ONCE))
+            continue
+        first = waiting[0]
+        mine = None if first.done() else next((one for one in waiting if one not in here and one.cancel()), None)
+        if mine is not None:
+            here[mine] = _analyze(given[mine])
+        else:
+            del given[waiting.popleft()]
+            yield from here.pop(first) if first in here else first.result()
 
 
 def _analyze(sources: "Sequence[SourceText]") -> "list[AnalyzedText]":

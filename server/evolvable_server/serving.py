@@ -8,9 +8,10 @@ import gc
 import logging
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import _lru_cache_wrapper, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -44,30 +45,43 @@ from evolvable_store.store import Store
 from evolvable_tools.approvals import ApprovalLevel
 from evolvable_tools.library import Library
 
-_M_ARENA_MAX = -8
-"""mallopt's name for the most arenas (malloc.h of glibc)."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+"""mallopt's names for the parameters below (malloc.h of glibc)."""
 
 ARENAS = 2
 
-GIVE_BACK_SECONDS = 30.0
-"""How often what is free goes back to the system; that takes one to four milliseconds."""
+LARGE_BYTES, TRIM_BYTES = 1 << 16, 1 << 17
+"""What takes so many bytes has pages of its own, which go back when it is freed; and so many free bytes at the end of
+the heap go back. By itself glibc raises both up to 32 MB, and what is freed stays in between what is in use.
+"""
 
+GIVE_BACK_SECONDS, GIVE_BACK_AFTER = 10.0, 0.02
+"""How often what is free goes back to the system, which takes one to four milliseconds; and after how many seconds of
+processor time: an idle server has nothing to give.
+"""
+
+TEXT_CACHE = 512
+"""A function that remembers at least so many values looks at texts, such as words; a smaller cache holds settings."""
 
 COLLECT_SECONDS = 2.0
 """How long after the start the collector runs first: a client's first calls come at once."""
 
 
 def tune_malloc() -> None:
-    """Make all threads share a few arenas of the C library's allocator.
+    """Make all threads share a few arenas of the C library's allocator, and large blocks go back at once.
 
     glibc gives nearly every new thread an arena of its own, and what is freed in one is of no use to the others. Call
     it before the first thread starts: arenas that are there stay in use, and every one grows for thousands of calls.
     """
     _call("mallopt", _M_ARENA_MAX, ARENAS)
+    _call("mallopt", _M_MMAP_THRESHOLD, LARGE_BYTES)
+    _call("mallopt", _M_TRIM_THRESHOLD, TRIM_BYTES)
 
 
 def return_free_memory(stop: threading.Event, every: float = GIVE_BACK_SECONDS) -> None:
     """Give free memory back to the system again and again until `stop`: glibc by itself keeps what lies in between.
+
+    What functions remember of texts goes too: every new word would stay.
 
     First it ends the start: Python's collector, which `serve` stopped, removes what the imports left over, and
     runs again. What is there then and after the first while is kept from it: modules, for the most part. To look all of
@@ -81,8 +95,22 @@ def return_free_memory(stop: threading.Event, every: float = GIVE_BACK_SECONDS) 
     if not stop.wait(every):
         _freeze()
         _call("malloc_trim", 0)
-    while not stop.wait(every) and _call("malloc_trim", 0):
-        pass
+    used = 0.0
+    while not stop.wait(every):
+        if time.process_time() - used > GIVE_BACK_AFTER:
+            _forget_texts()
+            _call("malloc_trim", 0)
+            used = time.process_time()
+
+
+def _forget_texts() -> None:
+    """Clear the larger caches of functions in our modules; none holds more than what it can find again."""
+    ours = (module for name, module in list(sys.modules.items()) if name.startswith("evolvable_"))
+    for value in (value for module in ours for value in list(vars(module).values())):
+        if isinstance(value, _lru_cache_wrapper) and (value.cache_parameters()["maxsize"] or 0) >= TEXT_CACHE:
+            value.cache_clear()
+    if analyzer := sys.modules.get("evolvable_store.search.analyzer"):  # no search, no terms
+        analyzer.forget_terms()
 
 
 def _freeze() -> None:

@@ -65,6 +65,9 @@ GRACE_SECONDS = 0.4
 AGAIN_SECONDS = (0.3, 2.5)
 """When a directory is looked at again whose files are too new to be told from a later save by their times."""
 
+ADDED_SECONDS = 2.0
+"""How long after another process added a folder, and scanned it, the owner scans it: an import is still indexed."""
+
 BEHIND_SECONDS = 0.3
 """How long the process that made a change has to write it into the folders itself, before the owner does."""
 
@@ -236,11 +239,11 @@ class Watcher:
         if self._stop.is_set() or not self._owner.owns:
             self._stop.wait(TICK_SECONDS)  # it has just been taken over, or the process ends
             return
-        self._folders_changed = False
+        added, self._folders_changed = self._folders_changed, False
         self._watched = self._copies.folders()
         identities = {folder.path: _identity(folder.path) for folder in self._watched}
         with self._watching(path for path, identity in identities.items() if identity) as events:
-            next_rescan = self._sync_all()
+            next_rescan = time.monotonic() + ADDED_SECONDS if added else self._sync_all()
             while self._owner.owns and not self._folders_changed and not self._stop.is_set():
                 paths = events.wait(self._until_look(next_rescan)) if events else set[str]()
                 if not events:

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from filelock import FileLock, Timeout
+from processes import poll
 from samples import put_texts
 
 from evolvable_server.index_worker import WORTHWHILE, index_elsewhere, index_worker
+from evolvable_store.errors import LibraryBusy
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import Analyze, Index, check_index
 from evolvable_store.search.index_entries import AnalyzedText, SourceText, analyze_source
@@ -147,6 +150,41 @@ def test_the_other_process_ends_cleanly_while_its_stdin_is_open(store):
         assert indexing.stderr is not None
         assert indexing.stderr.read() == b""
         assert indexing.wait(timeout=PATIENCE) == 0
+
+
+def test_a_process_without_haste_leaves_the_index_to_the_one_that_fills_it(store):
+    fill(store, 0, 1)
+    with Index.open(store) as filling, Index.open(store) as other:
+        filling.catch_up()
+        fill(store, 1)
+        with filling.backlog():
+            with pytest.raises(LibraryBusy):
+                other.catch_up(wait=False)
+            assert applied(store) < store.sequence()
+            assert "skill-60" in {hit.entry.name for hit in other.search("what is number 60").scored}
+        fill(store, 61)
+        other.catch_up(wait=False)
+        assert applied(store) == store.sequence()
+
+
+def held(store: Store) -> bool:
+    """Returns whether a process holds the lock of the one that indexes many changes."""
+    try:
+        with FileLock(store.home / "locks" / "index.lock", timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def test_the_process_that_fills_the_index_holds_the_lock_of_it_until_its_end(store):
+    (store.home / "locks").mkdir(exist_ok=True)
+    with index_worker(store.home, WORTHWHILE):
+        poll(lambda: held(store), "the other process to hold the lock")
+        fill(store, 0)
+        assert held(store)
+
+    assert not held(store)
+    assert applied(store) == store.sequence()
 
 
 def test_a_body_that_fails_leaves_no_process_behind(store):

@@ -2,6 +2,7 @@
 
 import gc
 import platform
+import re
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import pytest
 from processes import poll
 
 from evolvable_server.serving import return_free_memory
+from evolvable_store.paths import path_problem
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
 
@@ -32,6 +34,8 @@ for thread in threads:
 for thread in threads:
     thread.join()
 
+large = [bytes(100_000) for _ in range(100)]  # nearly all with pages of their own, outside of the heaps
+
 libc = ctypes.CDLL(None)
 libc.fdopen.restype = ctypes.c_void_p
 libc.malloc_info.argtypes = (ctypes.c_int, ctypes.c_void_p)
@@ -48,6 +52,7 @@ def test_threads_share_the_arenas_that_memory_is_taken_from():
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("<heap nr=") == 2
+    assert int(re.search(r'<total type="mmap" count="(\d+)"', done.stdout)[1]) >= 50
 
 
 def test_what_is_free_between_what_is_kept_goes_back_to_the_system():
@@ -65,6 +70,18 @@ def test_what_is_free_between_what_is_kept_goes_back_to_the_system():
         giving.join()
 
     assert kept
+
+
+def test_words_of_texts_that_were_looked_at_are_forgotten_after_a_while():
+    stop = threading.Event()
+    giving = threading.Thread(target=return_free_memory, args=(stop, 0.01))
+    path_problem("references/api.md")
+    giving.start()
+    try:
+        poll(lambda: path_problem.cache_info().currsize == 0, "what was remembered to go")
+    finally:
+        stop.set()
+        giving.join()
 
 
 def test_what_is_there_when_serving_begins_is_no_more_looked_through_for_cycles():

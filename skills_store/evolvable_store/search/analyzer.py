@@ -272,7 +272,18 @@ else:
     except ImportError:
         TermCounter = TermCounterInPython
 
-_COUNTER = TermCounter(_stem, dict(SHORT_FORMS), LONGEST_WORD, _MAX_CACHED_TERMS)
+
+def _new_counter() -> TermCounter:
+    return TermCounter(_stem, dict(SHORT_FORMS), LONGEST_WORD, _MAX_CACHED_TERMS)
+
+
+_COUNTERS = [_new_counter()]
+
+
+def forget_terms() -> None:
+    """Give the memory back that the terms of the words took which this process met."""
+    _TERMS.clear()
+    _COUNTERS[0] = _new_counter()
 
 
 def weigh_fields(
@@ -312,7 +323,7 @@ def _weigh_text(field: Field, text: str) -> TermWeights:
     data = text.encode("utf-8", "replace")
     found, beyond = None, data.translate(None, _ASCII_BYTES)
     if not (beyond and compile_late(_WORD).search(beyond.decode("utf-8"))):
-        found = _COUNTER.weigh(data.lower(), K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
+        found = _COUNTERS[0].weigh(data.lower(), K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
     return _weigh_counts(field, _count_terms(tokenize(text))) if found is None else found
 
 

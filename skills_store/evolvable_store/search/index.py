@@ -39,6 +39,7 @@ __all__ = ["IndexEntry", "Index", "TermScore", "TriggerPhrase", "Ranking", "Sear
 BATCH = 500
 """Changes indexed while the index is locked once; others wait for it no longer than a second."""
 
+_FEW = 20  # changes that a process indexes without haste though another one fills the library
 _READ_AT_ONCE = 25  # resources; their main files are in memory together
 _NOTHING = (-1, 0)  # what a process knows before it read the index: changes applied, and changes of learned tasks
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
@@ -137,8 +138,9 @@ class Index:
     ) -> int:
         """Index every new change; return how many this call indexed.
 
-        progress: called after every batch. more: many others are about to come. wait: for a process that indexes many.
-        locked: the process that this one works for holds the lock of the backlog. Raises LibraryBusy or LibraryFull.
+        progress: called after every batch. more: many others are about to come. wait: for a process that indexes many;
+        without it a process that fills the library is left alone. locked: the caller, or the process that it works for,
+        holds the lock of the backlog. Raises LibraryBusy or LibraryFull.
         """
         known = self._file.identity
         try:
@@ -146,6 +148,10 @@ class Index:
         except DamagedFile:
             self._start_anew(known)
             return self._step_up(progress, more, aging=True, wait=wait, locked=locked)
+
+    def backlog(self) -> contextlib.AbstractContextManager[None]:
+        """Be the one process that indexes many changes for the body. Raise LibraryBusy while another one is."""
+        return self._file.backlog()
 
     def _start_anew(self, known: tuple[int, int] | None) -> None:
         self._file.replace(known)
@@ -172,10 +178,10 @@ class Index:
         if applied > target and applied > (target := self._store.sequence()):  # another process may have been faster
             raise DamagedFile("it is ahead of the library")
         # One process alone: the others would wait for the file again and again, each for the batches of the rest.
-        alone = target - applied > BATCH and not locked
+        missing = target - applied
+        alone = missing > (BATCH if wait else _FEW) and not locked
         with self._file.backlog(wait=wait) if alone else contextlib.nullcontext():
             if alone and self._bulk:
-                missing = target - applied
                 self._bulk(missing, lambda: progress(0, missing) if progress else None)
             taken, applied = self._take_in_all(applied, target, progress, more)
         if learned or first_time:
@@ -191,11 +197,12 @@ class Index:
                 applied = _applied_sequence(db)
                 changes = self._store.changes(applied, BATCH)
                 if changes:
-                    self._take_in(db, changes)
+                    self._take_in(db, changes, _BULK_FACTOR if more or changes[-1].sequence < target else 0)
                     applied, taken = changes[-1].sequence, taken + len(changes)
                 elif applied < target:
                     break  # the log ends before its own last sequence; fsck says so
-            self.settle(_BULK_FACTOR if more or applied < target else 1)
+            if not (more or applied < target):
+                self.settle()
             if progress:
                 progress(applied - first, target - first)
         return taken, applied
@@ -221,11 +228,10 @@ class Index:
         more = True
         while more:
             with self._file.reading() as db:
-                count, size = postings.count_pending(db)
-            more = count > times * postings.MAX_PENDING or size > times * postings.MAX_PENDING_BYTES
+                more = _too_much_waits(db, times)
             if more:
                 with self._file.writing() as db:
-                    if postings.count_pending(db) == (count, size):  # nobody else is at it
+                    if _too_much_waits(db, times):  # nobody else is at it
                         postings.flush_pending(db)
 
     def _check_origin(self) -> None:
@@ -242,13 +248,17 @@ class Index:
         change = changes[-1]
         return f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
 
-    def _take_in(self, db: Connection, changes: list[Change]) -> None:
-        self._index(db, self._changed(db, changes))
+    def _take_in(self, db: Connection, changes: list[Change], bulk: int) -> None:
+        """Index these changes. bulk: how many times as much as usual may wait, 0 where others settle it afterwards."""
+        self._index(db, self._changed(db, changes), bulk)
         last = changes[-1].sequence
         db.executemany(_NOTE_STATE, (("applied", str(last)), ("mark", self._mark(changes, last))))
 
-    def _index(self, db: Connection, heads: Iterable[tuple[Head, bool]]) -> None:
-        """Write a new document for each of these heads, in place of the old one of those that are known."""
+    def _index(self, db: Connection, heads: Iterable[tuple[Head, bool]], bulk: int = 0) -> None:
+        """Write a new document for each of these heads, in place of the old one of those that are known.
+
+        bulk: as for `_take_in`. What waits is settled when the first text is analyzed: others analyze the rest then.
+        """
         changed: list[tuple[Head, bool]] = []
         learned = LearnedTexts(self._store, self._any_learned)
 
@@ -259,7 +269,9 @@ class Index:
                 yield from self._read([head for head, _ in some], learned)
 
         # One is read while others are analyzed, so the first of these has to be asked first.
-        for (text, weights), (head, known) in zip(self._analyze(sources()), changed, strict=True):
+        for at, ((text, weights), (head, known)) in enumerate(zip(self._analyze(sources()), changed, strict=True)):
+            if bulk and not at and _too_much_waits(db, bulk):
+                postings.flush_pending(db)
             if known:
                 _forget(db, head.id)
             index_entries.insert_entry(db, head, text, postings.add_document(db, head.id, weights))
@@ -466,6 +478,11 @@ def _analyze_here(sources: Iterable[SourceText]) -> Iterable[AnalyzedText]:
 
 def _applied_sequence(db: Connection) -> int:
     return int(read_state(db, "applied") or 0)
+
+
+def _too_much_waits(db: Connection, times: int) -> bool:
+    count, size = postings.count_pending(db)
+    return count > times * postings.MAX_PENDING or size > times * postings.MAX_PENDING_BYTES
 
 
 def _forget(db: Connection, id_: int) -> None:
