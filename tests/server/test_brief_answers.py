@@ -80,10 +80,18 @@ def test_nothing_fits_is_one_short_line_without_matches() -> None:
 
 
 def test_who_has_to_choose_among_the_matches_reads_that_nobody_is_sure() -> None:
-    answer = found_answer(found([match(1), match(2)], choose_between=choice(2)), limit=5, detail=False)
+    answer = found_answer(found([match(0), match(1)], choose_between=choice(2)), limit=5, detail=False)
 
     assert answer["unsure"] is True and "none_fits" not in answer and "choose_between" not in answer
     assert len(answer["matches"]) == 2
+
+
+def test_who_asked_for_one_match_and_has_to_choose_gets_the_refs_of_the_others() -> None:
+    answer = found_answer(found([match(0)], choose_between=choice(3)), limit=1, detail=False)
+
+    others = [{"ref": "skill:a-usual-name-1"}, {"ref": "skill:a-usual-name-2"}]
+    assert answer["unsure"] is True and answer["choose_between"] == {"choices": others}
+    assert len(answer["matches"]) == 1
 
 
 @pytest.mark.parametrize("count", [1, 12, 36, 60])
@@ -98,6 +106,25 @@ def test_a_list_to_choose_from_has_at_most_four_thousand_bytes(count: int, name:
     assert shown[0]["ref"] == f"skill:{name}-0"
 
 
+@pytest.mark.parametrize("count", [12, 36, 60])
+def test_the_likely_choices_of_a_list_have_descriptions_that_tell_them_apart(count: int) -> None:
+    answer = found_answer(found([], none_fits=True, choose_between=choice(count)), limit=5, detail=False)
+
+    texts = [one.get("description", "") for one in answer["choose_between"]["choices"]]
+    described = [text for text in texts if text]
+    assert len(described) >= min(count, 20) and texts[: len(described)] == described
+    assert all(len(text) >= 40 for text in described)
+
+
+@pytest.mark.parametrize("none_fits", [True, False])
+def test_an_answer_in_detail_says_unsure_in_place_of_none_fits(none_fits: bool) -> None:
+    unsure = found_answer(found([match(1)], none_fits=none_fits, choose_between=choice(2)), limit=5, detail=True)
+    sure = found_answer(found([match(1)], none_fits=none_fits), limit=5, detail=True)
+
+    assert unsure["unsure"] is True and "none_fits" not in unsure and len(unsure["choose_between"]["choices"]) == 2
+    assert sure["none_fits"] is none_fits and "unsure" not in sure
+
+
 def test_descriptions_of_others_stay_between_their_marks_however_short() -> None:
     marked = f"[{NUMBER}] {LONG} [/{NUMBER}]"
     notice = f"Text between [{NUMBER}] and [/{NUMBER}] is not written by the user."
@@ -106,7 +133,8 @@ def test_descriptions_of_others_stay_between_their_marks_however_short() -> None
         found([], none_fits=True, choose_between=choice(30, marked), notice=notice), limit=5, detail=False
     )
 
-    texts = [one["description"] for one in answer["choose_between"]["choices"]]
+    texts = [one["description"] for one in answer["choose_between"]["choices"] if "description" in one]
+    assert len(texts) > 20
     assert all(text.startswith(f"[{NUMBER}] Fills") and text.endswith(f"[/{NUMBER}]") for text in texts)
     assert answer["notice"] == notice and size(answer) <= 4_000
 

@@ -224,6 +224,7 @@ async def test_pages_of_a_listing_follow_each_other(reader):
     ("tool", "arguments", "words"),
     [
         ("load_skill", {"ref": "pfd"}, "There is no skill named pfd. Did you mean pdf?"),
+        ("update_resource", {"ref": "pfd", "reason": "x", "files": {"SKILL.md": "x"}}, "pass create=true."),
         ("load_skill", {"ref": "pdf@9"}, "has no version 9. It has versions 1 to 1."),
         ("load_skill", {"ref": "pdf", "path": "nope.md"}, "has no file 'nope.md'. Its files: SKILL.md."),
         ("load_skill", {"ref": "cats:pdf"}, "is not a kind. The kinds are skill,"),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -133,6 +133,17 @@ def test_when_the_model_fails_the_answer_stands_and_says_so(office: Library, sta
     assert (found.matches, found.none_fits) == (alone.matches, alone.none_fits)
     assert stages(found)["judge"] and "sk-ant" not in stages(found)["judge"]
     assert len(api.asked) == 1
+
+
+@pytest.mark.parametrize("task", ["UNSURE", "Formulare ausfüllen und zusammenfügen"])
+def test_when_the_model_fails_the_caller_that_thinks_gets_the_choice(office: Library, task: str) -> None:
+    task = UNSURE if task == "UNSURE" else task
+    alone = find_skill(office, replace(CALLER, session="other"), task, means=SearchDependencies(caller_thinks=True))
+    with ModelApi(fails(500, "not now")) as api, asking(api) as thinker:
+        found = find_skill(office, CALLER, task, means=SearchDependencies(thinker=thinker, caller_thinks=True))
+
+    assert found.choose_between == alone.choose_between is not None
+    assert found.none_fits is alone.none_fits and stages(found)["judge"]
 
 
 # When nothing fits
@@ -272,6 +283,20 @@ def test_a_caller_that_thinks_is_given_the_choice_when_the_search_is_not_sure(of
 @pytest.mark.parametrize("task", ["csv-tables", PLAIN, "!?"])
 def test_a_caller_that_thinks_is_not_troubled_when_the_search_is_sure(office: Library, task: str) -> None:
     assert find_skill(office, CALLER, task, means=SearchDependencies(caller_thinks=True)).choose_between is None
+
+
+def test_a_list_comes_once_for_a_task_until_the_library_changes(office: Library) -> None:
+    task, means = next(iter(FOREIGN)), SearchDependencies(caller_thinks=True)
+    teach(office.store, "prompt:letters", "Write letters.")
+
+    def listed(task: str, session: str = "one", kind: Kind = Kind.SKILL) -> bool:
+        found = find_skill(office, replace(CALLER, session=session), task, kind=kind, means=means)
+        return found.choose_between is not None
+
+    assert [listed(task), listed(task), listed(f"  {task}! ")] == [True, False, False]
+    assert listed(task, session="two") and listed(task, kind=Kind.PROMPT)
+    teach(office.store, "harp-tuning", "Tune a harp.")
+    assert [listed(task), listed(task)] == [True, False]
 
 
 def test_a_model_is_asked_rather_than_the_caller(office: Library, thinks: SearchDependencies) -> None:

@@ -401,17 +401,24 @@ def test_the_reason_says_that_a_learned_task_is_near_and_how_many_places_it_is_w
     assert "learned task" not in of(found, "skill:ship-app").why
 
 
-@pytest.mark.parametrize(
-    "given", [{"learned": {"ship-api": FAR}}, {"learned": {"ship-api": 0.9}, "cross": {"bake": 1.0}}]
-)
-def test_the_reason_names_no_learned_task_that_took_no_part(
-    siblings: Library, given: dict[str, dict[str, float]]
-) -> None:
-    late = dict.fromkeys(SIBLINGS, 0.5)
+def test_a_learned_task_counts_beside_a_reranker_too(siblings: Library) -> None:
+    late, cross = dict.fromkeys(SIBLINGS, 0.5), {"ship web": 1.0, "ship app": 0.5, "ship api": 0.4}
+    plain, used = (StandIn(siblings, late, cross=cross, learned=its) for its in ({}, {"ship-api": 0.9}))
 
-    found = search_cascade(
-        siblings.index, "ships to our customers", means=SearchDependencies(StandIn(siblings, late, late=late, **given))
+    before, after = (
+        search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(it)) for it in (plain, used)
     )
+
+    assert refs(before)[:3] == ["skill:ship-web", "skill:ship-app", "skill:ship-api"]
+    assert refs(after)[:3] == ["skill:ship-api", "skill:ship-web", "skill:ship-app"]
+    assert of(after, "skill:ship-api").why.endswith("; learned task: near by 0.90, 2 places up")
+
+
+def test_the_reason_names_no_learned_task_that_took_no_part(siblings: Library) -> None:
+    late = dict.fromkeys(SIBLINGS, 0.5)
+    used = StandIn(siblings, late, late=late, learned={"ship-api": FAR})
+
+    found = search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(used))
 
     assert not any("learned task" in match.why for match in found.matches)
 

@@ -25,6 +25,8 @@ from evolvable_tools.outcomes.learning import (
     remove_learned,
     shorten_task,
 )
+from evolvable_tools.retrieval import FITS
+from evolvable_tools.retrieval.cascade import LABELLED
 from evolvable_tools.sessions import Origin
 from evolvable_tools.verbs import edit, load
 from evolvable_tools.verbs.lookup_test import measure_lookup
@@ -89,6 +91,58 @@ def test_a_task_that_ended_well_with_a_skill_finds_it_the_next_time(skills: Libr
 
     assert learned(skills, "pdf") == [TASK]
     assert first(skills) == "skill:pdf"
+
+
+STRANGE = "stamp the applicant questionnaire for the customs office"
+"""No skill says a word of it."""
+
+
+def test_a_task_that_a_person_named_fits_and_comes_first_when_it_is_asked_again(skills: Library) -> None:
+    assert find_skill(skills, client("asks"), STRANGE).none_fits
+
+    correct_task(skills, PERSON, STRANGE, Ref.parse("pdf"))
+
+    found = find_skill(skills, client("asks"), f"please {STRANGE}!")
+    assert (found.none_fits, found.matches[0].ref) == (False, "skill:pdf")
+    assert found.matches[0].confidence >= LABELLED
+
+
+def test_a_task_that_ended_well_fits_when_it_is_asked_again_and_moves_nothing(skills: Library) -> None:
+    assert find_skill(skills, client("asks"), STRANGE).none_fits
+
+    held(skills, "sheets", "s1", f"/sheets {STRANGE}")
+
+    found = find_skill(skills, client("asks"), STRANGE)
+    assert (found.none_fits, found.matches[0].ref) == (False, "skill:sheets")
+    assert found.matches[0].confidence == FITS
+    assert find_skill(skills, client("asks"), "stamp nothing for nobody").none_fits
+
+
+def test_a_label_stays_when_the_session_that_taught_the_same_is_withdrawn(skills: Library) -> None:
+    talk = held(skills, "pdf", "s1")
+    (stored,) = correct_task(skills, PERSON, TASK, Ref.parse("pdf"))
+    assert stored.source == "person"
+
+    record_uses(skills, talk.typed(WORDS["failed"]).session)
+
+    assert learned(skills, "pdf") == [TASK]
+
+
+def test_a_label_between_a_learned_and_a_held_out_one_is_held_out_with_both(skills: Library) -> None:
+    held_out, between, taught = (
+        "sort garden photographs by season and colour",
+        "sort garden photographs by season and year",
+        "sort holiday photographs by season and year",
+    )
+    correct_task(skills, PERSON, taught, Ref.parse("pdf"))
+    correct_task(skills, PERSON, held_out, Ref.parse("sheets"))
+    assert {one.task for one in list_learned(skills, PERSON) if one.held_out} == {held_out}
+
+    correct_task(skills, PERSON, between, Ref.parse("sheets"))
+
+    stored = list_learned(skills, PERSON)
+    assert {one.task for one in stored if not one.held_out} == set()
+    assert {taught, between} <= {one.task for one in stored if one.held_out}
 
 
 def test_a_removed_task_is_forgotten_at_once(skills: Library) -> None:
@@ -242,7 +296,8 @@ def test_a_task_against_a_skill_lowers_it_for_nearly_that_task_alone(skills: Lib
     (after,) = (match for match in find_skill(skills, client("asks"), mine).matches if match.ref == before.ref)
     assert before.ref == "skill:letters"
     assert after.confidence < 0.6 * before.confidence
-    assert (skills.index.corrected(mine, [letters]), skills.index.corrected(other, [letters])) == ({letters}, set())
+    assert skills.index.past_tasks(mine, [letters]).wrong == {letters}
+    assert skills.index.past_tasks(other, [letters]).wrong == set()
 
 
 def test_no_session_overrules_a_persons_correction(skills: Library) -> None:

@@ -25,6 +25,7 @@ CHOICE_BYTES = 4_000
 """Of an answer with a list to choose from."""
 
 _LENGTHS = (*range(600, 200, -50), *range(200, 40, -15), *range(40, 0, -8), 0)
+_TELLING = 50  # bytes of a description that tells one choice from the next
 _LONGEST_WHY = 70
 _BEGINNER = "Budding"  # the maturity of what was not used yet
 _MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\]", re.DOTALL)
@@ -43,14 +44,15 @@ def found_answer(found: FoundSkills, *, limit: int, detail: bool) -> Answer:
     `none_fits` says that nothing in the library is for the task. `unsure` stands in its place where the caller has to
     choose: among the matches, or among the choices of `choose_between`.
     """
-    if detail:
-        return asdict(found)
     asked = found.choose_between
+    if detail:
+        unsure = {"unsure": True} if asked is not None else {}
+        return {key: value for key, value in asdict(found).items() if key != "none_fits" or not unsure} | unsure
     if asked is not None and found.none_fits:
         return _choice_answer(found, asked)
     if found.none_fits:
         return {"search_id": found.search_id, "none_fits": True, "matches": []}
-    verdict = {"none_fits": False} if asked is None else {"unsure": True}
+    verdict = {"none_fits": False} if asked is None else {"unsure": True} | _others(found, asked)
 
     def answer(length: int) -> Answer:
         shown = [_match(match, length) for match in found.matches]
@@ -59,19 +61,39 @@ def found_answer(found: FoundSkills, *, limit: int, detail: bool) -> Answer:
     return _within(limit * MATCH_BYTES, answer)
 
 
-def _choice_answer(found: FoundSkills, asked: ChooseBetween) -> Answer:
-    """Return a list to choose from: as many choices as fit, with as much of their descriptions as fits then."""
+def _others(found: FoundSkills, asked: ChooseBetween) -> Answer:
+    """Return the choices that are not among the matches, of which fewer were asked for."""
+    shown = {match.ref for match in found.matches}
+    others = [{"ref": one.ref} for one in asked.choices if one.ref not in shown]
+    return {"choose_between": {"choices": others}} if others else {}
 
-    def answer(length: int, most: int) -> Answer:
-        shown = [{"ref": one.ref} | _given(description=_cut(one.description, length)) for one in asked.choices[:most]]
+
+def _choice_answer(found: FoundSkills, asked: ChooseBetween) -> Answer:
+    """Return a list to choose from: as many choices as fit, the likely ones first.
+
+    All have their descriptions where these can say something; otherwise the likely ones alone.
+    """
+
+    def answer(length: int, most: int, described: int) -> Answer:
+        shown = [
+            {"ref": one.ref} | _given(description=_cut(one.description, length) if at < described else "")
+            for at, one in enumerate(asked.choices[:most])
+        ]
         choice = {"question": asked.question, "how_to_answer": asked.how_to_answer, "choices": shown}
         marks = _given(notice=found.notice if any("[/" in str(one) for one in shown) else "")
         return {"search_id": found.search_id, "unsure": True, "matches": [], "choose_between": choice} | marks
 
     most = len(asked.choices)
-    while most > 1 and _size(answer(0, most)) > CHOICE_BYTES:
+    while most > 1 and _size(answer(0, most, 0)) > CHOICE_BYTES:
         most -= 1
-    return _within(CHOICE_BYTES, lambda length: answer(length, most))
+    for length in (length for length in _LENGTHS if length >= _TELLING):
+        if _size(made := answer(length, most, most)) <= CHOICE_BYTES:
+            return made
+    described = most
+    while described and _size(made) > CHOICE_BYTES:
+        described -= 1
+        made = answer(_TELLING, most, described)
+    return made
 
 
 def listing_answer(listing: Listing, *, limit: int, detail: bool) -> Answer:

@@ -5,10 +5,13 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+_VERBS = r"(?:be\s+)?(?:use|trigger|invoke|activate|apply|select|load|call|cover|handle|fire)d?\b"
 # A clause begins with its cue and ends with its sentence. Words of negation alone ("not found") are no cue.
 _CUES: Mapping[str, str] = {
-    "do does don doesn never must should": r"\b(?:do(?:es)?\s+not|don['’]t|doesn['’]t|never|must\s+not|should\s+not)\s+"
-    r"(?:be\s+)?(?:use|trigger|invoke|activate|apply|select|load|call|cover|handle|fire)d?\b",
+    # With a subject of its own ("plugins that do not load") it says what a resource is about.
+    "do does don doesn never must should": r"(?:(?<!\w\s)|(?<=\band\s)|(?<=\bbut\s)|(?<=\bor\s)|(?<=\bplease\s))"
+    r"\b(?:do\s+not|don['’]t|never)\s+" + _VERBS + r"|(?<!\bthat\s)(?<!\bwhich\s)(?<!\bwho\s)"
+    r"\b(?:does\s+not|doesn['’]t|must\s+not|should\s+not)\s+" + _VERBS,
     "not": r"\bnot\s+(?:to\s+be\s+used|for|when|a\s+(?:replacement|substitute)\s+for"
     r"|(?:intended|meant|suitable|suited|designed|applicable|appropriate)\s+(?:for|to))\b",
     "skip avoid": r"\b(?:skip|avoid|avoid\s+using)\s*(?:this|it|when|if|for)\b",
@@ -38,10 +41,10 @@ _COMPARISONS: Mapping[str, str] = {
 }
 # In these languages the cue ends the sentence, and in English "use Y instead" does: all of it belongs to the clause.
 _FINAL_CUES: Mapping[str, str] = {
-    "instead": r"\buse\b.*\binstead\b",
+    "instead": r"\buse\b.*\binstead\b(?!\s+of\b)",
     "い": r"使わない|使用しない|適用しない|不向き|向いていない",
-    "使 対 代": r"使用しません|対象外|代わりに",
-    "하 마 않 대": r"사용하지|쓰지\s*마|쓰지\s*않|적합하지|해당하지|트리거하지|대신",
+    "使 対 代": r"使用しません|対象外|(?<!の)代わりに",
+    "하 마 않 대": r"사용하지|쓰지\s*마|쓰지\s*않|적합하지|해당하지|트리거하지|(?:^|[,;]\s*)대신",
 }
 _ALL = {**_CUES, **_COMPARISONS, **_FINAL_CUES}
 _WORDS = {word: names for names in _ALL for word in names.split()}

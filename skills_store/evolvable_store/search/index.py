@@ -28,7 +28,14 @@ from evolvable_store.search.index_entries import (
     visibility,
 )
 from evolvable_store.search.index_file import IndexCache, IndexFile, IndexSnapshot, read_state
-from evolvable_store.search.learned_texts import COUNT_LEARNED, LearnedTexts, changed_resources, corrected
+from evolvable_store.search.learned_texts import (
+    COUNT_LEARNED,
+    NO_PAST_TASKS,
+    LearnedTexts,
+    PastTasks,
+    changed_resources,
+    past_tasks,
+)
 from evolvable_store.search.postings import VisibilityFilter
 from evolvable_store.storage.connection import Connection
 from evolvable_store.store import Store
@@ -456,9 +463,9 @@ class Index:
         with self._file.reading() as db:
             return index_entries.list_names(db, self._visible(kind, scopes), prefix, limit)
 
-    def corrected(self, task: str, resources: Iterable[int]) -> set[int]:
-        """See `learned_texts.corrected`."""
-        return corrected(self._store, task, resources) if self._any_learned else set()
+    def past_tasks(self, task: str, resources: Iterable[int]) -> PastTasks:
+        """See `learned_texts.past_tasks`."""
+        return past_tasks(self._store, task, resources) if self._any_learned else NO_PAST_TASKS
 
     @property
     def answers(self) -> MutableMapping[str, str]:

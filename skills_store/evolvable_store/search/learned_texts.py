@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import NamedTuple
 
 from evolvable_store.operation import Head
 from evolvable_store.search.analyzer import FUNCTION_WORDS, Learned, terms, tokenize
-from evolvable_store.storage.learned import LearnedTask, by_sign
+from evolvable_store.storage.learned import LearnedTask, TaskSource, by_sign
 from evolvable_store.store import Store
 
 HALF_LIFE = timedelta(days=180)
@@ -72,6 +74,7 @@ def share_of(task: LearnedTask, now: datetime) -> float:
     return float(0.5 ** max(0.0, age / HALF_LIFE))
 
 
+@lru_cache(maxsize=1024)
 def content_terms(text: str) -> frozenset[str]:
     """Return the terms of a task that say what it is about."""
     return frozenset(terms(word for word in tokenize(text) if word not in FUNCTION_WORDS))
@@ -92,9 +95,36 @@ def nearest(task: frozenset[str], tasks: Sequence[LearnedTask]) -> tuple[Learned
     return best, most
 
 
-def corrected(store: Store, task: str, resources: Iterable[int]) -> set[int]:
-    """Return those of these resources that have a near duplicate of this task against them."""
-    found, terms_ = store.backend.learned.tasks_of(resources), content_terms(task)
-    return {
-        resource for resource in found if nearest(terms_, by_sign(found, resource, against=True))[1] >= NEAR_DUPLICATE
-    }
+class PastTasks(NamedTuple):
+    """Resources with a near duplicate of a task among their learned tasks.
+
+    wrong: another one was right for it. labelled: a person named this one for it. succeeded: a session used it for it.
+    """
+
+    wrong: frozenset[int]
+    labelled: frozenset[int]
+    succeeded: frozenset[int]
+
+
+NO_PAST_TASKS = PastTasks(frozenset(), frozenset(), frozenset())
+
+
+def past_tasks(store: Store, task: str, resources: Iterable[int]) -> PastTasks:
+    """Return which of these resources nearly this task was for, and which it was not for.
+
+    What is for a resource counts only while it is trusted and not too old, as in `tasks_in_force`.
+    """
+    found = store.backend.learned.tasks_of(resources)
+    if not found:
+        return NO_PAST_TASKS
+    terms_, now = content_terms(task), store.clock()
+    trusted = set(found).difference(store.backend.attestations.untrusted_resources(list(found)))
+    wrong, labelled, succeeded = set[int](), set[int](), set[int]()
+    for resource in found:
+        if nearest(terms_, by_sign(found, resource, against=True))[1] >= NEAR_DUPLICATE:
+            wrong.add(resource)
+        in_force = [one for one in by_sign(found, resource, against=False) if share_of(one, now) >= MIN_SHARE]
+        for one in in_force if resource in trusted else ():
+            if likeness(terms_, content_terms(one.task)) >= NEAR_DUPLICATE:
+                (labelled if one.source is TaskSource.PERSON else succeeded).add(resource)
+    return PastTasks(frozenset(wrong), frozenset(labelled), frozenset(succeeded))

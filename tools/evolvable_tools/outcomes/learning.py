@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Head
 from evolvable_store.resource import Ref
-from evolvable_store.search.learned_texts import NEAR_DUPLICATE, content_terms, nearest
+from evolvable_store.search.learned_texts import NEAR_DUPLICATE, content_terms, likeness, nearest
 from evolvable_store.storage.evidence import Attempt, Outcome
 from evolvable_store.storage.learned import LearnedTask, TaskSource
 from evolvable_tools.library import Caller, Library
@@ -146,12 +146,21 @@ def _plausible(library: Library, head: Head, typed: str, text: str) -> bool:
 
 
 def _known(library: Library, new: LearnedTask, session: str) -> bool:
-    """Return whether a near duplicate is there already, of another session; remove those of the opposite sign."""
+    """Return whether a near duplicate is there already, of another session; remove those of the opposite sign.
+
+    A person's label takes the place of what sessions taught: it stays when those are withdrawn.
+    """
     learned = library.store.backend.learned
     every = learned.tasks_of([new.resource]).get(new.resource, ())
     others = [one for one in every if one.session != session and not one.held_out]
     terms = content_terms(new.task)
-    if nearest(terms, [one for one in others if one.against is new.against])[1] >= NEAR_DUPLICATE:
+    same = _near_duplicates(terms, (one for one in others if one.against is new.against))
+    if new.source is TaskSource.PERSON:
+        for one in same:
+            if one.source is TaskSource.SESSION:
+                learned.remove(one.id)
+        same = [one for one in same if one.source is TaskSource.PERSON]
+    if same:
         return True
     contrary, alike = nearest(terms, [one for one in others if one.against is not new.against])
     if contrary is not None and alike >= NEAR_DUPLICATE:
@@ -189,23 +198,35 @@ def correct_task(library: Library, caller: Caller, task: str, right: Ref, wrong:
     return [one for one in _listed(library, ids) if content_terms(one.task) == terms and not one.held_out]
 
 
+def _near_duplicates(terms: frozenset[str], tasks: Iterable[LearnedTask]) -> list[LearnedTask]:
+    return [one for one in tasks if likeness(terms, content_terms(one.task)) >= NEAR_DUPLICATE]
+
+
 def _is_held_out(library: Library, text: str) -> bool:
-    """Return whether a label belongs to the test set: as its near duplicates do, else by the hash of its words."""
+    """Return whether a label belongs to the test set: as its near duplicates do, else by the hash of its words.
+
+    Where some are learned and others held out, it is held out with all of them.
+    """
     learned, terms = library.store.backend.learned, content_terms(text)
-    every = [one for its in learned.tasks_of(learned.resources()).values() for one in its]
-    known, alike = nearest(terms, every)
-    if known is not None and alike >= NEAR_DUPLICATE:
-        return known.held_out
+    near = _near_duplicates(terms, (one for its in learned.tasks_of(learned.resources()).values() for one in its))
+    if near:
+        return any(one.held_out for one in near)
     return hashlib.sha256(" ".join(sorted(terms)).encode()).digest()[0] % HELD_OUT == 0
 
 
 def _hold_out(library: Library, new: LearnedTask) -> None:
-    """Store a held-out label; it replaces its near duplicates, since a person's last word counts."""
-    learned, terms = library.store.backend.learned, content_terms(new.task)
-    for one in learned.held_out():
-        if nearest(terms, [one])[1] >= NEAR_DUPLICATE:
-            learned.remove(one.id)
-    learned.add([replace(new, held_out=True)])
+    """Store a held-out label; it replaces its near duplicates, since a person's last word counts.
+
+    Labels that were learned are held out from now on, and what sessions taught is removed: nothing teaches and tests.
+    """
+    learned = library.store.backend.learned
+    every = (one for its in learned.tasks_of(learned.resources()).values() for one in its)
+    moved = []
+    for one in _near_duplicates(content_terms(new.task), every):
+        learned.remove(one.id)
+        if one.source is TaskSource.PERSON and not (one.held_out or one.against):
+            moved.append(replace(one, held_out=True, id=0))
+    learned.add([*moved, replace(new, held_out=True)])
 
 
 def list_learned(library: Library, caller: Caller, ref: Ref | None = None) -> list[ListedTask]:

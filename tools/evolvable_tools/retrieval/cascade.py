@@ -12,6 +12,7 @@ from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind, parse_kind
 from evolvable_store.search.analyzer import MAX_QUERY
 from evolvable_store.search.index import Index, IndexEntry
+from evolvable_store.search.learned_texts import PastTasks
 from evolvable_store.storage.evidence import SuccessCounts
 from evolvable_tools.llm import ProviderError
 from evolvable_tools.metrics import wilson_lower_bound
@@ -131,6 +132,9 @@ MAX_LIMIT = 100
 CORRECTED = 0.5
 """What is left of the confidence of a match that was wrong for a near duplicate of the task."""
 
+LABELLED = 0.9
+"""The least confidence in a match that a person named for nearly this task."""
+
 SHORTLIST = 5
 """Matches that a judge chooses from, when one of them fits."""
 
@@ -196,7 +200,7 @@ def search_cascade(
             fused = fuse_with_vectors(index, query, ranking, pending)
         alone = "keyword" not in results or not results["keyword"].candidates
         results |= report_hybrid(fused, pending, query.first if alone else query.limit)
-    merged = _demoted(index, task, _merged(results))
+    merged = _by_past_tasks(index, task, _merged(results), means.fits)
     fits = any(match.sure or match.confidence >= means.fits for match in merged)
     found = CascadeResult(tuple(merged[:limit]), not fits, _reports(results))
     if mode != "auto" or (means.thinker is None and not means.caller_thinks):
@@ -240,16 +244,27 @@ def _merged(results: Mapping[str, StageResult]) -> list[SearchMatch]:
     return [replace(match, confidence=round(match.confidence, 3)) for match in ordered]
 
 
-def _demoted(index: Index, task: str, merged: list[SearchMatch]) -> list[SearchMatch]:
-    """Return the matches with those less likely that were wrong for nearly this task before; a sure one stays."""
-    wrong = index.corrected(task, [match.entry.id for match in merged if not match.sure])
-    if not wrong:
+def _by_past_tasks(index: Index, task: str, merged: list[SearchMatch], fits: float) -> list[SearchMatch]:
+    """Return the matches after what is known of nearly this task; a sure one stays.
+
+    One that was wrong for it is less likely, one that a person named is LABELLED. The best match fits when a session
+    used it for nearly this task with success: sessions change no order here, so one that is hostile gains no place.
+    """
+    past = index.past_tasks(task, [match.entry.id for match in merged if not match.sure])
+    if not (past.wrong or past.labelled or past.succeeded):
         return merged
-    lowered = [
-        replace(match, confidence=round(match.confidence * CORRECTED, 3)) if match.entry.id in wrong else match
-        for match in merged
-    ]
-    return sorted(lowered, key=lambda match: (not match.sure, -match.confidence))
+    changed = [replace(match, confidence=_after(match, past)) for match in merged]
+    changed.sort(key=lambda match: (not match.sure, -match.confidence))
+    first = changed[0]
+    if first.entry.id in past.succeeded and first.entry.id not in past.wrong:
+        changed[0] = replace(first, confidence=max(first.confidence, fits))
+    return changed
+
+
+def _after(match: SearchMatch, past: PastTasks) -> float:
+    if match.entry.id in past.labelled:
+        return max(match.confidence, LABELLED)
+    return round(match.confidence * CORRECTED, 3) if match.entry.id in past.wrong else match.confidence
 
 
 def _joined(one: SearchMatch, other: SearchMatch) -> SearchMatch:
@@ -290,15 +305,17 @@ def _judged(
     means: SearchDependencies,
     memory: MutableMapping[str, str],
 ) -> CascadeResult:
-    """Return the result after the judge's choice; without a judge, with the choice for the caller."""
+    """Return the result after the judge's choice; without a judge, or when it fails, with the choice for the caller."""
     choices = judge_stage.make_choices([match.entry for match in shortlist])
+    left = replace(found, choose_between=judge_stage.choose_between(task, choices, described=found.none_fits))
     if means.thinker is None:
-        return replace(found, choose_between=judge_stage.choose_between(task, choices, described=found.none_fits))
+        return left
     most, length = (LIST_ALL, MOST_DESCRIPTION) if found.none_fits else (SHORTLIST, judge_stage.MAX_DESCRIPTION)
     try:
         judged = judge_stage.ask_judge(task, choices, means.thinker, memory, most=most, most_description=length)
     except ProviderError as error:
-        return replace(found, stages=(*found.stages, StageReport("judge", error.text)))
+        stages = (*found.stages, StageReport("judge", error.text))
+        return replace(left if means.caller_thinks else found, stages=stages)
     stages = (*found.stages, StageReport("judge", judged.said))
     if judged.ref is None:
         return replace(found, none_fits=True, stages=stages)

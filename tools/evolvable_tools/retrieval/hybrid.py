@@ -113,7 +113,7 @@ def _words_scores(fused: FusedRanking, query: SearchQuery) -> dict[int, float]:
 
 
 def rerank(fused: FusedRanking, words: Mapping[int, float], pending: PendingNeighbours) -> FusedRanking | None:
-    """Return the ranking with its first few in the order of a reranker and the words.
+    """Return the ranking with its first few in the order of a reranker, the words and the learned tasks.
 
     None where no reranker is named, or it has no answer.
     """
@@ -124,7 +124,7 @@ def rerank(fused: FusedRanking, words: Mapping[int, float], pending: PendingNeig
     if fused.similar is not None:
         fused = replace(fused, similar=replace(fused.similar, said=f"{fused.similar.said}; reranked"))
     sums = {one.id: words[one.id] + CROSS * score for one, score in zip(first, scores, strict=True)}
-    return _reordered(fused, sums, REORDERED)
+    return _with_learned(fused, sums, REORDERED)
 
 
 def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRanking:
@@ -138,12 +138,20 @@ def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRan
     found = _reordered(fused, {id_: words[id_] + NEAR * cosine for id_, cosine in cosines.items()}, len(fused.hits))
     late = {id_: LATE * nearness for id_, nearness in fused.similar.late.items() if id_ in words}
     sums = {id_: words[id_] + COSINE * cosines[id_] + nearness for id_, nearness in late.items()}
-    without = _reordered(found, sums, CLOSEST_FIRST)
-    near = {id_: fused.similar.learned[id_] for id_ in late if fused.similar.learned.get(id_, 0.0) > FAR}
+    return _with_learned(found, sums, CLOSEST_FIRST)
+
+
+def _with_learned(fused: FusedRanking, sums: Mapping[int, float], first: int) -> FusedRanking:
+    """Return the ranking in the order of the sums and of learned tasks near the task; `moved` says how far these moved.
+
+    first: how many places the sums alone decide; with learned tasks REORDERED.
+    """
+    without = _reordered(fused, sums, first)
+    learned = fused.similar.learned if fused.similar is not None else {}
+    near = {id_: learned[id_] for id_ in sums if learned.get(id_, 0.0) > FAR}
     if not near:
         return without
-    sums |= {id_: sums[id_] + LEARNED * (near[id_] - FAR) for id_ in near}
-    taught = _reordered(found, sums, REORDERED)
+    taught = _reordered(fused, {**sums, **{id_: sums[id_] + LEARNED * (near[id_] - FAR) for id_ in near}}, REORDERED)
     before, after = ([hit.scored.entry.id for hit in its.hits[:REORDERED]] for its in (without, taught))
     moved = {id_: before.index(id_) - after.index(id_) for id_ in near if id_ in before and id_ in after}
     return replace(taught, moved=moved)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from evolvable_store.errors import AlreadyExists, InvalidArgument, InvalidResource, VersionConflict
+from evolvable_store.errors import AlreadyExists, InvalidArgument, InvalidResource, NoSuchResource, VersionConflict
 from evolvable_store.objects import File, Files, Manifest
 from evolvable_store.operation import Actor, Head, Operation
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
@@ -111,7 +111,7 @@ def update_resource(
     reason, asked = library.redacted(reason), approvals.needs_person(library.policies, ref, caller.actor)
     for _ in range(TRIES):
         try:
-            head, places = (None, None) if create else library.latest(library.store.head(ref, caller.scopes))
+            head, places = (None, None) if create else library.latest(_existing(library, caller, ref))
             target = head.ref if head else _new_name(library, ref)
             base = _expected(target, head, expected_version)
             manifest = library.store.manifest(head) if head else None
@@ -226,6 +226,16 @@ def _expected(ref: Ref, head: Head | None, expected: int | None) -> int:
     if expected is not None and expected != now:
         raise VersionConflict(str(ref), expected, now)
     return now
+
+
+def _existing(library: Library, caller: Caller, ref: Ref) -> Head:
+    """Return the head of a resource that is changed. Raise NoSuchResource, whose hint says how to make it."""
+    try:
+        return library.store.head(ref, caller.scopes)
+    except NoSuchResource as error:
+        if library.store.head_or_none(ref, caller.scopes) is not None:  # it was removed, and can be brought back
+            raise
+        raise NoSuchResource(str(error), f"{error.hint} To make it, pass create=true.") from None
 
 
 def _new_name(library: Library, ref: Ref) -> Ref:

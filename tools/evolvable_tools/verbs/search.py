@@ -158,7 +158,7 @@ def find_skill(
         seen = ((one.entry.id, versions.get(one.entry.id, one.entry.version)) for one in fitting)
         record_impressions(library, caller, search, seen)
     asked = found.choose_between
-    if asked is not None and found.none_fits and _listed_before(library, caller, task):
+    if asked is not None and found.none_fits and _listed_before(library, caller, task, asked):
         asked = None
     choose = _choices(library, asked, marks)
     return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice)
@@ -180,11 +180,18 @@ def _known_for(library: Library, resources: Iterable[int], task_type: str) -> di
     return found
 
 
-def _listed_before(library: Library, caller: Caller, task: str) -> bool:
-    """Return whether the caller's session was given a list for this task; note that it is now."""
+def _listed_before(library: Library, caller: Caller, task: str, asked: ChooseBetween) -> bool:
+    """Return whether the caller's session was given this list for this task; note that it is now.
+
+    Other words of courtesy or signs make no other task; a new version or a new resource makes another list.
+    """
+    from evolvable_store.search.learned_texts import content_terms  # late: as above
+
     who = caller.session or caller.connection or ""
-    asked = json.dumps(["list", who, task.casefold().split()])
-    key, memory = hashlib.sha256(asked.encode("utf-8", "replace")).hexdigest(), library.index.answers
+    about = sorted(content_terms(task)) or task.casefold().split()
+    listed = sorted(f"{one.ref}@{one.version}" for one in asked.choices)
+    key = hashlib.sha256(json.dumps(["list", who, about, listed]).encode("utf-8", "replace")).hexdigest()
+    memory = library.index.answers
     if key in memory:
         return True
     memory[key] = "given"
