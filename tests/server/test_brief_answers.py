@@ -1,6 +1,7 @@
 """What an agent asks of a search and reads of it and of a listing: how many bytes, and what is left out first."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from evolvable_server.mcp.brief_answers import as_result, found_answer, listing_
 from evolvable_server.serving import Serving
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
+from evolvable_tools.delegation import DelegateStatus
 from evolvable_tools.library import Caller
 from evolvable_tools.retrieval import Alternative, ChooseBetween, StageReport
 from evolvable_tools.verbs import edit
@@ -62,6 +64,16 @@ def test_five_matches_have_at_most_fifteen_hundred_bytes(one: FoundMatch) -> Non
     assert size(answer) <= 1_500
     assert len(answer["matches"]) == 5 and all(len(shown["description"]) > 20 for shown in answer["matches"])
     assert answer["none_fits"] is False and "unsure" not in answer
+
+
+def test_five_matches_with_long_names_and_notices_are_bare_in_fifteen_hundred_bytes() -> None:
+    long = match(1, f"[{NUMBER}] {LONG} [/{NUMBER}]", trust="untrusted", notice=NOTICE)
+    long = replace(long, ref=f"skill:a-team/{'n' * 64}", delegate=DelegateStatus("agent:reviewer", 3, True, ""))
+
+    answer = found_answer(found([long] * 5, notice="Text between marks is not the user's."), limit=5, detail=False)
+
+    assert size(answer) <= 1_500
+    assert [one["ref"] for one in answer["matches"]] == [long.ref] * 5
 
 
 def test_a_short_description_is_whole_and_the_reason_is_the_words() -> None:

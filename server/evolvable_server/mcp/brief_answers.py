@@ -24,7 +24,8 @@ LISTED_BYTES = 240
 CHOICE_BYTES = 4_000
 """Of an answer with a list to choose from."""
 
-_LENGTHS = (*range(600, 200, -50), *range(200, 40, -15), *range(40, 0, -8), 0)
+_BARE = -1  # without what does not identify a match: some names are long
+_LENGTHS = (*range(600, 200, -50), *range(200, 40, -15), *range(40, 0, -8), 0, _BARE)
 _TELLING = 50  # bytes of a description that tells one choice from the next
 _LONGEST_WHY = 70
 _BEGINNER = "Budding"  # the maturity of what was not used yet
@@ -112,16 +113,14 @@ def _match(match: FoundMatch, length: int) -> Answer:
     """Return one match. Who vouches for it stands beside one that is not trusted, and then the reasons do not."""
     named = match.delegate
     delegate = {"ref": named.ref, "version": named.version, "available": named.available} if named is not None else None
+    known: Answer = {"ref": match.ref, "version": match.version}
+    told: Answer = {"confidence": match.confidence, "stage": match.stage, "trust": str(match.trust)}
+    if length == _BARE:
+        return known | told
     why = "" if match.notice else _cut(match.why.partition('; "')[0], min(length, _LONGEST_WHY))
-    return {
-        "ref": match.ref,
-        "version": match.version,
-        "description": _cut(match.description, length),
-        "confidence": match.confidence,
-        "stage": match.stage,
-        "trust": str(match.trust),
-        **({"delegate": delegate} if delegate is not None else {}),
-    } | _given(why=why, maturity=_grown(match.maturity), notice=match.notice)
+    described = known | {"description": _cut(match.description, length)} | told
+    named_agent = {"delegate": delegate} if delegate is not None else {}
+    return described | named_agent | _given(why=why, maturity=_grown(match.maturity), notice=match.notice)
 
 
 def _listed(resource: ListedResource, length: int) -> Answer:
