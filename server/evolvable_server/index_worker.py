@@ -28,9 +28,16 @@ if TYPE_CHECKING:
 WORTHWHILE = 1_000
 """Resources to import, or changes, for which another process is worth its start."""
 
+BURST = 200
+"""Saved files, seen at once, for which it is; the ones that came first are imported meanwhile."""
+
 ONCE = "once"
 """On the command line: to index what is missing for a process that waits for it, and holds the lock of the backlog."""
 
+BESIDE = "beside"
+"""On the command line: others search and save meanwhile, so the index is locked for a tenth of a second at a time."""
+
+_PIECE = 1 << 19  # bytes that are settled then at once
 _PAUSE = 0.05  # seconds between two looks at what is new
 _AT_ONCE, _AHEAD = 25, 20  # texts that another process analyzes at once; such lists before it: those of one batch
 
@@ -51,6 +58,38 @@ def index_worker(home: Path, expected: int) -> Iterator[None]:
             process.terminate()
             raise
         # Leaving the block closes the pipe, which says that this was all, and waits.
+
+
+class BurstIndexer:
+    """Another process that indexes beside this one while many saved files are imported, piece by piece.
+
+    If it fails, the next search indexes the rest.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def begin(self, expected: int) -> None:
+        """Start the process where none runs and so many resources are worth it."""
+        if self._process is not None and self._process.poll() is not None:
+            self._process = None
+        if self._process is None and expected >= BURST:
+            with contextlib.suppress(OSError):
+                self._process = _start_worker(self._home, BESIDE)
+
+    def end(self) -> None:
+        """Let it index what is there, and end. Returns at once."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def stop(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self.end()
+            self._process.terminate()
+            self._process.wait()
+            self._process = None
 
 
 def index_elsewhere(home: Path, missing: int, alive: Callable[[], object]) -> None:
@@ -101,7 +140,7 @@ def main() -> None:
                     locked = True
             index.catch_up(more=True, locked=locked)
         index.catch_up(locked=locked)
-        index.settle(0)
+        index.settle(0, locked=locked, **({"at_once": _PIECE} if BESIDE in sys.argv[2:] else {}))
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evolvable_server.index_worker import BurstIndexer
 from evolvable_store.errors import EvolvableError, LibraryBusy
 from evolvable_store.operation import Change
 from evolvable_store.storage.bindings import WatchedFolder
@@ -102,6 +103,7 @@ class Watcher:
         self._later: list[tuple[float, WatchedFolder, set[str]]] = []
         self._behind: tuple[float, int] | None = None  # when that is due, and the last change that needs nothing
         self._unindexed: float | None = time.monotonic()
+        self._indexer = BurstIndexer(library.store.home)
         self._threads = [
             threading.Thread(target=self._follow_library, name="evolvable-library", daemon=True),
             threading.Thread(target=self._follow_folders, name="evolvable-folders", daemon=True),
@@ -234,8 +236,10 @@ class Watcher:
         while not self._stop.is_set():
             self._owning.wait()
             self._guarded(self._follow_once)
+        self._indexer.stop()
 
     def _follow_once(self) -> None:
+        self._indexer.end()
         if self._stop.is_set() or not self._owner.owns:
             self._stop.wait(TICK_SECONDS)  # it has just been taken over, or the process ends
             return
@@ -248,6 +252,8 @@ class Watcher:
                 paths = events.wait(self._until_look(next_rescan)) if events else set[str]()
                 if not events:
                     self._stop.wait(self._until_look(next_rescan))
+                if not paths:
+                    self._indexer.end()
                 for folder, places in self._by_folder(map(Path, paths)).items():
                     self._look(folder, places, again=True)
                 self._look_again()
@@ -300,6 +306,7 @@ class Watcher:
         with self._busy:
             copy = self._copies.copy(folder)
             directories = copy.status.changed(copy.directories_at(places))
+            self._indexer.begin(len(directories))
             sync = copy.sync(directories) if directories else None
         if sync is None:
             return

@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -15,13 +16,14 @@ from filelock import FileLock, Timeout
 from processes import poll
 from samples import put_texts
 
-from evolvable_server.index_worker import WORTHWHILE, index_elsewhere, index_worker
+from evolvable_server.index_worker import BURST, WORTHWHILE, BurstIndexer, index_elsewhere, index_worker
 from evolvable_store.errors import LibraryBusy
 from evolvable_store.resource import Kind
-from evolvable_store.search.index import Analyze, Index, check_index
+from evolvable_store.search import index_file
+from evolvable_store.search.index import BATCH, Analyze, Index, check_index
 from evolvable_store.search.index_entries import AnalyzedText, SourceText, analyze_source
 from evolvable_store.search.index_file import IndexFile
-from evolvable_store.search.postings import count_pending
+from evolvable_store.search.postings import MAX_PENDING, count_pending
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.status import LOOKS, count_resources
 
@@ -165,6 +167,59 @@ def test_a_process_without_haste_leaves_the_index_to_the_one_that_fills_it(store
         fill(store, 61)
         other.catch_up(wait=False)
         assert applied(store) == store.sequence()
+
+
+def test_a_search_waits_for_the_process_that_fills_the_index_until_what_it_needs_is_there(store, monkeypatch):
+    monkeypatch.setattr(index_file, "BACKLOG_SECONDS", 100 * PATIENCE)
+    fill(store, 0, BATCH + 1)
+    found: list[str] = []
+    with Index.open(store) as filling, Index.open(store) as other:
+
+        def search() -> None:
+            found.extend(hit.entry.name for hit in other.search("what is number 77").scored)
+
+        with filling.backlog():
+            searching = threading.Thread(target=search)
+            searching.start()
+            filling.catch_up(locked=True)
+            searching.join(PATIENCE)
+            assert "skill-77" in found
+
+
+def test_what_waits_is_settled_by_the_process_that_fills_the_index(store):
+    fill(store, 0, MAX_PENDING + 1)
+    with Index.open(store) as filling, Index.open(store) as other:
+        with filling.backlog():
+            other.catch_up()
+            assert waiting(store) == MAX_PENDING + 1
+            filling.settle(locked=True, at_once=1)
+            assert waiting(store) == MAX_PENDING
+            filling.settle(0, locked=True)
+        assert waiting(store) == 0 and other.in_step() == []
+
+
+def test_a_burst_is_indexed_by_another_process_that_ends_when_it_is_over(store):
+    before = below()
+    burst = BurstIndexer(store.home)
+    burst.begin(BURST - 1)
+    assert set(below()) <= set(before)
+    burst.begin(BURST)
+    burst.begin(BURST)
+    indexing = started(since=before)
+    fill(store, 0)
+    burst.end()
+
+    assert psutil.wait_procs(indexing, timeout=PATIENCE)[1] == []
+    assert applied(store) == store.sequence() and waiting(store) == 0
+    burst.begin(BURST)
+    burst.stop()
+    burst.end()
+    assert psutil.wait_procs([one for one in below() if one not in before], timeout=PATIENCE)[1] == []
+
+
+def waiting(store: Store) -> int:
+    with contextlib.closing(IndexFile(store.home)) as file, file.reading() as db:
+        return count_pending(db)[0]
 
 
 def held(store: Store) -> bool:

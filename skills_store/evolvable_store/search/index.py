@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
@@ -187,16 +187,23 @@ class Index:
         # One process alone: the others would wait for the file again and again, each for the batches of the rest.
         missing = target - applied
         alone = missing > (BATCH if wait else _FEW) and not locked
-        with self._file.backlog(wait=wait) if alone else contextlib.nullcontext():
-            if alone and self._bulk:
+        indexed = partial(self._has_indexed, target)
+        with self._file.backlog(wait=wait, done=indexed) if alone else contextlib.nullcontext():
+            if alone and self._bulk and not indexed():
                 self._bulk(missing, lambda: progress(0, missing) if progress else None)
-            taken, applied = self._take_in_all(applied, target, progress, more)
+            taken, applied = self._take_in_all(applied, target, progress, more, locked or alone)
         if learned or first_time:
             self._take_in_learned(learned, aging)
         self._applied = applied, learned
         return taken
 
-    def _take_in_all(self, first: int, target: int, progress: Progress | None, more: bool) -> tuple[int, int]:
+    def _has_indexed(self, sequence: int) -> bool:
+        with self._file.reading() as db:
+            return _applied_sequence(db) >= sequence
+
+    def _take_in_all(
+        self, first: int, target: int, progress: Progress | None, more: bool, locked: bool
+    ) -> tuple[int, int]:
         """Index the changes up to `target`; return how many this call indexed, and the last that is indexed."""
         applied, taken = first, 0
         while applied < target:
@@ -209,7 +216,7 @@ class Index:
                 elif applied < target:
                     break  # the log ends before its own last sequence; fsck says so
             if not (more or applied < target):
-                self.settle()
+                self.settle(locked=locked)
             if progress:
                 progress(applied - first, target - first)
         return taken, applied
@@ -230,16 +237,23 @@ class Index:
             with self._file.writing() as db:
                 db.executemany(_NOTE_STATE, (("learned", str(target)), ("learned_month", month)))
 
-    def settle(self, times: int = 1) -> None:
-        """Settle what waits, piece by piece, while it is `times` as much as may wait; others get in between."""
-        more = True
-        while more:
-            with self._file.reading() as db:
-                more = _too_much_waits(db, times)
-            if more:
-                with self._file.writing() as db:
-                    if _too_much_waits(db, times):  # nobody else is at it
-                        postings.flush_pending(db)
+    def settle(self, times: int = 1, *, locked: bool = False, at_once: int = postings.SETTLED_AT_ONCE) -> None:
+        """Settle what waits, piece by piece, while it is `times` as much as may wait; others get in between.
+
+        locked: as for `catch_up`; otherwise a process that holds that lock does it. at_once: bytes of a piece.
+        """
+        while self._too_much_waits(times):
+            try:
+                with contextlib.nullcontext() if locked else self._file.backlog(wait=False):
+                    if self._too_much_waits(times):  # nobody else did it meanwhile
+                        with self._file.writing() as db:
+                            postings.flush_pending(db, at_once)
+            except LibraryBusy:
+                return
+
+    def _too_much_waits(self, times: int) -> bool:
+        with self._file.reading() as db:
+            return _too_much_waits(db, times)
 
     def _check_origin(self) -> None:
         """Raise Damaged when the index was not made from this library's history: a restored backup has another."""

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryError, LibraryReadOnly
 from evolvable_store.resource import Kind
@@ -34,6 +34,9 @@ from evolvable_store.search.postings import VisibilityFilter, VisibleDocuments
 from evolvable_store.storage import connection as driver
 from evolvable_store.storage.connection import Connection
 
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
 FILE = "index.db"
 
 FORMAT = driver.DerivedFormat(
@@ -48,6 +51,8 @@ FORMAT = driver.DerivedFormat(
 
 BACKLOG_SECONDS, PATIENT_AGAIN_SECONDS = 10.0, 60.0
 """How long a search waits for another process that indexes many changes; and how long none does after one in vain."""
+
+_LOOK_SECONDS = 0.05  # between two looks whether the other process has indexed enough
 
 
 class IndexFile:
@@ -93,30 +98,38 @@ class IndexFile:
             yield connection
 
     @contextlib.contextmanager
-    def backlog(self, *, wait: bool = True) -> Iterator[None]:
+    def backlog(self, *, wait: bool = True, done: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Be the one process that indexes many changes for the body. Raise LibraryBusy while another one is.
 
         wait: for the other one, for a while; when that was in vain, no more for a minute, as a search reads often.
-        One that made no progress meanwhile was stopped, and the body runs beside it.
+        done: whether the other one has indexed what is needed: then the body runs too. One that made no progress
+        meanwhile was stopped, and the body runs beside it.
         """
-        patient, place = wait and time.monotonic() >= self._patient_at, self.path.parent / "locks"
-        before = self._progress() if patient else ""
+        place = self.path.parent / "locks"
         place.mkdir(mode=0o700, exist_ok=True)
         lock = driver.file_lock(place / "index.lock")
-        try:
-            lock.acquire(timeout=BACKLOG_SECONDS if patient else 0)
-            self._patient_at = 0.0
-        except TimeoutError:
-            if patient:
-                self._patient_at = time.monotonic() + PATIENT_AGAIN_SECONDS
-            if not patient or self._progress() != before:
-                raise LibraryBusy(
-                    "Another process is indexing the library.", "Searches find what it has indexed so far."
-                ) from None
+        if not self._await_turn(lock, wait, done):
+            raise LibraryBusy("Another process is indexing the library.", "Searches find what it has indexed so far.")
         try:
             yield
         finally:
             lock.release()
+
+    def _await_turn(self, lock: "BaseFileLock", wait: bool, done: Callable[[], bool]) -> bool:
+        """Return whether the body of `backlog` runs: with the lock, or beside a process that stopped or did enough."""
+        patient = wait and time.monotonic() >= self._patient_at
+        before = self._progress() if patient else ""
+        deadline = time.monotonic() + BACKLOG_SECONDS
+        while not _acquire(lock, _LOOK_SECONDS if patient else 0):
+            if done():
+                return True
+            if not patient:
+                return False
+            if time.monotonic() >= deadline:
+                self._patient_at = time.monotonic() + PATIENT_AGAIN_SECONDS
+                return self._progress() == before
+        self._patient_at = 0.0
+        return True
 
     def _progress(self) -> str:
         with self.reading() as db:
@@ -213,6 +226,14 @@ class IndexFile:
 
 
 _parent_connections: list[object] = []
+
+
+def _acquire(lock: "BaseFileLock", seconds: float) -> bool:
+    try:
+        lock.acquire(timeout=seconds)
+    except TimeoutError:
+        return False
+    return True
 
 
 def _remove(folder: Path, owner: int) -> None:

@@ -156,7 +156,9 @@ MAX_PENDING = 200
 MAX_PENDING_BYTES = 1 << 19
 """Bytes that their terms may take, packed: some skills are dictionaries."""
 
-_SETTLED_AT_ONCE = 8 << 20  # packed bytes
+SETTLED_AT_ONCE = 8 << 20
+"""Packed bytes that are settled while the index is locked once: a second or two."""
+
 _MOST_KEPT = 4 << 20  # of each server; a search that reads all again takes a tenth longer
 _OF_TERM, _OF_RUN = 300, 250  # bytes that Python takes besides
 
@@ -190,17 +192,17 @@ def count_pending(db: Connection) -> tuple[int, int]:
     return int(count), int(size)
 
 
-def flush_pending(db: Connection) -> None:
+def flush_pending(db: Connection, at_once: int = SETTLED_AT_ONCE) -> None:
     """Write the oldest documents that wait into the postings, and take those that are gone out of them.
 
-    Some of them: so many that the index is locked for a second or two.
+    at_once: packed bytes of those, about.
     """
     new: list[tuple[int, _JoinedTerms]] = []
     gone: dict[_Key, set[int]] = {}
     done: list[int] = []
     size = 0
     for id_, settled, data in db.execute(f"SELECT id, settled, terms FROM document WHERE {_WAITING} ORDER BY id"):
-        if done and size + len(data) > _SETTLED_AT_ONCE:
+        if done and size + len(data) > at_once:
             break
         size += len(data)
         done.append(id_)
