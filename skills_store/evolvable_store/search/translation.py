@@ -6,7 +6,6 @@ write no spaces by the longest known word at each place.
 """
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -14,25 +13,7 @@ from pathlib import Path
 
 from Stemmer import Stemmer
 
-# Letters of the Latin script with marks, folded: what is typed with marks in one place is not in another.
-_MARKED = {
-    at: base[0]
-    for at in range(0xC0, 0x250)
-    if (base := unicodedata.normalize("NFKD", chr(at))) and base[0].isascii() and base[0].isalpha()
-}
-_MARKED_LETTER = re.compile("[\u00c0-\u024f]")
-
-
-@cache
-def compile_late(pattern: str) -> re.Pattern[str]:
-    """Return the compiled pattern. Sets of thousands of letters take milliseconds, and most texts need none of them."""
-    return re.compile(pattern)
-
-
-def fold_marks(text: str) -> str:
-    """Return a text with the letters of the Latin script without their marks."""
-    return text.translate(_MARKED) if _MARKED_LETTER.search(text) else text
-
+from evolvable_store.search.normalization import compile_late, fold_marks
 
 GLOSSARY = Path(__file__).with_name("task_words.tsv")
 
