@@ -30,6 +30,9 @@ from evolvable_store.search.normalization import (
 from evolvable_store.search.translation import translate_words
 from evolvable_store.storage.connection import Connection
 
+ANALYSIS = 1
+"""Counts up when a text gets other terms: an index of an earlier analysis is made again. The new file notes it."""
+
 MAX_QUERY = 4_000
 """Characters of a query that are read; what matters is said before."""
 
