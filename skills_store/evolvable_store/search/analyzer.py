@@ -125,9 +125,7 @@ def _marked_or_clustered() -> re.Pattern[str]:
 @cache
 def _words_with_marks() -> re.Pattern[str]:
     letter = rf"[^\W_{_UNSPACED}{_ALPHABETIC}{_SYLLABIC}]"
-    return re.compile(
-        f"[{_UNSPACED}]+|[{_ALPHABETIC}]+|[{_SYLLABIC}]+|{letter}+(?:[{combining_marks()}]+{letter}*)*"
-    )
+    return re.compile(f"[{_UNSPACED}]+|[{_ALPHABETIC}]+|[{_SYLLABIC}]+|{letter}+(?:[{combining_marks()}]+{letter}*)*")
 
 
 @cache
@@ -138,7 +136,7 @@ def _clusters() -> re.Pattern[str]:
 
 
 def _cluster_grams(run: str) -> list[str]:
-    """Return the pairs of the clusters of a run, and of Thai and Lao the triples: their clusters are mostly a letter."""
+    """Return the pairs of the clusters of a run, and the triples of Thai and Lao, whose clusters have few marks."""
     clusters = _clusters().findall(run)
     size = 3 if compile_late(f"[{_ALPHABETIC}]").match(run) else 2
     grams = ("".join(clusters[at : at + size]) for at in range(max(1, len(clusters) - size + 1)))
@@ -372,7 +370,7 @@ def weigh_fields(
 
 
 def _weigh_text(field: Field, text: str) -> TermWeights:
-    # What folds to an ASCII letter is a letter before, so without letters and marks beyond ASCII the bytes can be folded.
+    # What folds to an ASCII letter is a letter before: without letters and marks beyond ASCII the bytes can be folded.
     data = text.encode("utf-8", "replace")
     found, beyond = None, beyond_ascii(text)
     if not beyond or not (compile_late(_WORD).search(beyond) or is_unnormalized(beyond)):

@@ -1,5 +1,7 @@
 """English words for the words of a task in another language, by a small glossary of what tasks are about.
 
+Function words and words of the glossary tell the language. A word that is English too tells nothing.
+
 Most skills are written in English. A task in one of nine other languages gets the English words of those of its words
 that the glossary `task_words.tsv` knows: compared by their stems, German compounds by their parts, and languages that
 write no spaces by the longest known word at each place.
@@ -16,6 +18,7 @@ from Stemmer import Stemmer
 from evolvable_store.search.normalization import compile_late, fold_marks
 
 GLOSSARY = Path(__file__).with_name("task_words.tsv")
+_TEXT = GLOSSARY.read_text(encoding="utf-8")  # a tenth of a millisecond; what it means is read on first need
 
 # Frequent words that tell a language from English and mostly from the others.
 _FUNCTION_WORDS: Mapping[str, str] = {
@@ -35,18 +38,17 @@ _SHARED = frozenset(("a", "am", "an", "as", "do", "i", "in", "me", "no", "on", "
 _FOREIGN = {word for words in _FUNCTION_WORDS.values() for word in words.split()}
 # Stems of English words that some glossary takes for its own, as they occur in the skills and tasks of the benchmarks.
 _ENGLISH_STEMS = """
-acceler action agenda alter ambient analys archiv aud ba base basi bauer brief brows calculi cargo cart
-carter changer charg charger client clust cod coda coder colon columnar com combin come comm comma command
-commerc commiss comp compet compil complement complet concept confirm consol consult cont conti convers
-datum del dell demonstr deploy discuss disposit divis domin doubl elabor elimin employ equip ess examin
-extens extra fall film finder full fuller fund funder fuse fusion gen genet gestalt grad grade grader grill
-group guard handl handler hot idiom implant indic inform invit journal kart kern li lie lime limit listen ma
-mail mailer mape march marco med media mess mi mid mise modifi modular motif must navig note nuclear nuclei
-optimis pa pager pagin parametr pass payer persona piano planar plane point pointer port porter post prob
-probe procur programm prov prove prover public qual qualit quant ram rapport raster recur recurs red redact
-redeem redi redo registrar regul rep respond resum retir revis rig santa scala scalar scanner scheme sender
-separ serv sit site sona sorter sub supervis surveil tableau tag telephon temp tempo termin tester ton tone
-trait transform tri trie verifi vers versa voyag zone
+acceler action agenda alter ambient analys archiv aud ba base basi bauer brief brows calculi cargo cart carter changer
+charg charger client clust cod coda coder colon columnar com combin come comm comma command commerc commiss comp
+compet compil complement complet concept confirm consol consult cont conti convers datum del dell demonstr deploy dia
+discuss disposit divid divis domin doubl elabor elimin employ equip ess examin extens extra fall film finder full
+fuller fund funder fuse fusion gen genet gestalt grad grade grader grill group guard handl handler hot idiom implant
+indic inform invit journal kart kern li lie lime limit listen ma mail mailer mape march marco med media mess mi mid
+mise modifi modular motif must navig note nuclear nuclei optimis ora pa pager pagin parametr pass payer persona piano
+planar plane point pointer port porter post prob probe procur programm prov prove prover public qual qualit quant ram
+rapport raster recur recurs red redact redeem redi redo registrar regul rep respond resum ret retir revis rig santa
+scala scalar scanner scheme sender separ serv sit site sona sorter sub supervis surveil tableau tag telephon temp
+tempo termin tester ton tone trait transform tri trie valid verifi vers versa voyag zone
 """
 # In this order: Japanese has Han too.
 _SCRIPTS = {
@@ -192,4 +194,4 @@ def _glossary(language: str) -> Mapping[str, tuple[str, ...]]:
 @cache
 def _rows() -> list[list[str]]:
     """Return the cells of the glossary; the first row names the languages."""
-    return [line.split("\t") for line in GLOSSARY.read_text(encoding="utf-8").splitlines()]
+    return [line.split("\t") for line in _TEXT.splitlines()]
