@@ -26,6 +26,7 @@ from evolvable_store.objects import File, blob_hash
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.search import index_file
+from evolvable_store.search.analyzer import ANALYSIS
 from evolvable_store.search.index import BATCH, Index, IndexEntry, check_index
 from evolvable_store.storage import connection
 from evolvable_store.store import Store
@@ -376,6 +377,43 @@ def test_a_bad_file_is_made_anew_without_a_word(store: Store, damage: Callable[[
         assert found(index, "signature") == ["skill:pdf"]
         assert index.path == path
         assert index.in_step() == []
+
+
+def forget_analysis(path: Path) -> None:
+    """Leave the file as a version before the note of the analysis made it."""
+    with contextlib.closing(connection.dbapi.connect(str(path))) as db, db:
+        db.execute("DELETE FROM state WHERE key = 'analysis'")
+
+
+def test_an_index_of_an_earlier_analysis_is_made_again_once_as_any_other(store: Store) -> None:
+    put(store, "pdf", PDF)
+    counts: list[int] = []
+
+    def indexed() -> int:
+        with Index.open(store, bulk=lambda missing, _: counts.append(missing)) as index:
+            taken = index.catch_up()
+            assert found(index, "signature") == ["skill:pdf"] and index.in_step() == []
+        return taken
+
+    assert [indexed(), indexed()] == [1, 0]
+    put_many(store, "quokka")
+    assert indexed() == BATCH + 10 and counts == [BATCH + 10]
+    forget_analysis(store.home / index_file.FILE)
+    assert [indexed(), indexed()] == [BATCH + 11, 0] and counts == [BATCH + 10, BATCH + 11]
+
+
+def test_a_new_index_notes_its_analysis(store: Store, index: Index) -> None:
+    with index_file.IndexFile(store.home).reading() as db:
+        assert index_file.read_state(db, "analysis") == str(ANALYSIS)
+
+
+def test_a_private_copy_of_an_earlier_analysis_is_used_as_it_is(store: Store, index: Index) -> None:
+    put(store, "pdf", PDF)
+    index.catch_up()
+    index.close()
+    forget_analysis(index.path)
+    with contextlib.closing(index_file.IndexFile(store.home, private=True)) as copy, copy.reading() as db:
+        assert index_file.read_state(db, "applied") == "1"
 
 
 def test_a_file_that_goes_bad_while_it_is_open_is_made_anew(store: Store, index: Index) -> None:

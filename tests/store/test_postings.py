@@ -3,6 +3,8 @@
 import contextlib
 import math
 import random
+import time
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from types import ModuleType
@@ -16,10 +18,11 @@ from evolvable_store.bundle.export import backup
 from evolvable_store.resource import Ref
 from evolvable_store.search import bm25, index_file, postings
 from evolvable_store.search import postings as plain_sums
-from evolvable_store.search.analyzer import FIELDS, HEAVIEST, parse_query, tokenize, weigh_fields
+from evolvable_store.search.analyzer import FIELDS, HEAVIEST, parse_query, terms, tokenize, weigh_fields
 from evolvable_store.search.bm25 import COVERAGE, PRIOR
 from evolvable_store.search.index import Index, check_index
 from evolvable_store.search.index_file import FILE, IndexFile
+from evolvable_store.search.normalization import fold, fold_marks, is_unnormalized
 from evolvable_store.search.postings import (
     FEW,
     MAX_PENDING,
@@ -177,6 +180,50 @@ def test_two_words_side_by_side_count_more_than_apart(store: Store, index: Index
 )
 def test_signs_beyond_ascii_part_words_and_letters_are_part_of_them(text: str, said: list[str]) -> None:
     assert tokenize(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("हिन्दी में फ़ॉर्म", ["हिन्दी", "में", "फ़ॉर्म"]),
+        ("தமிழ் বাংলা", ["தமிழ்", "বাংলা"]),
+        ("العَرَبِيَّة العـــربية", ["العربية", "العربية"]),
+        ("שָׁלוֹם", ["שלום"]),
+        ("Pru\u0308fe das Re\u0301sume\u0301", ["prufe", "das", "resume"]),
+        ("İstanbul за\u0301мок", ["istanbul", "замок"]),
+        ("ёлка Ёлка йод и\u0306од", ["елка", "елка", "йод", "йод"]),
+        ("ＰＤＦ ﾄﾞ①", ["pdf", "ド", "1"]),
+        ("m² naïve™ 3½ é…", ["m2", "naive", "3½", "e"]),
+        ("ภาษาไทย pdf ฟอร์ม", ["ภาษ", "าษา", "ษาไ", "าไท", "ไทย", "pdf", "ฟอร์", "อร์ม"]),
+        ("မြန်မာ ខ្មែរ ປີ", ["မြန်", "န်မာ", "ខ្មែរ", "ປີ"]),
+        ("⚠️ a\u0301\ufe0f 👩\u200d💻", ["a"]),
+    ],
+)
+def test_marks_stay_in_their_words_and_compatible_letters_are_one(text: str, said: list[str]) -> None:
+    expected = [fold_marks(fold(one)) for one in said]
+    assert tokenize(text) == tokenize(unicodedata.normalize("NFD", text)) == expected
+    assert set(weigh_fields([], "", (), text, ())["body"][0].split("\n")) == set(terms(expected))
+
+
+def test_every_mark_and_compatible_letter_is_looked_for() -> None:
+    for at in {*range(0x80, 0xD800), *range(0xE000, 0x10000), *range(0x1D400, 0x1D800), *range(0x1EE00, 0x1FC00)}:
+        own = chr(at).casefold()
+        other = unicodedata.normalize("NFKC", own).casefold()
+        is_mark = unicodedata.category(own[0]) in ("Mn", "Mc") and not 0xFE00 <= at <= 0xFE0F
+        if is_mark or (own.isalnum() and "\u2044" not in other and other != own):
+            assert is_unnormalized(own), hex(at)
+
+
+@pytest.mark.parametrize("text", ["e" + "\u0301\u0327" * 50_000, "ﾞ\u093c" * 50_000, "ก่ํ" * 30_000, "\u093c" * 90_000])
+def test_any_number_of_marks_takes_no_time(text: str) -> None:
+    before = time.process_time()
+    tokenize(text)
+    assert time.process_time() - before < 1
+
+
+def test_a_skill_in_thai_is_found_by_a_part_of_what_it_says(store: Store, index: Index) -> None:
+    put(store, {"one": ("กรอกแบบฟอร์ม PDF ให้ฉัน", ""), "two": ("แปลเอกสารภาษาไทย", "")})
+    assert names(index, "แบบฟอร์ม") == ["one"] and names(index, "เอกสาร") == ["two"]
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,23 @@
 """English words for tasks in other languages, and letters with marks."""
 
 import time
+import unicodedata
 
 import pytest
 
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.search import translation
 from evolvable_store.search.analyzer import FUNCTION_WORDS, parse_query, tokenize
 from evolvable_store.search.index import Index
+from evolvable_store.search.normalization import fold
 from evolvable_store.search.translation import GLOSSARY, translate_words
 from evolvable_store.store import Store
 
 
 def english(task: str) -> list[str]:
-    return translate_words(task.casefold(), tokenize(task), FUNCTION_WORDS)
+    return translate_words(fold(task), tokenize(task), FUNCTION_WORDS)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,45 @@ def english(task: str) -> list[str]:
 )
 def test_a_task_in_another_language_gets_english_words(task: str, words: set[str]) -> None:
     assert words <= set(english(task))
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("Formular ausfüllen", {"form", "fill"}),
+        ("Test schreiben", {"write"}),
+        ("Datei umbenennen", {"file"}),
+        ("remplir un formulaire", {"fill", "form"}),
+        ("écrire des tests", {"write", "test"}),
+        ("limpiar una tabla", {"clean", "table"}),
+        ("escribir pruebas", {"write", "test"}),
+        ("compilare un modulo", {"fill", "form"}),
+        ("scrivere test", {"write"}),
+        ("traduzir um documento", {"translate", "document"}),
+        ("Удалить отчёт", {"delete", "report"}),
+        ("удалить отчет", {"delete", "report"}),
+        ("ﾚﾎﾟｰﾄを翻訳", {"report", "translate"}),
+    ],
+)
+def test_a_few_words_of_the_glossary_tell_the_language(task: str, words: set[str]) -> None:
+    assert words <= set(english(task))
+    assert words <= set(english(unicodedata.normalize("NFD", task)))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "validation pipeline",
+        "compile the plan — test code",
+        "import table",
+        "client red base point",
+        "Salud app landing page redesign",
+        "cross validation “tuning”",
+        "full text search command",
+    ],
+)
+def test_words_of_english_and_of_another_language_tell_nothing(task: str) -> None:
+    assert english(task) == []
 
 
 @pytest.mark.parametrize(
@@ -60,7 +102,8 @@ def test_every_line_of_the_glossary_has_a_word_in_every_language() -> None:
 
 
 @pytest.mark.parametrize(
-    "task", ["ä" * 4_000, "und " + "bilddatei" * 400, "und " + "bilddatei " * 390, "翻" * 4_000, "í é " * 900]
+    "task",
+    ["ä" * 4_000, "und " + "bilddatei" * 400, "und " + "bilddatei " * 390, "翻" * 4_000, "í é " * 900, "Datei " * 660],
 )
 def test_a_hostile_task_is_translated_in_no_time(task: str) -> None:
     english("翻訳 und")  # the glossary is read once
@@ -68,6 +111,13 @@ def test_a_hostile_task_is_translated_in_no_time(task: str) -> None:
     parse_query(task)
 
     assert time.process_time() - before < 0.5
+
+
+def test_a_task_in_english_reads_no_glossary() -> None:
+    before = translation._glossary.cache_info().misses
+    for task in ("fix the login of our staging server", "flaky docker build cache"):
+        assert english(task) == []
+    assert translation._glossary.cache_info().misses == before
 
 
 def test_marks_on_letters_make_no_difference(store: Store) -> None:

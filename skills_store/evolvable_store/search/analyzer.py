@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice, pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -17,8 +18,20 @@ from Stemmer import Stemmer
 
 from evolvable_store import objects
 from evolvable_store.search.exclusions import split_exclusions
-from evolvable_store.search.translation import compile_late, fold_marks, translate_words
+from evolvable_store.search.normalization import (
+    beyond_ascii,
+    combining_marks,
+    compile_late,
+    fold,
+    fold_marks,
+    is_unnormalized,
+    normalize,
+)
+from evolvable_store.search.translation import translate_words
 from evolvable_store.storage.connection import Connection
+
+ANALYSIS = 1
+"""Counts up when a text gets other terms: an index of an earlier analysis is made again. The new file notes it."""
 
 MAX_QUERY = 4_000
 """Characters of a query that are read; what matters is said before."""
@@ -39,8 +52,14 @@ _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U
 _RUN, _WORD = f"[{_UNSPACED}]+", rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+"
 # The same for text without those scripts and for ASCII: two and three times as fast.
 _SPACED_WORD, _ASCII_WORD = re.compile(r"[^\W_]+"), re.compile("[a-z0-9]+")
+# Scripts without spaces whose letters carry marks: Thai and Lao, Myanmar and Khmer.
+_ALPHABETIC = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecf\u0edc-\u0edf"
+_SYLLABIC = (
+    "\u1000-\u103f\u1050-\u108f\u109a-\u109d\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa76\uaa7a-\uaa7f"
+    "\u1780-\u17d3\u17d7\u17dc\u17dd"
+)
+_STACKERS = "\u1039\u17d2"  # the letter after one of these stands below the one before
 _HIRAGANA, _KATAKANA = re.compile("[\u3041-\u309f]+"), re.compile("([\u30a1-\u30ff]+)")
-_ASCII_BYTES = bytes(range(128))
 
 _FUNCTION_WORDS = """
 a about above after all also am an and any are as at be because been before being below between both but by can could
@@ -66,12 +85,20 @@ SHORT_FORMS: Mapping[str, str] = dict(form.split() for form in _SHORT_FORMS.spli
 
 
 def tokenize(text: str) -> list[str]:
-    """Return the words of a text in order, folded; of a run of Han, Kana or Hangul its pairs and triples."""
+    """Return the words of a text in order, folded and normalized.
+
+    Of a run in a script without spaces: its pairs and triples.
+    """
     folded = text.casefold()
-    beyond = _beyond_ascii(folded)
+    beyond = beyond_ascii(folded)
+    marked = False
+    if is_unnormalized(beyond):
+        folded = normalize(folded)
+        beyond = beyond_ascii(folded)
+        marked = _marked_or_clustered().search(beyond) is not None
     if (plain := fold_marks(beyond)) != beyond:
-        folded, beyond = fold_marks(folded), _beyond_ascii(plain)
-    if not beyond or not compile_late(_RUN).search(beyond):
+        folded, beyond = fold_marks(folded), beyond_ascii(plain)
+    if not marked and (not beyond or not compile_late(_RUN).search(beyond)):
         # Most texts have signs beyond ASCII, few have letters.
         letters = _SPACED_WORD.search(beyond)
         tokens = _SPACED_WORD.findall(folded) if letters else _ASCII_WORD.findall(_as_ascii(folded))
@@ -79,17 +106,41 @@ def tokenize(text: str) -> list[str]:
         return [token for token in tokens if len(token) <= LONGEST_WORD] if long else tokens
     found: list[str] = []
     unspaced = compile_late(_RUN)
-    for token in compile_late(_WORD).findall(folded):
+    clustered = compile_late(f"[{_ALPHABETIC}{_SYLLABIC}]") if marked else None
+    for token in (_words_with_marks() if marked else compile_late(_WORD)).findall(folded):
         if unspaced.match(token):
             found += _pairs(token)
+        elif clustered and clustered.match(token):
+            found += _cluster_grams(token)
         elif len(token) <= LONGEST_WORD:
             found.append(token)
     return found
 
 
-def _beyond_ascii(text: str) -> str:
-    """Return the characters of a text that are not ASCII, side by side."""
-    return "" if text.isascii() else text.encode("utf-8", "replace").translate(None, _ASCII_BYTES).decode("utf-8")
+@cache
+def _marked_or_clustered() -> re.Pattern[str]:
+    return re.compile(f"[{combining_marks()}{_ALPHABETIC}{_SYLLABIC}]")
+
+
+@cache
+def _words_with_marks() -> re.Pattern[str]:
+    letter = rf"[^\W_{_UNSPACED}{_ALPHABETIC}{_SYLLABIC}]"
+    return re.compile(f"[{_UNSPACED}]+|[{_ALPHABETIC}]+|[{_SYLLABIC}]+|{letter}+(?:[{combining_marks()}]+{letter}*)*")
+
+
+@cache
+def _clusters() -> re.Pattern[str]:
+    """Return the pattern of a letter with its marks and with what stands below it."""
+    marks = combining_marks()
+    return re.compile(f".(?:[{_STACKERS}][^{marks}]|[{marks}])*")
+
+
+def _cluster_grams(run: str) -> list[str]:
+    """Return the pairs of the clusters of a run, and the triples of Thai and Lao, whose clusters have few marks."""
+    clusters = _clusters().findall(run)
+    size = 3 if compile_late(f"[{_ALPHABETIC}]").match(run) else 2
+    grams = ("".join(clusters[at : at + size]) for at in range(max(1, len(clusters) - size + 1)))
+    return [gram for gram in grams if len(gram) <= LONGEST_WORD]
 
 
 def _as_ascii(text: str) -> str:
@@ -146,7 +197,7 @@ def parse_query(query: str) -> dict[str, QueryTerm]:
         if len(found) == _MAX_QUERY_TERMS:
             break
         found[key] = QueryTerm(word, (_FUNCTION_WORD_WEIGHT if word in FUNCTION_WORDS else 1.0) * count**_REPEATED)
-    for word in translate_words(query[:MAX_QUERY].casefold(), its, FUNCTION_WORDS):
+    for word in translate_words(fold(query[:MAX_QUERY]), its, FUNCTION_WORDS):
         if len(found) < _MAX_QUERY_TERMS:
             found.setdefault(term(word), QueryTerm(word, _TRANSLATED))
     pairs = _by_term(Counter(neighbours(its)).most_common(), lambda pair: f"{term(pair[0])} {term(pair[1])}")
@@ -319,10 +370,10 @@ def weigh_fields(
 
 
 def _weigh_text(field: Field, text: str) -> TermWeights:
-    # What folds to an ASCII letter is a letter before, so without letters beyond ASCII the bytes can be folded.
+    # What folds to an ASCII letter is a letter before: without letters and marks beyond ASCII the bytes can be folded.
     data = text.encode("utf-8", "replace")
-    found, beyond = None, data.translate(None, _ASCII_BYTES)
-    if not (beyond and compile_late(_WORD).search(beyond.decode("utf-8"))):
+    found, beyond = None, beyond_ascii(text)
+    if not beyond or not (compile_late(_WORD).search(beyond) or is_unnormalized(beyond)):
         found = _COUNTERS[0].weigh(data.lower(), K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
     return _weigh_counts(field, _count_terms(tokenize(text))) if found is None else found
 

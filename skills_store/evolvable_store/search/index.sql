@@ -1,5 +1,7 @@
 -- The text index: what it holds of each entry, and the postings of their terms.
 CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+-- `ANALYSIS` of analyzer.py; versions before it note none.
+INSERT INTO state VALUES ('analysis', '1');
 CREATE TABLE entry (
     id INTEGER PRIMARY KEY, kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
     description TEXT NOT NULL, triggers TEXT NOT NULL, frozen INTEGER NOT NULL, delegate TEXT NOT NULL,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryError, LibraryReadOnly
 from evolvable_store.resource import Kind
 from evolvable_store.search import postings
-from evolvable_store.search.analyzer import FIELD_NUMBERS, PrefixFilter
+from evolvable_store.search.analyzer import ANALYSIS, FIELD_NUMBERS, PrefixFilter
 from evolvable_store.search.bm25 import Query, searched_terms
 from evolvable_store.search.index_entries import (
     IndexEntry,
@@ -191,7 +191,7 @@ class IndexFile:
     def _open_first(self) -> None:
         try:
             try:
-                self._idle.append(self._opened())
+                self._idle.append(self._opened(refuse_outdated=self.path.parent == self._home))
             except DamagedFile:
                 self._set_aside()
                 self._idle.append(self._opened())
@@ -199,13 +199,19 @@ class IndexFile:
             self._begin(self._private_copy())
             self._idle.append(self._opened())
 
-    def _opened(self) -> Connection:
+    def _opened(self, *, refuse_outdated: bool = False) -> Connection:
+        """Open the file, or make it; raise DamagedFile for one that is none of ours.
+
+        refuse_outdated: also for one of an earlier analysis. A private copy stays: each process would make it again.
+        """
         self._known = _identity(self.path)
         with driver.translate_damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
             connection = driver.connect(self.path, durable=False)
             unless_ready.callback(connection.close)
             self._known = self._known or _identity(self.path)
             FORMAT.prepare(connection, self.path)
+            if refuse_outdated and int(read_state(connection, "analysis") or 0) < ANALYSIS:
+                raise DamagedFile("its texts were analyzed in an earlier way")
             unless_ready.pop_all()
         return connection
 

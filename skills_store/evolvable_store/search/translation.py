@@ -1,40 +1,24 @@
 """English words for the words of a task in another language, by a small glossary of what tasks are about.
 
+Function words and words of the glossary tell the language. A word that is English too tells nothing.
+
 Most skills are written in English. A task in one of nine other languages gets the English words of those of its words
 that the glossary `task_words.tsv` knows: compared by their stems, German compounds by their parts, and languages that
 write no spaces by the longest known word at each place.
 """
 
 import re
-import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
 
 from Stemmer import Stemmer
 
-# Letters of the Latin script with marks, folded: what is typed with marks in one place is not in another.
-_MARKED = {
-    at: base[0]
-    for at in range(0xC0, 0x250)
-    if (base := unicodedata.normalize("NFKD", chr(at))) and base[0].isascii() and base[0].isalpha()
-}
-_MARKED_LETTER = re.compile("[\u00c0-\u024f]")
-
-
-@cache
-def compile_late(pattern: str) -> re.Pattern[str]:
-    """Return the compiled pattern. Sets of thousands of letters take milliseconds, and most texts need none of them."""
-    return re.compile(pattern)
-
-
-def fold_marks(text: str) -> str:
-    """Return a text with the letters of the Latin script without their marks."""
-    return text.translate(_MARKED) if _MARKED_LETTER.search(text) else text
-
+from evolvable_store.search.normalization import compile_late, fold_marks
 
 GLOSSARY = Path(__file__).with_name("task_words.tsv")
+_TEXT = GLOSSARY.read_text(encoding="utf-8")  # a tenth of a millisecond; what it means is read on first need
 
 # Frequent words that tell a language from English and mostly from the others.
 _FUNCTION_WORDS: Mapping[str, str] = {
@@ -52,6 +36,20 @@ _SPACED = {"de": "german", "fr": "french", "es": "spanish", "pt": "portuguese", 
 # Words of English and of some other language.
 _SHARED = frozenset(("a", "am", "an", "as", "do", "i", "in", "me", "no", "on", "per", "so", "was", "will"))
 _FOREIGN = {word for words in _FUNCTION_WORDS.values() for word in words.split()}
+# Stems of English words that some glossary takes for its own, as they occur in the skills and tasks of the benchmarks.
+_ENGLISH_STEMS = """
+acceler action agenda alter ambient analys archiv aud ba base basi bauer brief brows calculi cargo cart carter changer
+charg charger client clust cod coda coder colon columnar com combin come comm comma command commerc commiss comp
+compet compil complement complet concept confirm consol consult cont conti convers datum del dell demonstr deploy dia
+discuss disposit divid divis domin doubl elabor elimin employ equip ess examin extens extra fall film finder full
+fuller fund funder fuse fusion gen genet gestalt grad grade grader grill group guard handl handler hot idiom implant
+indic inform invit journal kart kern li lie lime limit listen ma mail mailer mape march marco med media mess mi mid
+mise modifi modular motif must navig note nuclear nuclei optimis ora pa pager pagin parametr pass payer persona piano
+planar plane point pointer port porter post prob probe procur programm prov prove prover public qual qualit quant ram
+rapport raster recur recurs red redact redeem redi redo registrar regul rep respond resum ret retir revis rig santa
+scala scalar scanner scheme sender separ serv sit site sona sorter sub supervis surveil tableau tag telephon temp
+tempo termin tester ton tone trait transform tri trie valid verifi vers versa voyag zone
+"""
 # In this order: Japanese has Han too.
 _SCRIPTS = {
     "ja": "[\u3041-\u30ff]",
@@ -65,6 +63,10 @@ _RUN = "[\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
 _LONGEST = 8  # characters of a known word without spaces
 _PART = 4  # letters of the shortest part of a compound
 _MOST = 30
+_BEGINNING = 5  # letters; a stem seldom differs from its word in these
+_SHORTEST = 3  # letters of a word that tells a language
+_FEW = 3  # words of a task for each that tells its language
+_MOST_WORDS = 1 << 12  # whose languages a process remembers
 
 
 def translate_words(text: str, words: Sequence[str], function_words: Iterable[str]) -> list[str]:
@@ -89,14 +91,67 @@ def _language(text: str, words: Sequence[str], function_words: Iterable[str]) ->
         scripts = {name: len(compile_late(letters).findall(text)) for name, letters in _SCRIPTS.items()}
         if 2 * sum(scripts.values()) > len(_LATIN_WORD.findall(text)):
             return next(name for name, count in scripts.items() if count)
-    said = _FOREIGN.intersection(words)
-    if not said:
+    its = set(words)
+    said = _FOREIGN.intersection(its)
+    english = len(its.intersection(function_words) - said - _SHARED)
+    if english and not said:
         return None
-    counts = Counter({name: len(said.intersection(its.split())) for name, its in _FUNCTION_WORDS.items()})
-    (language, most), *_ = counts.most_common(1)
-    # One word can be a name; where there are marks on letters too it is none.
-    least = len(set(words).intersection(function_words) - said - _SHARED) + (1 if text.isascii() else 0)
-    return language if most > least else None
+    known = Counter(language for word in its for language in _LANGUAGES[word])
+    if not said and not known:
+        return None
+    counts = {name: len(said.intersection(own.split())) + known[name] for name, own in _FUNCTION_WORDS.items()}
+    language = max(counts, key=lambda name: (counts[name], known[name]))
+    # One word can be a name. It is none where there are marks on letters, and in a task of few words that has no
+    # function word of English it seldom is.
+    is_name = fold_marks(text) == text and (english or not known[language] or len(its) > _FEW * counts[language])
+    return language if counts[language] > english + is_name else None
+
+
+class _Languages(dict[str, tuple[str, ...]]):
+    """The languages whose glossary knows a word, for those that were asked for; none for a word of English."""
+
+    def __missing__(self, word: str) -> tuple[str, ...]:
+        if len(self) >= _MOST_WORDS:
+            self.clear()
+        its = self[word] = tuple(self._find(word))
+        return its
+
+    def _find(self, word: str) -> Iterator[str]:
+        candidates = _beginnings().get(word[:_BEGINNING], ()) if len(word) >= _SHORTEST else ()
+        if candidates and _english_stemmer().stemWord(word) not in _english_stems():
+            for language in candidates:
+                own = _FUNCTION_WORDS[language].split()
+                if word not in own and _stemmer(language).stemWord(word) in _glossary(language):
+                    yield language
+
+
+_LANGUAGES = _Languages()
+
+
+@cache
+def _beginnings() -> Mapping[str, tuple[str, ...]]:
+    """Return the languages of the words of the glossary by how they begin.
+
+    Most words of English begin like none of them, so that a task in English needs no glossary.
+    """
+    header, *lines = _rows()
+    found: dict[str, tuple[str, ...]] = {}
+    for language in _FUNCTION_WORDS:
+        at = header.index(language)
+        for beginning in {fold_marks(word.casefold())[:_BEGINNING] for row in lines for word in row[at].split("/")}:
+            found[beginning] = (*found.get(beginning, ()), language)
+    return found
+
+
+@cache
+def _english_stems() -> Set[str]:
+    """Return the stems of the English words of the glossary and of those that look like words of other languages."""
+    return {*_ENGLISH_STEMS.split(), *(_english_stemmer().stemWord(row[0]) for row in _rows())}
+
+
+@cache
+def _english_stemmer() -> Stemmer:
+    return Stemmer("porter", 0)
 
 
 def _by_stem(word: str, language: str) -> Iterator[str]:
@@ -125,13 +180,18 @@ def _stemmer(language: str) -> Stemmer:
 @cache
 def _glossary(language: str) -> Mapping[str, tuple[str, ...]]:
     """Return the English words for each known word of a language: its stem, or itself where there are no spaces."""
-    lines = GLOSSARY.read_text(encoding="utf-8").splitlines()
-    at = lines[0].split("\t").index(language)
+    header, *rows = _rows()
+    at = header.index(language)
     found: dict[str, tuple[str, ...]] = {}
-    for line in lines[1:]:
-        english, *others = line.split("\t")
+    for english, *others in rows:
         for word in others[at - 1].split("/"):
             folded = fold_marks(word.casefold())
             key = _stemmer(language).stemWord(folded) if language in _SPACED else folded
             found[key] = (*found.get(key, ()), english)
     return found
+
+
+@cache
+def _rows() -> list[list[str]]:
+    """Return the cells of the glossary; the first row names the languages."""
+    return [line.split("\t") for line in _TEXT.splitlines()]
