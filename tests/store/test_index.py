@@ -234,6 +234,24 @@ def test_words_are_found_in_every_field_by_their_stem(store: Store, index: Index
     assert parts == {"name", "description", "triggers"}
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Очищает таблицы и отчёты", "очистка таблиц"),
+        ("Καθαρίζει πίνακες", "καθαρισμός πίνακα"),
+        ("يراجع الجداول", "جداول"),
+        ("फॉर्म भरता है", "फॉर्मों को भरना"),
+    ],
+)
+def test_words_of_other_scripts_are_found_by_the_stems_of_their_languages(
+    store: Store, index: Index, said: str, asked: str
+) -> None:
+    put(store, "one", f"---\nname: one\ndescription: {said}\n---\n")
+    put(store, "other", PDF)
+
+    assert found(index, asked) == ["skill:one"]
+
+
 def test_scripts_without_spaces_are_searched_by_pairs(store: Store, index: Index) -> None:
     put(store, "migration", "---\nname: m\ndescription: 数据库迁移的步骤\n---\n")
     put(store, "release", "---\nname: r\ndescription: リリースノートを書く\n---\n")

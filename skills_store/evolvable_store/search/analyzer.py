@@ -154,8 +154,30 @@ class _Terms(dict[str, str]):
     def __missing__(self, word: str) -> str:
         if len(self) >= _MAX_CACHED_TERMS:
             self.clear()
-        its = self[word] = _stem(SHORT_FORMS.get(word, word))
+        its = self[word] = _stem(SHORT_FORMS.get(word, word)) if word.isascii() else _stem_by_script(word)
         return its
+
+
+# Snowball's stemmers for scripts with one of them; a script of several languages has that of the most common one.
+_SCRIPTS = (
+    ("\u0370", "\u03ff", "greek"),
+    ("\u0400", "\u04ff", "russian"),
+    ("\u0530", "\u058f", "armenian"),
+    ("\u0600", "\u06ff", "arabic"),
+    ("\u0900", "\u097f", "hindi"),
+    ("\u0b80", "\u0bff", "tamil"),
+)
+
+
+def _stem_by_script(word: str) -> str:
+    """Return the stem of a word that is not in ASCII; words of the Latin script have English stems."""
+    name = next((name for first, last, name in _SCRIPTS if first <= word[0] <= last), None)
+    return _stemmer(name).stemWord(word) if name is not None else _stem(word)
+
+
+@cache
+def _stemmer(name: str) -> Stemmer:
+    return Stemmer(name, 0)
 
 
 _TERMS = _Terms()
