@@ -103,7 +103,7 @@ def test_who_asked_for_one_match_and_has_to_choose_gets_the_refs_of_the_others()
 
     others = [{"ref": "skill:a-usual-name-1"}, {"ref": "skill:a-usual-name-2"}]
     assert answer["unsure"] is True and answer["choose_between"] == {"choices": others}
-    assert len(answer["matches"]) == 1
+    assert len(answer["matches"]) == 1 and len(answer["matches"][0]["description"]) > 20
 
 
 @pytest.mark.parametrize("count", [1, 12, 36, 60])

@@ -53,13 +53,14 @@ def found_answer(found: FoundSkills, *, limit: int, detail: bool) -> Answer:
         return _choice_answer(found, asked)
     if found.none_fits:
         return {"search_id": found.search_id, "none_fits": True, "matches": []}
-    verdict = {"none_fits": False} if asked is None else {"unsure": True} | _others(found, asked)
+    others = _others(found, asked) if asked is not None else {}
+    verdict = {"none_fits": False} if asked is None else {"unsure": True} | others
 
     def answer(length: int) -> Answer:
         shown = [_match(match, length) for match in found.matches]
         return {"search_id": found.search_id, **verdict, "matches": shown} | _given(notice=found.notice)
 
-    return _within(limit * MATCH_BYTES, answer)
+    return _within(limit * MATCH_BYTES + _size(others), answer)
 
 
 def _others(found: FoundSkills, asked: ChooseBetween) -> Answer:
