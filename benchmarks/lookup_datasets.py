@@ -26,7 +26,7 @@ import tempfile
 from itertools import chain
 from pathlib import Path
 
-from lookup import report
+from lookup import judged, report
 from lookup.comparison import Tools, compare, ways
 from lookup.data import Library, answerable, lines
 from lookup.datasets import LOADERS, Dataset, foreign, skillrouter, write
@@ -76,6 +76,7 @@ def main() -> None:
     rows = [Row(f"{one.way}, {size:,} skills, {len(there):,} tasks", str(one.quality.macro)) for one in measured]
     for one in measured:
         rows += [Row(f"  {one.way}: {name}", str(score)) for name, score in one.quality.families.items() if one.ours]
+    rows += judged.rows(library, queries)
     conclude(f"Lookup on tasks of others: {given.name}", rows)
 
 

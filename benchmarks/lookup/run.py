@@ -19,13 +19,13 @@ from pathlib import Path
 
 from support import Row, conclude, progress
 
-from lookup import languages, learned, none_fits, report, speed, weights
+from lookup import judged, languages, learned, none_fits, report, speed, weights
 from lookup.comparison import Measured, Tools, compare, ways
 from lookup.data import SEEDS, Library, Record, answerable, hundreds, lines, take_in, tiled
 from lookup.picture import draw
 from lookup.sessions import Served, Setting, closing
 
-PARTS = ("quality", "weights", "learned", "languages", "none", "speed", "intake", "eight")
+PARTS = ("quality", "weights", "learned", "languages", "judge", "none", "speed", "intake", "eight")
 _QUICK_TASKS = 300
 _TIMED_TASKS = 500
 _MANY = 100_000
@@ -153,6 +153,8 @@ def main() -> None:
         rows += learned.rows(plan.whole, plan.queries)
     if "languages" in parts:
         rows += languages.rows(plan.small)
+    if "judge" in parts:
+        rows += judged.rows(plan.whole, plan.queries)
     if "none" in parts:
         rows += nothing_fits(plan)
     if "speed" in parts:
