@@ -1,4 +1,4 @@
-"""The upper bound of a judge: the whole search with a scripted one that always chooses right, where the search asks one.
+"""The upper bound of a judge: the whole search with a scripted one that is always right, where the search asks one.
 
 Where the search is sure, its first match counts. Where it asks, the right skill has to be among the choices.
 """
