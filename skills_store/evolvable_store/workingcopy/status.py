@@ -25,6 +25,7 @@ from evolvable_store.resource import MEMORY_NAMES, USER_SCOPE, Kind, Ref, main_f
 from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
+from evolvable_store.workingcopy import tree_reader
 from evolvable_store.workingcopy.atomic_dir import SINGLE
 from evolvable_store.workingcopy.openat import first_link, open_real
 from evolvable_store.workingcopy.signatures import (
@@ -35,7 +36,7 @@ from evolvable_store.workingcopy.signatures import (
     signature,
     single_signature,
 )
-from evolvable_store.workingcopy.tree_reader import FolderContents, read_folder, read_single
+from evolvable_store.workingcopy.tree_reader import FolderContents, keep_modes, read_folder, read_single
 
 SINGLE_SUFFIX = ".md"
 
@@ -406,11 +407,17 @@ class StatusReader:
 
     def _read(self, directory: str, binding: Binding | None, head: Head | None, now: Signature) -> FolderContents:
         place = self._folder.path / directory
-        if not is_single(self._folder.kind, directory):
-            return read_folder(place, now, real=True)
-        reading = read_single(place, SINGLE, real=True)
+        single = is_single(self._folder.kind, directory)
+        reading = read_single(place, SINGLE, real=True) if single else read_folder(place, now, real=True)
         number = (binding.version if binding else None) or (head.latest if head else 0)
-        return replace(reading, files=self.whole(head, number, reading.files)) if head and number else reading
+        if not head or not number:
+            return reading
+        files = self.with_modes(head, number, reading.files)
+        return replace(reading, files=self.whole(head, number, files) if single else files)
+
+    def with_modes(self, head: Head, number: int, files: Files) -> dict[str, File]:
+        """Return the files with the modes of this version where the file system cannot tell them."""
+        return dict(files) if tree_reader.EXECUTABLE_BITS else keep_modes(files, self._store.manifest(head, number))
 
     def whole(self, head: Head, number: int, files: Files) -> dict[str, File]:
         """Return a single file with the others that its resource has in this version: nobody can see or change them

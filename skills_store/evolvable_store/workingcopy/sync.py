@@ -310,7 +310,7 @@ class WorkingCopy:
         replaced = remove(place, self.staging(), believed=believed, now=time.time())
         self._bindings.bind([self._bound(look.head.id, look.directory, None, "")])
         sync.removed.append(look.directory)
-        if replaced is not None and not still_holds(replaced.old, believed):
+        if replaced is not None and not still_holds(replaced.old, believed, _files(look)):
             self.take_late(look.directory, look.head, believed, read_back(replaced.old).files, replaced.old, sync)
 
     def _write(self, look: DirectoryState, head: Head, files: Files, sync: SyncReport, conflict: str = "") -> None:
@@ -330,7 +330,7 @@ class WorkingCopy:
         sync.written.append(look.directory)
         if look.tree is None and not single:
             self._bring_back(look.directory)
-        if replaced is not None and believed and not still_holds(replaced.old, believed):
+        if replaced is not None and believed and not still_holds(replaced.old, believed, _files(look)):
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
             self.take_late(look.directory, head, believed, read_back(replaced.old).files, replaced.old, sync)
 
@@ -421,6 +421,7 @@ class WorkingCopy:
             return False
         if is_single(self.folder.kind, directory):
             files = self.status.whole(head, base, files)
+        files = self.status.with_modes(head, base, files)
         if head.version is None and look.tree is None:
             with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:
                 tx.put(head.ref, files, expected_version=0)
@@ -443,3 +444,7 @@ class WorkingCopy:
 
     def _bound(self, resource: int, directory: str, version: int | None, mark: str, conflict: str = "") -> Binding:
         return Binding(self.folder.id, directory, resource, version, mark, conflict)
+
+
+def _files(look: DirectoryState) -> Files:
+    return look.reading.files if look.reading else {}
