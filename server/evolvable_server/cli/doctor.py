@@ -4,8 +4,10 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -35,9 +37,9 @@ from evolvable_tools.library import Library
 from evolvable_tools.sandbox.probe import sandbox_of
 
 try:
-    from huggingface_hub import constants as hub
+    hub: Any = import_module("huggingface_hub.constants")
 except ImportError:  # it belongs to an optional extra
-    hub = None  # type: ignore[assignment]
+    hub = None
 
 SYNCED = ("OneDrive", "Dropbox", "Google Drive", "GoogleDrive", "Mobile Documents", "CloudStorage", "Nextcloud")
 """Folders whose programs copy a file while it is written."""
