@@ -104,7 +104,10 @@ def run_on_terminal(command: str, home: Path) -> tuple[int, str]:
 
 def draw(scene: Scene, outputs: list[str], part: str = "picture") -> str:
     """Return the picture of a block: each command with its output. part: begins the ids in it."""
-    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    # Without the environment of the one who draws: with TERM=dumb the width would be ignored.
+    console = Console(
+        record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor", _environ={}
+    )
     for command, output in zip(scene.commands, outputs, strict=True):
         typed = Text("$ ", style="bold green")
         typed.append(command.replace("\n", "\n> "), style="bold")

@@ -2,7 +2,8 @@
 
 The embedder of Evolvable is given what is in the cache, for it would take minutes in every library that is measured.
 
-Needs numpy, onnxruntime and tokenizers. The folder of a model holds `model.onnx` and `tokenizer.json`.
+Encoding needs numpy, onnxruntime and tokenizers; importing this module does not, as tests import it. The folder of a
+model holds `model.onnx` and `tokenizer.json`.
 """
 
 import hashlib
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.search.vector_store import Vectors, digest_text
-from evolvable_tools.embedding.local_models import OnnxEmbedder
 from lookup.data import Library
 
 MOST_TOKENS = 256
@@ -82,6 +82,8 @@ def cached(texts: Sequence[str], model: Path, cache: Path) -> Any:
 def embed_once(home: Path, library: Library, model: Path, cache: Path) -> None:
     """Give the embedder of a library the vectors of all its texts. A copy under another name has the original's."""
     import numpy as np
+
+    from evolvable_tools.embedding.local_models import OnnxEmbedder
 
     if (home / "vectors.db").exists():
         return

@@ -17,8 +17,8 @@ from evolvable_store.validation import main_path
 MAX_FAULTS = 1000
 """A library with more faults than this is lost; the check ends there."""
 
-_RESTORE = "Restore the last `evolvable backup`."
-_EXPORT = "Restore the last `evolvable backup`, or `evolvable export` what is sound into a new library."
+_RESTORE = "`evolvable recover FOLDER` restores the last `evolvable backup`."
+_EXPORT = f"{_RESTORE} Or `evolvable export` what is sound into a new library."
 _BATCH = 200  # rows: a reader that never stays long lets the write-ahead log be folded in
 
 

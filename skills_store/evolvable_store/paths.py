@@ -145,6 +145,9 @@ LIBRARY_FILE = "library.db"
 ADDRESS_FILE = "postgres.json"
 """In place of the library file: where the library lies in PostgreSQL."""
 
+EMBEDDED_FOLDER = "postgres-server"
+"""Where the files of a PostgreSQL lie that was started to try it."""
+
 CHANGE_MARK = "postgres.changed"
 """Written when another process changed a library in PostgreSQL."""
 

@@ -37,7 +37,7 @@ def import_postgres(module: str) -> ModuleType:
     except ImportError as error:
         raise LibraryError(
             f"PostgreSQL needs {error.name or 'psycopg'}, which is not installed.",
-            "pip install 'evolvable[postgres]'",
+            "pip install '.[postgres]' in your clone",
         ) from error
 
 

@@ -31,7 +31,7 @@ NO_RAY = importlib.util.find_spec("ray") is None
 ON_RAY = pytest.param(
     "ray",
     marks=[
-        pytest.mark.skipif(NO_RAY, reason="Ray is not installed: pip install 'evolvable[ray]'"),
+        pytest.mark.skipif(NO_RAY, reason="Ray is not installed: pip install '.[ray]' in your clone"),
         pytest.mark.nightly,  # two nodes take ten seconds of processor time to start
     ],
 )

@@ -38,7 +38,7 @@ from evolvable_tools.library import Library
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.process,
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="pip install 'evolvable[ray]'"),
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="pip install '.[ray]' in your clone"),
 ]
 TIMEOUT = 600.0
 
@@ -273,7 +273,7 @@ def test_a_run_that_is_asked_to_stop_ends_its_trials_on_the_nodes(nodes: RayNode
             await stopping
 
         asyncio.run(drive())
-        assert "somebody asked for it" in place.state.stopped
+        assert "a stop was requested" in place.state.stopped
         assert not _commands_of(nodes), "no trial is left"
 
 

@@ -1,6 +1,7 @@
 """What the benchmark of lookup says of rankings and confidences, on some made by hand."""
 
 import math
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,6 +25,14 @@ def task(source: str, gold: str) -> dict[str, object]:
 
 def record(number: int, name: str = "pdf") -> dict[str, str]:
     return {"id": f"id-{number}", "name": name, "description": "d", "body": "b", "repo": "a/b", "path": "x/SKILL.md"}
+
+
+@pytest.mark.process
+def test_the_benchmark_can_be_imported_without_the_packages_of_the_embedders() -> None:
+    missing = "import sys; sys.modules |= dict.fromkeys(('numpy', 'onnxruntime', 'tokenizers')); "
+    program = f"{missing}sys.path += {sys.path!r}; import lookup.none_fits, lookup.datasets, lookup.scoring"
+
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_right_skill_in_the_first_place_is_worth_all() -> None:

@@ -226,7 +226,7 @@ def test_a_file_that_is_no_library_is_an_error(run):
 
     ran = run("log", code=1)
 
-    assert "is not a library." in ran.err and "evolvable backup" in ran.err
+    assert "is not a library." in ran.err and "`evolvable recover FOLDER`" in ran.err
     assert "is not a library." in run("doctor", code=1).out
 
 
@@ -701,6 +701,30 @@ def test_sync_takes_in_what_was_saved_and_writes_out_what_was_changed(run, tmp_p
     assert "by an agent" in (tmp_path / "skills/csv/SKILL.md").read_text(encoding="utf-8")
 
 
+def test_a_sync_counts_the_directories_that_hold_what_the_library_has(run, tmp_path):
+    for name in ("pdf", "csv", "tar"):
+        run.save(tmp_path / "skills", name, skill_text(name))
+    run("init", tmp_path / "skills")
+    run("remove", "tar")
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf", body="by hand"))
+
+    counts = [(len(one["taken"]), one["unchanged"]) for one in run("sync", "--json").json["folders"]]
+
+    assert counts == [(1, 1)]
+    assert [one["unchanged"] for one in run("sync", "--json").json["folders"]] == [2]
+
+
+def test_a_file_that_was_just_saved_and_imported_is_not_shown_as_changed(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+    run("init", tmp_path / "skills")
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf", body="by hand"))
+    assert "1 changed on disk" in run("status").out
+
+    run("sync")
+
+    assert "No difference." in run("diff").err and "changed on disk" not in run("status").out
+
+
 @pytest.mark.process
 def test_a_change_on_the_command_line_is_written_into_the_folder(run, tmp_path):
     run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
@@ -823,7 +847,7 @@ def test_an_empty_library_file_is_refused_and_fsck_gives_no_circular_advice(pdf)
 
     error = pdf("fsck", code=1).err
 
-    assert "is not a library: it is empty" in error and "`evolvable backup`" in error
+    assert "is not a library: it is empty" in error and "`evolvable recover FOLDER`" in error
     (pdf.home / "library.db").write_bytes(b"no database" * 100)
     assert "Run `evolvable fsck`" not in pdf("fsck", code=1).err
 

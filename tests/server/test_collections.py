@@ -55,6 +55,13 @@ def test_a_collection_decides_what_the_client_lists_and_stop_puts_its_settings_b
     ]
 
 
+def test_a_change_that_needs_no_file_names_none_that_says_so(machine) -> None:
+    machine("collection", "add", "all", "pdf", "csv", "forms", "slides", "tables")
+    for words in (("use", "all"), ("stop",)):
+        said = machine("collection", *words).out
+        assert "settings.json does not exist and is not needed." in said and "says so already" not in said
+
+
 def without_comments(path: Path) -> dict[str, Any]:
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.strip().startswith("//")]
     found: dict[str, Any] = json.loads("\n".join(lines))

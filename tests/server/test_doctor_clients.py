@@ -81,9 +81,9 @@ def test_a_server_too_slow_for_codex_is_a_problem_unless_codex_is_told_to_wait(r
 
 
 def test_a_server_that_ends_at_once_is_a_problem_with_what_it_said(run: CommandLine) -> None:
-    codex(run, fake(run, "raise SystemExit('no such thing')"))
+    codex(run, fake(run, "raise SystemExit('no such thing.')"))
 
-    assert "it ended at once: no such thing" in problems(run)
+    assert "it ended at once: no such thing. Try:" in problems(run)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,12 @@ def test_what_is_no_backup_changes_nothing(evolvable: CommandLine, skills: Path,
     assert not list(evolvable.root.glob("*library.*"))
 
 
+def test_restoring_a_folder_says_which_command_takes_a_backup(evolvable: CommandLine, skills: Path) -> None:
+    said = evolvable("restore", skills, code=None).err
+
+    assert "is a folder" in said and "`evolvable recover FOLDER`" in said
+
+
 def test_a_no_and_an_agent_change_nothing(evolvable: CommandLine, skills: Path, tmp_path: Path) -> None:
     backup = tmp_path / "monday"
     evolvable("backup", backup)
@@ -144,3 +150,25 @@ def test_uninstalling_with_data_deletes_what_is_ours_alone(evolvable: CommandLin
     assert not (evolvable.user / ".config/evolvable").exists()
     assert sorted(path.name for path in (evolvable.user / ".claude").iterdir()) == ["skills"]
     assert (skills / "pdf/SKILL.md").exists()
+
+
+def test_uninstalling_with_data_deletes_what_commands_wrote_beside_the_library_and_names_what_stays(
+    evolvable: CommandLine, skills: Path, tmp_path: Path
+) -> None:
+    evolvable("backup", tmp_path / "monday")
+    evolvable("recover", tmp_path / "monday", "--yes")
+    for name in ("copies.jsonl", "approved-tools.jsonl", "state.key"):
+        (evolvable.home / name).write_text("{}\n")
+    for name in ("built-tools/csv", "rounds", "remotes/one.git"):
+        (evolvable.home / name).mkdir(parents=True)
+    (evolvable.home / "thesis.txt").write_text("mine")
+    (before,) = evolvable.home.parent.glob(f"{evolvable.home.name}.before-*")
+    mine = evolvable.home.with_name(f"{evolvable.home.name}.before-the-move")
+    mine.mkdir()
+
+    assert str(before) in evolvable("uninstall", "--dry-run").out
+    evolvable("uninstall", "--data", "--yes")
+
+    assert [path.name for path in evolvable.home.iterdir()] == ["thesis.txt"]
+    assert not before.exists() and mine.is_dir()
+    assert "thesis.txt" in evolvable("uninstall", "--data", "--yes").out

@@ -74,7 +74,7 @@ def test_without_re2_texts_work_and_patterns_are_refused(tmp_path, monkeypatch):
     assert Redactor(own).redact("Blue Heron SHOP-1234")[0] == "[redacted:codename] SHOP-1234"
     assert [problem.partition(f"{FILE}, ")[2][:7] for problem in problems] == ["line 3:", "line 5:"]
     assert "RE2 is not installed" in problems[0]
-    assert "pip install 'evolvable[re2]'" in problems[0]
+    assert "pip install '.[re2]' in your clone" in problems[0]
 
 
 def test_a_change_of_the_file_holds_at_once(tmp_path):

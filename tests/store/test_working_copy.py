@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from evolvable_store.errors import AlreadyExists, InvalidArgument
-from evolvable_store.objects import EXECUTABLE, File
+from evolvable_store.objects import EXECUTABLE, PLAIN, File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
-from evolvable_store.workingcopy import sync
+from evolvable_store.workingcopy import sync, tree_reader
 from evolvable_store.workingcopy.registry import WorkingCopies
 
 PDF = Ref(Kind.SKILL, "pdf", "user")
@@ -298,6 +298,50 @@ def test_scripts_and_what_belongs_to_no_version_survive_an_agents_change(desk):
 
     assert os.access(desk.folder / "pdf/scripts/run.py", os.X_OK)
     assert desk.read(path=".venv/pyvenv.cfg") == "home = /usr\n"
+
+
+def test_a_file_system_without_executable_bits_keeps_the_modes_of_the_version(desk, monkeypatch):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "#!/bin/sh\n", "scripts/run.sh")
+    os.chmod(desk.folder / "pdf/scripts/run.sh", 0o755)
+    desk.copies.add(desk.folder)
+    monkeypatch.setattr(tree_reader, "EXECUTABLE_BITS", False)  # as on Windows
+    desk.save("pdf", text("pdf", "edited there"))
+    desk.save("pdf", "#!/bin/sh\necho\n", "scripts/run.sh")
+    desk.save("pdf", "new", "notes.txt")
+
+    desk.copies.sync()
+
+    files = desk.store.files(desk.store.head(PDF))
+    modes = {path: file.mode for path, file in files.items()}
+    assert modes == {"SKILL.md": PLAIN, "scripts/run.sh": EXECUTABLE, "notes.txt": PLAIN}
+    desk.agent_elsewhere(text("pdf", "an agent's"))
+    desk.copies.sync()
+    assert (desk.version(), desk.conflicts()) == (3, [])
+
+
+def test_a_save_in_the_moment_of_writing_keeps_the_modes_where_there_are_no_executable_bits(desk, monkeypatch):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "#!/bin/sh\n", "run.sh")
+    os.chmod(desk.folder / "pdf/run.sh", 0o755)
+    desk.copies.add(desk.folder)
+    monkeypatch.setattr(tree_reader, "EXECUTABLE_BITS", False)
+    build = sync.write_folder
+
+    def saved_meanwhile(*args, **options):
+        monkeypatch.setattr(sync, "write_folder", build)
+        desk.save("pdf", text("pdf", "one", "two", "three", "saved now"))
+        return build(*args, **options)
+
+    monkeypatch.setattr(sync, "write_folder", saved_meanwhile)
+    files = desk.store.files(desk.store.head(PDF))
+    with desk.store.transaction(Actor.AGENT, "an agent's change") as tx:
+        tx.put(PDF, {**files, "more.md": File(b"more")})
+    desk.copies.sync()
+
+    files = desk.store.files(desk.store.head(PDF))
+    assert "saved now" in files["SKILL.md"].data.decode()
+    assert (files["run.sh"].mode, sorted(files)) == (EXECUTABLE, ["SKILL.md", "more.md", "run.sh"])
 
 
 def test_a_save_in_two_steps_never_makes_a_version_without_its_main_file(desk):

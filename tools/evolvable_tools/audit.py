@@ -23,7 +23,7 @@ _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})")
 
 @dataclass(slots=True)
 class AuditReport:
-    """What a verification found. head: `NUMBER:HASH` of the newest row, '' for none; note it where others keep it."""
+    """What a verification found. head: `NUMBER:HASH` of the newest row, '' for none; keep it on another machine."""
 
     entries: int = 0
     head: str = ""

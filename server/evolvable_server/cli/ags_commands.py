@@ -128,7 +128,10 @@ def _show_started(begun: StartedAgs) -> None:
 @command("drive")
 @_run_argument
 def drive_command(state: CommandContext, run: str | None) -> Output[AgsStatus]:
-    """Drive a run as far as it comes, in this process. The other commands have this done in the background."""
+    """Drive a run in this process until it ends, stops or waits for an answer.
+
+    The other commands start a process in the background that does this.
+    """
     return _drive_here(state, run)
 
 
@@ -151,7 +154,7 @@ def _drive_here(state: CommandContext, run: str | None) -> Output[AgsStatus]:
 @command("status")
 @_run_argument
 @click.option("--since", type=click.IntRange(min=0), default=0, help="Only events after this number.")
-@click.option("--follow", is_flag=True, help="Go on showing events until it stands still.")
+@click.option("--follow", is_flag=True, help="Show events until the run ends, stops or waits for an answer.")
 def status_command(state: CommandContext, run: str | None, since: int, follow: bool) -> Output[AgsStatus]:
     """Show the plan of a run, its items, what it cost, and what it waits for. Without RUN the newest."""
     home = state.config().home
@@ -231,7 +234,7 @@ def _show_control(told: AgsControl) -> None:
 @command("stop")
 @_run_argument
 def stop_command(state: CommandContext, run: str | None) -> Output[AgsControl]:
-    """Stop a run. What came of its items stays, and `resume` goes on from there."""
+    """Stop a run. The results of its items stay, and `resume` continues from there."""
     return Output(control.stop_ags(state.config().home, run), _show_control)
 
 

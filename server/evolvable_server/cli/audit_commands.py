@@ -26,7 +26,7 @@ def audit_command(
 ) -> Output[object]:
     """Show the log of decisions: who approved, rejected, adopted, trusted or took back what, from where and when.
 
-    Each row holds the hash of the row before it. Note the head that --verify prints where others keep it: without it,
+    Each row holds the hash of the row before it. Keep the head that --verify prints on another machine: without it,
     rows that are missing at the end are not noticed. Exit code 1 when --verify finds something.
     """
     if (head or source) and not verify:

@@ -262,7 +262,9 @@ def _bad_path(entry: _Entry) -> Iterator[HealthProblem]:
 def _bad_start(entry: _Entry, started: StartProbe) -> Iterator[HealthProblem]:
     title, values = entry.client.title, entry.values
     if started.failure:
-        yield HealthProblem(f"{entry.where} does not start: {started.failure}.", f"Try: {' '.join(entry.command)}")
+        yield HealthProblem(
+            f"{entry.where} does not start: {started.failure.rstrip('.')}.", f"Try: {' '.join(entry.command)}"
+        )
         return
     if entry.client is not registry.CODEX:
         return

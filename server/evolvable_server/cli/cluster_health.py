@@ -23,7 +23,7 @@ def check_cluster(config: Config) -> tuple[list[HealthProblem], list[str]]:
         return [], []
     if find_spec("ray") is None:
         what = f"A Ray cluster is configured ({config.person.ray_address}), and Ray is not installed."
-        return [HealthProblem(what, "pip install 'evolvable[ray]'")], []
+        return [HealthProblem(what, "pip install '.[ray]' in your clone")], []
     try:
         report = asyncio.run(_ask(config))
     except EvolvableError as error:

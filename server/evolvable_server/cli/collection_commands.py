@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -262,7 +263,8 @@ def _show_change(change: ListChange, where: ClientList, listing: SkillListing, d
     if change.kept:
         warn(f"Your own settings decide about {some(change.kept, MAX_NAMED)}; they stay.")
     if not change.written:
-        say(f"{change.settings} says so already.")
+        there = Path(change.settings).exists()
+        say(f"{change.settings} says so already." if there else f"{change.settings} does not exist and is not needed.")
     if change.backup:
         say(f"The file as it was: {change.backup}")
     if change.collection:

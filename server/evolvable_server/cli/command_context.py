@@ -33,6 +33,7 @@ from evolvable_server.person_config import registered_homes
 from evolvable_store.errors import (
     EvolvableError,
     InvalidArgument,
+    InvalidRef,
     InvalidResource,
     LibraryReadOnly,
     NoLibrary,
@@ -428,7 +429,17 @@ class RefType(click.ParamType[Ref]):
     name = "ref"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
-        return value if isinstance(value, Ref) else Ref.parse(value)
+        if isinstance(value, Ref):
+            return value
+        try:
+            return Ref.parse(value)
+        except InvalidRef as error:
+            if Path(value).is_dir():
+                hint = (
+                    "Name a resource, such as skill:pdf. `evolvable recover FOLDER` replaces the library by a backup."
+                )
+                raise InvalidRef(f"{ascii(value)} is a folder.", hint) from error
+            raise
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the refs that begin so, with or without their kind; none when there is no library."""

@@ -219,13 +219,16 @@ def _address(_: click.Context, param: click.Parameter, value: str | None) -> tup
 
 
 @click.command("serve")
-@click.option("--toolsets", metavar="NAMES", help="Groups of tools to list besides, such as evolve.")
+@click.option("--toolsets", metavar="NAMES", help="More groups of tools to list, such as evolve.")
 @click.option("--http", callback=_address, metavar="HOST:PORT", help="Serve streamable HTTP at /mcp.")
 @click.option("--allowed-host", multiple=True, metavar="HOST", help="A name passed on by a proxy; repeatable.")
 @click.option("--allowed-origin", multiple=True, metavar="URL", help="A web page's origin that may call; repeatable.")
 @click.option("--trusted-proxy", multiple=True, metavar="ADDRESS", help="Whose X-Forwarded-* is believed; repeatable.")
 @click.option(
-    "--grace", type=click.FloatRange(0, 3600), metavar="SECONDS", help="For what runs at the end [default: 10]."
+    "--grace",
+    type=click.FloatRange(0, 3600),
+    metavar="SECONDS",
+    help="Time for running requests when the server ends [default: 10].",
 )
 @click.option("--oauth-issuer", metavar="URL", help="The authorization server whose tokens are accepted.")
 @click.option("--oauth-resource", metavar="URL", help="The public URL of /mcp that its tokens are issued for.")

@@ -4,8 +4,10 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -35,9 +37,9 @@ from evolvable_tools.library import Library
 from evolvable_tools.sandbox.probe import sandbox_of
 
 try:
-    from huggingface_hub import constants as hub
+    hub: Any = import_module("huggingface_hub.constants")
 except ImportError:  # it belongs to an optional extra
-    hub = None  # type: ignore[assignment]
+    hub = None
 
 SYNCED = ("OneDrive", "Dropbox", "Google Drive", "GoogleDrive", "Mobile Documents", "CloudStorage", "Nextcloud")
 """Folders whose programs copy a file while it is written."""
@@ -76,7 +78,7 @@ def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
     reranks = config.reranker != "off"
     if spec is None or spec == "off":
         lost = f"{RERANKER} is set, and no embedder runs, whose process would rerank."
-        return ([HealthProblem(lost, "pip install 'evolvable[onnx]'")] if reranks else []), []
+        return ([HealthProblem(lost, "pip install '.[onnx]' in your clone")] if reranks else []), []
     try:
         check_model_folders(config, spec, config.reranker if reranks else None)
     except EvolvableError as error:
@@ -93,7 +95,9 @@ def _check_model(variable: str, spec: str) -> tuple[list[HealthProblem], list[st
         return [HealthProblem(f"{variable}: {error}", error.hint)], []
     if find_spec(PACKAGES[kind]) is None:
         return [
-            HealthProblem(f"{variable} is {spec}, and its packages are missing.", f"pip install 'evolvable[{kind}]'")
+            HealthProblem(
+                f"{variable} is {spec}, and its packages are missing.", f"pip install '.[{kind}]' in your clone"
+            )
         ], []
     folder = Path(name).expanduser()
     if folder.is_dir():

@@ -186,7 +186,10 @@ def _show_started(begun: Any) -> None:
 @_run_argument
 @click.option("--pilot", is_flag=True, help="Stop after its first three trials.")
 def drive_command(state: CommandContext, run: str | None, pilot: bool) -> Output[RunStatus]:
-    """Drive a run as far as it comes, in this process. `start` and `continue` have this done in the background."""
+    """Drive a run in this process until it is decided, stops or waits for an answer.
+
+    `start` and `continue` start a process in the background that does this.
+    """
     folder = find_run(state.config().home, run)
     return drive_here(state, folder.id, lambda: pilot and bool(load_run_state(folder).preflight))
 
@@ -194,7 +197,7 @@ def drive_command(state: CommandContext, run: str | None, pilot: bool) -> Output
 @command("status")
 @_run_argument
 @click.option("--since", type=click.IntRange(min=0), default=0, help="Only events after this number.")
-@click.option("--follow", is_flag=True, help="Go on showing events until it stands still.")
+@click.option("--follow", is_flag=True, help="Show events until the run is decided, stops or waits.")
 @click.option("--all", "every", is_flag=True, help="All runs, a line each.")
 def status_command(state: CommandContext, run: str | None, since: int, follow: bool, every: bool) -> Output[Any]:
     """Show how far a run is, what it cost so far, and what it waits for. Without RUN the newest."""

@@ -33,7 +33,8 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_fi
 from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
 from evolvable_store.workingcopy.openat import link_out_of_repository
-from evolvable_store.workingcopy.status import count_resources, unread_main
+from evolvable_store.workingcopy.status import count_resources
+from evolvable_store.workingcopy.sync_plan import unread_main
 from evolvable_store.workingcopy.tree_reader import FolderContents
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.library_status import WatchedRoot, folder_statuses, folder_summary
@@ -68,6 +69,7 @@ class SyncResult:
 
     missing: the folder itself is not there. in_step: directories seen for the first time that hold what the library
     has. held: directories whose content waits in the inbox and is not served. untrusted: what a repository brought.
+    unchanged: how many directories hold what the library has, those in in_step too.
     """
 
     path: str
@@ -83,6 +85,7 @@ class SyncResult:
     warnings: list[DirectoryIssue]
     held: list[Waits] = field(default_factory=list)
     untrusted: list[str] = field(default_factory=list)
+    unchanged: int = 0
 
 
 def sync_result(sync: SyncReport) -> SyncResult:
@@ -101,14 +104,15 @@ def sync_result(sync: SyncReport) -> SyncResult:
         conflicts=sync.conflicts,
         warnings=sync.warnings,
         held=[Waits(one.directory, str(one.ref), one.proposal, one.why) for one in sync.held],
+        unchanged=len(sync.unchanged),
         untrusted=[str(taken.ref) for taken in sync.taken if taken.principal is Principal.REPOSITORY],
     )
 
 
 def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
     """Write a table with a row for each folder, and below it every reason of what was refused or conflicts."""
-    columns = ("folder", "imported", "in sync", "written", "removed", "refused", "conflicts", "warnings")
-    spare = ("in sync", "warnings", "written", "removed", "imported")
+    columns = ("folder", "imported", "unchanged", "written", "removed", "refused", "conflicts", "warnings")
+    spare = ("unchanged", "warnings", "written", "removed", "imported")
     show_table(columns, [_row(one) for one in results], names=("folder",), spare=spare)
     for one in results:
         _show_sync_details(one, verbose)
@@ -116,7 +120,7 @@ def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
 
 def _row(one: SyncResult) -> Row:
     path = f"{one.path} ({one.scope}{', missing' if one.missing else ''})"
-    done = [str(len(what)) for what in (one.taken, one.in_step, one.written, one.removed)]
+    done = [f"{len(one.taken)}", f"{one.unchanged:,}", f"{len(one.written)}", f"{len(one.removed)}"]
     alarming = [(str(len(what)), "red" if what else "") for what in (one.refused, one.conflicts)]
     return [path, *done, *alarming, str(len(one.warnings))]
 

@@ -1,7 +1,9 @@
 """The commands recover, which replaces the library by a backup, and uninstall, which undoes what was set up."""
 
 import contextlib
+import glob
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.folder_commands import FolderChoice, SyncResult, add_folders, show_sync
-from evolvable_server.cli.terminal import confirm, count, remark, say, warn
+from evolvable_server.cli.terminal import confirm, count, remark, say, some, warn
 from evolvable_server.clients import memory_files
 from evolvable_server.clients.registration import ConfigurationEntry, configuration_entry, disconnect
 from evolvable_server.clients.registry import CLIENTS, SCOPES
@@ -21,7 +23,7 @@ from evolvable_server.clients.skill_list import take_out
 from evolvable_server.config import read_machine
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, LibraryError, Refused
-from evolvable_store.paths import ADDRESS_FILE, LIBRARY_FILE, check_home, open_elsewhere
+from evolvable_store.paths import ADDRESS_FILE, CHANGE_MARK, EMBEDDED_FOLDER, LIBRARY_FILE, check_home, open_elsewhere
 from evolvable_store.search import index_file, vector_store
 from evolvable_store.storage.collection_store import ListingChoice
 from evolvable_store.store import Store
@@ -35,20 +37,32 @@ _OURS = (
     *(f"{name}*" for name in _REPLACED),
     *(
         "ags",
+        "approved-tools.jsonl",
+        "built-tools",
         "callers",
+        "copies.jsonl",
         "embedder*",
         "evolve",
         "histories",
         "hooks",
         "locks",
         "memory-copies.json",
+        CHANGE_MARK,
+        EMBEDDED_FOLDER,
         "recovery",
+        "redact.txt",
+        "remotes",
         "reviews",
+        "rounds",
+        "state.key",
         "tokens.*",
         "trash",
     ),
 )
 """What the product writes into a library's home."""
+
+_STAMP = re.compile(r"\.before-\d{8}T\d{12}")
+"""How the folder with the files of a library that `recover` replaced is called, after the home's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +114,8 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
 
 
 def _check_closed(home: Path) -> None:
+    if (home / EMBEDDED_FOLDER / "data" / "postmaster.pid").exists():
+        raise Refused(f"PostgreSQL runs in {home / EMBEDDED_FOLDER}.", "End the server that started it.")
     if found := list(open_elsewhere(home / LIBRARY_FILE)):
         raise Refused(
             f"Other processes have the library open: {'; '.join(found)[:500]}",
@@ -197,7 +213,7 @@ def uninstall_command(state: CommandContext, data: bool, yes: bool, dry_run: boo
     lines += [f"the collection {one.collection} in {one.settings}" for one in _choices(home)]
     lines += [f"watching {one.path}; its files stay" for one in watched]
     lines += [f"{path}, for good" for path in gone]
-    done = Uninstalled(lines, list(_left(home, data)))
+    done = Uninstalled(lines, list(_left(home, gone, data)))
     if not dry_run and lines:
         if not state.json:
             _show_lines("This is removed:", lines)
@@ -224,6 +240,7 @@ def _connected(state: CommandContext) -> Iterator[ConfigurationEntry]:
 
 def _data(home: Path, watched: list[FolderChoice]) -> Iterator[Path]:
     yield from (path for name in _OURS for path in sorted(home.glob(name)))
+    yield from _replaced_libraries(home)
     places = (place for one in watched for place in possible_staging(one.path))
     yield from (place for place in places if place.is_dir() and not place.is_symlink())
     settings = config_path()
@@ -231,9 +248,22 @@ def _data(home: Path, watched: list[FolderChoice]) -> Iterator[Path]:
         yield settings.parent
 
 
-def _left(home: Path, data: bool) -> Iterator[str]:
+def _replaced_libraries(home: Path) -> Iterator[Path]:
+    """Yield the folders that `recover` made beside the home and that hold nothing else."""
+    for path in sorted(home.parent.glob(f"{glob.escape(home.name)}.before-*")):
+        if not _STAMP.fullmatch(path.name.removeprefix(home.name)) or path.is_symlink() or not path.is_dir():
+            continue
+        if all(any(one.match(f"{name}*") for name in _REPLACED) for one in path.iterdir()):
+            yield path
+
+
+def _left(home: Path, gone: list[Path], data: bool) -> Iterator[str]:
     if not data:
         yield f"the library in {home}; `evolvable uninstall --data` deletes it"
+        if before := list(_replaced_libraries(home)):
+            yield f"{count(len(before), 'library')} that `recover` replaced: {some([str(one) for one in before], 5)}"
+    elif home.is_dir() and (others := sorted(path.name for path in set(home.iterdir()) - set(gone))):
+        yield f"what Evolvable did not write in {home}: {some(others, 10)}"
     yield "copies of client configurations from before each change: *.backup-* beside the file"
     yield "the plugin: claude plugin uninstall evolvable@evolvable; codex plugin remove evolvable@evolvable"
     yield "the program: pip uninstall evolvable, or delete its virtual environment"

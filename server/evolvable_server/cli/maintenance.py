@@ -161,7 +161,7 @@ def _show_purged(done: dict[str, list[Purged]]) -> None:
     say("Replace the secret where it was issued; backups, exports and remotes elsewhere may still hold it.")
 
 
-RESTORE = "Restore the last `evolvable backup`; `evolvable export` saves what can be read."
+RESTORE = "`evolvable recover FOLDER` restores the last `evolvable backup`; `evolvable export` saves what can be read."
 
 
 @command("fsck")

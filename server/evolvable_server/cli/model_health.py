@@ -38,7 +38,7 @@ def model_problems(config: Config) -> Iterator[HealthProblem]:
         package = "anthropic" if one.protocol == "anthropic" else "openai"
         if find_spec(package) is None:
             what = f"The model {one.name} needs the package {package}."
-            yield HealthProblem(what, f"pip install 'evolvable[{package}]'")
+            yield HealthProblem(what, f"pip install '.[{package}]' in your clone")
         try:
             named.resolve(one.name)
         except EvolvableError as error:

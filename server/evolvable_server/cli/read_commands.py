@@ -288,7 +288,7 @@ _USE = re.compile(r"use-[0-9a-f]{12}")
 @click.option("--task-type", metavar="TEXT", help="A word or two, at most 80 characters.")
 @click.option("--evidence", metavar="TEXT", help="How you know, at most 2,000 characters.")
 def report_command(state: CommandContext, use_or_ref: str, **given: Any) -> Output[load.EvidenceSummary]:
-    """Tell what came of using a skill.
+    """Report the outcome of using a skill.
 
     Name the use that `load` showed, or a ref such as pdf@3.
     """

@@ -72,7 +72,7 @@ _with_option = click.option(
     "--with", "parts", multiple=True, type=click.Choice(PARTS), help="What else goes there; repeatable."
 )
 _signed_option = click.option(
-    "--signed", is_flag=True, help="Refuse what no signature covers that your git verifies; a push signs."
+    "--signed", is_flag=True, help="Refuse commits without a signature that your git verifies, and sign on push."
 )
 
 

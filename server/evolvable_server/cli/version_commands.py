@@ -162,7 +162,7 @@ def restore_command(
 ) -> Output[edit.Updated]:
     """Bring an old version back.
 
-    Its content becomes a new version. A removed resource comes back too.
+    Name it as REF VERSION or as REF@VERSION. Its content becomes a new version. A removed resource comes back too.
     """
     wanted = version or ref.version
     if wanted is None:

@@ -288,8 +288,8 @@ def _passing(start: Start) -> list[str]:
     if not any(part in place for part in _PASSING):
         return []
     return [
-        f"{start.command} lies where it may be cleared away. Install the program for good (`uv tool install "
-        "evolvable`), and connect again."
+        f"{start.command} lies where it may be cleared away. Install the program for good (in a clone: "
+        "`uv tool install .`), and connect again."
     ]
 
 

@@ -94,7 +94,7 @@ class AgsTools:
         return taken
 
     def ags_stop(self, run: RunName = None) -> control.AgsControl:
-        """Stop a run. What came of its items stays; a person lets it go on."""
+        """Stop a run. The results of its items stay; a person can resume it."""
         return control.stop_ags(self._config.home, run)
 
     def _drive(self, run: str) -> None:

@@ -249,7 +249,7 @@ def _check_header(header: dict[str, Any]) -> None:
     if header.get("version") != FORMAT_VERSION:
         raise InvalidArchive(
             f"The archive has the version {ascii(header.get('version'))[:20]}, this program reads {FORMAT_VERSION}.",
-            "Update this program: pip install -U evolvable.",
+            "Update this program: git pull and pip install . in your clone.",
         )
 
 

@@ -238,7 +238,8 @@ def _is_busy(error: Exception) -> bool:
     return "locked" in str(error) or "busy" in str(error)
 
 
-_RESTORE = "Run `evolvable fsck`; restore the last `evolvable backup`."
+RESTORE = "`evolvable recover FOLDER` restores the last `evolvable backup`."
+_RESTORE = f"Run `evolvable fsck`. {RESTORE}"
 
 _DAMAGED = (LibraryCorrupt, "{path} is damaged.", _RESTORE)
 _NOT_WRITABLE = (LibraryReadOnly, "{path} cannot be written.", "Check its permissions; reading goes on.")
@@ -261,7 +262,7 @@ _BY_TEXT: dict[str, tuple[type[LibraryError], str, str]] = {
     "not a database": (
         LibraryCorrupt,
         "{path} is not a library.",
-        "Restore the last `evolvable backup`, or name another folder.",
+        f"{RESTORE} Or name another folder.",
     ),
     "disk i/o error": (
         LibraryError,
@@ -303,9 +304,7 @@ def as_library_error(error: Exception, path: Path) -> EvolvableError:
         return library_error(error, path)
     if isinstance(error, UnicodeEncodeError | OverflowError):
         return InvalidArgument(f"An argument cannot be kept: {error}.", "Texts must be Unicode, numbers below 2**63.")
-    return LibraryCorrupt(
-        f"{path} holds what no Evolvable wrote: {error}.", "Run `evolvable fsck`; restore the last `evolvable backup`."
-    )
+    return LibraryCorrupt(f"{path} has a value that Evolvable never writes: {error}.", _RESTORE)
 
 
 def _is_full(path: Path) -> bool:

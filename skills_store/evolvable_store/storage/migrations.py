@@ -68,7 +68,7 @@ def schema_version(connection: Connection, path: Path) -> int:
     if version > LATEST:
         raise LibraryTooNew(
             f"{path} was written by a newer Evolvable (schema {version}, this one knows {LATEST}).",
-            "Update this program: pip install -U evolvable. Nothing was touched.",
+            "Update this program: git pull and pip install . in your clone. Nothing was touched.",
         )
     return version
 

@@ -22,7 +22,7 @@ from evolvable_store.storage.attestations import Attestations, Signatures, Verif
 from evolvable_store.storage.audit import AuditLog, Decision, add_decisions
 from evolvable_store.storage.bindings import Bindings, HeldDirectories
 from evolvable_store.storage.collection_store import Collections
-from evolvable_store.storage.connection import Connection, SqliteRepository
+from evolvable_store.storage.connection import RESTORE, Connection, SqliteRepository
 from evolvable_store.storage.evidence import EvidenceLog
 from evolvable_store.storage.learned import LearnedTasks
 from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
@@ -109,7 +109,7 @@ class _CommonReads:
         except zlib.error:
             raise LibraryCorrupt(
                 f"Blob {sha256[:12]} in {self.path} does not match its hash.",
-                "Run `evolvable fsck` to see what is affected; restore the last `evolvable backup`.",
+                f"Run `evolvable fsck` to see what is affected. {RESTORE}",
             ) from None
 
     def sequence(self) -> int:

@@ -34,7 +34,7 @@ class SqliteStorage(SqlStorage):
         elif not create and not self._is_filled():
             raise LibraryCorrupt(
                 f"{self.path} is not a library: it is empty.",
-                "Restore the last `evolvable backup`; `evolvable init` makes a new one if there is none.",
+                f"{driver.RESTORE} Without one, `evolvable init` makes a new library.",
             )
         opened, self._access, self.journal = migrations.open_library(self.path)
         opened.execute(f"PRAGMA cache_size=-{driver.READER_CACHE_KB}")

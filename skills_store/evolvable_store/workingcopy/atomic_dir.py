@@ -3,13 +3,13 @@
 import errno
 import os
 import stat
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evolvable_store.errors import Refused
-from evolvable_store.objects import File, Files, make_manifest
+from evolvable_store.objects import File, Files, TreeEntry, make_manifest
 from evolvable_store.workingcopy.file_moves import build_folder, build_single, move_untracked, replace_files, sync_tree
 from evolvable_store.workingcopy.openat import UNSUPPORTED, PathAt, exchange, is_link, rename, rename_new
 from evolvable_store.workingcopy.staging_dir import (
@@ -28,7 +28,13 @@ from evolvable_store.workingcopy.staging_dir import (
     sync_folder,
     unknown_entries,
 )
-from evolvable_store.workingcopy.tree_reader import FolderContents, read_folder, read_single, tracked_paths
+from evolvable_store.workingcopy.tree_reader import (
+    FolderContents,
+    keep_modes,
+    read_folder,
+    read_single,
+    tracked_paths,
+)
 
 __all__ = [
     "RecoveredDirectory",
@@ -52,6 +58,7 @@ __all__ = [
 SINGLE = "AGENT.md"
 """What a file is called that stands for a whole folder: agents are the one kind that clients keep in single files."""
 
+_NO_MODES: Mapping[str, File] = {}
 _IMPOSSIBLE = UNSUPPORTED | {errno.EXDEV}
 
 
@@ -208,10 +215,13 @@ def discard(old: Path, staging: StagingDirectory) -> None:
         Slot.of(old, place).clear()
 
 
-def still_holds(old: Path, tree: str) -> bool:
-    """Return whether the tracked files of a replaced folder or file make this tree."""
+def still_holds(old: Path, tree: str, modes: Mapping[str, File | TreeEntry] = _NO_MODES) -> bool:
+    """Return whether the tracked files of a replaced folder or file make this tree.
+
+    modes: what gives the modes of the files where the file system records none.
+    """
     try:
-        return make_manifest(read_back(old).files).tree == tree
+        return make_manifest(keep_modes(read_back(old).files, modes)).tree == tree
     except FileNotFoundError:
         return False
 

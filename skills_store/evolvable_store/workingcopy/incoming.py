@@ -60,7 +60,7 @@ class SyncReport:
 
     stale: the folder itself is not there, or all that it held is gone at once, as when a disk is not mounted; nothing
     was touched. missing: directories that vanished so recently that they may come back; sync again soon. held:
-    directories whose content is not served until a person decides.
+    directories whose content is not served until a person decides. unchanged: those that hold what the library has.
     """
 
     folder: WatchedFolder
@@ -74,12 +74,14 @@ class SyncReport:
     missing: list[str] = field(default_factory=list)
     held: list[HeldContent] = field(default_factory=list)
     unsettled: set[str] = field(default_factory=set)
+    unchanged: set[str] = field(default_factory=set)
     stale: bool = False
 
     def add(self, other: "SyncReport") -> None:
         """Add what another sync of the same folder did."""
         for name in ("taken", "written", "removed", "bound", "refused", "warnings", "conflicts", "missing", "held"):
             getattr(self, name).extend(getattr(other, name))
+        self.unchanged |= other.unchanged
         self.stale = self.stale or other.stale
 
     @property

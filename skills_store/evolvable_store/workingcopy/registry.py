@@ -147,7 +147,8 @@ class StagedCheckout:
         touched = seen is None or seen.digest != staged.old.signature
         replaced = finish_swap(slot, staged.note, durable=False)
         report.written.append(staged.binding.directory)
-        if touched and replaced is not None and not still_holds(replaced.old, self._head.tree):
+        modes = staged.copy.store.manifest(self._head, self._head.version) if touched else {}
+        if touched and replaced is not None and not still_holds(replaced.old, self._head.tree, modes):
             # Somebody saved between our look and the exchange. A later sweep finds it too; sooner is better.
             found = read_back(replaced.old).files
             staged.copy.take_late(staged.binding.directory, self._head, self._head.tree, found, replaced.old, report)

@@ -4,7 +4,6 @@ An agent is a single file NAME.md, as Claude Code keeps it, or a directory with 
 Never raises for what lies there. Passes over directories that have not changed.
 
 The one symbolic link in a watched folder that is followed: from one folder of the person's own into another.
-
 People keep one copy of a skill and link it into the folders of several clients. Such a link is the other folder's
 resource: its edits are seen there, and it is written there, so nothing is ever written through the link itself.
 """
@@ -24,7 +23,7 @@ from evolvable_store.paths import is_ignored
 from evolvable_store.resource import MEMORY_NAMES, USER_SCOPE, Kind, Ref, main_file, slugify
 from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
 from evolvable_store.store import Store
-from evolvable_store.validation import main_path
+from evolvable_store.workingcopy import tree_reader
 from evolvable_store.workingcopy.atomic_dir import SINGLE
 from evolvable_store.workingcopy.openat import first_link, open_real
 from evolvable_store.workingcopy.signatures import (
@@ -35,7 +34,7 @@ from evolvable_store.workingcopy.signatures import (
     signature,
     single_signature,
 )
-from evolvable_store.workingcopy.tree_reader import FolderContents, read_folder, read_single
+from evolvable_store.workingcopy.tree_reader import FolderContents, keep_modes, read_folder, read_single
 
 SINGLE_SUFFIX = ".md"
 
@@ -79,16 +78,6 @@ def count_resources(folder: Path, kind: Kind, most: int) -> int:
     """Return how many resources `discover` finds, at most so many, after LOOKS times as many entries at the latest."""
     looked = islice(_search(os.fspath(folder), kind, ""), LOOKS * most)
     return sum(1 for _ in islice((directory for directory, why in looked if why == ""), most))
-
-
-def unread_main(kind: Kind, name: str, reading: FolderContents) -> str:
-    """Return why an existing main file was not read; '' when it was read or does not exist."""
-    if main_path(kind, name, reading.files):
-        return ""
-    if "." in reading.left_out:
-        return f"it is {reading.left_out['.']}"
-    expected = main_file(kind, name).casefold()
-    return next((f"{path}: {why}" for path, why in reading.left_out.items() if path.casefold() == expected), "")
 
 
 def is_single(kind: Kind, directory: str) -> bool:
@@ -239,6 +228,10 @@ class DirectoryState:
     resolved: ResolvedBinding | None = None
 
     @property
+    def files(self) -> Files:
+        return self.reading.files if self.reading else {}
+
+    @property
     def signature(self) -> str:
         if self.reading is None:
             return ""
@@ -353,8 +346,8 @@ class StatusReader:
     def _link_problem(self, directory: str, why: str) -> str:
         return link_problem(self._folder, directory, self._bindings.folders()) if why == LINK else why
 
-    def looks(self, directories: Sequence[str]) -> Iterator[DirectoryState]:
-        """Yield those directories that need a step; the cheap check by stat lets the others pass."""
+    def looks(self, directories: Sequence[str], unchanged: set[str] | None = None) -> Iterator[DirectoryState]:
+        """Yield those directories that need a step; add to `unchanged` those that hold the head, by stat alone."""
         bindings = self._bindings.of_directories(self._folder, directories)
         heads = self._store.backend.heads_by_id({b.resource for d in directories if (b := bindings.get(d))})
         for directory in directories:
@@ -366,6 +359,8 @@ class StatusReader:
             if now is not None:
                 self.missing.pop(directory, None)
             if self._unchanged(directory, binding, head, now):
+                if unchanged is not None and now is not None and self.refused.get(directory) != now.digest:
+                    unchanged.add(directory)
                 continue
             name = head.name if head else self._name(os.path.basename(directory))
             if head is None and name:
@@ -406,11 +401,17 @@ class StatusReader:
 
     def _read(self, directory: str, binding: Binding | None, head: Head | None, now: Signature) -> FolderContents:
         place = self._folder.path / directory
-        if not is_single(self._folder.kind, directory):
-            return read_folder(place, now, real=True)
-        reading = read_single(place, SINGLE, real=True)
+        single = is_single(self._folder.kind, directory)
+        reading = read_single(place, SINGLE, real=True) if single else read_folder(place, now, real=True)
         number = (binding.version if binding else None) or (head.latest if head else 0)
-        return replace(reading, files=self.whole(head, number, reading.files)) if head and number else reading
+        if not head or not number:
+            return reading
+        files = self.with_modes(head, number, reading.files)
+        return replace(reading, files=self.whole(head, number, files) if single else files)
+
+    def with_modes(self, head: Head, number: int, files: Files) -> dict[str, File]:
+        """Return the files, with the modes of this version where the file system records none."""
+        return keep_modes(files, {} if tree_reader.EXECUTABLE_BITS else self._store.manifest(head, number))
 
     def whole(self, head: Head, number: int, files: Files) -> dict[str, File]:
         """Return a single file with the others that its resource has in this version: nobody can see or change them

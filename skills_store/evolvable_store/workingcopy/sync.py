@@ -204,13 +204,14 @@ class WorkingCopy:
         later: list[tuple[DirectoryState, SyncStep]] = []
         again: list[str] = []
         names: set[str] = set()
-        for look in self.status.looks(directories):
+        for look in self.status.looks(directories, sync.unchanged):
             if look.reading is not None and not look.signature:
                 sync.unsettled.add(look.directory)
             step = self._plan.decide_held(look, sync) or self._plan.decide(look)
             if step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND) and not self._plan.is_fit(look, sync):
                 continue
             if step is SyncStep.BIND:
+                sync.unchanged.add(look.directory)
                 binding = self._binding(look, look.head, look.tree, sync)
                 bound += [binding] if binding != look.binding else []
             elif step in (SyncStep.SNAPSHOT, SyncStep.RENAME):
@@ -310,7 +311,7 @@ class WorkingCopy:
         replaced = remove(place, self.staging(), believed=believed, now=time.time())
         self._bindings.bind([self._bound(look.head.id, look.directory, None, "")])
         sync.removed.append(look.directory)
-        if replaced is not None and not still_holds(replaced.old, believed):
+        if replaced is not None and not still_holds(replaced.old, believed, look.files):
             self.take_late(look.directory, look.head, believed, read_back(replaced.old).files, replaced.old, sync)
 
     def _write(self, look: DirectoryState, head: Head, files: Files, sync: SyncReport, conflict: str = "") -> None:
@@ -330,7 +331,7 @@ class WorkingCopy:
         sync.written.append(look.directory)
         if look.tree is None and not single:
             self._bring_back(look.directory)
-        if replaced is not None and believed and not still_holds(replaced.old, believed):
+        if replaced is not None and believed and not still_holds(replaced.old, believed, look.files):
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
             self.take_late(look.directory, head, believed, read_back(replaced.old).files, replaced.old, sync)
 
@@ -421,6 +422,7 @@ class WorkingCopy:
             return False
         if is_single(self.folder.kind, directory):
             files = self.status.whole(head, base, files)
+        files = self.status.with_modes(head, base, files)
         if head.version is None and look.tree is None:
             with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:
                 tx.put(head.ref, files, expected_version=0)

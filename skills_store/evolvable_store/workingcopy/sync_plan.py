@@ -32,14 +32,24 @@ from evolvable_store.workingcopy.status import (
     DirectoryState,
     StatusReader,
     is_single,
-    unread_main,
 )
+from evolvable_store.workingcopy.tree_reader import FolderContents
 
 ACTORS = {Principal.REPOSITORY: Actor.IMPORT, Principal.AGENT: Actor.AGENT}
 """Which actor a principal's operations name; every other change on disk counts as a human's."""
 
 _TEMPORARY = ("unreadable", "it keeps changing")
 """How reasons begin for which a file was left out that is there."""
+
+
+def unread_main(kind: Kind, name: str, reading: FolderContents) -> str:
+    """Return why an existing main file was not read; '' when it was read or does not exist."""
+    if main_path(kind, name, reading.files):
+        return ""
+    if "." in reading.left_out:
+        return f"it is {reading.left_out['.']}"
+    expected = main_file(kind, name).casefold()
+    return next((f"{path}: {why}" for path, why in reading.left_out.items() if path.casefold() == expected), "")
 
 
 class SyncStep(Enum):

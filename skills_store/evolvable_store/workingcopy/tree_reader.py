@@ -3,12 +3,12 @@
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File
+from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File, TreeEntry
 from evolvable_store.workingcopy.openat import PathAt, is_link, open_real
 from evolvable_store.workingcopy.signatures import (
     MAX_SEEN,
@@ -23,6 +23,9 @@ from evolvable_store.workingcopy.signatures import (
     signature,
     single_signature,
 )
+
+EXECUTABLE_BITS = os.name != "nt"
+"""Whether the file system records which files are executable. On Windows it does not, and every file reads as PLAIN."""
 
 _ATTEMPTS = 3
 _POSIX = os.name == "posix"
@@ -96,6 +99,13 @@ def read_single(file: Path, name: str, *, real: bool = False) -> FolderContents:
         linked = (name,) if os.lstat(file).st_nlink > 1 else ()
         return FolderContents({name: found}, {}, seen.digest, seen.newest, linked)
     return FolderContents({}, {name: found}, seen.digest, seen.newest)
+
+
+def keep_modes(files: Mapping[str, File], known: Mapping[str, File | TreeEntry]) -> dict[str, File]:
+    """Return the files, with the modes of `known` where the file system records none."""
+    if EXECUTABLE_BITS:
+        return dict(files)
+    return {path: replace(file, mode=known[path].mode) if path in known else file for path, file in files.items()}
 
 
 def tracked_paths(folder: Path | PathAt) -> list[str]:
@@ -305,7 +315,7 @@ def _read_file(place: _OpenFolder, name: str) -> File | str:
         except OSError as error:
             return error_reason(error)
         if len(data) == before.st_size and entry_line(name, before) == entry_line(name, after):
-            return File(data, EXECUTABLE if before.st_mode & stat.S_IXUSR else PLAIN)
+            return File(data, EXECUTABLE if EXECUTABLE_BITS and before.st_mode & stat.S_IXUSR else PLAIN)
     return "it keeps changing"
 
 

@@ -115,7 +115,7 @@ async def _drive(
     except NeedsAnswer:
         return
     except RunStopped:
-        bus.note("stopped", why="somebody asked for it", trouble=False)
+        bus.note("stopped", why="a stop was requested", trouble=False)
     except EvolvableError as error:
         bus.note("stopped", why=library.redacted(error.text), trouble=True)
     except Exception as error:  # a defect of ours: the status tells it, and the process still fails

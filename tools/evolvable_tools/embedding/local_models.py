@@ -314,6 +314,6 @@ def open_embedder(spec: str) -> Embedder:
     if missing := missing_packages(kind):
         raise EmbedderUnavailable(
             f"The embedder {kind} needs {', '.join(missing)}, which is not installed.",
-            f"Run: pip install 'evolvable[{kind}]'.",
+            f"Run: pip install '.[{kind}]' in your clone.",
         )
     return OnnxEmbedder.open(model) if kind == "onnx" else TorchEmbedder.open(model)

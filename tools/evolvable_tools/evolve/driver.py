@@ -99,7 +99,7 @@ async def _until_stopped(run: run_context.RunContext, drive: Coroutine[None, Non
     except (asyncio.CancelledError, run_context.RunStopped):
         if not run.stop():
             raise
-        run.journal.note("stopped", why="somebody asked for it", trouble=False)
+        run.journal.note("stopped", why="a stop was requested", trouble=False)
     except EvolvableError as error:
         run.journal.note("stopped", why=error.text, trouble=True)
     except Exception as error:  # a defect of ours: the status tells it, and the process still fails

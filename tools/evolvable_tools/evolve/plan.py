@@ -134,5 +134,5 @@ def _remarks(claim: str, sizes: Mapping[str, int], cost: Any, pilot: RunState | 
     if pilot is not None and not pilot.preflight:
         found.append(f"Run {pilot.run} has not ended its three trials: {pilot.stopped or 'they are under way'}.")
     elif pilot is not None and not cost:
-        found.append("Nobody told a price: --price IN,OUT names one.")
+        found.append("The cost is unknown because no price is set: --price IN,OUT sets it.")
     return found

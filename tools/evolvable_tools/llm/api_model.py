@@ -273,7 +273,7 @@ def load_sdk(package: str, who: str) -> Any:
     try:
         return import_module(package)
     except ImportError:
-        hint = f"Install it: pip install 'evolvable[{package}]'."
+        hint = f"Install it: pip install '.[{package}]' in your clone."
         raise ProviderError(f"{who} needs the package {package}.", hint) from None
 
 

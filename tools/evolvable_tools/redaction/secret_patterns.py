@@ -292,8 +292,8 @@ def _compiled(name: str, pattern: str) -> Any:
     except ImportError:
         raise PatternsNeedRe2(
             f"The pattern {name} cannot be used: RE2 is not installed, and other engines can be made to run for ever.",
-            "Install it: pip install 'evolvable[re2]'. Without it, texts as they stand (NAME = TEXT) work, and what is "
-            "built in.",
+            "Install it: pip install '.[re2]' in your clone. Without it, texts as they stand (NAME = TEXT) work, and "
+            "what is built in.",
         ) from None
     options = re2.Options()
     options.log_errors = False

@@ -1,16 +1,18 @@
 """The status of a library: what waits for a person, what others changed since, and how the watched folders stand.
 
-It is asked for often, so it reads rows and file times, no file of a folder and no transcript.
+It is asked for often, so it reads rows and file times, no transcript, and of a folder only files that may have changed.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from evolvable_store.objects import Manifest
 from evolvable_store.operation import Actor, Operation, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.review_queue import waiting_sessions
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.proposals import APPROVED, REJECTED
+from evolvable_store.workingcopy.status import DirectoryState
 from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
 from evolvable_tools.library import Caller, Library
@@ -58,11 +60,23 @@ def folder_summary(folder: WatchedRoot) -> str:
 
 
 def unsaved_directories(library: Library, folder: WatchedFolder) -> int:
-    """Return how many directories of a watched folder changed since they were imported, by their times alone."""
+    """Return how many directories of a watched folder hold something else than the version that they are of.
+
+    It reads those whose times are new, or so young that they do not tell a change.
+    """
     if not folder.path.is_dir():
         return 0
     status = library.working_copies.copy(folder).status
-    return len(status.changed(status.everything().directories))
+    changed = status.changed(status.everything().directories)
+    return sum(1 for state in status.looks(sorted(changed)) if _is_unsaved(library, state))
+
+
+def _is_unsaved(library: Library, state: DirectoryState) -> bool:
+    head, empty = state.head, Manifest({}).tree
+    version = (state.binding.version if state.binding else None) or (head.version if head else None)
+    known = library.store.manifest(head, version).tree if head is not None and version else empty
+    unread = state.reading is not None and not state.reading.files and bool(state.reading.left_out)
+    return unread or (state.tree or empty) != known
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,14 +192,6 @@ def _places(library: Library, heads: Mapping[int, Head]) -> Iterable[tuple[Watch
     yield from by_folder.values()
 
 
-def unsaved_directories(library: Library, folder: WatchedFolder) -> int:
-    """Return how many directories of a watched folder changed since they were imported, by stat alone."""
-    if not folder.path.is_dir():
-        return 0
-    status = library.working_copies.copy(folder).status
-    return len(status.changed(status.everything().directories))
-
-
 def _directory_difference(
     library: Library, caller: Caller, folder: WatchedFolder, state: DirectoryState
 ) -> Difference | None:

@@ -21,7 +21,7 @@ from urllib.parse import quote
 import psycopg
 
 from evolvable_store.errors import AlreadyExists, LibraryBusy, LibraryError, Refused
-from evolvable_store.paths import LIBRARY_FILE
+from evolvable_store.paths import EMBEDDED_FOLDER, LIBRARY_FILE
 from evolvable_store.storage.connection import file_lock, retry
 from evolvable_store.storage.postgres.address import Address, save_address
 
@@ -45,7 +45,7 @@ def programs() -> Path:
             if (place / name / "bin" / "postgres").exists():
                 return place / name / "bin"
     raise LibraryError(
-        "No PostgreSQL is installed that could be started here.", "pip install 'evolvable[postgres-embedded]'"
+        "No PostgreSQL is installed that could be started here.", "pip install '.[postgres-embedded]' in your clone"
     )
 
 
@@ -58,7 +58,7 @@ def start_for_home(home: Path, folder: Path | None = None) -> "EmbeddedServer":
         raise AlreadyExists(
             f"{home} holds a library in SQLite.", "Name another --home; `evolvable move` copies the library into it."
         )
-    return EmbeddedServer(folder or home / "postgres-server", home=home)
+    return EmbeddedServer(folder or home / EMBEDDED_FOLDER, home=home)
 
 
 @dataclass

@@ -153,7 +153,7 @@ def migrate(connection: Any) -> int:
     if version > migrations.LATEST:
         raise LibraryTooNew(
             f"The database was written by a newer Evolvable (schema {version}, this one knows {migrations.LATEST}).",
-            "Update this program: pip install -U evolvable. Nothing was touched.",
+            "Update this program: git pull and pip install . in your clone. Nothing was touched.",
         )
     if version == migrations.LATEST:
         return version

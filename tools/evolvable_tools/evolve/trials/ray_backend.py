@@ -36,7 +36,7 @@ class RayMissing(EvolvableError):
     """Ray is not installed."""
 
     def __init__(self) -> None:
-        super().__init__("Ray is not installed.", "pip install 'evolvable[ray]'")
+        super().__init__("Ray is not installed.", "pip install '.[ray]' in your clone")
 
 
 class RayUnavailable(EvolvableError):
