@@ -29,7 +29,7 @@ from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.paths import CONFIGURATION, work_tree
 from evolvable_tools.embedding import installed_spec, join_reranker, model_folder, split_reranker
 from evolvable_tools.llm import NamedCommand, NamedCommands
-from evolvable_tools.retrieval import FITS, SearchDependencies
+from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
     from evolvable_store.resource import Kind
@@ -78,10 +78,9 @@ def open_search(config: Config, *, serving: bool = False) -> Iterator[SearchDepe
     model serves everybody. Raise InvalidArgument for a setting that names nothing.
     """
     embedder, thinker = make_embedder(config, propose=serving), make_judge(config)
-    fits = FITS if config.fits is None else config.fits
     caller, client = serving and config.judge != "off", serving and config.judge == "auto"
     try:
-        yield SearchDependencies(embedder, thinker, caller, client, fits)
+        yield SearchDependencies(embedder, thinker, caller, client, config.fits)
     finally:
         for one in (embedder, thinker):
             if one is not None:

@@ -19,7 +19,7 @@ from evolvable_tools.library import Library
 from evolvable_tools.llm import LanguageModel, Request
 from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
 from evolvable_tools.llm.command_model import CommandModel
-from evolvable_tools.retrieval import FITS, SearchDependencies
+from evolvable_tools.retrieval import FEW, FITS, FITS_FEW, MANY, SearchDependencies, fits_from
 
 HEAVY = ("numpy", "anthropic", "onnxruntime", "tokenizers", "torch", "sentence_transformers", "huggingface_hub")
 
@@ -202,14 +202,16 @@ def test_a_command_is_run_by_the_name_that_the_person_gave_it(means: Open, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("value", "fits"), [("", FITS), ("0", 0.0), ("1", 1.0), ("0.35", 0.35), (" .5 ", 0.5), ("1e-2", 0.01)]
+    ("value", "fits"), [("", None), ("0", 0.0), ("1", 1.0), ("0.35", 0.35), (" .5 ", 0.5), ("1e-2", 0.01)]
 )
-def test_the_threshold_is_that_of_the_environment(means: Open, value: str, fits: float) -> None:
+def test_the_threshold_is_that_of_the_environment(means: Open, value: str, fits: float | None) -> None:
     assert means(EVOLVABLE_FITS=value).fits == fits
 
 
-def test_without_a_setting_the_threshold_is_the_usual_one(means: Open) -> None:
-    assert means().fits == FITS
+def test_without_a_setting_the_size_of_the_library_decides_the_threshold(means: Open) -> None:
+    assert means().fits is None
+    assert (fits_from(0), fits_from(FEW), fits_from(MANY), fits_from(100_000)) == (FITS_FEW, FITS_FEW, FITS, FITS)
+    assert FITS_FEW < fits_from(FEW + 500) < fits_from(FEW + 1_000) < FITS
 
 
 # Mistakes

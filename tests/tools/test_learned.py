@@ -25,7 +25,7 @@ from evolvable_tools.outcomes.learning import (
     remove_learned,
     shorten_task,
 )
-from evolvable_tools.retrieval import FITS
+from evolvable_tools.retrieval import FITS_FEW
 from evolvable_tools.retrieval.cascade import LABELLED
 from evolvable_tools.sessions import Origin
 from evolvable_tools.verbs import edit, load
@@ -114,7 +114,7 @@ def test_a_task_that_ended_well_fits_when_it_is_asked_again_and_moves_nothing(sk
 
     found = find_skill(skills, client("asks"), STRANGE)
     assert (found.none_fits, found.matches[0].ref) == (False, "skill:sheets")
-    assert found.matches[0].confidence == FITS
+    assert found.matches[0].confidence == FITS_FEW
     assert find_skill(skills, client("asks"), "stamp nothing for nobody").none_fits
 
 

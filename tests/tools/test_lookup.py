@@ -15,7 +15,7 @@ from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import Index
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval import FITS
+from evolvable_tools.retrieval import FITS_FEW
 from evolvable_tools.retrieval.cascade import MAX_LIMIT, CascadeResult, search_cascade
 
 Teach = Callable[..., None]
@@ -135,7 +135,7 @@ def test_a_text_answers_and_names_the_words_that_matched(index: Index, task: str
 def test_nothing_fits_a_task_of_another_world(index: Index, task: str) -> None:
     found = search_cascade(index, task)
     assert found.none_fits
-    assert all(match.confidence < FITS for match in found.matches)
+    assert all(match.confidence < FITS_FEW for match in found.matches)
 
 
 def test_nothing_fits_in_an_empty_library(index: Index) -> None:

@@ -156,17 +156,19 @@ def suggest_skills(library: Library, caller: Caller, prompt: str, offered: Offer
     task = prompt.strip()
     if caller.session is None or not task or task.startswith("/"):  # a command of the client
         return ""
-    alone = replace(means, thinker=None, caller_thinks=False, client_thinks=False)
+    # A client shows what a hook offers beside every prompt: only what fits in a large library too.
+    fits = FITS if means.fits is None else means.fits
+    alone = replace(means, thinker=None, caller_thinks=False, client_thinks=False, fits=fits)
     found = find_skill(library, caller, task[:MAX_TASK], means=alone, shown=False)
-    fresh = [match for match in _fitting(found, means.fits) if _claimed(library, caller, match, found, offered)]
+    fresh = [match for match in _fitting(found) if _claimed(library, caller, match, found, offered)]
     return _said(fresh, found.search_id) if fresh else ""
 
 
-def _fitting(found: FoundSkills, fits: float) -> list[FoundMatch]:
+def _fitting(found: FoundSkills) -> list[FoundMatch]:
     if found.none_fits:
         return []
     first, *others = found.matches
-    return [first, *(match for match in others if match.confidence >= fits)][:MOST]
+    return [first, *(match for match in others if match.confidence >= found.fits)][:MOST]
 
 
 def _claimed(library: Library, caller: Caller, match: FoundMatch, found: FoundSkills, offered: OfferLog) -> bool:
@@ -375,7 +377,7 @@ def answer_without_server(payload: Mapping[str, Any]) -> str:
     """Return what the client shall read, '' for nothing. Raise as Library.open: a library is not made here."""
     config = read_config()
     # Words alone: a person waits, and an embedder would have to be found first.
-    means = SearchDependencies(fits=FITS if config.fits is None else config.fits)
+    means = SearchDependencies(fits=config.fits)
     listed = ListedFolders(config.home)
     with Library.open(config.home, registered=registered_homes, means=means, trusted_folders=listed) as library:
         who = make_caller(config, library, Identity(Principal.AGENT, "hook"))

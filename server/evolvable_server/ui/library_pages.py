@@ -180,7 +180,7 @@ def _search(site: Site, asked: PageRequest) -> PageBody:
 
 
 def _found(site: Site, asked: PageRequest, task: str, found: FoundSkills) -> Node:
-    threshold = site.library.means.fits
+    threshold = found.fits
     said = "Nothing in the library fits this task." if found.none_fits else "Best first."
     heads = ("resource", "confidence", "stage", "trust", "why", "")
     rows = [_match_row(asked, task, one, found, threshold) for one in found.matches]

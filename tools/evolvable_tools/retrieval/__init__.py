@@ -1,5 +1,6 @@
 """Search: the types that the stages share, from the query to the match, and what a search may use."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -118,8 +119,19 @@ class Neighbours(Protocol):
         ...
 
 
-FITS = 0.38
-"""Below this confidence a match does not fit, unless the library's configuration sets another threshold."""
+FITS, FITS_FEW = 0.38, 0.24
+"""Below this confidence a match does not fit, in a library of MANY resources and more, and in one of at most FEW."""
+
+FEW, MANY = 1_000, 3_000
+
+
+def fits_from(resources: int) -> float:
+    """Return the confidence from which a match fits in a library of so many resources.
+
+    In a small one a poor match is the right one more often than in a large one, which has a word for everything.
+    """
+    share = math.log(max(resources, FEW) / FEW) / math.log(MANY / FEW)
+    return round(FITS_FEW + min(1.0, share) * (FITS - FITS_FEW), 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +139,13 @@ class SearchDependencies:
     """The dependencies of a search other than the index.
 
     neighbours: the embedder. thinker: the judge for uncertain results. caller_thinks: without a judge, the caller
-    chooses. client_thinks: before that, the client's model by sampling. fits: the threshold of a match that fits.
-    proven: returns the ids of so many resources of any kind with the most successes.
+    chooses. client_thinks: before that, the client's model by sampling. fits: the threshold of a match that fits,
+    None for `fits_from`. proven: returns the ids of so many resources of any kind with the most successes.
     """
 
     neighbours: "Neighbours | None" = None
     thinker: "LanguageModel | None" = None
     caller_thinks: bool = False
     client_thinks: bool = False
-    fits: float = FITS
+    fits: float | None = None
     proven: Callable[[int], Sequence[int]] | None = None

@@ -17,6 +17,7 @@ from evolvable_store.storage.evidence import SuccessCounts
 from evolvable_tools.llm import ProviderError
 from evolvable_tools.metrics import wilson_lower_bound
 from evolvable_tools.retrieval import (
+    FITS,
     MODES,
     ChooseBetween,
     Neighbours,
@@ -25,6 +26,7 @@ from evolvable_tools.retrieval import (
     SearchQuery,
     StageReport,
     StageResult,
+    fits_from,
     judge_stage,
 )
 from evolvable_tools.retrieval.exact import TaskWords, match_exact
@@ -151,12 +153,14 @@ _AT_LEAST = 10  # candidates of each stage, so that merging can reorder the firs
 class CascadeResult:
     """Matches, best first. `none_fits`: the library has nothing for this task, and the matches are only the nearest.
 
-    `choose_between`: a choice for the caller, where the stages are unsure and no judge is available.
+    `fits`: the confidence from which a match fits. `choose_between`: a choice for the caller, where the stages are
+    unsure and no judge is available.
     """
 
     matches: tuple[SearchMatch, ...]
     none_fits: bool
     stages: tuple[StageReport, ...]
+    fits: float
     choose_between: ChooseBetween | None = None
 
 
@@ -182,10 +186,11 @@ def search_cascade(
     if mode == "paper":
         answers = search_evoagent(index, query, means.neighbours, _chooser(means, index.answers))
         matches = tuple(_merged(answers))
-        return CascadeResult(matches, not matches, _reports(answers))
+        return CascadeResult(matches, not matches, _reports(answers), FITS if means.fits is None else means.fits)
     # The embedder works on the task while the index is searched.
     pending = means.neighbours.begin(task) if mode == "auto" and means.neighbours is not None else None
     results: dict[str, StageResult] = {}
+    threshold = FITS if means.fits is None else means.fits
     if mode in ("auto", "keyword"):
         words = TaskWords.of(task)
         phrases = index.phrases(words.words, names=words.names, kind=query.kind, scopes=scopes)
@@ -198,11 +203,12 @@ def search_cascade(
         fused = order_by_words(ranking, query)
         if pending is not None and not is_clear(fused):
             fused = fuse_with_vectors(index, query, ranking, pending)
+        threshold = fits_from(ranking.documents) if means.fits is None else means.fits
         alone = "keyword" not in results or not results["keyword"].candidates
         results |= report_hybrid(fused, pending, query.first if alone else query.limit)
-    merged = _by_past_tasks(index, task, _merged(results), means.fits)
-    fits = any(match.sure or match.confidence >= means.fits for match in merged)
-    found = CascadeResult(tuple(merged[:limit]), not fits, _reports(results))
+    merged = _by_past_tasks(index, task, _merged(results), threshold)
+    fits = any(match.sure or match.confidence >= threshold for match in merged)
+    found = CascadeResult(tuple(merged[:limit]), not fits, _reports(results), threshold)
     if mode != "auto" or (means.thinker is None and not means.caller_thinks):
         return found
     shortlist = merged[:SHORTLIST]
@@ -211,7 +217,7 @@ def search_cascade(
         wide = [*near[:LISTED], *(means.proven(LISTED) if means.proven is not None else ()), *ranking.weighed]
         large = len(ranking.weighed) > LIST_ALL
         shortlist = _all_or_likely(index, query, merged, wide, large=large) if ranking.asked else []
-    elif shortlist[0].sure or not judge_stage.is_unsure([match.confidence for match in shortlist], means.fits):
+    elif shortlist[0].sure or not judge_stage.is_unsure([match.confidence for match in shortlist], threshold):
         return found
     return _judged(found, task, shortlist, means, index.answers) if shortlist else found
 
@@ -323,7 +329,7 @@ def _judged(
     sure, why = max(chosen.confidence, judged.confidence), "; ".join(filter(None, (judged.why, chosen.why)))
     first = replace(chosen, stage="judge", confidence=sure, why=why)
     rest = tuple(match for match in found.matches if match.entry.id != chosen.entry.id)
-    return CascadeResult((first, *rest)[: max(1, len(found.matches))], False, stages)
+    return CascadeResult((first, *rest)[: max(1, len(found.matches))], False, stages, found.fits)
 
 
 def _chooser(means: SearchDependencies, memory: MutableMapping[str, str]) -> Choose | None:

@@ -428,7 +428,7 @@ def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[E
     for piece in [piece for piece in pieces if piece.origin == TYPED][:4]:
         told = search.find_skill(library, replace(caller, session=None), piece.text[:1_000], limit=3, means=alone)
         for match in told.matches:
-            if match.confidence >= alone.fits / 2 and len(found) < MOST_NEAR:
+            if match.confidence >= told.fits / 2 and len(found) < MOST_NEAR:
                 near = NearbyResource(match.ref, match.version, match.description[:300], match.why)
                 found.setdefault(match.ref, near)
     waiting = [one for one in library.store.backend.proposals.waiting(200) if str(one.ref) in found]

@@ -20,7 +20,7 @@ from evolvable_store.storage.trial_pool import PooledVersion
 from evolvable_tools.delegation import DelegateStatus, delegate_status, parse_delegate
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import verified_utilities
-from evolvable_tools.retrieval import Alternative, ChooseBetween, SearchDependencies, SearchMatch, StageReport
+from evolvable_tools.retrieval import FITS, Alternative, ChooseBetween, SearchDependencies, SearchMatch, StageReport
 from evolvable_tools.trial_arms import described_trials
 from evolvable_tools.trust import UNMARKED_SAID, Trust, TrustStatus, trust_statuses, version_notice
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text
@@ -67,7 +67,7 @@ class FoundSkills:
     """Matches, best first. none_fits: nothing in the library is for this task. stages: what ran and what it said.
 
     choose_between: the search is not confident, and the caller chooses. notice: what the marks around descriptions
-    mean, '' where there are none.
+    mean, '' where there are none. fits: the confidence from which a match fits in this library.
     """
 
     search_id: str
@@ -76,6 +76,7 @@ class FoundSkills:
     stages: list[StageReport]
     choose_between: ChooseBetween | None = None
     notice: str = ""
+    fits: float = FITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +144,17 @@ def find_skill(
     trust = {resource: one.trust for resource, one in stand.items()}
     capped = {resource for resource, level in trust.items() if level is Trust.AGENT}
     ranked = known if task_type is None else {**known, **_known_for(library, known, task_type)}
-    order = _untrusted_last(break_ties(found.matches, ranked, scopes, means.fits, capped), trust, means.fits)
+    order = _untrusted_last(break_ties(found.matches, ranked, scopes, found.fits, capped), trust, found.fits)
     marks = _marks(caller)
     search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
-    fit = [] if found.none_fits else [match.entry.id for match in order if match.confidence >= means.fits]
+    fit = [] if found.none_fits else [match.entry.id for match in order if match.confidence >= found.fits]
     tried = described_trials(library, caller, fit, search)
     matches = [_match(library, scopes, m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
     for place, one in enumerate(order if tried else ()):
         if one.entry.id in tried:
             matches[place] = _as_tried(library, matches[place], tried[one.entry.id], marks)
     if shown and not found.none_fits and caller.actor is not Actor.HUMAN:
-        fitting = [*order[:1], *(match for match in order[1:] if match.confidence >= means.fits)]
+        fitting = [*order[:1], *(match for match in order[1:] if match.confidence >= found.fits)]
         versions = {resource: trial.version for resource, trial in tried.items()}
         seen = ((one.entry.id, versions.get(one.entry.id, one.entry.version)) for one in fitting)
         record_impressions(library, caller, search, seen)
@@ -161,7 +162,7 @@ def find_skill(
     if asked is not None and found.none_fits and _listed_before(library, caller, task, asked):
         asked = None
     choose = _choices(library, asked, marks)
-    return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice)
+    return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice, found.fits)
 
 
 MIN_TYPED = 3
