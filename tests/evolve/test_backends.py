@@ -247,4 +247,4 @@ def test_when_the_run_is_killed_its_workers_end_what_they_have_started(tmp_path:
 def test_without_ray_the_extra_is_named() -> None:
     with pytest.raises(RayMissing, match="Ray is not installed") as raised:
         with_backend(lambda: RayBackend(RayCluster()), lambda backend: backend.open())  # type: ignore[attr-defined]
-    assert "evolvable[ray]" in raised.value.hint
+    assert "'.[ray]'" in raised.value.hint

@@ -291,7 +291,7 @@ def test_the_doctor_speaks_of_a_cluster_only_where_one_is_configured(monkeypatch
     monkeypatch.setattr("evolvable_server.cli.cluster_health.find_spec", lambda name: None)
     config.person = PersonConfig(None, ray_address="head.example:6379")
     [problem], notes = check_cluster(config)
-    assert "head.example:6379" in problem.what and "evolvable[ray]" in problem.next and notes == []
+    assert "head.example:6379" in problem.what and "'.[ray]'" in problem.next and notes == []
 
 
 def test_folders_of_workers_that_are_gone_are_removed_and_no_others(tmp_path: Path) -> None:
