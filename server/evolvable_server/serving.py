@@ -48,7 +48,7 @@ from evolvable_tools.library import Library
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """mallopt's names for the parameters below (malloc.h of glibc)."""
 
-ARENAS = 2
+ARENAS = 1
 
 LARGE_BYTES, TRIM_BYTES = 1 << 16, 1 << 17
 """What takes so many bytes has pages of its own, which go back when it is freed; and so many free bytes at the end of
@@ -68,10 +68,11 @@ COLLECT_SECONDS = 2.0
 
 
 def tune_malloc() -> None:
-    """Make all threads share a few arenas of the C library's allocator, and large blocks go back at once.
+    """Make all threads share one arena of the C library's allocator, and large blocks go back at once.
 
     glibc gives nearly every new thread an arena of its own, and what is freed in one is of no use to the others. Call
     it before the first thread starts: arenas that are there stay in use, and every one grows for thousands of calls.
+    The threads hold the interpreter's lock for most of their allocations, so they do not wait for that of the arena.
     """
     _call("mallopt", _M_ARENA_MAX, ARENAS)
     _call("mallopt", _M_MMAP_THRESHOLD, LARGE_BYTES)

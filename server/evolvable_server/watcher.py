@@ -99,7 +99,7 @@ class Watcher:
         self._stop, self._owning = threading.Event(), threading.Event()
         self._library_events: InotifyEvents | None = None
         self._folder_events: FileEvents | None = None
-        self._folders_changed = False
+        self._folders_changed = self._added = False
         self._busy = threading.Lock()
         self._sequence = library.store.sequence()
         self._move = library.store.backend.channel.last()
@@ -252,11 +252,13 @@ class Watcher:
         if self._stop.is_set() or not self._owner.owns:
             self._stop.wait(TICK_SECONDS)  # it has just been taken over, or the process ends
             return
-        added, self._folders_changed = self._folders_changed, False
+        added, self._added, self._folders_changed = self._added, False, False
+        before = {folder.id for folder in self._watched}
         self._watched = self._copies.folders()
         identities = {folder.path: _identity(folder.path) for folder in self._watched}
         with self._watching(path for path, identity in identities.items() if identity) as events:
-            next_rescan = time.monotonic() + ADDED_SECONDS if added else self._sync_all()
+            next_rescan = self._sync_all([one for one in self._watched if one.id in before] if added else None)
+            next_rescan = time.monotonic() + ADDED_SECONDS if added else next_rescan
             while self._owner.owns and not self._folders_changed and not self._stop.is_set():
                 paths = events.wait(self._until_look(next_rescan)) if events else set[str]()
                 if not events:
@@ -274,6 +276,8 @@ class Watcher:
                 if time.monotonic() >= next_rescan:
                     self._notice_folders()
                     next_rescan = self._sync_all()
+            # Only then: the first scan of a new owner cannot wait.
+            self._added = self._folders_changed and self._owner.owns
 
     @contextlib.contextmanager
     def _watching(self, paths: Iterable[Path]) -> "Iterator[FileEvents | None]":
@@ -334,10 +338,10 @@ class Watcher:
         for folder, places in together.items():
             self._look(folder, places, again=False)
 
-    def _sync_all(self) -> float:
-        """Scan every folder; return when to do that again (monotonic seconds)."""
+    def _sync_all(self, folders: Sequence[WatchedFolder] | None = None) -> float:
+        """Scan these folders, by default all; return when to do that again (monotonic seconds)."""
         begun = time.monotonic()
-        for folder in self._watched:
+        for folder in self._watched if folders is None else folders:
             self._copies.settle(folder)
             with self._busy:
                 sync = self._copies.copy(folder).sync()
