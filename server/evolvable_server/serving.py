@@ -93,7 +93,7 @@ def return_free_memory(stop: threading.Event, every: float = GIVE_BACK_SECONDS) 
         return
     _freeze()
     gc.enable()
-    if not stop.wait(every):
+    if not stop.wait(3 * every):
         _freeze()
         _call("malloc_trim", 0)
     used = 0.0
