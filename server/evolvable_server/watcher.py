@@ -54,11 +54,6 @@ A search brings it up to date itself, so the only haste is that the processor is
 concern one resource is indexed.
 """
 
-SETTLE_SECONDS, SETTLE_FROM = QUIET_SECONDS, 0.25
-"""How long it is quiet before the owner writes postings of what is indexed, if it is this part of what may wait: every
-server has these documents in memory. A call that came meanwhile would take 80 ms longer.
-"""
-
 RESCAN_SECONDS = 30.0
 """The least time between two scans of every folder, events or not."""
 
@@ -108,7 +103,6 @@ class Watcher:
         self._later: list[tuple[float, WatchedFolder, set[str]]] = []
         self._behind: tuple[float, int] | None = None  # when that is due, and the last change that needs nothing
         self._unindexed: float | None = time.monotonic()
-        self._unsettled = False
         self._indexer = BurstIndexer(library.store.home)
         self._threads = [
             threading.Thread(target=self._follow_library, name="evolvable-library", daemon=True),
@@ -206,16 +200,13 @@ class Watcher:
         soon = self._owner.owns and (pause >= INDEX_SECONDS or waited >= INDEX_LATEST)
         if soon or pause == QUIET_SECONDS:
             self._index()
-        if self._unsettled and self._owner.owns and pause >= SETTLE_SECONDS:
-            self._unsettled = False
-            self._library.index.settle(SETTLE_FROM)
 
     def _index(self) -> None:
         # Another process may index many changes now; this one looks again later. The owner's sign of life goes on.
         with contextlib.suppress(LibraryBusy):
             if self._unindexed:
                 self._library.index.catch_up(lambda done, of: self._claim(), wait=False)
-                self._unindexed, self._unsettled = None, True
+                self._unindexed = None
 
     def _until_behind(self) -> float:
         return max(0.0, self._behind[0] - time.monotonic()) if self._behind else QUIET_SECONDS

@@ -1,17 +1,13 @@
 """Hot reload: what people save and what other processes change is seen at once, and clients are told."""
 
-import contextlib
 import shutil
 
 import anyio
 import pytest
-from samples import put_texts
 
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.search.index_file import IndexFile, read_state
-from evolvable_store.search.postings import count_pending
 from evolvable_store.storage.protocol import MoveNote, ReleasePolicy
 from evolvable_store.store import Store
 
@@ -172,20 +168,6 @@ async def test_a_folder_added_by_another_process_is_followed_too(place, tmp_path
             return await version() == 2
 
         await until(seen)
-
-
-async def test_what_waits_in_the_index_is_settled_when_it_is_quiet(place):
-    async with place.client("modern") as client:
-        await follow(client)
-        with Store.open(place.home) as other:
-            put_texts(other, {f"skill-{number}": text(f"skill-{number}") for number in range(60)})
-            newest = other.sequence()
-
-        async def settled():
-            with contextlib.closing(IndexFile(place.home)) as file, file.reading() as db:
-                return int(read_state(db, "applied") or 0) == newest and count_pending(db)[0] == 0
-
-        await until(settled)
 
 
 async def test_a_folder_that_is_replaced_by_another_is_followed_on(place):

@@ -237,7 +237,7 @@ class Index:
             with self._file.writing() as db:
                 db.executemany(_NOTE_STATE, (("learned", str(target)), ("learned_month", month)))
 
-    def settle(self, times: float = 1, *, locked: bool = False, at_once: int = postings.SETTLED_AT_ONCE) -> None:
+    def settle(self, times: int = 1, *, locked: bool = False, at_once: int = postings.SETTLED_AT_ONCE) -> None:
         """Settle what waits, piece by piece, while it is `times` as much as may wait; others get in between.
 
         locked: as for `catch_up`; otherwise a process that holds that lock does it. at_once: bytes of a piece.
@@ -251,7 +251,7 @@ class Index:
             except LibraryBusy:
                 return
 
-    def _too_much_waits(self, times: float) -> bool:
+    def _too_much_waits(self, times: int) -> bool:
         with self._file.reading() as db:
             return _too_much_waits(db, times)
 
@@ -501,7 +501,7 @@ def _applied_sequence(db: Connection) -> int:
     return int(read_state(db, "applied") or 0)
 
 
-def _too_much_waits(db: Connection, times: float) -> bool:
+def _too_much_waits(db: Connection, times: int) -> bool:
     count, size = postings.count_pending(db)
     return count > times * postings.MAX_PENDING or size > times * postings.MAX_PENDING_BYTES
 
