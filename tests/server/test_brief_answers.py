@@ -129,11 +129,12 @@ def test_the_likely_choices_of_a_list_have_descriptions_that_tell_them_apart(cou
 
 
 @pytest.mark.parametrize("none_fits", [True, False])
-def test_an_answer_in_detail_says_unsure_in_place_of_none_fits(none_fits: bool) -> None:
+def test_an_answer_in_detail_has_every_field_and_says_unsure_too(none_fits: bool) -> None:
     unsure = found_answer(found([match(1)], none_fits=none_fits, choose_between=choice(2)), limit=5, detail=True)
     sure = found_answer(found([match(1)], none_fits=none_fits), limit=5, detail=True)
 
-    assert unsure["unsure"] is True and "none_fits" not in unsure and len(unsure["choose_between"]["choices"]) == 2
+    assert unsure["unsure"] is True and len(unsure["choose_between"]["choices"]) == 2
+    assert unsure["none_fits"] is none_fits
     assert sure["none_fits"] is none_fits and "unsure" not in sure
 
 

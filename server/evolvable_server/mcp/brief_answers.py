@@ -43,12 +43,11 @@ def found_answer(found: FoundSkills, *, limit: int, detail: bool) -> Answer:
     """Return the answer of a search.
 
     `none_fits` says that nothing in the library is for the task. `unsure` stands in its place where the caller has to
-    choose: among the matches, or among the choices of `choose_between`.
+    choose: among the matches, or among the choices of `choose_between`. With `detail` both stand there.
     """
     asked = found.choose_between
     if detail:
-        unsure = {"unsure": True} if asked is not None else {}
-        return {key: value for key, value in asdict(found).items() if key != "none_fits" or not unsure} | unsure
+        return asdict(found) | ({"unsure": True} if asked is not None else {})
     if asked is not None and found.none_fits:
         return _choice_answer(found, asked)
     if found.none_fits:
