@@ -376,6 +376,20 @@ def seed_folder() -> Path:
     return Path(__file__).resolve().parent / "seed"
 
 
+def running_postgres(data: Path) -> int | None:
+    """Return the process that serves a PostgreSQL's folder of data, None where it ended without taking its file away.
+
+    Where the system does not show processes (Linux does), the file alone decides.
+    """
+    try:
+        number = int((data / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
+        command = Path(f"/proc/{number}/cmdline")
+        shown = not Path("/proc/self/cmdline").exists() or os.fsencode(data) in command.read_bytes().split(b"\0")
+    except (OSError, ValueError, IndexError):
+        return None
+    return number if shown else None
+
+
 def open_elsewhere(path: Path) -> Iterator[str]:
     """Yield the other processes of this user that have the file open, where the system shows them (Linux)."""
     for process in Path("/proc").glob("[0-9]*"):

@@ -718,7 +718,7 @@ def test_a_file_that_was_just_saved_and_imported_is_not_shown_as_changed(run, tm
     run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
     run("init", tmp_path / "skills")
     run.save(tmp_path / "skills", "pdf", skill_text("pdf", body="by hand"))
-    assert "1 changed on disk" in run("status").out
+    assert ": 1 changed on disk" in run("status").out
 
     run("sync")
 

@@ -1,6 +1,8 @@
 """A library is replaced by a backup in one command, and everything is taken off the machine in one command."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,23 @@ def test_uninstalling_with_data_deletes_what_is_ours_alone(evolvable: CommandLin
     assert not (evolvable.user / ".config/evolvable").exists()
     assert sorted(path.name for path in (evolvable.user / ".claude").iterdir()) == ["skills"]
     assert (skills / "pdf/SKILL.md").exists()
+
+
+@pytest.mark.process
+def test_a_postgresql_that_was_killed_keeps_nobody_from_uninstalling_and_one_that_runs_does(
+    evolvable: CommandLine,
+) -> None:
+    data = evolvable.home / "postgres-server/data"
+    data.mkdir(parents=True)
+    command = [sys.executable, "-c", "input()", "-D", str(data)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as running:
+        (data / "postmaster.pid").write_text(f"{running.pid}\n")
+        assert "PostgreSQL runs in" in evolvable("uninstall", "--data", "--yes", code=1).err
+        assert running.stdin is not None
+        running.stdin.close()
+
+    evolvable("uninstall", "--data", "--yes")
+    assert not data.exists()
 
 
 def test_uninstalling_with_data_deletes_what_commands_wrote_beside_the_library_and_names_what_stays(

@@ -23,7 +23,15 @@ from evolvable_server.clients.skill_list import take_out
 from evolvable_server.config import read_machine
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, LibraryError, Refused
-from evolvable_store.paths import ADDRESS_FILE, CHANGE_MARK, EMBEDDED_FOLDER, LIBRARY_FILE, check_home, open_elsewhere
+from evolvable_store.paths import (
+    ADDRESS_FILE,
+    CHANGE_MARK,
+    EMBEDDED_FOLDER,
+    LIBRARY_FILE,
+    check_home,
+    open_elsewhere,
+    running_postgres,
+)
 from evolvable_store.search import index_file, vector_store
 from evolvable_store.storage.collection_store import ListingChoice
 from evolvable_store.store import Store
@@ -114,7 +122,7 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
 
 
 def _check_closed(home: Path) -> None:
-    if (home / EMBEDDED_FOLDER / "data" / "postmaster.pid").exists():
+    if running_postgres(home / EMBEDDED_FOLDER / "data") is not None:
         raise Refused(f"PostgreSQL runs in {home / EMBEDDED_FOLDER}.", "End the server that started it.")
     if found := list(open_elsewhere(home / LIBRARY_FILE)):
         raise Refused(

@@ -8,6 +8,7 @@ from evolvable_store.paths import open_elsewhere
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.library_status import (
+    IN_SYNC,
     LibraryStatus,
     WatchedRoot,
     folder_statuses,
@@ -41,8 +42,10 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
 
 def _folder(library: Library, one: WatchedRoot, root: WatchedFolder) -> str:
     unsaved = unsaved_directories(library, root)
-    changed = f"; {unsaved} changed on disk, `evolvable diff` shows how" if unsaved else ""
-    return f"{one.path} ({one.scope}): {folder_summary(one)}{changed}"
+    changed = [f"{unsaved} changed on disk, `evolvable diff` shows how"] * bool(unsaved)
+    stands = folder_summary(one)
+    how = [stands] if stands != IN_SYNC or not unsaved else []
+    return f"{one.path} ({one.scope}): {'; '.join([*how, *changed])}"
 
 
 def _windows(library: Path) -> int | None:

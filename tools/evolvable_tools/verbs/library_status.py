@@ -50,13 +50,16 @@ def _watched(library: Library, folder: WatchedFolder) -> WatchedRoot:
     return WatchedRoot(str(folder.path), folder.scope, folder.kind, there, living, sorted(behind), sorted(conflicts))
 
 
+IN_SYNC = "in sync"
+
+
 def folder_summary(folder: WatchedRoot) -> str:
     """Return how a watched folder stands, in a few words."""
     if not folder.there:
         return "missing"
     behind, conflicts = len(folder.behind), len(folder.conflicts)
     parts = [f"{behind} behind"] * bool(behind) + [f"{conflicts} conflict{'s' * (conflicts > 1)}"] * bool(conflicts)
-    return ", ".join(parts) or "in sync"
+    return ", ".join(parts) or IN_SYNC
 
 
 def unsaved_directories(library: Library, folder: WatchedFolder) -> int:

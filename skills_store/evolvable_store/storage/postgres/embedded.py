@@ -21,7 +21,7 @@ from urllib.parse import quote
 import psycopg
 
 from evolvable_store.errors import AlreadyExists, LibraryBusy, LibraryError, Refused
-from evolvable_store.paths import EMBEDDED_FOLDER, LIBRARY_FILE
+from evolvable_store.paths import EMBEDDED_FOLDER, LIBRARY_FILE, running_postgres
 from evolvable_store.storage.connection import file_lock, retry
 from evolvable_store.storage.postgres.address import Address, save_address
 
@@ -205,10 +205,9 @@ class EmbeddedServer:
 
     def _end_old(self, data: Path) -> None:
         """End a server that a killed process of ours left behind: we hold the lock, so nobody owns it."""
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            number = int((data / "postmaster.pid").read_text().splitlines()[0])
-            command = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-            if os.fsencode(data) in command:
+        number = running_postgres(data)
+        with contextlib.suppress(OSError):
+            if number is not None and Path("/proc/self").exists():  # elsewhere the number may be another's by now
                 os.kill(number, signal.SIGINT)
                 for _ in retry(_END_SECONDS, longest=0.05):
                     os.kill(number, 0)
