@@ -248,8 +248,9 @@ class Watcher:
         self._watched = self._copies.folders()
         identities = {folder.path: _identity(folder.path) for folder in self._watched}
         with self._watching(path for path, identity in identities.items() if identity) as events:
-            next_rescan = self._sync_all([one for one in self._watched if one.id in before] if added else None)
-            next_rescan = time.monotonic() + ADDED_SECONDS if added else next_rescan
+            next_rescan = self._sync_all([one for one in self._watched if not added or one.id in before])
+            if added:
+                next_rescan = time.monotonic() + ADDED_SECONDS
             while self._owner.owns and not self._folders_changed and not self._stop.is_set():
                 paths = events.wait(self._until_look(next_rescan)) if events else set[str]()
                 if not events:
@@ -266,7 +267,7 @@ class Watcher:
                     return
                 if time.monotonic() >= next_rescan:
                     self._notice_folders()
-                    next_rescan = self._sync_all()
+                    next_rescan = self._sync_all(self._watched)
             # Only then: the first scan of a new owner cannot wait.
             self._added = self._folders_changed and self._owner.owns
 
@@ -329,10 +330,10 @@ class Watcher:
         for folder, places in together.items():
             self._look(folder, places, again=False)
 
-    def _sync_all(self, folders: Sequence[WatchedFolder] | None = None) -> float:
-        """Scan these folders, by default all; return when to do that again (monotonic seconds)."""
+    def _sync_all(self, folders: Iterable[WatchedFolder]) -> float:
+        """Scan these folders; return when to do that again (monotonic seconds)."""
         begun = time.monotonic()
-        for folder in self._watched if folders is None else folders:
+        for folder in folders:
             self._copies.settle(folder)
             with self._busy:
                 sync = self._copies.copy(folder).sync()

@@ -156,7 +156,7 @@ class Index:
             self._start_anew(known)
             return self._step_up(progress, more, aging=True, wait=wait, locked=locked)
 
-    def backlog(self) -> contextlib.AbstractContextManager[None]:
+    def backlog(self) -> contextlib.AbstractContextManager[bool]:
         """Be the one process that indexes many changes for the body. Raise LibraryBusy while another one is."""
         return self._file.backlog()
 
@@ -188,10 +188,10 @@ class Index:
         missing = target - applied
         alone = missing > (BATCH if wait else _FEW) and not locked
         indexed = partial(self._has_indexed, target)
-        with self._file.backlog(wait=wait, done=indexed) if alone else contextlib.nullcontext():
+        with self._file.backlog(wait=wait, done=indexed) if alone else contextlib.nullcontext(locked) as holds:
             if alone and self._bulk and not indexed():
                 self._bulk(missing, lambda: progress(0, missing) if progress else None)
-            taken, applied = self._take_in_all(applied, target, progress, more, locked or alone)
+            taken, applied = self._take_in_all(applied, target, progress, more, holds)
         if learned or first_time:
             self._take_in_learned(learned, aging)
         self._applied = applied, learned

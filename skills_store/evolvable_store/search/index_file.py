@@ -98,8 +98,10 @@ class IndexFile:
             yield connection
 
     @contextlib.contextmanager
-    def backlog(self, *, wait: bool = True, done: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    def backlog(self, *, wait: bool = True, done: Callable[[], bool] = lambda: False) -> Iterator[bool]:
         """Be the one process that indexes many changes for the body. Raise LibraryBusy while another one is.
+
+        Yields whether this process holds the lock of it.
 
         wait: for the other one, for a while; when that was in vain, no more for a minute, as a search reads often.
         done: whether the other one has indexed what is needed: then the body runs too. One that made no progress
@@ -111,7 +113,7 @@ class IndexFile:
         if not self._await_turn(lock, wait, done):
             raise LibraryBusy("Another process is indexing the library.", "Searches find what it has indexed so far.")
         try:
-            yield
+            yield lock.is_locked
         finally:
             lock.release()
 
