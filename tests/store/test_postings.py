@@ -18,11 +18,10 @@ from evolvable_store.bundle.export import backup
 from evolvable_store.resource import Ref
 from evolvable_store.search import bm25, index_file, postings
 from evolvable_store.search import postings as plain_sums
-from evolvable_store.search.analyzer import FIELDS, HEAVIEST, parse_query, terms, tokenize, weigh_fields
+from evolvable_store.search.analyzer import FIELDS, HEAVIEST, parse_query, terms, weigh_fields
 from evolvable_store.search.bm25 import COVERAGE, PRIOR
 from evolvable_store.search.index import Index, check_index
 from evolvable_store.search.index_file import FILE, IndexFile
-from evolvable_store.search.normalization import fold, fold_marks, is_unnormalized
 from evolvable_store.search.postings import (
     FEW,
     MAX_PENDING,
@@ -31,6 +30,7 @@ from evolvable_store.search.postings import (
     count_pending,
     flush_pending,
 )
+from evolvable_store.search.tokenizer import fold, fold_marks, is_unnormalized, tokenize
 from evolvable_store.store import Store
 
 SYLLABLES = ["ba", "ko", "ri", "mu", "ta", "len", "do", "fi", "zu", "gra", "pel", "nor"]

@@ -9,9 +9,9 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.search import translation
-from evolvable_store.search.analyzer import FUNCTION_WORDS, parse_query, tokenize
+from evolvable_store.search.analyzer import FUNCTION_WORDS, parse_query
 from evolvable_store.search.index import Index
-from evolvable_store.search.normalization import fold
+from evolvable_store.search.tokenizer import fold, tokenize
 from evolvable_store.search.translation import GLOSSARY, translate_words
 from evolvable_store.store import Store
 

@@ -1,11 +1,10 @@
-"""Tokens, terms and field weights of resources, and the filter of prefixes.
+"""Terms and field weights of resources, and the filter of prefixes.
 
 One analysis serves what is indexed, what is searched and what triggers. Nearly every two neighbouring words of a task
 begin no name and no trigger; a filter in memory saves the search of a table in the index.
 """
 
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -18,14 +17,15 @@ from Stemmer import Stemmer
 
 from evolvable_store import objects
 from evolvable_store.search.exclusions import split_exclusions
-from evolvable_store.search.normalization import (
+from evolvable_store.search.tokenizer import (
+    ASCII_WORD,
+    LONGEST_WORD,
+    WORD,
     beyond_ascii,
-    combining_marks,
     compile_late,
     fold,
-    fold_marks,
     is_unnormalized,
-    normalize,
+    tokenize,
 )
 from evolvable_store.search.translation import translate_words
 from evolvable_store.storage.connection import Connection
@@ -36,9 +36,6 @@ ANALYSIS = 1
 MAX_QUERY = 4_000
 """Characters of a query that are read; what matters is said before."""
 
-LONGEST_WORD = 64
-"""Characters; anything longer is data, not a word."""
-
 _MAX_CACHED_TERMS = 1 << 15  # words whose terms a process remembers
 _MAX_QUERY_WORDS = 2_000  # words of a query; more are no question
 _MAX_QUERY_TERMS = 80
@@ -46,20 +43,6 @@ _MAX_QUERY_PAIRS = 30
 _FUNCTION_WORD_WEIGHT = 0.25
 _REPEATED = 0.85
 _TRANSLATED = 0.7  # what an English word counts that stands for one of another language
-
-# Scripts that put no spaces between words: Han, Kana, Hangul. Neighbours in pairs and triples find most of them.
-_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-_RUN, _WORD = f"[{_UNSPACED}]+", rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+"
-# The same for text without those scripts and for ASCII: two and three times as fast.
-_SPACED_WORD, _ASCII_WORD = re.compile(r"[^\W_]+"), re.compile("[a-z0-9]+")
-# Scripts without spaces whose letters carry marks: Thai and Lao, Myanmar and Khmer.
-_ALPHABETIC = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecf\u0edc-\u0edf"
-_SYLLABIC = (
-    "\u1000-\u103f\u1050-\u108f\u109a-\u109d\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa76\uaa7a-\uaa7f"
-    "\u1780-\u17d3\u17d7\u17dc\u17dd"
-)
-_STACKERS = "\u1039\u17d2"  # the letter after one of these stands below the one before
-_HIRAGANA, _KATAKANA = re.compile("[\u3041-\u309f]+"), re.compile("([\u30a1-\u30ff]+)")
 
 _FUNCTION_WORDS = """
 a about above after all also am an and any are as at be because been before being below between both but by can could
@@ -82,70 +65,6 @@ repo repository, repos repository, spec specification, ts typescript, vuejs vue
 
 SHORT_FORMS: Mapping[str, str] = dict(form.split() for form in _SHORT_FORMS.split(","))
 """What developers write short, and what it stands for: taken for the same word. Gains half a point of hit@1."""
-
-
-def tokenize(text: str) -> list[str]:
-    """Return the words of a text in order, folded and normalized.
-
-    Of a run in a script without spaces: its pairs and triples.
-    """
-    folded = text.casefold()
-    beyond = beyond_ascii(folded)
-    marked = False
-    if is_unnormalized(beyond):
-        folded = normalize(folded)
-        beyond = beyond_ascii(folded)
-        marked = _marked_or_clustered().search(beyond) is not None
-    if (plain := fold_marks(beyond)) != beyond:
-        folded, beyond = fold_marks(folded), beyond_ascii(plain)
-    if not marked and (not beyond or not compile_late(_RUN).search(beyond)):
-        # Most texts have signs beyond ASCII, few have letters.
-        letters = _SPACED_WORD.search(beyond)
-        tokens = _SPACED_WORD.findall(folded) if letters else _ASCII_WORD.findall(_as_ascii(folded))
-        long = max(map(len, tokens), default=0) > LONGEST_WORD
-        return [token for token in tokens if len(token) <= LONGEST_WORD] if long else tokens
-    found: list[str] = []
-    unspaced = compile_late(_RUN)
-    clustered = compile_late(f"[{_ALPHABETIC}{_SYLLABIC}]") if marked else None
-    for token in (_words_with_marks() if marked else compile_late(_WORD)).findall(folded):
-        if unspaced.match(token):
-            found += _pairs(token)
-        elif clustered and clustered.match(token):
-            found += _cluster_grams(token)
-        elif len(token) <= LONGEST_WORD:
-            found.append(token)
-    return found
-
-
-@cache
-def _marked_or_clustered() -> re.Pattern[str]:
-    return re.compile(f"[{combining_marks()}{_ALPHABETIC}{_SYLLABIC}]")
-
-
-@cache
-def _words_with_marks() -> re.Pattern[str]:
-    letter = rf"[^\W_{_UNSPACED}{_ALPHABETIC}{_SYLLABIC}]"
-    return re.compile(f"[{_UNSPACED}]+|[{_ALPHABETIC}]+|[{_SYLLABIC}]+|{letter}+(?:[{combining_marks()}]+{letter}*)*")
-
-
-@cache
-def _clusters() -> re.Pattern[str]:
-    """Return the pattern of a letter with its marks and with what stands below it."""
-    marks = combining_marks()
-    return re.compile(f".(?:[{_STACKERS}][^{marks}]|[{marks}])*")
-
-
-def _cluster_grams(run: str) -> list[str]:
-    """Return the pairs of the clusters of a run, and the triples of Thai and Lao, whose clusters have few marks."""
-    clusters = _clusters().findall(run)
-    size = 3 if compile_late(f"[{_ALPHABETIC}]").match(run) else 2
-    grams = ("".join(clusters[at : at + size]) for at in range(max(1, len(clusters) - size + 1)))
-    return [gram for gram in grams if len(gram) <= LONGEST_WORD]
-
-
-def _as_ascii(text: str) -> str:
-    """Return the text with a question mark for every character that is not ASCII."""
-    return text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
 
 
 class _Terms(dict[str, str]):
@@ -241,18 +160,6 @@ def _by_term(said: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[s
     return found
 
 
-def _pairs(run: str) -> list[str]:
-    """Return the pairs of characters of a run, and of Katakana the triples: their pairs stand in too many words.
-
-    Pairs of Hiragana alone, mostly endings and particles, are returned only if there is nothing else.
-    """
-    found: list[str] = []
-    for part in _KATAKANA.split(run):
-        size = 3 if _KATAKANA.fullmatch(part) else 2
-        found += [part[at : at + size] for at in range(max(1, len(part) - size + 1))] if part else []
-    return [gram for gram in found if not _HIRAGANA.fullmatch(gram)] or found
-
-
 _stem: Callable[[str], str] = Stemmer("porter", 0).stemWord  # without a cache of its own: `term` has one
 
 
@@ -326,7 +233,7 @@ class TermCounterInPython:
         text: of it, runs of lower ASCII letters and digits are words. most: terms; None of a text that has more, and
         while another thread weighs.
         """
-        words = Counter(word for word in _ASCII_WORD.findall(text.decode("latin-1")) if len(word) <= self._longest)
+        words = Counter(word for word in ASCII_WORD.findall(text.decode("latin-1")) if len(word) <= self._longest)
         counts: dict[str, int] = {}
         for word, count in words.items():
             its = self._stem(self._short_forms.get(word, word))
@@ -395,7 +302,7 @@ def _weigh_text(field: Field, text: str) -> TermWeights:
     # What folds to an ASCII letter is a letter before: without letters and marks beyond ASCII the bytes can be folded.
     data = text.encode("utf-8", "replace")
     found, beyond = None, beyond_ascii(text)
-    if not beyond or not (compile_late(_WORD).search(beyond) or is_unnormalized(beyond)):
+    if not beyond or not (compile_late(WORD).search(beyond) or is_unnormalized(beyond)):
         found = _COUNTERS[0].weigh(data.lower(), K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
     return _weigh_counts(field, _count_terms(tokenize(text))) if found is None else found
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from Stemmer import Stemmer
 
-from evolvable_store.search.normalization import compile_late, fold_marks
+from evolvable_store.search.tokenizer import compile_late, fold_marks
 
 GLOSSARY = Path(__file__).with_name("task_words.tsv")
 _TEXT = GLOSSARY.read_text(encoding="utf-8")  # a tenth of a millisecond; what it means is read on first need

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from evolvable_store.resource import Kind
-from evolvable_store.search.analyzer import MAX_QUERY, terms, tokenize
+from evolvable_store.search.analyzer import MAX_QUERY, terms
 from evolvable_store.search.index import TriggerPhrase
+from evolvable_store.search.tokenizer import tokenize
 from evolvable_tools.retrieval import SearchMatch, StageResult
 
 SURE = 0.8

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from evolvable_store.resource import USER_SCOPE
-from evolvable_store.search.analyzer import FUNCTION_WORDS, tokenize
+from evolvable_store.search.analyzer import FUNCTION_WORDS
 from evolvable_store.search.index import Index, IndexEntry, SearchHit
 from evolvable_store.search.index_file import IndexSnapshot
+from evolvable_store.search.tokenizer import tokenize
 
 Searched = Index | IndexSnapshot
 

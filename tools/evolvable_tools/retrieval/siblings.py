@@ -9,8 +9,9 @@ from collections.abc import Sequence, Set
 from functools import lru_cache
 from itertools import chain
 
-from evolvable_store.search.analyzer import MAX_QUERY, terms, tokenize
+from evolvable_store.search.analyzer import MAX_QUERY, terms
 from evolvable_store.search.index import Ranking, SearchHit
+from evolvable_store.search.tokenizer import tokenize
 
 COMPARED = 10
 """Matches that are compared with each other."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.resource import Kind, Ref, slugify
-from evolvable_store.search.analyzer import tokenize
+from evolvable_store.search.tokenizer import tokenize
 from evolvable_store.storage.proposals import Episode
 from evolvable_store.validation import main_path
 from evolvable_tools.library import Caller, Library

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.search.analyzer import tokenize
+from evolvable_store.search.tokenizer import tokenize
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review import candidates

@@ -15,7 +15,8 @@ from pathlib import Path
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import File, Files
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.search.analyzer import FUNCTION_WORDS, terms, tokenize
+from evolvable_store.search.analyzer import FUNCTION_WORDS, terms
+from evolvable_store.search.tokenizer import tokenize
 from evolvable_store.validation import MEMORY_CAPS
 from evolvable_tools.library import Caller, Library
 

@@ -1,12 +1,17 @@
-"""Normal forms of text beyond ASCII: compatible characters, combining marks and letters with marks.
+"""Words of a text: normal forms beyond ASCII, combining marks, and runs of scripts without spaces.
 
-Texts in ASCII, and nearly all in English, need none of it: `normalize` looks at the characters beyond ASCII alone.
+Documents, tasks and triggers have the same words. Texts in ASCII, and nearly all in English, need no normal form:
+`normalize` looks at the characters beyond ASCII alone.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
+
+LONGEST_WORD = 64
+"""Characters; anything longer is data, not a word."""
+
 
 # Letters of the Latin script with marks, folded: what is typed with marks in one place is not in another. So is ё.
 _MARKED = {
@@ -115,3 +120,94 @@ def _ranges_of_marks() -> Iterator[tuple[int, int]]:
         elif not is_mark and first is not None:
             yield first, at - 1
             first = None
+
+
+# Scripts that put no spaces between words: Han, Kana, Hangul. Neighbours in pairs and triples find most of them.
+_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+_RUN, WORD = f"[{_UNSPACED}]+", rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+"
+# The same for text without those scripts and for ASCII: two and three times as fast.
+_SPACED_WORD, ASCII_WORD = re.compile(r"[^\W_]+"), re.compile("[a-z0-9]+")
+# Scripts without spaces whose letters carry marks: Thai and Lao, Myanmar and Khmer.
+_ALPHABETIC = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecf\u0edc-\u0edf"
+_SYLLABIC = (
+    "\u1000-\u103f\u1050-\u108f\u109a-\u109d\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa76\uaa7a-\uaa7f"
+    "\u1780-\u17d3\u17d7\u17dc\u17dd"
+)
+_STACKERS = "\u1039\u17d2"  # the letter after one of these stands below the one before
+_HIRAGANA, _KATAKANA = re.compile("[\u3041-\u309f]+"), re.compile("([\u30a1-\u30ff]+)")
+
+
+def tokenize(text: str) -> list[str]:
+    """Return the words of a text in order, folded and normalized.
+
+    Of a run in a script without spaces: its pairs and triples.
+    """
+    folded = text.casefold()
+    beyond = beyond_ascii(folded)
+    marked = False
+    if is_unnormalized(beyond):
+        folded = normalize(folded)
+        beyond = beyond_ascii(folded)
+        marked = _marked_or_clustered().search(beyond) is not None
+    if (plain := fold_marks(beyond)) != beyond:
+        folded, beyond = fold_marks(folded), beyond_ascii(plain)
+    if not marked and (not beyond or not compile_late(_RUN).search(beyond)):
+        # Most texts have signs beyond ASCII, few have letters.
+        letters = _SPACED_WORD.search(beyond)
+        tokens = _SPACED_WORD.findall(folded) if letters else ASCII_WORD.findall(_as_ascii(folded))
+        long = max(map(len, tokens), default=0) > LONGEST_WORD
+        return [token for token in tokens if len(token) <= LONGEST_WORD] if long else tokens
+    found: list[str] = []
+    unspaced = compile_late(_RUN)
+    clustered = compile_late(f"[{_ALPHABETIC}{_SYLLABIC}]") if marked else None
+    for token in (_words_with_marks() if marked else compile_late(WORD)).findall(folded):
+        if unspaced.match(token):
+            found += _pairs(token)
+        elif clustered and clustered.match(token):
+            found += _cluster_grams(token)
+        elif len(token) <= LONGEST_WORD:
+            found.append(token)
+    return found
+
+
+@cache
+def _marked_or_clustered() -> re.Pattern[str]:
+    return re.compile(f"[{combining_marks()}{_ALPHABETIC}{_SYLLABIC}]")
+
+
+@cache
+def _words_with_marks() -> re.Pattern[str]:
+    letter = rf"[^\W_{_UNSPACED}{_ALPHABETIC}{_SYLLABIC}]"
+    return re.compile(f"[{_UNSPACED}]+|[{_ALPHABETIC}]+|[{_SYLLABIC}]+|{letter}+(?:[{combining_marks()}]+{letter}*)*")
+
+
+@cache
+def _clusters() -> re.Pattern[str]:
+    """Return the pattern of a letter with its marks and with what stands below it."""
+    marks = combining_marks()
+    return re.compile(f".(?:[{_STACKERS}][^{marks}]|[{marks}])*")
+
+
+def _cluster_grams(run: str) -> list[str]:
+    """Return the pairs of the clusters of a run, and the triples of Thai and Lao, whose clusters have few marks."""
+    clusters = _clusters().findall(run)
+    size = 3 if compile_late(f"[{_ALPHABETIC}]").match(run) else 2
+    grams = ("".join(clusters[at : at + size]) for at in range(max(1, len(clusters) - size + 1)))
+    return [gram for gram in grams if len(gram) <= LONGEST_WORD]
+
+
+def _as_ascii(text: str) -> str:
+    """Return the text with a question mark for every character that is not ASCII."""
+    return text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
+
+
+def _pairs(run: str) -> list[str]:
+    """Return the pairs of characters of a run, and of Katakana the triples: their pairs stand in too many words.
+
+    Pairs of Hiragana alone, mostly endings and particles, are returned only if there is nothing else.
+    """
+    found: list[str] = []
+    for part in _KATAKANA.split(run):
+        size = 3 if _KATAKANA.fullmatch(part) else 2
+        found += [part[at : at + size] for at in range(max(1, len(part) - size + 1))] if part else []
+    return [gram for gram in found if not _HIRAGANA.fullmatch(gram)] or found
