@@ -12,13 +12,18 @@ from tempfile import TemporaryDirectory
 
 from support import Row, progress
 
+from evolvable_store.search.analyzer import FUNCTION_WORDS
 from evolvable_store.search.index import Index
+from evolvable_store.search.tokenizer import fold, tokenize
+from evolvable_store.search.translation import translate_words
 from evolvable_store.store import Store
 from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.retrieval.cascade import CascadeResult, search_cascade
 from lookup.data import Library, Record, lines, take_in
 
 FILE = Path(__file__).with_name("languages.jsonl")
+SHORT = Path(__file__).with_name("short_tasks.tsv")
+"""Tasks of two to five words in five languages, a language and a task on each line."""
 LANGUAGES = ("de", "fr", "es", "zh", "ja")
 LEAST = 0.80
 """Share of the tasks that the judge has to answer right."""
@@ -76,6 +81,21 @@ def rows(corpus: Sequence[Record]) -> list[Row]:
             sum(every) >= LEAST * len(every),
         ),
     ]
+
+
+def translated_rows(queries: Sequence[Record]) -> list[Row]:
+    """Return how many short tasks in other languages get English words, and how many in English are taken for one."""
+    short = [line.split("\t")[1] for line in SHORT.read_text(encoding="utf-8").splitlines()]
+    english = [query["text"] for query in queries if query.get("lang", "en") == "en"]
+    found, wrong = (sum(map(_is_translated, some)) for some in (short, english))
+    return [
+        Row("other languages: short tasks that get English words", f"{found} of {len(short)}"),
+        Row("other languages: English tasks that are taken for another language", f"{wrong} of {len(english):,}"),
+    ]
+
+
+def _is_translated(task: str) -> bool:
+    return bool(translate_words(fold(task), tokenize(task), FUNCTION_WORDS))
 
 
 def _shares(right: Mapping[str, Sequence[bool]]) -> str:

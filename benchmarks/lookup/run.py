@@ -152,7 +152,7 @@ def main() -> None:
     if "learned" in parts:
         rows += learned.rows(plan.whole, plan.queries)
     if "languages" in parts:
-        rows += languages.rows(plan.small)
+        rows += languages.rows(plan.small) + languages.translated_rows(plan.queries)
     if "judge" in parts:
         rows += judged.rows(plan.whole, plan.queries)
     if "none" in parts:
