@@ -72,21 +72,21 @@ class BurstIndexer:
 
     def begin(self, expected: int) -> None:
         """Start the process where none runs and so many resources are worth it."""
-        if self._process is not None and self._process.poll() is not None:
-            self._process = None
         if self._process is None and expected >= BURST:
             with contextlib.suppress(OSError):
                 self._process = _start_worker(self._home, BESIDE)
 
     def end(self) -> None:
-        """Let it index what is there, and end. Returns at once."""
+        """Let it index what is there, and end. Returns at once; called again, it takes note of the end."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
+            if self._process.poll() is not None:
+                self._process = None
 
     def stop(self) -> None:
         """End it at once."""
+        self.end()
         if self._process is not None:
-            self.end()
             self._process.terminate()
             self._process.wait()
             self._process = None

@@ -209,7 +209,7 @@ def test_a_burst_is_indexed_by_another_process_that_ends_when_it_is_over(store):
     fill(store, 0)
     burst.end()
 
-    assert psutil.wait_procs(indexing, timeout=PATIENCE)[1] == []
+    poll(lambda: [burst.end(), any(one.is_running() for one in indexing)] == [None, False], "no zombie to stay")
     assert applied(store) == store.sequence() and waiting(store) == 0
     burst.begin(BURST)
     burst.stop()
