@@ -38,7 +38,7 @@ from evolvable_store.search.index import Index, IndexEntry
 from evolvable_store.store import Store
 from evolvable_tools.embedding import SimilarResources
 from evolvable_tools.embedding.embedder_client import truncate_task
-from evolvable_tools.retrieval import FITS, PendingNeighbours, SearchQuery
+from evolvable_tools.retrieval import PendingNeighbours, SearchQuery, fits_from
 from evolvable_tools.retrieval.hybrid import (
     DEPTH,
     ConfidenceFeatures,
@@ -253,7 +253,7 @@ def rows(cases: Sequence[Case], predicted: Sequence[float]) -> list[Row]:
     """Return what is kept and false at the threshold in libraries of each size, and the reliability curve."""
     found: dict[int, list[Verdict]] = defaultdict(list)
     for case, chance in zip(cases, predicted, strict=True):
-        found[case.size].append(Verdict(case.family, case.out, chance, chance >= FITS, case.right))
+        found[case.size].append(Verdict(case.family, case.out, chance, chance >= fits_from(case.size), case.right))
     every = [verdict for some in found.values() for verdict in some]
     name = "family held out"
     return none_fits_rows(name, dict(sorted(found.items()))) + reliability_rows(name, every)
