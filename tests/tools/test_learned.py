@@ -107,7 +107,7 @@ def test_a_task_that_a_person_named_fits_and_comes_first_when_it_is_asked_again(
     assert found.matches[0].confidence >= LABELLED
 
 
-def test_a_task_that_ended_well_fits_when_it_is_asked_again_and_moves_nothing(skills: Library) -> None:
+def test_a_task_that_ended_well_fits_when_it_is_asked_again(skills: Library) -> None:
     assert find_skill(skills, client("asks"), STRANGE).none_fits
 
     held(skills, "sheets", "s1", f"/sheets {STRANGE}")
