@@ -160,12 +160,15 @@ def test_a_postgresql_that_was_killed_keeps_nobody_from_uninstalling_and_one_tha
 ) -> None:
     data = evolvable.home / "postgres-server/data"
     data.mkdir(parents=True)
-    command = [sys.executable, "-c", "input()", "-D", str(data)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as running:
+    command = [sys.executable, "-c", "print(flush=True); input()", "-D", str(data)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdout.readline()  # Linux shows an empty command line for a moment after exec
         (data / "postmaster.pid").write_text(f"{running.pid}\n")
         assert "PostgreSQL runs in" in evolvable("uninstall", "--data", "--yes", code=1).err
-        assert running.stdin is not None
-        running.stdin.close()
+        running.stdin.write(b"\n")
+        running.stdin.flush()
 
     evolvable("uninstall", "--data", "--yes")
     assert not data.exists()
