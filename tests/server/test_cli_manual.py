@@ -129,5 +129,5 @@ def _plain(lines: list[str]) -> str:
     """Returns the text without what differs each time: times, sizes in bytes, ids, and the width of columns."""
     text = re.sub(r"\b(use|search)-[0-9a-f]{12}\b", r"\1-id", " ".join(" ".join(lines).split()))
     text = re.sub(r"\[(/?)[0-9a-f]{16}\]", r"[\1mark]", text)
-    text = re.sub(r"\b\d{4}-\d\d-\d\d(?: \d\d:\d\d)?|\b\d{8}T\d{6}|\b[0-9a-f]{12}\b", "0", text)
+    text = re.sub(r"\b\d{4}-\d\d-\d\d(?: \d\d:\d\d)?|\b\d{8}T\d{6}(?:-\d+)?|\b[0-9a-f]{12}\b", "0", text)
     return re.sub(r"[\d,]+ bytes|[\d.]+ (?:m?s|seconds)\b|\d+%", "0", text)
