@@ -6,8 +6,10 @@ size asks for. A text between the marks of another author stays between them.
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from mcp_types import CallToolResult, TextContent
@@ -26,7 +28,7 @@ CHOICE_BYTES = 4_000
 
 _BARE = -1  # without what does not identify a match: some names are long
 _LENGTHS = (*range(600, 200, -50), *range(200, 40, -15), *range(40, 0, -8), 0, _BARE)
-_TELLING = 50  # bytes of a description that tells one choice from the next
+_TELLING_LENGTHS = tuple(length for length in _LENGTHS if length >= 50)  # shorter ones tell no choice from the next
 _LONGEST_WHY = 70
 _BEGINNER = "Budding"  # the maturity of what was not used yet
 _MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\]", re.DOTALL)
@@ -84,17 +86,10 @@ def _choice_answer(found: FoundSkills, asked: ChooseBetween) -> Answer:
         marks = _given(notice=found.notice if any("[/" in str(one) for one in shown) else "")
         return {"search_id": found.search_id, "unsure": True, "matches": [], "choose_between": choice} | marks
 
-    most = len(asked.choices)
-    while most > 1 and _size(answer(0, most, 0)) > CHOICE_BYTES:
-        most -= 1
-    for length in (length for length in _LENGTHS if length >= _TELLING):
-        if _size(made := answer(length, most, most)) <= CHOICE_BYTES:
-            return made
-    described = most
-    while described and _size(made) > CHOICE_BYTES:
-        described -= 1
-        made = answer(_TELLING, most, described)
-    return made
+    most = _first(range(len(asked.choices), 0, -1), lambda some: _size(answer(0, some, 0)) <= CHOICE_BYTES)
+    length = _first(_TELLING_LENGTHS, lambda length: _size(answer(length, most, most)) <= CHOICE_BYTES)
+    described = _first(range(most, -1, -1), lambda some: _size(answer(length, most, some)) <= CHOICE_BYTES)
+    return answer(length, most, described)
 
 
 def listing_answer(listing: Listing, *, limit: int, detail: bool) -> Answer:
@@ -144,26 +139,31 @@ def _given(**fields: str) -> Answer:
 
 def _cut(text: str, length: int) -> str:
     """Return a text of at most so many bytes of UTF-8 on one line; marks around it stay and do not count."""
+    begin, line, end = _line(text)
+    kept = line
+    if len(line) > length:
+        kept = line[: max(0, length - 3)].decode("utf-8", "ignore").rstrip().encode()
+        kept += "…".encode() if kept else b""
+    return f"{begin}{kept.decode()}{end}" if kept else ""
+
+
+@lru_cache(maxsize=128)  # the descriptions of one answer, each cut to several lengths
+def _line(text: str) -> tuple[str, bytes, str]:
+    """Return the mark before a text, the text on one line as UTF-8, and the mark after it."""
     marked = _MARKED.fullmatch(text)
-    if marked is not None:
-        inner = _cut(marked["text"], length)
-        return f"[{marked['number']}] {inner} [/{marked['number']}]" if inner else ""
-    line = " ".join(text.split())
-    data = line.encode("utf-8", "replace")
-    if len(data) <= length:
-        return line
-    kept = data[: max(0, length - 3)].decode("utf-8", "ignore").rstrip()
-    return f"{kept}…" if kept else ""
+    begin, end = (f"[{marked['number']}] ", f" [/{marked['number']}]") if marked is not None else ("", "")
+    line = " ".join((marked["text"] if marked is not None else text).split())
+    return begin, line.encode("utf-8", "replace"), end
 
 
 def _within(most: int, answer: Callable[[int], Answer]) -> Answer:
     """Return the answer with the longest descriptions that has at most so many bytes, else the shortest one."""
-    made = answer(_LENGTHS[0])
-    for length in _LENGTHS[1:]:
-        if _size(made) <= most:
-            break
-        made = answer(length)
-    return made
+    return answer(_first(_LENGTHS, lambda length: _size(answer(length)) <= most))
+
+
+def _first(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
+    """Return the first of falling numbers that fits, the last when none does; those after one that fits do, too."""
+    return numbers[min(bisect_left(numbers, True, key=fits), len(numbers) - 1)]
 
 
 def _size(answer: Mapping[str, Any] | Sequence[Any]) -> int:
