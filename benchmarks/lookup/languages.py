@@ -15,7 +15,7 @@ from support import Row, progress
 from evolvable_store.search.analyzer import FUNCTION_WORDS
 from evolvable_store.search.index import Index
 from evolvable_store.search.tokenizer import fold, tokenize
-from evolvable_store.search.translation import translate_words
+from evolvable_store.search.translation import language_of_task, translate_words
 from evolvable_store.store import Store
 from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.retrieval.cascade import CascadeResult, search_cascade
@@ -95,7 +95,8 @@ def translated_rows(queries: Sequence[Record]) -> list[Row]:
 
 
 def _is_translated(task: str) -> bool:
-    return bool(translate_words(fold(task), tokenize(task), FUNCTION_WORDS))
+    words = tokenize(task)
+    return bool(translate_words(fold(task), words, language_of_task(fold(task), words, FUNCTION_WORDS)))
 
 
 def _shares(right: Mapping[str, Sequence[bool]]) -> str:

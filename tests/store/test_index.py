@@ -26,7 +26,7 @@ from evolvable_store.objects import File, blob_hash
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.search import index_file
-from evolvable_store.search.analyzer import ANALYSIS
+from evolvable_store.search.analyzer import ANALYSIS, FUNCTION_WORDS
 from evolvable_store.search.index import BATCH, Index, IndexEntry, check_index
 from evolvable_store.storage import connection
 from evolvable_store.store import Store
@@ -250,6 +250,54 @@ def test_words_of_other_scripts_are_found_by_the_stems_of_their_languages(
     put(store, "other", PDF)
 
     assert found(index, asked) == ["skill:one"]
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Prüft die Rechnungen des Monats und ordnet sie den Konten zu.", "eine Rechnung für meinen Kunden"),
+        ("Nettoie les tableaux du service avec les règles de la banque.", "il faut nettoyer un tableau"),
+        ("Genera las copias de los contratos y las envía.", "¿cómo enviar una copia del contrato?"),
+        ("Cria as cópias dos contratos e envia para os gerentes.", "quero criar um contrato para o gerente"),
+        ("Controlla le fatture dei fornitori e i pagamenti del mese.", "controllare una fattura del fornitore"),
+    ],
+)
+def test_words_of_a_text_and_a_task_in_one_language_are_found_by_its_stems(
+    store: Store, index: Index, said: str, asked: str
+) -> None:
+    put(store, "one", f"---\nname: one\ndescription: {said}\n---\n")
+    put(store, "exact", f"---\nname: exact\ndescription: {asked}\n---\n")
+    put(store, "other", "---\nname: other\ndescription: Merge files.\n---\n")
+
+    exact, inflected = index.search(asked).scored
+    assert (str(exact.entry.ref), str(inflected.entry.ref)) == ("skill:exact", "skill:one")
+    assert inflected.coverage < exact.coverage == pytest.approx(1.0)
+
+
+def test_a_task_whose_language_is_not_known_finds_a_text_by_the_words_that_it_says(store: Store, index: Index) -> None:
+    put(store, "one", "---\nname: one\ndescription: Prüft die Rechnungen mit dem Docker-Image und bucht sie.\n---\n")
+
+    assert found(index, "rechnungen") == ["skill:one"]
+    assert found(index, "bitte die Rechnung buchen") == ["skill:one"]
+    assert found(index, "docker") == ["skill:one"]
+
+
+def test_a_word_without_a_stem_leaves_the_weights_of_the_others(store: Store, index: Index) -> None:
+    put(store, "one", "---\nname: one\ndescription: Rotate the keys of a team.\n---\nIt's the team's.\n")
+    put(store, "other", "---\nname: other\ndescription: Reads what's new in the team.\n---\n")
+
+    def coverages(task: str) -> list[float]:
+        return [hit.coverage for hit in index.search(task).scored]
+
+    assert coverages("the team's rotated keys") == pytest.approx(coverages("rotated keys of the team's"))
+
+
+def test_english_with_words_of_other_languages_is_no_other_language(store: Store, index: Index) -> None:
+    said = "Plan a trip to los angeles or las vegas and book el al flights for the team"
+    put(store, "trip", f"---\nname: trip\ndescription: {said}\n---\n")
+
+    terms = {part.word for part in index.search(said).scored[0].parts if part.field == "description"}
+    assert terms == set(said.lower().split()) - FUNCTION_WORDS
 
 
 def test_scripts_without_spaces_are_searched_by_pairs(store: Store, index: Index) -> None:

@@ -12,12 +12,13 @@ from evolvable_store.search import translation
 from evolvable_store.search.analyzer import FUNCTION_WORDS, parse_query
 from evolvable_store.search.index import Index
 from evolvable_store.search.tokenizer import fold, tokenize
-from evolvable_store.search.translation import GLOSSARY, translate_words
+from evolvable_store.search.translation import GLOSSARY, language_of_task, translate_words
 from evolvable_store.store import Store
 
 
 def english(task: str) -> list[str]:
-    return translate_words(fold(task), tokenize(task), FUNCTION_WORDS)
+    words = tokenize(task)
+    return translate_words(fold(task), words, language_of_task(fold(task), words, FUNCTION_WORDS))
 
 
 @pytest.mark.parametrize(

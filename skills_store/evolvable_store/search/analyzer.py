@@ -27,7 +27,13 @@ from evolvable_store.search.tokenizer import (
     is_unnormalized,
     tokenize,
 )
-from evolvable_store.search.translation import translate_words
+from evolvable_store.search.translation import (
+    is_function_word,
+    language_of_task,
+    language_of_text,
+    stem_in,
+    translate_words,
+)
 from evolvable_store.storage.connection import Connection
 
 ANALYSIS = 1
@@ -43,6 +49,7 @@ _MAX_QUERY_PAIRS = 30
 _FUNCTION_WORD_WEIGHT = 0.25
 _REPEATED = 0.85
 _TRANSLATED = 0.7  # what an English word counts that stands for one of another language
+_OTHER_STEM = 0.7  # what the stem of a word in its own language counts, beside the one that English gives it
 
 _FUNCTION_WORDS = """
 a about above after all also am an and any are as at be because been before being below between both but by can could
@@ -119,11 +126,15 @@ def neighbours(words: Sequence[str]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class QueryTerm:
-    """One term of a query: the words it was asked with, and how much it counts. `pair`: two words side by side."""
+    """One term of a query: the words it was asked with, and how much it counts.
+
+    pair: two words side by side. stem_of: another stem of the word of this term, which stands before it.
+    """
 
     words: str
     count: float
     pair: bool = False
+    stem_of: str | None = None
 
 
 def parse_query(query: str) -> dict[str, QueryTerm]:
@@ -131,14 +142,18 @@ def parse_query(query: str) -> dict[str, QueryTerm]:
 
     Of very many, those that are said most and first.
     """
-    its = tokenize(query[:MAX_QUERY])[:_MAX_QUERY_WORDS]
+    its, folded = tokenize(query[:MAX_QUERY])[:_MAX_QUERY_WORDS], fold(query[:MAX_QUERY])
+    language = language_of_task(folded, its, FUNCTION_WORDS)
     found: dict[str, QueryTerm] = {}
     said = Counter(its).most_common()
     for key, (word, count) in _by_term(said, term).items():
-        if len(found) == _MAX_QUERY_TERMS:
+        if len(found) >= _MAX_QUERY_TERMS:
             break
-        found[key] = QueryTerm(word, (_FUNCTION_WORD_WEIGHT if word in FUNCTION_WORDS else 1.0) * count**_REPEATED)
-    for word in translate_words(fold(query[:MAX_QUERY]), its, FUNCTION_WORDS):
+        says_little = word in FUNCTION_WORDS or is_function_word(word, language)
+        found[key] = QueryTerm(word, (_FUNCTION_WORD_WEIGHT if says_little else 1.0) * count**_REPEATED)
+        if other := stem_in(word, language):
+            found.setdefault(other, QueryTerm(word, _OTHER_STEM * count**_REPEATED, stem_of=key))
+    for word in translate_words(folded, its, language):
         if len(found) < _MAX_QUERY_TERMS:
             found.setdefault(term(word), QueryTerm(word, _TRANSLATED))
     pairs = _by_term(Counter(neighbours(its)).most_common(), lambda pair: f"{term(pair[0])} {term(pair[1])}")
@@ -280,16 +295,18 @@ def weigh_fields(
     """
     called = [tokenize(name) for name in names]
     description = split_exclusions(description).own
-    telling = [terms(word for word in its if word not in FUNCTION_WORDS) for its in (*called, tokenize(description))]
+    described = tokenize(description)
+    language = language_of_text(set(described), FUNCTION_WORDS)
+    telling = [terms(word for word in its if word not in FUNCTION_WORDS) for its in (*called, described)]
     beside = [f"{one} {other}" for its in telling for one, other in pairwise(its)]
     files = [PurePosixPath(path).with_suffix("").as_posix() for path, _ in zip(paths, range(MAX_FILES), strict=False)]
     said = {
-        "name": _weigh_counts(FIELDS["name"], _count_terms(word for its in called for word in its)),
-        "description": _weigh_text(FIELDS["description"], description),
-        "triggers": _weigh_text(FIELDS["triggers"], "\n".join(triggers)),
+        "name": _weigh_words(FIELDS["name"], (word for its in called for word in its), language),
+        "description": _weigh_text(FIELDS["description"], description, language),
+        "triggers": _weigh_text(FIELDS["triggers"], "\n".join(triggers), language),
         "pairs": _weigh_counts(FIELDS["pairs"], Counter(beside)),
         "files": _weigh_text(FIELDS["files"], "\n".join(files)),
-        "body": _weigh_text(FIELDS["body"], body[:MAX_BODY]),
+        "body": _weigh_text(FIELDS["body"], body[:MAX_BODY], language),
     }
     if learned:
         own = {term for name in ("name", "description", "triggers") for term in said[name][0].split("\n")}
@@ -298,21 +315,28 @@ def weigh_fields(
     return {name: its for name, its in said.items() if its[1]}
 
 
-def _weigh_text(field: Field, text: str) -> TermWeights:
+def _weigh_text(field: Field, text: str, language: str | None = None) -> TermWeights:
+    if language is not None:
+        return _weigh_words(field, tokenize(text), language)
     # What folds to an ASCII letter is a letter before: without letters and marks beyond ASCII the bytes can be folded.
     data = text.encode("utf-8", "replace")
     found, beyond = None, beyond_ascii(text)
     if not beyond or not (compile_late(WORD).search(beyond) or is_unnormalized(beyond)):
         found = _COUNTERS[0].weigh(data.lower(), K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
-    return _weigh_counts(field, _count_terms(tokenize(text))) if found is None else found
+    return _weigh_words(field, tokenize(text), None) if found is None else found
 
 
-def _count_terms(said: Iterable[str]) -> dict[str, int]:
+def _weigh_words(field: Field, said: Iterable[str], language: str | None) -> TermWeights:
+    """Return the weights of the words' terms, and of their stems in the language of the text."""
     counts: dict[str, int] = defaultdict(int)
     its = Counter(said)
     for key, count in zip(terms(its), its.values(), strict=True):
         counts[key] += count
-    return counts
+    # Both stems: the language of a short task is not always known, and a word can be English.
+    for word, count in its.items() if language is not None else ():
+        if (other := stem_in(word, language)) and other != term(word):
+            counts[other] += count
+    return _weigh_counts(field, counts, its.total())
 
 
 IN_BODY = 0.5
@@ -331,9 +355,13 @@ def _count_learned(learned: Learned, own: Set[str], body: Container[str]) -> dic
     return counts
 
 
-def _weigh_counts(field: Field, counts: Mapping[str, float]) -> TermWeights:
-    """Return k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009) without the idf."""
-    usual = K1 * (1 - field.slope + field.slope * sum(counts.values()) / field.length)
+def _weigh_counts(field: Field, counts: Mapping[str, float], length: float | None = None) -> TermWeights:
+    """Return k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009) without the idf.
+
+    length: words of the text, where some count twice.
+    """
+    length = sum(counts.values()) if length is None else length
+    usual = K1 * (1 - field.slope + field.slope * length / field.length)
     weights = {count: max(1, round(_STEP * count / (count + usual))) for count in set(counts.values())}
     most = counts if len(counts) <= _MAX_FIELD_TERMS else dict(Counter(counts).most_common(_MAX_FIELD_TERMS))
     return "\n".join(most), bytes(map(weights.__getitem__, most.values()))

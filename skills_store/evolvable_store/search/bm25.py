@@ -49,6 +49,7 @@ PRIOR = 50
 
 _SMALL = 100  # resources, up to which function words are not asked for
 _PAIRS, _LEARNED = FIELD_NUMBERS["pairs"], FIELD_NUMBERS["learned"]
+_APART = (_PAIRS, _LEARNED)  # fields that do not say how rare a word is
 _SCORE = itemgetter(0)
 _FIELD_WEIGHTS = {number: FIELDS[name].weight for name, number in FIELD_NUMBERS.items()}
 _NAMES = {number: name for name, number in FIELD_NUMBERS.items()}
@@ -110,18 +111,27 @@ class Query:
         self._clauses: list[_Clause] = []
         self._rows: dict[int, Sums] = {}
         self._parts: dict[int, tuple[TermScore, ...]] = {}
+        # What sessions taught changes no weight of a word: a text without learned tasks scores as before.
+        having = {key: max((p.count for p in postings[key] if p.field not in _APART), default=0) for key in asked}
+        for key, a in asked.items():
+            if a.stem_of is not None and a.stem_of in having:
+                having[a.stem_of] = max(having[a.stem_of], having[key])
+        shares: dict[str, tuple[int, float]] = {}
         for number, (key, a) in enumerate(asked.items(), 1):
-            # What sessions taught changes no weight of a word: a text without learned tasks scores as before.
-            most = max((p.count for p in postings[key] if p.field not in (_PAIRS, _LEARNED)), default=0)
-            weight = 0.0 if a.pair else a.count * _idf(documents, most)
-            self.mass += weight
-            self.unknown += weight if not most else 0.0
-            if weight and most:
-                self.weights[a.words] = weight
+            most = having[key]
+            one = a.stem_of if a.stem_of is not None and a.stem_of in shares else key
+            if one == key:
+                weight = 0.0 if a.pair else a.count * _idf(documents, most)
+                self.mass += weight
+                self.unknown += weight if not most else 0.0
+                if weight and most:
+                    self.weights[a.words] = weight
+                shares[key] = number, weight if most else 0.0
             for p in postings[key]:
                 if learned or p.field != _LEARNED:
-                    having = max(most, p.count) if p.field == _LEARNED else p.count
-                    self._add(_clause(p, a, documents, having), number, weight if most else 0.0)
+                    known = max(most, p.count) if p.field == _LEARNED else p.count
+                    # A document that has both stems of a word covers it once.
+                    self._add(_clause(p, a, documents, known), *shares[one])
         for sums in self._rows.values():
             sums.cover((self.mass - self.unknown) or 1.0, COVERAGE)  # of what the library has words for
 

@@ -1,6 +1,6 @@
-"""English words for the words of a task in another language, by a small glossary of what tasks are about.
+"""The language of a text, its stems, and English words for a task, by a small glossary of what tasks are about.
 
-Function words and words of the glossary tell the language. A word that is English too tells nothing.
+Function words tell the language, and of a task words of the glossary too. A word that is English too tells nothing.
 
 Most skills are written in English. A task in one of nine other languages gets the English words of those of its words
 that the glossary `task_words.tsv` knows: compared by their stems, German compounds by their parts, and languages that
@@ -31,6 +31,34 @@ _FUNCTION_WORDS: Mapping[str, str] = {
     "pt": "os um uma da dos das para com em na nos nas meu minha meus por que como este esta ao se sem nossa nosso de",
     "it": "il lo la gli un una del della dei delle per con nel nella mio mia miei che questo questa di da al si senza"
     " nostro nostra",
+}
+# More of them, that other languages have too or that are rarer: they tell no language.
+_OTHER_FUNCTION_WORDS: Mapping[str, str] = {
+    "de": "aber alle allen alles als am an anderen ans auch bin bis da damit dann dass dein deine diese dir doch du"
+    " durch er es euch euer etwas fur gegen gib habe haben hat hier hilf hin ihm ihn ihnen ihr ihre ins ist ja"
+    " jede jeden jeder jedes kann kannst konnen mal man mehr mich muss noch nun nur ob ohne sein seine seit"
+    " sind so soll sollen uber uns unter vom vor war was weil welche welchen werden wird wurde wo wollen will",
+    "fr": "a ai afin aide alors apres as aucun aussi autre autres avant avoir bien c ca car cela ces cet chaque"
+    " chez ci d dans deja depuis deux dont elle elles en entre etre eu fait faire faut fois ici il ils j"
+    " jusque l leur leurs lors lui m ma mais meme moins n ne notre nous on ont ou peut peux plus pourquoi puis"
+    " quand quel quelle quelles quels quoi s sa sans sera si son sont sous t ta te tes toi ton tous tout toute"
+    " toutes tres tu veux vers voici vos votre vous y",
+    "es": "a ademas algo ante antes aqui asi aun aunque ayuda ayudame bajo bien cada cual cuales cuanto cuantos"
+    " debe desde donde dos e ella ellas ellos entonces entre eres es esa ese eso esos estan estas esto fue"
+    " ha haber hace hacer hacia hasta hay he le les lo mas me mientras mio muy nada ni no nos o os otra otras"
+    " otro otros pero poco porque puede puedes puedo pues quiero quien sea ser si sido sobre solo son soy su"
+    " sus tambien tan tanto te tener tengo ti tiene toda todas todo todos tras tu tus uno unos usted ya yo",
+    "pt": "a agora ainda alem ali ambos antes aos aqui as ate cada com deve desde dele dela depois do e ela elas"
+    " ele eles entre essa esse esses estao estas eu faca fazer foi ha isso isto ja la lhe mais mas me"
+    " mesmo minhas muito nem no nosso nossos o onde ou para pela pelas pelo pelos pode pois porque preciso"
+    " qual quais quando quanto quantos quem quero sao seja ser seu seus so sobre sua suas tambem te tem temos"
+    " ter toda todas todo todos tu tudo um umas uns voce voces",
+    "it": "a abbiamo ad agli ai al alla alle allo altri altro anche ancora avere c cio ci cioe coi come cosa cui"
+    " dal dalla dalle dagli dai deve devo dopo dove e ed essere fa fare fino fra ha hai hanno ho i in io l"
+    " la le lei li loro lui ma me mentre mi mie molto ne negli nei nelle no noi non nostra nostre nostri o"
+    " ogni per perche piu poi prima puo puoi qual quale quali quando quanti quanto quella quelle quelli quello"
+    " quindi sara sei sia so sono sta su sua sue sugli sui sul sulla sulle suo suoi te ti tra tu tua tue tuo"
+    " tutta tutte tutti tutto uno vi voglio voi vorrei",
 }
 _SPACED = {"de": "german", "fr": "french", "es": "spanish", "pt": "portuguese", "it": "italian", "ru": "russian"}
 # Words of English and of some other language.
@@ -66,15 +94,15 @@ _MOST = 30
 _BEGINNING = 5  # letters; a stem seldom differs from its word in these
 _SHORTEST = 3  # letters of a word that tells a language
 _FEW = 3  # words of a task for each that tells its language
+_TELLING = 2  # function words that tell the language of a text, where English has fewer
 _MOST_WORDS = 1 << 12  # whose languages a process remembers
 
 
-def translate_words(text: str, words: Sequence[str], function_words: Iterable[str]) -> list[str]:
+def translate_words(text: str, words: Sequence[str], language: str | None) -> list[str]:
     """Return English words for a task, at most 30; none for a task in English.
 
-    text: the task, folded. words: its words. function_words: those of English.
+    text: the task, folded. words: its words. language: as `language_of_task` returns it.
     """
-    language = _language(text, words, function_words)
     if language is None:
         return []
     if language in _SPACED:
@@ -85,8 +113,46 @@ def translate_words(text: str, words: Sequence[str], function_words: Iterable[st
     return list(dict.fromkeys(found))[:_MOST]
 
 
-def _language(text: str, words: Sequence[str], function_words: Iterable[str]) -> str | None:
-    """Return the language of a task, None for English and where it cannot be told."""
+def language_of_text(words: Set[str], function_words: Set[str]) -> str | None:
+    """Return the language of a text in Latin script, None for English and where it cannot be told.
+
+    words: the different words of the text. function_words: those of English.
+    """
+    said = _FOREIGN & words
+    if len(said) < _TELLING:
+        return None
+    english = len((function_words & words) - said - _SHARED)
+    language = max(_FUNCTION_WORDS, key=lambda name: len(_own_words(name) & said))
+    return language if len(_own_words(language) & said) >= max(_TELLING, english + 1) else None
+
+
+@cache
+def _own_words(language: str) -> Set[str]:
+    return frozenset(_FUNCTION_WORDS[language].split())
+
+
+def stem_in(word: str, language: str | None) -> str | None:
+    """Return the stem of a word without marks in a language of the Latin script, None in any other.
+
+    None of a function word too.
+    """
+    if language not in _FUNCTION_WORDS or is_function_word(word, language):
+        return None
+    return str(_stemmer(language).stemWord(word))
+
+
+def is_function_word(word: str, language: str | None) -> bool:
+    """Return whether a word without marks says little in a language of the Latin script."""
+    return language in _FUNCTION_WORDS and word in _function_words(language)
+
+
+@cache
+def _function_words(language: str) -> Set[str]:
+    return _own_words(language) | frozenset(_OTHER_FUNCTION_WORDS[language].split())
+
+
+def language_of_task(text: str, words: Sequence[str], function_words: Iterable[str]) -> str | None:
+    """Return the language of a task, None for English and where it cannot be told. text: the task, folded."""
     if not text.isascii() and compile_late(_OTHER_SCRIPT).search(text):
         scripts = {name: len(compile_late(letters).findall(text)) for name, letters in _SCRIPTS.items()}
         if 2 * sum(scripts.values()) > len(_LATIN_WORD.findall(text)):
