@@ -1,8 +1,10 @@
 """Sums over postings, and indexing: compiled and in Python they give the same, and refuse the same."""
 
 import importlib
+import random
 from array import array
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -143,10 +145,37 @@ def test_terms_are_counted_alike_with_and_without_a_compiler_whatever_is_remembe
     def stem(word: str) -> str:
         return word[:2]
 
-    ours, plain = (made(stem, {"ab": "zz"}, 5, 3) for made in (compiled.TermCounter, InPython))
+    ours, plain = (made(stem, {"ab": "zz"}, frozenset(("a", "09")), 5, 3) for made in (compiled.TermCounter, InPython))
     for text in texts:
         data = text.encode("utf-8", "replace").lower()
         assert ours.weigh(data, 1.4, 0.75, 3, 255, 4) == plain.weigh(data, 1.4, 0.75, 3, 255, 4)
+    every = [text.encode("utf-8", "replace").lower() for text in texts]
+    assert ours.weigh_pairs(every, 1.4, 0.75, 3, 255, 9) == plain.weigh_pairs(every, 1.4, 0.75, 3, 255, 9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.one_of(st.text(max_size=30), st.text("ab the, é", max_size=60)), max_size=4), st.text("ab the é"))
+def test_pairs_are_the_neighbours_of_each_name_and_of_the_description(names: list[str], description: str) -> None:
+    expected = [
+        f"{analyzer.term(one)} {analyzer.term(other)}"
+        for text in (*names, description)
+        for one, other in analyzer.neighbours(analyzer.tokenize(text))
+    ]
+    pairs, weights = analyzer.weigh_fields(names, description, (), "", ()).get("pairs", ("", b""))
+    assert (pairs.split("\n") if weights else []) == list(dict.fromkeys(expected))
+
+
+def test_many_pairs_are_counted_alike_with_and_without_a_compiler(compiled: ModuleType) -> None:
+    chance = random.Random(1)
+    data = [" ".join(chance.choices([f"w{number}" for number in range(60)], k=3_000)).encode()] * 2
+    ours, plain = (made(str, {}, frozenset(("w7",)), 64, 100) for made in (compiled.TermCounter, InPython))
+    found = ours.weigh_pairs(data, 1.4, 0.75, 30, 255, 5_000)
+    assert found == plain.weigh_pairs(data, 1.4, 0.75, 30, 255, 5_000) and len(found[1]) > 1_900
+    assert ours.weigh_pairs(data, 1.4, 0.75, 30, 255, 9) is None, "more pairs than were asked for"
+    words: Any = ["no bytes"]
+    with pytest.raises(TypeError):
+        ours.weigh_pairs(words, 1.4, 0.75, 30, 255, 9)
+    assert ours.weigh_pairs([b"a b"], *LINEAR) == ("a b", b"\x80")
 
 
 @settings(max_examples=40, deadline=None)
@@ -163,7 +192,7 @@ def test_a_stemmer_that_fails_counts_nothing_and_the_next_text_is_counted(compil
             raise ZeroDivisionError
         return word
 
-    counter = compiled.TermCounter(stem, {}, 64, 100)
+    counter = compiled.TermCounter(stem, {}, frozenset(), 64, 100)
     with pytest.raises(ZeroDivisionError):
         counter.weigh(b"good bad good", *LINEAR)
     assert counter.weigh(b"good", *LINEAR) == ("good", b"\x80")
@@ -176,13 +205,13 @@ def test_a_text_is_not_counted_while_another_is(compiled: ModuleType) -> None:
         inner.append(counter.weigh(b"b", *LINEAR))
         return word
 
-    counter = compiled.TermCounter(stem, {}, 64, 100)
+    counter = compiled.TermCounter(stem, {}, frozenset(), 64, 100)
     assert counter.weigh(b"a", *LINEAR) == ("a", b"\x80") and inner == [None]
 
 
 def test_the_weight_of_a_term_saturates_and_falls_with_the_length_of_the_text(compiled: ModuleType) -> None:
     for made in (compiled.TermCounter, InPython):
-        counter = made(str, {}, 64, 100)
+        counter = made(str, {}, frozenset(), 64, 100)
         assert counter.weigh(b"", *LINEAR) == ("", b"")
         assert counter.weigh(b"b a b b", *LINEAR) == ("b\na", bytes([round(255 * 3 / 4), 128]))
         assert counter.weigh(b"b a b b", 1, 0.5, 2, 255, 9) == ("b\na", bytes([170, 102]))

@@ -244,12 +244,13 @@ done:
 typedef struct {
     size_t start; /* in the letters */
     uint32_t length, hash, term; /* the number of its term, plus one; 0 for an empty place */
+    uint8_t function_word;
 } Form;
 
 /* The terms of the words that were asked for, and how often each occurs in the text at hand. */
 typedef struct {
     PyObject_HEAD
-    PyObject *stem, *short_forms, *terms, *numbers;
+    PyObject *stem, *short_forms, *function_words, *terms, *numbers;
     Py_ssize_t longest, most;
     Form *forms; /* a hash table; at most half of it is full */
     Py_ssize_t used, room, letters_used, letters_room, counts_room;
@@ -285,17 +286,21 @@ static int counter_clear(TermCounter *self) {
 }
 
 static PyObject *counter_new(PyTypeObject *type, PyObject *args, PyObject *options) {
-    static char *names[] = {"stem", "short_forms", "longest", "most", NULL};
-    PyObject *stem, *short_forms;
+    static char *names[] = {"stem", "short_forms", "function_words", "longest", "most", NULL};
+    PyObject *stem, *short_forms, *function_words;
     Py_ssize_t longest, most;
-    if (!PyArg_ParseTupleAndKeywords(args, options, "OO!nn", names, &stem, &PyDict_Type, &short_forms, &longest, &most))
+    if (!PyArg_ParseTupleAndKeywords(
+            args, options, "OO!O!nn", names, &stem, &PyDict_Type, &short_forms, &PyFrozenSet_Type, &function_words,
+            &longest, &most))
         return NULL;
     TermCounter *self = (TermCounter *)PyType_GenericAlloc(type, 0);
     if (self == NULL) return NULL;
     Py_INCREF(stem);
     Py_INCREF(short_forms);
+    Py_INCREF(function_words);
     self->stem = stem;
     self->short_forms = short_forms;
+    self->function_words = function_words;
     self->longest = longest;
     self->most = most;
     if (counter_clear(self) < 0) {
@@ -310,6 +315,7 @@ static void counter_dealloc(PyObject *object) {
     PyTypeObject *type = Py_TYPE(object);
     Py_XDECREF(self->stem);
     Py_XDECREF(self->short_forms);
+    Py_XDECREF(self->function_words);
     Py_XDECREF(self->terms);
     Py_XDECREF(self->numbers);
     free(self->forms);
@@ -319,11 +325,13 @@ static void counter_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-/* Returns the number of a word's term, new or known; -1 with an error. */
-static Py_ssize_t number_of_term(TermCounter *self, const char *start, Py_ssize_t length) {
+/* Returns the number of a word's term, new or known; -1 with an error. function_word: set to whether it is one. */
+static Py_ssize_t number_of_term(TermCounter *self, const char *start, Py_ssize_t length, int *function_word) {
     Py_ssize_t number = -1;
     PyObject *word = PyUnicode_FromStringAndSize(start, length), *term = NULL;
     if (word == NULL) return -1;
+    *function_word = PySet_Contains(self->function_words, word);
+    if (*function_word < 0) goto done;
     PyObject *whole = PyDict_GetItemWithError(self->short_forms, word);
     if (whole == NULL && PyErr_Occurred()) goto done;
     term = PyObject_CallFunctionObjArgs(self->stem, whole ? whole : word, NULL);
@@ -372,30 +380,53 @@ static int grow_forms(TermCounter *self) {
     return 0;
 }
 
-static Py_ssize_t term_of(TermCounter *self, const char *start, Py_ssize_t length, uint64_t mixed) {
+/* Returns the place of a word in the table, NULL with an error; the next call may move it. */
+static const Form *form_of(TermCounter *self, const char *start, Py_ssize_t length, uint64_t mixed) {
     uint32_t hash = (uint32_t)(mixed ^ (mixed >> 32));
     for (Py_ssize_t at = hash & (self->room - 1); self->forms[at].term; at = (at + 1) & (self->room - 1)) {
         const Form *form = &self->forms[at];
         if (form->hash == hash && form->length == length && !memcmp(self->letters + form->start, start, length))
-            return (Py_ssize_t)form->term - 1;
+            return form;
     }
-    Py_ssize_t number = number_of_term(self, start, length);
-    if (number < 0 || (2 * self->used >= self->room && grow_forms(self) < 0)) return -1;
+    int function_word = 0;
+    Py_ssize_t number = number_of_term(self, start, length, &function_word);
+    if (number < 0 || (2 * self->used >= self->room && grow_forms(self) < 0)) return NULL;
     if (self->letters_used + length > self->letters_room) {
         Py_ssize_t room = self->letters_room ? 2 * self->letters_room : 8192;
         while (room < self->letters_used + length) room *= 2;
         char *letters = realloc(self->letters, room);
-        if (letters == NULL) return PyErr_NoMemory(), -1;
+        if (letters == NULL) return PyErr_NoMemory(), NULL;
         self->letters = letters;
         self->letters_room = room;
     }
     memcpy(self->letters + self->letters_used, start, length);
     Py_ssize_t at = hash & (self->room - 1);
     while (self->forms[at].term) at = (at + 1) & (self->room - 1);
-    self->forms[at] = (Form){(size_t)self->letters_used, (uint32_t)length, hash, (uint32_t)number + 1};
+    self->forms[at] = (Form){
+        (size_t)self->letters_used, (uint32_t)length, hash, (uint32_t)number + 1, (uint8_t)function_word};
     self->letters_used += length;
     self->used++;
-    return number;
+    return &self->forms[at];
+}
+
+/* Finds the next word of a text that counts. here: set to its end. word: its form; NULL at the end of the text and with
+   an error, for which -1 is returned. */
+static int next_word(TermCounter *self, const char **here, const char *end, const Form **word) {
+    *word = NULL;
+    while (*here < end) {
+        const char *start = *here;
+        uint64_t mixed = hash_seed;
+        for (; *here < end && ((**here >= 'a' && **here <= 'z') || (**here >= '0' && **here <= '9')); (*here)++) {
+            mixed = (mixed ^ (unsigned char)**here) * 0x9E3779B97F4A7C15u;
+            mixed ^= mixed >> 29;
+        }
+        if (*here > start && *here - start <= self->longest) {
+            *word = form_of(self, start, *here - start, mixed);
+            return *word == NULL ? -1 : 0;
+        }
+        if (*here < end) (*here)++;
+    }
+    return 0;
 }
 
 /* Counts the words of a text. order: set to the numbers of its terms as they first occur, to be freed. found: how many
@@ -403,30 +434,22 @@ static Py_ssize_t term_of(TermCounter *self, const char *start, Py_ssize_t lengt
 static int count_words(TermCounter *self, const Py_buffer *text, uint32_t **order, Py_ssize_t *found) {
     Py_ssize_t room = 0;
     const char *here = text->buf, *end = here + text->len;
-    while (here < end) {
-        const char *start = here;
-        uint64_t mixed = hash_seed;
-        for (; here < end && ((*here >= 'a' && *here <= 'z') || (*here >= '0' && *here <= '9')); here++) {
-            mixed = (mixed ^ (unsigned char)*here) * 0x9E3779B97F4A7C15u;
-            mixed ^= mixed >> 29;
-        }
-        if (here > start && here - start <= self->longest) {
-            Py_ssize_t term = term_of(self, start, here - start, mixed);
-            if (term < 0) return -1;
-            if (!self->counts[term]) {
-                if (*found == room) {
-                    uint32_t *longer = realloc(*order, (room ? 2 * room : 512) * sizeof *longer);
-                    if (longer == NULL) return PyErr_NoMemory(), -1;
-                    *order = longer;
-                    room = room ? 2 * room : 512;
-                }
-                (*order)[(*found)++] = (uint32_t)term;
+    const Form *word;
+    while (1) {
+        if (next_word(self, &here, end, &word) < 0) return -1;
+        if (word == NULL) return 0;
+        uint32_t term = word->term - 1;
+        if (!self->counts[term]) {
+            if (*found == room) {
+                uint32_t *longer = realloc(*order, (room ? 2 * room : 512) * sizeof *longer);
+                if (longer == NULL) return PyErr_NoMemory(), -1;
+                *order = longer;
+                room = room ? 2 * room : 512;
             }
-            self->counts[term]++;
+            (*order)[(*found)++] = term;
         }
-        if (here < end) here++;
+        self->counts[term]++;
     }
-    return 0;
 }
 
 /* Rounds as Python does: of two that are as near the even one. */
@@ -494,8 +517,129 @@ static PyObject *counter_weigh(PyObject *object, PyObject *args) {
     return found;
 }
 
+/* Two terms side by side, and how often. */
+typedef struct {
+    uint32_t first, second, count;
+} Pair;
+
+/* The pairs of a text in the order in which they first occur, and a hash table of their numbers plus one. */
+typedef struct {
+    Pair *pairs;
+    uint32_t *places;
+    Py_ssize_t used, room;
+} Pairs;
+
+static Py_ssize_t place_of_pair(const Pairs *all, uint32_t first, uint32_t second) {
+    uint64_t mixed = (hash_seed ^ first) * 0x9E3779B97F4A7C15u;
+    mixed = (mixed ^ (mixed >> 29) ^ second) * 0x9E3779B97F4A7C15u;
+    return (Py_ssize_t)(mixed >> 32) & (all->room - 1);
+}
+
+static int note_pair(Pairs *all, uint32_t first, uint32_t second) {
+    if (2 * (all->used + 1) > all->room) {
+        Py_ssize_t room = all->room ? 2 * all->room : 256;
+        Pair *pairs = realloc(all->pairs, room / 2 * sizeof *pairs);
+        if (pairs != NULL) all->pairs = pairs;
+        uint32_t *places = calloc(room, sizeof *places);
+        if (pairs == NULL || places == NULL) return free(places), PyErr_NoMemory(), -1;
+        free(all->places);
+        all->places = places;
+        all->room = room;
+        for (Py_ssize_t i = 0; i < all->used; i++) {
+            Py_ssize_t at = place_of_pair(all, pairs[i].first, pairs[i].second);
+            while (places[at]) at = (at + 1) & (room - 1);
+            places[at] = (uint32_t)i + 1;
+        }
+    }
+    Py_ssize_t at = place_of_pair(all, first, second);
+    for (; all->places[at]; at = (at + 1) & (all->room - 1)) {
+        Pair *pair = &all->pairs[all->places[at] - 1];
+        if (pair->first == first && pair->second == second) return pair->count++, 0;
+    }
+    all->pairs[all->used] = (Pair){first, second, 1};
+    all->places[at] = (uint32_t)++all->used;
+    return 0;
+}
+
+/* Adds the pairs of a text: words side by side once function words are left out. */
+static int count_pairs(TermCounter *self, const char *here, Py_ssize_t length, Pairs *all) {
+    const char *end = here + length;
+    const Form *word;
+    for (Py_ssize_t before = -1;;) {
+        if (next_word(self, &here, end, &word) < 0) return -1;
+        if (word == NULL) return 0;
+        if (word->function_word) continue;
+        uint32_t term = word->term - 1;
+        if (before >= 0 && note_pair(all, (uint32_t)before, term) < 0) return -1;
+        before = term;
+    }
+}
+
+static PyObject *weigh_pairs(TermCounter *self, const Pairs *all, double usual, double step) {
+    Py_ssize_t size = 0, length;
+    for (Py_ssize_t i = 0; i < all->used; i++)
+        for (int second = 0; second < 2; second++) {
+            uint32_t term = second ? all->pairs[i].second : all->pairs[i].first;
+            if (PyUnicode_AsUTF8AndSize(PyList_GetItem(self->terms, term), &length) == NULL) return NULL;
+            size += length + 1;
+        }
+    char *lines = PyMem_Malloc(size + 1), *here = lines;
+    PyObject *weights = PyBytes_FromStringAndSize(NULL, all->used), *text = NULL;
+    if (lines == NULL) PyErr_NoMemory();
+    if (lines == NULL || weights == NULL) goto done;
+    char *weight = PyBytes_AsString(weights);
+    for (Py_ssize_t i = 0; i < all->used; i++) {
+        for (int second = 0; second < 2; second++) {
+            uint32_t number = second ? all->pairs[i].second : all->pairs[i].first;
+            const char *term = PyUnicode_AsUTF8AndSize(PyList_GetItem(self->terms, number), &length);
+            memcpy(here, term, length);
+            here += length;
+            *here++ = second ? '\n' : ' ';
+        }
+        double its = all->pairs[i].count;
+        unsigned char part = rounded(step * its / (its + usual));
+        weight[i] = (char)(part ? part : 1);
+    }
+    text = PyUnicode_DecodeUTF8(lines, all->used ? here - lines - 1 : 0, NULL);
+done:
+    PyMem_Free(lines);
+    if (text == NULL) return Py_XDECREF(weights), NULL;
+    return Py_BuildValue("(NN)", text, weights);
+}
+
+static PyObject *counter_weigh_pairs(PyObject *object, PyObject *args) {
+    TermCounter *self = (TermCounter *)object;
+    PyObject *texts, *found = NULL;
+    double k1, slope, usual_length, step, all = 0;
+    Py_ssize_t most;
+    if (!PyArg_ParseTuple(args, "O!ddddn:weigh_pairs", &PyList_Type, &texts, &k1, &slope, &usual_length, &step, &most))
+        return NULL;
+    if (self->busy) Py_RETURN_NONE;
+    self->busy = 1;
+    Pairs pairs = {NULL, NULL, 0, 0};
+    int failed = self->used >= self->most && counter_clear(self) < 0;
+    for (Py_ssize_t i = 0; !failed && i < PyList_Size(texts); i++) {
+        PyObject *text = Py_NewRef(PyList_GetItem(texts, i));
+        char *start;
+        Py_ssize_t length;
+        failed = PyBytes_AsStringAndSize(text, &start, &length) < 0 || count_pairs(self, start, length, &pairs) < 0;
+        Py_DECREF(text);
+    }
+    for (Py_ssize_t i = 0; i < pairs.used; i++) all += pairs.pairs[i].count;
+    if (!failed && pairs.used > most) {
+        found = Py_NewRef(Py_None);
+    } else if (!failed) {
+        found = weigh_pairs(self, &pairs, k1 * (1 - slope + slope * all / usual_length), step);
+    }
+    self->busy = 0;
+    free(pairs.pairs);
+    free(pairs.places);
+    return found;
+}
+
 static PyMethodDef counter_methods[] = {
     {"weigh", counter_weigh, METH_VARARGS, NULL},
+    {"weigh_pairs", counter_weigh_pairs, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -6,7 +6,7 @@ begin no name and no trigger; a filter in memory saves the search of a table in 
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice, pairwise
@@ -24,6 +24,7 @@ from evolvable_store.search.tokenizer import (
     beyond_ascii,
     compile_late,
     fold,
+    fold_marks,
     is_unnormalized,
     tokenize,
 )
@@ -236,9 +237,17 @@ _STEP = (K1 + 1) * 255 / HEAVIEST  # what a term weighs that is said without end
 class TermCounterInPython:
     """Weighs the terms of a text, for where no compiler was at hand."""
 
-    def __init__(self, stem: Callable[[str], str], short_forms: dict[str, str], longest: int, most: int) -> None:
+    def __init__(
+        self,
+        stem: Callable[[str], str],
+        short_forms: dict[str, str],
+        function_words: frozenset[str],
+        longest: int,
+        most: int,
+    ) -> None:
         """longest: bytes of a word that counts. most: words whose terms the compiled class remembers."""
         self._stem, self._short_forms, self._longest = stem, short_forms, longest
+        self._function_words = function_words
 
     def weigh(
         self, text: bytes, k1: float, slope: float, usual_length: float, step: float, most: int
@@ -248,15 +257,31 @@ class TermCounterInPython:
         text: of it, runs of lower ASCII letters and digits are words. most: terms; None of a text that has more, and
         while another thread weighs.
         """
-        words = Counter(word for word in ASCII_WORD.findall(text.decode("latin-1")) if len(word) <= self._longest)
-        counts: dict[str, int] = {}
-        for word, count in words.items():
-            its = self._stem(self._short_forms.get(word, word))
-            counts[its] = counts.get(its, 0) + count
-        if len(counts) > most:
-            return None
-        usual = k1 * (1 - slope + slope * sum(counts.values()) / usual_length)
-        return "\n".join(counts), bytes(max(1, round(step * count / (count + usual))) for count in counts.values())
+        counts = Counter(self._term(word) for word in self._words(text))
+        return None if len(counts) > most else _weigh_saturated(counts, k1, slope, usual_length, step)
+
+    def weigh_pairs(
+        self, texts: list[bytes], k1: float, slope: float, usual_length: float, step: float, most: int
+    ) -> TermWeights | None:
+        """Return the same of each two terms that stand side by side in a text, without function words."""
+        counts = Counter[str]()
+        for text in texts:
+            its = [self._term(word) for word in self._words(text) if word not in self._function_words]
+            counts.update(f"{one} {other}" for one, other in pairwise(its))
+        return None if len(counts) > most else _weigh_saturated(counts, k1, slope, usual_length, step)
+
+    def _words(self, text: bytes) -> Iterator[str]:
+        return (word for word in ASCII_WORD.findall(text.decode("latin-1")) if len(word) <= self._longest)
+
+    def _term(self, word: str) -> str:
+        return self._stem(self._short_forms.get(word, word))
+
+
+def _weigh_saturated(
+    counts: Mapping[str, int], k1: float, slope: float, usual_length: float, step: float
+) -> TermWeights:
+    usual = k1 * (1 - slope + slope * sum(counts.values()) / usual_length)
+    return "\n".join(counts), bytes(max(1, round(step * count / (count + usual))) for count in counts.values())
 
 
 if TYPE_CHECKING:
@@ -264,12 +289,14 @@ if TYPE_CHECKING:
 else:
     try:
         from evolvable_store.search._scoring import TermCounter
-    except ImportError:
+
+        TermCounter.weigh_pairs  # noqa: B018 - not in one that was compiled for an earlier version
+    except (ImportError, AttributeError):
         TermCounter = TermCounterInPython
 
 
 def _new_counter() -> TermCounter:
-    return TermCounter(_stem, dict(SHORT_FORMS), LONGEST_WORD, _MAX_CACHED_TERMS)
+    return TermCounter(_stem, dict(SHORT_FORMS), FUNCTION_WORDS, LONGEST_WORD, _MAX_CACHED_TERMS)
 
 
 _COUNTERS = [_new_counter()]
@@ -293,18 +320,15 @@ def weigh_fields(
 
     names: what it is called. paths: its files besides the main one. learned: tasks that it was used for.
     """
+    names, description = list(names), split_exclusions(description).own
     called = [tokenize(name) for name in names]
-    description = split_exclusions(description).own
-    described = tokenize(description)
-    language = language_of_text(set(described), FUNCTION_WORDS)
-    telling = [terms(word for word in its if word not in FUNCTION_WORDS) for its in (*called, described)]
-    beside = [f"{one} {other}" for its in telling for one, other in pairwise(its)]
+    language = language_of_text(set(fold_marks(description.casefold()).split()), FUNCTION_WORDS)
     files = [PurePosixPath(path).with_suffix("").as_posix() for path, _ in zip(paths, range(MAX_FILES), strict=False)]
     said = {
         "name": _weigh_words(FIELDS["name"], (word for its in called for word in its), language),
         "description": _weigh_text(FIELDS["description"], description, language),
         "triggers": _weigh_text(FIELDS["triggers"], "\n".join(triggers), language),
-        "pairs": _weigh_counts(FIELDS["pairs"], Counter(beside)),
+        "pairs": _weigh_pairs(FIELDS["pairs"], [*names, description]),
         "files": _weigh_text(FIELDS["files"], "\n".join(files)),
         "body": _weigh_text(FIELDS["body"], body[:MAX_BODY], language),
     }
@@ -318,12 +342,33 @@ def weigh_fields(
 def _weigh_text(field: Field, text: str, language: str | None = None) -> TermWeights:
     if language is not None:
         return _weigh_words(field, tokenize(text), language)
-    # What folds to an ASCII letter is a letter before: without letters and marks beyond ASCII the bytes can be folded.
-    data = text.encode("utf-8", "replace")
-    found, beyond = None, beyond_ascii(text)
-    if not beyond or not (compile_late(WORD).search(beyond) or is_unnormalized(beyond)):
-        found = _COUNTERS[0].weigh(data.lower(), K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
+    found, data = None, _ascii_words(text)
+    if data is not None:
+        found = _COUNTERS[0].weigh(data, K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
     return _weigh_words(field, tokenize(text), None) if found is None else found
+
+
+def _weigh_pairs(field: Field, texts: Sequence[str]) -> TermWeights:
+    """Return the weights of each two terms that stand side by side in a text, without function words."""
+    found, plain = None, [data for data in map(_ascii_words, texts) if data is not None]
+    if len(plain) == len(texts):
+        found = _COUNTERS[0].weigh_pairs(plain, K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
+    if found is not None:
+        return found
+    telling = (terms(word for word in tokenize(text) if word not in FUNCTION_WORDS) for text in texts)
+    return _weigh_counts(field, Counter(f"{one} {other}" for its in telling for one, other in pairwise(its)))
+
+
+def _ascii_words(text: str) -> bytes | None:
+    """Return a text as bytes whose words are those of `tokenize`: runs of lower ASCII letters and digits.
+
+    None of a text with letters or marks beyond ASCII.
+    """
+    beyond = beyond_ascii(text)
+    if beyond and (compile_late(WORD).search(beyond) or is_unnormalized(beyond)):
+        return None
+    # What folds to an ASCII letter is a letter before, so the bytes can be folded.
+    return text.encode("utf-8", "replace").lower()
 
 
 def _weigh_words(field: Field, said: Iterable[str], language: str | None) -> TermWeights:
