@@ -66,17 +66,19 @@ _SHARED = frozenset(("a", "am", "an", "as", "do", "i", "in", "me", "no", "on", "
 _FOREIGN = {word for words in _FUNCTION_WORDS.values() for word in words.split()}
 # Stems of English words that some glossary takes for its own, as they occur in the skills and tasks of the benchmarks.
 _ENGLISH_STEMS = """
-acceler action agenda alter ambient analys archiv aud ba base basi bauer brief brows calculi cargo cart carter changer
-charg charger client clust cod coda coder colon columnar com combin come comm comma command commerc commiss comp
-compet compil complement complet concept confirm consol consult cont conti convers datum del dell demonstr deploy dia
-discuss disposit divid divis domin doubl elabor elimin employ equip ess examin extens extra fall film finder full
-fuller fund funder fuse fusion gen genet gestalt grad grade grader grill group guard handl handler hot idiom implant
-indic inform invit journal kart kern li lie lime limit listen ma mail mailer mape march marco med media mess mi mid
-mise modifi modular motif must navig note nuclear nuclei optimis ora pa pager pagin parametr pass payer persona piano
-planar plane point pointer port porter post prob probe procur programm prov prove prover public qual qualit quant ram
-rapport raster recur recurs red redact redeem redi redo registrar regul rep respond resum ret retir revis rig santa
-scala scalar scanner scheme sender separ serv sit site sona sorter sub supervis surveil tableau tag telephon temp
-tempo termin tester ton tone trait transform tri trie valid verifi vers versa voyag zone
+acceler action agenda alarm alter ambient analys archiv assur aud auditor ba base basi bauer brief brows calculi cargo
+cart carter changer charg charger client clientid clust cod coda coder coher colon columnar com combin come comm comma
+command commerc commiss comp compet compil complement complet concept confirm conform consol consult cont conti
+convers curriculum datum del dell demonstr deploy dia discuss disposit divid divis domin doubl elabor elimin employ
+equip ess examin extens extra fall favorit film finder formul full fuller fund funder fuse fusion gen genet gestalt
+grad grade grader grill group guard handl handler historian hot idiom implant indic inform invit journal kart kern
+legend li lie lime limit listen ma mail mailer mape march marco marker med media mess mi mid mise modifi modular motif
+must navig norm note notic nuclear nuclei optimis ora pa pager pagin panel parametr pass payer persona piano planar
+plane point pointer polit port porter post prior priori prob probe procur productid programm proposit prov prove
+prover public qual qualit quant ram rapport raster recur recurs red redact redeem redi redo registrar regul rep resolv
+respond restaur resum ret retir revis rig santa scala scalar scanner scheme sender separ serv sit site slider sona
+sorter starter sub supervis surveil symbol tableau tag telephon temp tempo termin tester ton tone trace tracer trait
+transform tri trie valid verifi vers versa vol voyag zone
 """
 # In this order: Japanese has Han too.
 _SCRIPTS = {
