@@ -726,6 +726,18 @@ def test_a_file_that_was_just_saved_and_imported_is_not_shown_as_changed(run, tm
 
 
 @pytest.mark.process
+def test_status_says_of_a_directory_that_is_refused_where_the_reason_stands(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+    run.save(tmp_path / "skills", "bad", '---\nname: bad\ndescription: "a\\u0080b"\n---\n')
+    run("init", tmp_path / "skills")
+
+    (line,) = [one for one in run("status").out.splitlines() if one.startswith("folder")]
+
+    assert line.endswith(": 1 not imported, `evolvable doctor` says why")
+    assert "skills/bad is not imported: SKILL.md" in run("doctor", code=None).out
+
+
+@pytest.mark.process
 def test_a_change_on_the_command_line_is_written_into_the_folder(run, tmp_path):
     run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
     run("init", tmp_path / "skills")
@@ -897,7 +909,7 @@ def test_the_doctor_says_of_a_main_file_that_is_not_read_why_not(pdf, tmp_path):
 
     (problem,) = pdf("doctor", "--json", code=1).json["problems"]
 
-    assert problem["what"].startswith(f"{skills / 'huge'} is not in the library: SKILL.md: too large: ")
+    assert problem["what"].startswith(f"{skills / 'huge'} is not imported: SKILL.md: too large: ")
 
 
 @pytest.mark.process
@@ -915,7 +927,7 @@ def test_the_doctor_names_all_that_is_wrong_and_ends_with_1(pdf, tmp_path):
     wrong = [problem["what"] for problem in ran.json["problems"]]
     assert wrong[0] == f"{gone} is watched and not there."
     assert wrong[1] == f"{skills} is behind in csv."
-    assert wrong[2].startswith(f"{skills / 'anchor'} is not in the library: SKILL.md: ")
+    assert wrong[2].startswith(f"{skills / 'anchor'} is not imported: SKILL.md: ")
     assert len(wrong) == 3
     assert pdf("doctor", code=1).out.endswith("3 problems.\n")
 

@@ -336,7 +336,7 @@ def test_a_diff_shows_what_a_folder_holds_and_imports_nothing(followed, monkeypa
 
     assert "+saved \\x1b[2J by hand\n" in one and "brand-new" in every and "brand-new" not in one
     assert "hunter2" not in every
-    assert "2 changed on disk" in status["folders"][0]
+    assert "1 changed on disk" in status["folders"][0] and "1 not imported" in status["folders"][0]
     assert followed("log", "--json").json == before
     assert "-changed\n" in followed("diff", "pdf@2..1").out
     assert "+++ SKILL.md@skill:csv@1" in followed("diff", "pdf", "csv").out

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import KIND, REF, CommandContext, Output, command, to_cli_words
-from evolvable_server.cli.folder_commands import SyncResult, reasons_against, show_sync, sync_result
+from evolvable_server.cli.folder_commands import SyncResult, show_sync, sync_result
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
 from evolvable_server.cli.person_commands import ask_import
 from evolvable_server.cli.progress import Progress
@@ -25,6 +25,7 @@ from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.store import Store
+from evolvable_store.workingcopy.sync_plan import reasons_against
 from evolvable_store.workingcopy.tree_reader import read_folder
 from evolvable_tools.delegation import needed_by
 from evolvable_tools.evolve.tasks.look_transfer import (

@@ -30,12 +30,9 @@ from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import holds_library
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
-from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
 from evolvable_store.workingcopy.openat import link_out_of_repository
 from evolvable_store.workingcopy.status import count_resources
-from evolvable_store.workingcopy.sync_plan import unread_main
-from evolvable_store.workingcopy.tree_reader import FolderContents
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.library_status import WatchedRoot, folder_statuses, folder_summary
 
@@ -165,13 +162,6 @@ class InitResult:
     made: bool
     folders: list[SyncResult]
     doubles: list[str]
-
-
-def reasons_against(kind: Kind, name: str, reading: FolderContents) -> list[str]:
-    """Return why a directory is not imported from a person's own folder: only what is not safe counts."""
-    if why := unread_main(kind, name, reading) or reading.cut_short:
-        return [why]
-    return [str(problem) for problem in blocking_problems(find_problems(kind, name, reading.files), strict=False)]
 
 
 @dataclass(frozen=True, slots=True)

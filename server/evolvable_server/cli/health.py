@@ -12,7 +12,6 @@ from pathlib import Path
 from evolvable_server import config as settings
 from evolvable_server.app import ListedFolders
 from evolvable_server.cli.client_commands import Connected, HealthProblem
-from evolvable_server.cli.folder_commands import reasons_against
 from evolvable_server.cli.maintenance import near_duplicate_lines, open_secrets
 from evolvable_server.cli.model_health import model_rows
 from evolvable_server.cli.progress import Progress
@@ -36,6 +35,7 @@ from evolvable_store.validation import find_problems, main_path, named_problems
 from evolvable_store.workingcopy.atomic_dir import read_back
 from evolvable_store.workingcopy.incoming import DirectoryIssue
 from evolvable_store.workingcopy.status import is_single
+from evolvable_store.workingcopy.sync_plan import reasons_against
 from evolvable_tools import secret_leaks
 from evolvable_tools.delegation import missing_parts, not_beside
 from evolvable_tools.embedding import installed_spec
@@ -379,7 +379,7 @@ def _problems(health: Health) -> Iterator[HealthProblem]:
         yield from _folder_problems(folder)
     for remark in health.refused:
         yield HealthProblem(
-            f"{remark.directory} is not in the library: {'; '.join(remark.problems)}.",
+            f"{remark.directory} is not imported: {'; '.join(remark.problems)}.",
             "Fix it, then `evolvable sync`.",
         )
 

@@ -52,6 +52,13 @@ def unread_main(kind: Kind, name: str, reading: FolderContents) -> str:
     return next((f"{path}: {why}" for path, why in reading.left_out.items() if path.casefold() == expected), "")
 
 
+def reasons_against(kind: Kind, name: str, reading: FolderContents) -> list[str]:
+    """Return why a directory is not imported from a person's own folder: only what is not safe counts."""
+    if why := unread_main(kind, name, reading) or reading.cut_short:
+        return [why]
+    return [str(problem) for problem in blocking_problems(find_problems(kind, name, reading.files), strict=False)]
+
+
 class SyncStep(Enum):
     """What has to happen with one directory."""
 

@@ -5,6 +5,7 @@ It is asked for often, so it reads rows and file times, no transcript, and of a 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Actor, Operation, Principal
@@ -13,6 +14,7 @@ from evolvable_store.review_queue import waiting_sessions
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.proposals import APPROVED, REJECTED
 from evolvable_store.workingcopy.status import DirectoryState
+from evolvable_store.workingcopy.sync_plan import reasons_against
 from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
 from evolvable_tools.library import Caller, Library
@@ -62,16 +64,32 @@ def folder_summary(folder: WatchedRoot) -> str:
     return ", ".join(parts) or IN_SYNC
 
 
-def unsaved_directories(library: Library, folder: WatchedFolder) -> int:
+@dataclass(frozen=True, slots=True)
+class UnsavedDirectories:
+    """Directories that hold something else than the version that they are of. refused: of them not imported."""
+
+    changed: int = 0
+    refused: int = 0
+
+
+def unsaved_directories(library: Library, folder: WatchedFolder) -> UnsavedDirectories:
     """Return how many directories of a watched folder hold something else than the version that they are of.
 
     It reads those whose times are new, or so young that they do not tell a change.
     """
     if not folder.path.is_dir():
-        return 0
+        return UnsavedDirectories()
     status = library.working_copies.copy(folder).status
-    changed = status.changed(status.everything().directories)
-    return sum(1 for state in status.looks(sorted(changed)) if _is_unsaved(library, state))
+    found = status.looks(sorted(status.changed(status.everything().directories)))
+    refused = [_is_refused(folder.kind, state) for state in found if _is_unsaved(library, state)]
+    return UnsavedDirectories(refused.count(False), refused.count(True))
+
+
+def _is_refused(kind: Kind, state: DirectoryState) -> bool:
+    if state.reading is None:
+        return False
+    name = Path(state.directory).name if kind is Kind.SKILL else state.name
+    return not state.name or bool(reasons_against(kind, name, state.reading))
 
 
 def _is_unsaved(library: Library, state: DirectoryState) -> bool:
