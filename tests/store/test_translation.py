@@ -145,3 +145,12 @@ def test_words_of_katakana_that_only_end_alike_do_not_match(store: Store) -> Non
     with Index.open(store) as index:
         assert [hit.entry.name for hit in index.search("新しいノード").scored] == ["nodes"]
         assert index.search("キーボードとスケール").scored == ()
+
+
+def test_a_long_task_keeps_its_words_and_gets_english_ones_beside_the_stems_of_its_language() -> None:
+    words = [f"wort{chr(97 + at // 26)}{chr(97 + at % 26)}ungen" for at in range(60)]
+    found = parse_query(f"die Rechnung und die Tabelle mit {' '.join(words)} bitte")
+
+    asked = {one.words for one in found.values() if not one.pair and one.stem_of is None}
+    assert asked >= {*words, "rechnung", "tabelle", "invoice", "table"}
+    assert {one.words for one in found.values() if one.stem_of} >= set(words)

@@ -146,17 +146,14 @@ def parse_query(query: str) -> dict[str, QueryTerm]:
     its, folded = tokenize(query[:MAX_QUERY])[:_MAX_QUERY_WORDS], fold(query[:MAX_QUERY])
     language = language_of_task(folded, its, FUNCTION_WORDS)
     found: dict[str, QueryTerm] = {}
-    said = Counter(its).most_common()
-    for key, (word, count) in _by_term(said, term).items():
-        if len(found) >= _MAX_QUERY_TERMS:
-            break
+    own = _by_term(Counter(its).most_common(), term)
+    for key, (word, count) in islice(own.items(), _MAX_QUERY_TERMS):
         says_little = word in FUNCTION_WORDS or is_function_word(word, language)
         found[key] = QueryTerm(word, (_FUNCTION_WORD_WEIGHT if says_little else 1.0) * count**_REPEATED)
         if other := stem_in(word, language):
             found.setdefault(other, QueryTerm(word, _OTHER_STEM * count**_REPEATED, stem_of=key))
-    for word in translate_words(folded, its, language):
-        if len(found) < _MAX_QUERY_TERMS:
-            found.setdefault(term(word), QueryTerm(word, _TRANSLATED))
+    for word in islice(translate_words(folded, its, language), max(0, _MAX_QUERY_TERMS - len(own))):
+        found.setdefault(term(word), QueryTerm(word, _TRANSLATED))
     pairs = _by_term(Counter(neighbours(its)).most_common(), lambda pair: f"{term(pair[0])} {term(pair[1])}")
     for key, (pair, count) in islice(pairs.items(), _MAX_QUERY_PAIRS):
         found[key] = QueryTerm(" ".join(pair), count**_REPEATED, pair=True)
