@@ -53,9 +53,12 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Runs started in the background ignore Ctrl-C, and so would every process that a test interrupts.
+    # Runs started in the background ignore Ctrl-C, and those under nohup SIGHUP; so would every process that a test
+    # signals.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if "not process" in config.option.markexpr:  # the fast tier; the whole suite draws a hundred examples
         settings.register_profile("fast", max_examples=30)
         settings.load_profile("fast")

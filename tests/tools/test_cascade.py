@@ -153,7 +153,7 @@ FOREIGN = {
     "Was hat sich seit der letzten Ausgabe geändert?": "release-notes",
     "accélérer mes requêtes": "sql-review",
     "nettoyer ce tableau": "csv-tables",
-    "dessiner un graphique": "excel-charts",
+    "faire un joli camembert": "excel-charts",
 }
 
 
