@@ -10,6 +10,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.search import translation
 from evolvable_store.search.analyzer import FUNCTION_WORDS, parse_query
+from evolvable_store.search.bm25 import searched_terms
 from evolvable_store.search.index import Index
 from evolvable_store.search.tokenizer import fold, tokenize
 from evolvable_store.search.translation import GLOSSARY, language_of_task, translate_words
@@ -154,3 +155,13 @@ def test_a_long_task_keeps_its_words_and_gets_english_ones_beside_the_stems_of_i
     asked = {one.words for one in found.values() if not one.pair and one.stem_of is None}
     assert asked >= {*words, "rechnung", "tabelle", "invoice", "table"}
     assert {one.words for one in found.values() if one.stem_of} >= set(words)
+
+
+def test_function_words_of_the_language_of_a_task_are_not_searched_in_a_small_library() -> None:
+    task = "die Rechnung für den Kunden"
+    small, large = (
+        {one.words for one in searched_terms(task, size).values() if not (one.pair or one.translated)}
+        for size in (5, 500)
+    )
+    assert small == {"rechnung", "kunden"}
+    assert large == small | {"die", "fur", "den"}

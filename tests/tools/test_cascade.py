@@ -150,11 +150,22 @@ def test_when_the_model_fails_the_caller_that_thinks_gets_the_choice(office: Lib
 
 FOREIGN = {
     "Formulare ausfüllen und zusammenfügen": "pdf-forms",
-    "Was hat sich seit der letzten Ausgabe geändert?": "release-notes",
+    "Neuigkeiten der Fassung zusammentragen": "release-notes",
     "accélérer mes requêtes": "sql-review",
     "nettoyer ce tableau": "csv-tables",
     "faire un joli camembert": "excel-charts",
 }
+
+
+def test_a_task_in_the_language_of_a_library_is_measured_by_its_own_words(library: Library) -> None:
+    teach(library.store, "rechnung", "Prüft die Rechnungen des Monats und bucht sie auf die Konten.")
+    teach(library.store, "urlaub", "Plant den Urlaub der Mitarbeiter und trägt ihn in den Kalender ein.")
+
+    found = find_skill(library, CALLER, "bitte eine Rechnung buchen")
+
+    assert [match.name for match in found.matches] == ["rechnung"] and not found.none_fits
+    assert library.index.search("bitte eine Rechnung").unknown == 0, "no resource says 'invoice'"
+    assert find_skill(library, CALLER, "eine Stimme für das Klavier").none_fits
 
 
 @pytest.mark.parametrize(("task", "wanted"), FOREIGN.items())

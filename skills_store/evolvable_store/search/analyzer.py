@@ -129,13 +129,16 @@ def neighbours(words: Sequence[str]) -> list[tuple[str, str]]:
 class QueryTerm:
     """One term of a query: the words it was asked with, and how much it counts.
 
-    pair: two words side by side. stem_of: another stem of the word of this term, which stands before it.
+    pair: two words side by side. stem_of: another stem of the word of this term, which stands before it. translated: an
+    English word for one of another language. function_word: one that says little in English or the task's language.
     """
 
     words: str
     count: float
     pair: bool = False
     stem_of: str | None = None
+    translated: bool = False
+    function_word: bool = False
 
 
 def parse_query(query: str) -> dict[str, QueryTerm]:
@@ -149,11 +152,12 @@ def parse_query(query: str) -> dict[str, QueryTerm]:
     own = _by_term(Counter(its).most_common(), term)
     for key, (word, count) in islice(own.items(), _MAX_QUERY_TERMS):
         says_little = word in FUNCTION_WORDS or is_function_word(word, language)
-        found[key] = QueryTerm(word, (_FUNCTION_WORD_WEIGHT if says_little else 1.0) * count**_REPEATED)
+        weight = _FUNCTION_WORD_WEIGHT if says_little else 1.0
+        found[key] = QueryTerm(word, weight * count**_REPEATED, function_word=says_little)
         if other := stem_in(word, language):
             found.setdefault(other, QueryTerm(word, _OTHER_STEM * count**_REPEATED, stem_of=key))
     for word in islice(translate_words(folded, its, language), max(0, _MAX_QUERY_TERMS - len(own))):
-        found.setdefault(term(word), QueryTerm(word, _TRANSLATED))
+        found.setdefault(term(word), QueryTerm(word, _TRANSLATED, translated=True))
     pairs = _by_term(Counter(neighbours(its)).most_common(), lambda pair: f"{term(pair[0])} {term(pair[1])}")
     for key, (pair, count) in islice(pairs.items(), _MAX_QUERY_PAIRS):
         found[key] = QueryTerm(" ".join(pair), count**_REPEATED, pair=True)

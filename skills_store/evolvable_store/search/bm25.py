@@ -88,7 +88,7 @@ def searched_terms(query: str, documents: int) -> Mapping[str, QueryTerm]:
     if documents > _SMALL:
         return asked
     # Chance decides how often a handful of long texts say "a" and "in"; in a large library they help a little.
-    return {key: a for key, a in asked.items() if key not in _FUNCTION_TERMS} or asked
+    return {key: a for key, a in asked.items() if not (a.function_word or key in _FUNCTION_TERMS)} or asked
 
 
 class Query:
@@ -121,7 +121,9 @@ class Query:
             most = having[key]
             one = a.stem_of if a.stem_of is not None and a.stem_of in shares else key
             if one == key:
-                weight = 0.0 if a.pair else a.count * _idf(documents, most)
+                # Nobody said a translated word: a library in the task's own language need not have it.
+                said = not a.pair and (most or not a.translated)
+                weight = a.count * _idf(documents, most) if said else 0.0
                 self.mass += weight
                 self.unknown += weight if not most else 0.0
                 if weight and most:

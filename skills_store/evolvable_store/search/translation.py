@@ -34,7 +34,7 @@ _FUNCTION_WORDS: Mapping[str, str] = {
 }
 # More of them, that other languages have too or that are rarer: they tell no language.
 _OTHER_FUNCTION_WORDS: Mapping[str, str] = {
-    "de": "aber alle allen alles als am an anderen ans auch bin bis da damit dann dass dein deine diese dir doch du"
+    "de": "aber alle allen alles als am an anderen ans auch bin bis da damit dann dass dein deine die diese dir doch du"
     " durch er es euch euer etwas fur gegen gib habe haben hat hier hilf hin ihm ihn ihnen ihr ihre ins ist ja"
     " jede jeden jeder jedes kann kannst konnen mal man mehr mich muss noch nun nur ob ohne sein seine seit"
     " sind so soll sollen uber uns unter vom vor war was weil welche welchen werden wird wurde wo wollen will",
@@ -108,7 +108,7 @@ def translate_words(text: str, words: Sequence[str], language: str | None) -> li
     if language is None:
         return []
     if language in _SPACED:
-        own = _FUNCTION_WORDS.get(language, "").split()
+        own = _own_words(language) if language in _FUNCTION_WORDS else ()
         found = (english for word in words if word not in own for english in _by_stem(word, language))
     else:
         found = (english for run in compile_late(_RUN).findall(text) for english in _by_longest(run, language))
@@ -167,7 +167,7 @@ def language_of_task(text: str, words: Sequence[str], function_words: Iterable[s
     known = Counter(language for word in its for language in _LANGUAGES[word])
     if not said and not known:
         return None
-    counts = {name: len(said.intersection(own.split())) + known[name] for name, own in _FUNCTION_WORDS.items()}
+    counts = {name: len(said & _own_words(name)) + known[name] for name in _FUNCTION_WORDS}
     language = max(counts, key=lambda name: (counts[name], known[name]))
     # One word can be a name. It is none where there are marks on letters, and in a task of few words that has no
     # function word of English it seldom is.
@@ -188,8 +188,7 @@ class _Languages(dict[str, tuple[str, ...]]):
         candidates = _beginnings().get(word[:_BEGINNING], ()) if len(word) >= _SHORTEST else ()
         if candidates and _english_stemmer().stemWord(word) not in _english_stems():
             for language in candidates:
-                own = _FUNCTION_WORDS[language].split()
-                if word not in own and _stemmer(language).stemWord(word) in _glossary(language):
+                if word not in _own_words(language) and _stemmer(language).stemWord(word) in _glossary(language):
                     yield language
 
 
