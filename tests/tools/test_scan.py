@@ -103,6 +103,43 @@ def test_a_change_is_shown_as_the_means_that_it_adds_and_takes_away():
     assert [str(one) for one in changed.removed] == ["network api.old-forms.io"]
 
 
+WITHOUT = {"SKILL.md": HEAD, "notes.md": "Read the form.\n", "old.md": "Look twice.\n"}
+WITH = {**WITHOUT, "run.sh": "#!/bin/sh\ncurl https://api.forms.io/v1\n"}
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "added", "removed"),
+    [
+        (WITHOUT, {"more.md": "Fill in the name.\n", "old.md": None}, [], []),
+        (WITH, {"more.md": "Fill in the name.\n", "notes.md": "Read the form twice.\n", "old.md": None}, [], []),
+        (WITHOUT, {"more.sh": "#!/bin/sh\ncurl https://api.forms.io/v1\n"}, ["network api.forms.io"], []),
+        (WITH, {"more.sh": "#!/bin/sh\ncurl https://api.forms.io/v1\n"}, [], []),
+        (WITH, {"run.sh": None}, [], ["network api.forms.io"]),
+        (WITH, {"run.sh": None, "go.sh": "#!/bin/sh\ncurl https://api.forms.io/v1\n"}, [], []),
+        (WITHOUT, {"settings.json": '{"permissions": {"allow": ["Bash"]}}'}, ["tool Bash"], []),
+        (WITHOUT, {"run": b"\x7fELF\2\1\1\0" + bytes(80)}, ["program run"], []),
+        ({**WITHOUT, "run": b"\x7fELF\2\1\1\0" + bytes(80)}, {"run": "Run it.\n"}, [], ["program run"]),
+        (
+            WITHOUT,
+            {"SKILL.md": None, "skill.md": HEAD.replace("---\nname", "---\nallowed-tools: Bash\nname")},
+            ["tool Bash"],
+            [],
+        ),
+    ],
+)
+def test_files_that_come_and_go_change_the_means_by_what_only_they_have(before, change, added, removed):
+    def files(some):
+        return {
+            path: text if isinstance(text, bytes) else text.encode() for path, text in some.items() if text is not None
+        }
+
+    was = files(before)
+    changed = scan(was, {**{path: was[path] for path in was if path not in change}, **files(change)}, Kind.SKILL)
+
+    assert [str(one) for one in changed.capabilities.added] == added
+    assert [str(one) for one in changed.capabilities.removed] == removed
+
+
 def test_a_new_skill_may_reach_the_network_and_an_old_one_that_begins_to_is_asked_about():
     text = f"{HEAD}curl https://api.forms.io/v1\n"
 

@@ -4,6 +4,7 @@ Which of the means that a change adds a person shall see first, and what a chang
 resource: tools, programs, a model, more occasions of use. The lists and patterns are data, in `capabilities.toml`.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,9 +57,9 @@ def capabilities(views: Mapping[str, TextView], main: str, known: KnownTexts) ->
     return frozenset(found)
 
 
-def of_texts(views: Mapping[str, TextView]) -> frozenset[Capability]:
-    """Return what the texts have the means to do, their heads and settings left out."""
-    return frozenset(one for view in views.values() for one in _of_text(view))
+def of_texts(views: Iterable[TextView]) -> Iterator[Capability]:
+    """Yield what the texts have the means to do, their heads and settings left out."""
+    return itertools.chain.from_iterable(map(_of_text, views))
 
 
 def _of_text(view: TextView) -> Iterator[Capability]:

@@ -4,7 +4,7 @@ The scan of one change: every rule over every file that is new or has another co
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from evolvable_store.frontmatter import head_text
 from evolvable_store.resource import Kind, main_file
@@ -89,7 +89,8 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
     """
     before = before or {}
     views = {path: view for path, data in after.items() if (view := view_of(path, data)) is not None}
-    old = {path: views[path] if before[path] is after.get(path) else view_of(path, before[path]) for path in before}
+    # Two versions share the bytes of equal files; those that are no text have no view.
+    old = {path: views.get(path) if data is after.get(path) else view_of(path, data) for path, data in before.items()}
     known = {path: view for path, view in old.items() if view is not None}
     found: list[Finding] = []
     changed = [path for path, data in after.items() if before.get(path) != data]
@@ -146,20 +147,37 @@ def _difference(
     kind: Kind,
 ) -> CapabilityDiff:
     """Return the capabilities that a change adds and takes away; both texts are read only where a line has one."""
-    if before and before.keys() == after.keys() and not views.keys() ^ known.keys():
-        gone = {path: sparse(views[path], known[path]) for path in parts}
-        if not any(means.of_texts(some) for some in (parts, gone)) and not _other_heads(known, views, parts):
-            return CapabilityDiff()
+    if before and not _may_differ(before, known, after, views, parts, kind):
+        return CapabilityDiff()
     texts: means.KnownTexts = {}
     was = _capabilities(before, known, kind, texts)
     has = _capabilities(after, views, kind, texts)
     return CapabilityDiff(tuple(sorted(has - was)), tuple(sorted(was - has)))
 
 
-def _other_heads(known: Mapping[str, TextView], views: Mapping[str, TextView], changed: Iterable[str]) -> bool:
-    """Return whether a head or a file of settings is another one."""
-    heads = ((path, *(head_text(some[path].text) for some in (known, views))) for path in changed)
-    return any(path.endswith(".json") or was != now for path, was, now in heads)
+def _may_differ(
+    before: Mapping[str, bytes],
+    known: Mapping[str, TextView],
+    after: Mapping[str, bytes],
+    views: Mapping[str, TextView],
+    parts: Mapping[str, TextView],
+    kind: Kind,
+) -> bool:
+    """Return whether the capabilities may be other ones: a line that comes or goes has one, or what no line tells.
+
+    That is a head, a file of settings, or a file that is no text. A file that stays as it is has the same ones in both.
+    """
+    gone, new = before.keys() - after.keys(), after.keys() - before.keys()
+    both = [path for path in after.keys() & before.keys() if before[path] != after[path]]
+    if not known.keys() >= {*gone, *both} or not views.keys() >= {*new, *both}:
+        return True
+    main = main_file(kind, "").casefold()
+    if any(path.endswith(".json") or path.casefold() == main for path in gone | new):
+        return True
+    if any(path.endswith(".json") or head_text(known[path].text) != head_text(views[path].text) for path in both):
+        return True
+    left = (sparse(views[path], known[path]) for path in both)
+    return next(means.of_texts([*parts.values(), *left, *(known[path] for path in gone)]), None) is not None
 
 
 def _capabilities(
