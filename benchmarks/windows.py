@@ -48,6 +48,9 @@ from evolvable_store.workingcopy.registry import WorkingCopies
 SETTLE = 4.0
 """Seconds after which servers that have just started, or changed something, are idle."""
 
+PAUSE = 0.15
+"""Seconds between two updates of one server, and two calls of the bare one: a processor is slower after each pause."""
+
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -109,26 +112,37 @@ def wake_ups(pid: int) -> int:
     return sum(int(line.split()[1]) for text in told for line in text.splitlines() if line.startswith("voluntary"))
 
 
+def new_folder(top: Path) -> Path:
+    """Return a new folder of one measurement, which stays until the end of all.
+
+    ext4 gives no inode away again for a minute after its file was deleted, and looks at each such inode whenever a file
+    is made: thousands of files deleted before a measurement add a millisecond to an update.
+    """
+    return Path(tempfile.mkdtemp(dir=top))
+
+
 @contextlib.contextmanager
-def windows(servers: int, skills: int) -> Iterator[Windows]:
-    """Yield servers over a library in a temporary folder."""
-    with tempfile.TemporaryDirectory() as place:
-        opened = Windows(Path(place), servers, skills)
-        try:
-            yield opened
-        finally:
-            opened.close()
+def windows(top: Path, servers: int, skills: int) -> Iterator[Windows]:
+    """Yield servers over a library in a new folder below `top`."""
+    opened = Windows(new_folder(top), servers, skills)
+    try:
+        yield opened
+    finally:
+        opened.close()
 
 
-def updates(opened: Windows, label: str, count: int, limits: tuple[float, float] | None) -> list[Row]:
-    """Measure updates by one server, one after the other, and what they cost all servers."""
+def updates(opened: Windows, label: str, count: int, limits: tuple[float, float] | None, bare: float) -> list[Row]:
+    """Measure updates by one server, one after the other, and what they cost all servers.
+
+    bare: median seconds of a call of the bare server at the same pace.
+    """
     first, took = opened.servers[0], []
     opened.update(first, opened.names[0], "warm")  # the scan's rules are compiled
     time.sleep(SETTLE)
     before = opened.processor()
     for number in range(count):
         took.append(opened.update(first, opened.names[number % len(opened.names)], str(number)))
-        time.sleep(0.15)
+        time.sleep(PAUSE)
     time.sleep(SETTLE)
     each = (opened.processor() - before) / count
     rows = [Row(f"{label}: update, p50", ms(median(took))), Row(f"{label}: update, p95", ms(percentile(took, 95)))]
@@ -137,6 +151,7 @@ def updates(opened: Windows, label: str, count: int, limits: tuple[float, float]
             at_most(f"{label}: update, p50", median(took), limits[0], ms),
             at_most(f"{label}: update, p95", percentile(took, 95), limits[1], ms),
         ]
+    rows.append(Row(f"{label}: update, p50 / call of the bare server", ratio(median(took) / bare)))
     many = len(opened.servers) > 4
     shown = f"{label}: processor time of an update, all servers"
     return [*rows, at_most(shown, each, 0.040, ms) if many else Row(shown, ms(each))]
@@ -231,16 +246,16 @@ def handovers(opened: Windows, label: str, count: int) -> list[Row]:
     ]
 
 
-def beside_older(older: Path, count: int) -> list[Row]:
+def beside_older(top: Path, older: Path, count: int) -> list[Row]:
     """Start a server of an older version on a library that it made, then one of this version, which migrates it.
 
     older: a checkout of that version, as `git worktree add` makes it. Counts what both lose of each other's changes and
     of a person's saves. The older server may refuse to write from then on; that is no loss.
     """
     sources = os.pathsep.join(str(older / part) for part in ("server", "tools", "skills_store"))
-    with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
-        opened = Windows.__new__(Windows)
-        opened.home, opened.folder = Path(place) / "home", Path(place) / "skills"
+    with contextlib.ExitStack() as stack:
+        opened, place = Windows.__new__(Windows), new_folder(top)
+        opened.home, opened.folder = place / "home", place / "skills"
         opened.names = seed_folder(opened.folder, 60)
         old = ("/usr/bin/env", f"PYTHONPATH={sources}", sys.executable, "-m", "evolvable_server")
         subprocess.run([*old, "init", "--yes", str(opened.folder)], env=environment(opened.home), check=True)
@@ -288,33 +303,37 @@ def memory(opened: Windows, label: str, limit: float | None = None) -> list[Row]
     return [at_most(what, ours - least, limit, "{:.0f} MB".format) if limit else Row(what, f"{ours - least:.0f} MB")]
 
 
-def intake(skills: int) -> list[Row]:
+def intake(top: Path, skills: int) -> list[Row]:
     """Measure how long it takes beside a running server until a skill of a new folder is found, the last by name."""
-    with tempfile.TemporaryDirectory() as place:
-        home, folder = Path(place) / "home", Path(place) / "skills"
-        seed_folder(folder, skills)
-        last = folder / "zebra-census"
-        last.mkdir()
-        (last / "SKILL.md").write_text(
-            "---\nname: zebra-census\ndescription: Count the zebras of a savannah.\n---\nCount.\n", encoding="utf-8"
-        )
-        with Server(SERVE, home) as server:
-            server.call("find_skill", task="warm up")
-            time.sleep(SETTLE)
-            begun = time.perf_counter()
-            subprocess.run([*SERVE[:-1], "init", str(folder)], env=environment(home), check=True, capture_output=True)
-            while "zebra-census" not in str(server.call("find_skill", task="count the zebras of a savannah")):
-                time.sleep(0.02)
-            took = time.perf_counter() - begun
+    place = new_folder(top)
+    home, folder = place / "home", place / "skills"
+    seed_folder(folder, skills)
+    last = folder / "zebra-census"
+    last.mkdir()
+    (last / "SKILL.md").write_text(
+        "---\nname: zebra-census\ndescription: Count the zebras of a savannah.\n---\nCount.\n", encoding="utf-8"
+    )
+    with Server(SERVE, home) as server:
+        server.call("find_skill", task="warm up")
+        time.sleep(SETTLE)
+        begun = time.perf_counter()
+        subprocess.run([*SERVE[:-1], "init", str(folder)], env=environment(home), check=True, capture_output=True)
+        while "zebra-census" not in str(server.call("find_skill", task="count the zebras of a savannah")):
+            time.sleep(0.02)
+        took = time.perf_counter() - begun
     return [
         at_most(f"{skills:,} skills imported beside a server until the last is found", took, 8.0, "{:.1f} s".format)
     ]
 
 
-def bare_answers(count: int) -> float:
-    """Return the median seconds of a call of the bare server."""
-    with tempfile.TemporaryDirectory() as place, Server(BARE, Path(place)) as server:
-        return median(timed(partial(server.call, "echo", text="x")) for _ in range(count))
+def bare_answers(top: Path, count: int, pause: float) -> float:
+    """Return the median seconds of a call of the bare server. pause: seconds after each."""
+    took = []
+    with Server(BARE, new_folder(top)) as server:
+        for _ in range(count):
+            took.append(timed(partial(server.call, "echo", text="x")))
+            time.sleep(pause)
+    return median(took)
 
 
 def main() -> None:
@@ -322,11 +341,18 @@ def main() -> None:
         sys.exit("windows.py reads /proc: it runs on Linux alone.")
     options = arguments(__doc__, seconds=20.0, older="")
     quick, seconds = options.quick, options.seconds or (5.0 if options.quick else 20.0)
-    with tempfile.TemporaryDirectory() as place:
-        bare = median(bare_commits(Path(place), 100))
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measure(Path(folder), quick, seconds, options.older)
+    conclude("Many windows over one library with a watched folder", rows)
+
+
+def measure(top: Path, quick: bool, seconds: float, older: str) -> list[Row]:
+    """Return all rows. seconds: idle ones. older: a checkout of an older version, '' for none."""
+    commit, call = median(bare_commits(new_folder(top), 100)), bare_answers(top, 40, PAUSE)
     rows = [
-        Row("bare server: a call, p50", ms(bare_answers(50))),
-        Row("bare durable commit by one process alone, p50", ms(bare)),
+        Row("bare server: a call, p50", ms(bare_answers(top, 50, 0.0))),
+        Row(f"bare server: a call every {PAUSE} s, p50", ms(call)),
+        Row("bare durable commit by one process alone, p50", ms(commit)),
     ]
     one, eight = (0.008, 0.020), (0.015, 0.060)
     cases: list[tuple[int, int, tuple[float, float] | None]] = [(1, 300, one), (8, 300, eight)]
@@ -338,26 +364,26 @@ def main() -> None:
         parts: list[Callable[[Windows], list[Row]]] = []
         if skills == 300:  # before the updates: half a minute after them the owner makes what they replaced durable
             parts.append(partial(idle, label=label, seconds=seconds))
-        parts.append(partial(updates, label=label, count=10 if quick else 40, limits=limits))
+        parts.append(partial(updates, label=label, count=10 if quick else 40, limits=limits, bare=call))
         if servers == 8:
-            parts.append(partial(together, label=label, count=5 if quick else 25, bare=bare))
+            parts.append(partial(together, label=label, count=5 if quick else 25, bare=commit))
         if skills == 300:
             parts.append(partial(memory, label=label))
         if (servers, skills) == (8, 300):
             parts += [partial(handovers, label=label, count=2), partial(takeovers, label=label, count=7)]
-        with windows(servers, skills) as opened:
+        with windows(top, servers, skills) as opened:
             for part in parts:
                 rows += part(opened)
-    if options.older:
+    if older:
         progress("an older version")
-        rows += beside_older(Path(options.older), 5)
+        rows += beside_older(top, Path(older), 5)
     if not quick:
         progress("10,000 skills imported")
-        rows += intake(10_000)
+        rows += intake(top, 10_000)
         progress("8 servers, 10,000 skills")
-        with windows(8, 10_000) as opened:
+        with windows(top, 8, 10_000) as opened:
             rows += memory(opened, "8 servers, 10,000 skills", 80)
-    conclude("Many windows over one library with a watched folder", rows)
+    return rows
 
 
 if __name__ == "__main__":

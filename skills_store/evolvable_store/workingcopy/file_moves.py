@@ -21,7 +21,16 @@ from pathlib import Path, PurePosixPath
 from evolvable_store.errors import InvalidArgument, NotFound
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, File, Files
 from evolvable_store.paths import is_disposable
-from evolvable_store.workingcopy.openat import BY_DESCRIPTOR, PathAt, copy_file, move, open_real, rename, rename_new
+from evolvable_store.workingcopy.openat import (
+    BY_DESCRIPTOR,
+    PathAt,
+    copy_file,
+    move,
+    open_real,
+    rename,
+    rename_new,
+    write_all,
+)
 from evolvable_store.workingcopy.staging_dir import RecoveryNote, Slot, is_inside, sync_folder
 from evolvable_store.workingcopy.tree_reader import tracked_paths, untracked_paths
 
@@ -73,9 +82,8 @@ def _write(
 ) -> None:
     """same_path: the file that is replaced. above: of the folder that is replaced, None where there is none."""
     fd = path.open(_WRITE, file.mode)
-    with open(fd, "wb") as stream:
-        stream.write(file.data)
-        stream.flush()
+    try:
+        write_all(fd, file.data)
         same = _status(same_path, stat.S_ISREG) if same_path else None
         written = os.fstat(fd)
         _set_owner(path, written, same or above)
@@ -88,13 +96,18 @@ def _write(
             os.utime(fd, ns=(dated, dated))
         if durable:
             os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _adopt_folder(path: PathAt, above: os.stat_result | None, same_path: PathAt | None) -> None:
-    same = _status(same_path, stat.S_ISDIR) if same_path else None
-    _set_owner(path, path.lstat(), same or above)
+    same, made = _status(same_path, stat.S_ISDIR) if same_path else None, path.lstat()
+    _set_owner(path, made, same or above)
     if same:
-        path.chmod_directory(stat.S_IMODE(same.st_mode) & 0o2777 | stat.S_IRWXU)
+        mode = stat.S_IMODE(same.st_mode) & 0o2777 | stat.S_IRWXU
+        # Another owner or group takes bits away.
+        if (mode, same.st_uid, same.st_gid) != (stat.S_IMODE(made.st_mode), made.st_uid, made.st_gid):
+            path.chmod_directory(mode)
 
 
 def _set_owner(path: PathAt, status: os.stat_result, like: os.stat_result | None) -> None:

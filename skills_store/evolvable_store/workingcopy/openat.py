@@ -370,6 +370,13 @@ def move(source: PathAt, target: PathAt) -> None:
         source.remove_tree()
 
 
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of the data to an open file. Raise OSError."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
 def copy_file(source: PathAt, target: PathAt) -> None:
     """Copy a regular file with its times and permissions, replacing one that is there. Raise OSError."""
     # Should somebody put a pipe there now, opening it must not wait for its other end.

@@ -122,12 +122,12 @@ class StagedCheckout:
         target = check_target(copy.folder.path / binding.directory, opened)
         if any((target / path).exists() for path in added):
             return False  # something that no version keeps may be in the way
-        slot = Slot.fresh(opened, target.path.name)
+        slot = Slot.fresh(opened, target.name.rpartition("/")[2])
         note = new_note(target, now=time.time(), inode=0, believed=self._head.tree, written=written)
         slot.write_note(note, durable=False)
         try:
             build_folder(slot.new, files, target, durable=False)
-            new = mark_of(slot.new.path)
+            new = mark_of(slot.new)
             if new is not None:
                 rename(slot.new, slot.ready)
                 self._staged.append(_StagedDirectory(copy, resolved.binding, slot, note, resolved.mark, new))
@@ -143,7 +143,7 @@ class StagedCheckout:
     def _exchange(self, staged: _StagedDirectory) -> SyncReport:
         report, slot = SyncReport(staged.copy.folder), staged.slot
         put_in_place(slot, staged.note)
-        seen = signature(slot.old.path)
+        seen = signature(slot.old)
         touched = seen is None or seen.digest != staged.old.signature
         replaced = finish_swap(slot, staged.note, durable=False)
         report.written.append(staged.binding.directory)

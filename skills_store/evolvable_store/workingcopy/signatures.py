@@ -44,7 +44,7 @@ class Signature:
         return self.newest < taken_ns - RACY_NS
 
 
-def signature(folder: Path, *, sizes: bool = True) -> Signature | None:
+def signature(folder: "os.PathLike[str]", *, sizes: bool = True) -> Signature | None:
     """Return the fingerprint of what `read_folder` would look at, or None when there is no folder.
 
     It covers path, size, times, inode and mode of every entry that is not ignored, so it changes with every
@@ -54,7 +54,7 @@ def signature(folder: Path, *, sizes: bool = True) -> Signature | None:
     return None if entries is None else sign_entries(entries, sizes=sizes)
 
 
-def stat_entries(folder: Path) -> "list[tuple[str, os.stat_result | None]] | None":
+def stat_entries(folder: "os.PathLike[str]") -> "list[tuple[str, os.stat_result | None]] | None":
     """Return every entry that `signature` covers with its status, None when there is no folder.
 
     A folder has no status; a path with a NUL is followed by why the rest is not there.
@@ -187,7 +187,7 @@ def boot_id() -> str:
     return text if re.fullmatch(r"[0-9a-f-]{36}", text) else ""
 
 
-def mark_of(place: Path) -> DirectoryMark | None:
+def mark_of(place: "os.PathLike[str]") -> DirectoryMark | None:
     """Return the mark of a directory that was just built; None where it could not tell every later save.
 
     It can where each file is dated before its last change: a save by anybody sets the time of that moment.
@@ -240,7 +240,7 @@ def resolve(binding: Binding, place: Path, seen: Signature | None) -> ResolvedBi
     return ResolvedBinding(new, before_restart=True, known=False)
 
 
-def _inode(place: Path) -> int:
+def _inode(place: "os.PathLike[str]") -> int:
     try:
         return os.lstat(place).st_ino
     except OSError:

@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_store.errors import Refused
-from evolvable_store.workingcopy.openat import BY_DESCRIPTOR, Directory, PathAt, open_real, rename
+from evolvable_store.workingcopy.openat import BY_DESCRIPTOR, Directory, PathAt, open_real, rename, write_all
 
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM}
 _UNKNOWN_SECONDS, _ALIVE_SECONDS = 60.0, 600.0
 _INSIDE = ".evolvable"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +226,16 @@ class Slot:
 
     def write_note(self, note: RecoveryNote, *, durable: bool = True) -> None:
         """Write the note, whole or not at all; when `durable`, it survives a power failure."""
-        with open(self.part, "x", encoding="utf-8") as stream:
-            stream.write(json.dumps({name: getattr(note, name) for name in RecoveryNote.__dataclass_fields__}))
-            stream.flush()
+        text = json.dumps({name: getattr(note, name) for name in RecoveryNote.__dataclass_fields__})
+        part = os.fspath(self.part)
+        fd = os.open(part, _NEW, 0o666)
+        try:
+            write_all(fd, text.encode("ascii"))
             if durable:
-                os.fsync(stream.fileno())
-        os.replace(self.part, self.note)
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(part, self.note)
         if durable:
             sync_folder(self.place.staging.notes)
 

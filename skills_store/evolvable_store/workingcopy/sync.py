@@ -182,7 +182,8 @@ class WorkingCopy:
     def locked(self, seconds: float = LOCK_SECONDS) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of the folder for the body. Raise LibraryBusy."""
         place = self.store.home / "locks"
-        place.mkdir(mode=0o700, exist_ok=True)
+        if not place.is_dir():
+            place.mkdir(mode=0o700, exist_ok=True)
         return exclusive(place / f"folder-{self.folder.id}.lock", seconds, str(self.folder.path))
 
     def _sync_batch(self, directories: Sequence[str], sync: SyncReport) -> None:
