@@ -39,25 +39,26 @@ BESIDE = "beside"
 
 _PIECE = 1 << 19  # bytes that are settled then at once
 _PAUSE = 0.05  # seconds between two looks at what is new
-_AT_ONCE, _AHEAD = 25, 20  # texts that another process analyzes at once; such lists before it: those of one batch
+_AT_ONCE, _AHEAD = 25, 80  # texts that another process analyzes at once; such lists before it: those of a large batch
 
 
 @contextlib.contextmanager
-def index_worker(home: Path, expected: int) -> Iterator[None]:
+def index_worker(home: Path, expected: int) -> Iterator[Callable[[], None]]:
     """Keep the index of a library in sync while the body fills it, where `expected` resources are worthwhile.
 
-    If that process fails, the next search indexes the rest.
+    Yield a function that says that this was all; the end of the body says so too, and waits for the rest. If that
+    process fails, the next search indexes the rest.
     """
     if expected < WORTHWHILE:
-        yield
+        yield lambda: None
         return
     with _start_worker(home) as process:
+        assert process.stdin is not None
         try:
-            yield
+            yield process.stdin.close
         except BaseException:
             process.terminate()
             raise
-        # Leaving the block closes the pipe, which says that this was all, and waits.
 
 
 class BurstIndexer:
@@ -138,7 +139,7 @@ def main() -> None:
                 with contextlib.suppress(LibraryBusy):
                     holding.enter_context(index.backlog())
                     locked = True
-            index.catch_up(more=True, locked=locked)
+            index.catch_up(more=lambda: not ended.is_set(), locked=locked)
         index.catch_up(locked=locked)
         index.settle(0, locked=locked, **({"at_once": _PIECE} if BESIDE in sys.argv[2:] else {}))
 

@@ -67,7 +67,10 @@ AGAIN_SECONDS = (0.3, 2.5)
 """When a directory is looked at again whose files are too new to be told from a later save by their times."""
 
 ADDED_SECONDS = 2.0
-"""How long after another process added a folder, and scanned it, the owner scans it: an import is still indexed."""
+"""How long after another process added a folder, and imported the last resource of it, the owner scans it.
+
+What was imported is still indexed then, which needs every core.
+"""
 
 BEHIND_SECONDS = 0.3
 """How long the process that made a change has to write it into the folders itself, before the owner does."""
@@ -103,6 +106,7 @@ class Watcher:
         self._later: list[tuple[float, WatchedFolder, set[str]]] = []
         self._behind: tuple[float, int] | None = None  # when that is due, and the last change that needs nothing
         self._unindexed: float | None = time.monotonic()
+        self._changed = 0.0  # when the last change was seen
         self._indexer = BurstIndexer(library.store.home)
         self._threads = [
             threading.Thread(target=self._follow_library, name="evolvable-library", daemon=True),
@@ -180,6 +184,7 @@ class Watcher:
         self._notice_folders()
         while changes := self._library.store.changes(self._sequence, BATCH):
             self._listener(changes_seen(self._library.store, changes))
+            self._changed = time.monotonic()
             self._unindexed = self._unindexed or time.monotonic()
             if self._owner.owns:
                 self._behind = self._behind or (time.monotonic() + BEHIND_SECONDS, self._sequence)
@@ -250,7 +255,7 @@ class Watcher:
         with self._watching(path for path, identity in identities.items() if identity) as events:
             next_rescan = self._sync_all([one for one in self._watched if not added or one.id in before])
             if added:
-                next_rescan = time.monotonic() + ADDED_SECONDS
+                next_rescan, latest = time.monotonic() + ADDED_SECONDS, time.monotonic() + self._rescan
             while self._owner.owns and not self._folders_changed and not self._stop.is_set():
                 paths = events.wait(self._until_look(next_rescan)) if events else set[str]()
                 if not events:
@@ -265,7 +270,10 @@ class Watcher:
                 if events and events.lost:
                     events.lost = False
                     return
+                if added and next_rescan < self._changed + ADDED_SECONDS < latest:
+                    next_rescan = self._changed + ADDED_SECONDS
                 if time.monotonic() >= next_rescan:
+                    added = False
                     self._notice_folders()
                     next_rescan = self._sync_all(self._watched)
             # Only then: the first scan of a new owner cannot wait.

@@ -76,11 +76,22 @@ def test_the_index_is_in_step_when_the_body_ends_without_a_search(store):
     assert list(check_index(store)) == []
 
 
+def test_a_body_that_has_filled_the_library_goes_on_while_the_rest_is_indexed(store):
+    before = below()
+    with index_worker(store.home, WORTHWHILE) as all_filled:
+        fill(store, 0)
+        indexing = started(since=before)
+        all_filled()
+        assert psutil.wait_procs(indexing, timeout=PATIENCE)[1] == []
+        assert applied(store) == store.sequence()
+
+
 def test_a_few_resources_are_not_worth_another_process(store):
     before = below()
-    with index_worker(store.home, WORTHWHILE - 1):
+    with index_worker(store.home, WORTHWHILE - 1) as all_filled:
         fill(store, 0)
         assert set(below()) <= set(before)
+        all_filled()
 
 
 def test_when_the_process_is_killed_the_next_search_takes_in_what_it_did_not(store):

@@ -203,9 +203,12 @@ def init_command(
     with state.library(create=True) as (library, _):
         with (
             progress("Writing the index"),
-            index_worker(config.home, sum(count_resources(one.path, one.kind, WORTHWHILE) for one in choices)),
+            index_worker(
+                config.home, sum(count_resources(one.path, one.kind, WORTHWHILE) for one in choices)
+            ) as all_read,
         ):
             results = list(add_folders(library, choices, state.identity))
+            all_read()
             scan_for_secrets(library)  # meanwhile the rest is indexed
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
         alike = near_duplicate_lines(library, taken)

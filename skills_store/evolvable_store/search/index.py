@@ -43,8 +43,10 @@ from evolvable_store.validation import main_path
 
 __all__ = ["IndexEntry", "Index", "TermScore", "TriggerPhrase", "Ranking", "SearchHit", "DocumentScore", "check_index"]
 
-BATCH = 500
-"""Changes indexed while the index is locked once; others wait for it no longer than a second."""
+BATCH, BACKLOG_BATCH = 500, 2_000
+"""Changes indexed while the index is locked once: others wait for it no longer than a second. A process that is there
+for the backlog takes more at once when no more are about to come.
+"""
 
 _FEW = 20  # changes that a process indexes without haste though another one fills the library
 _READ_AT_ONCE = 25  # resources; their main files are in memory together
@@ -62,6 +64,9 @@ Progress = Callable[[int, int], None]
 
 Analyze = Callable[[Iterable[SourceText]], Iterable[AnalyzedText]]
 """Returns what `index_entries.analyze_source` does for each of several texts, in their order, on whatever cores."""
+
+More = Callable[[], bool]
+"""Returns whether many changes are about to come."""
 
 BulkIndexer = Callable[[int, Callable[[], object]], object]
 """Indexes so many changes in another process if that is worthwhile, and waits; calls its argument again and again."""
@@ -141,13 +146,13 @@ class Index:
     # Updates
 
     def catch_up(
-        self, progress: Progress | None = None, *, more: bool = False, wait: bool = True, locked: bool = False
+        self, progress: Progress | None = None, *, more: "More | None" = None, wait: bool = True, locked: bool = False
     ) -> int:
         """Index every new change; return how many this call indexed.
 
-        progress: called after every batch. more: many others are about to come. wait: for a process that indexes many;
-        without it a process that fills the library is left alone. locked: the caller, or the process that it works for,
-        holds the lock of the backlog. Raises LibraryBusy or LibraryFull.
+        progress: called after every batch. more: whether many others are about to come. wait: for a process that
+        indexes many; without it a process that fills the library is left alone. locked: the caller, or the process that
+        it works for, holds the lock of the backlog. Raises LibraryBusy or LibraryFull.
         """
         known = self._file.identity
         try:
@@ -168,7 +173,7 @@ class Index:
     def _step_up(
         self,
         progress: Progress | None = None,
-        more: bool = False,
+        more: "More | None" = None,
         *,
         aging: bool = False,
         wait: bool = True,
@@ -191,7 +196,8 @@ class Index:
         with self._file.backlog(wait=wait, done=indexed) if alone else contextlib.nullcontext(locked) as holds:
             if alone and self._bulk and not indexed():
                 self._bulk(missing, lambda: progress(0, missing) if progress else None)
-            taken, applied = self._take_in_all(applied, target, progress, more, holds)
+            batch = BACKLOG_BATCH if locked else BATCH
+            taken, applied = self._take_in_all(applied, target, progress, more, holds, batch)
         if learned or first_time:
             self._take_in_learned(learned, aging)
         self._applied = applied, learned
@@ -202,20 +208,26 @@ class Index:
             return _applied_sequence(db) >= sequence
 
     def _take_in_all(
-        self, first: int, target: int, progress: Progress | None, more: bool, locked: bool
+        self, first: int, target: int, progress: Progress | None, more: "More | None", locked: bool, batch: int
     ) -> tuple[int, int]:
-        """Index the changes up to `target`; return how many this call indexed, and the last that is indexed."""
-        applied, taken = first, 0
+        """Index the changes up to `target`; return how many this call indexed, and the last that is indexed.
+
+        batch: changes at once when no more are about to come.
+        """
+        applied, taken, most = first, 0, 1
         while applied < target:
+            coming = more is not None and more()
             with self._file.writing() as db:
                 applied = _applied_sequence(db)
-                changes = self._store.changes(applied, BATCH)
+                changes = self._store.changes(applied, BATCH if coming else batch)
                 if changes:
-                    self._take_in(db, changes, _BULK_FACTOR if more or changes[-1].sequence < target else 0)
+                    # When no more are about to come, what waits is settled while others analyze the rest.
+                    bulk, most = (_BULK_FACTOR, most) if coming else (most, _BULK_FACTOR)
+                    self._take_in(db, changes, bulk if coming or applied < target - BATCH else 0)
                     applied, taken = changes[-1].sequence, taken + len(changes)
                 elif applied < target:
                     break  # the log ends before its own last sequence; fsck says so
-            if not (more or applied < target):
+            if not (coming or applied < target):
                 self.settle(locked=locked)
             if progress:
                 progress(applied - first, target - first)
