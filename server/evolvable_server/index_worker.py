@@ -20,8 +20,8 @@ from evolvable_store.errors import EvolvableError, LibraryBusy
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
-    from evolvable_store.search.index import Analyze
     from evolvable_store.search.index_entries import AnalyzedText, SourceText
+    from evolvable_store.search.index_writer import Analyze
 
 # Start time: processes of the pool import this module, and need nothing of the library.
 

@@ -20,9 +20,10 @@ from evolvable_server.index_worker import BURST, WORTHWHILE, BurstIndexer, index
 from evolvable_store.errors import LibraryBusy
 from evolvable_store.resource import Kind
 from evolvable_store.search import index_file
-from evolvable_store.search.index import BATCH, Analyze, Index, check_index
+from evolvable_store.search.index import Index, check_index
 from evolvable_store.search.index_entries import AnalyzedText, SourceText, analyze_source
 from evolvable_store.search.index_file import IndexFile
+from evolvable_store.search.index_writer import BATCH, Analyze
 from evolvable_store.search.postings import MAX_PENDING, count_pending
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.status import LOOKS, count_resources

@@ -27,7 +27,8 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.search import index_file
 from evolvable_store.search.analyzer import ANALYSIS, FUNCTION_WORDS
-from evolvable_store.search.index import BATCH, Index, IndexEntry, check_index
+from evolvable_store.search.index import Index, IndexEntry, check_index
+from evolvable_store.search.index_writer import BATCH
 from evolvable_store.storage import connection
 from evolvable_store.store import Store
 

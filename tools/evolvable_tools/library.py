@@ -22,7 +22,8 @@ from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy, ContentGate
 from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
-    from evolvable_store.search.index import BulkIndexer, Index
+    from evolvable_store.search.index import Index
+    from evolvable_store.search.index_writer import BulkIndexer
     from evolvable_store.storage.evidence import EvidenceLog
     from evolvable_store.transaction import Transaction
     from evolvable_store.workingcopy.registry import StagedCheckout, WorkingCopies

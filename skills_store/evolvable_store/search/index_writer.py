@@ -1,0 +1,260 @@
+"""Write the text index: what changed in the library is analyzed and added, what waits is settled into the postings."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+
+from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryCorrupt
+from evolvable_store.operation import Change, Head
+from evolvable_store.search import index_entries, postings
+from evolvable_store.search.index_entries import AnalyzedText, SourceText, analyze_source
+from evolvable_store.search.index_file import IndexFile, read_state
+from evolvable_store.search.learned_texts import COUNT_LEARNED, LearnedTexts, changed_resources
+from evolvable_store.storage.connection import Connection
+from evolvable_store.store import Store
+from evolvable_store.validation import main_path
+
+BATCH, BACKLOG_BATCH = 500, 2_000
+"""Changes indexed while the index is locked once: others wait for it no longer than a second. A process that is there
+for the backlog takes more at once when no more are about to come.
+"""
+
+_FEW = 20  # changes that a process indexes without haste though another one fills the library
+_READ_AT_ONCE = 25  # resources; their main files are in memory together
+_NOTHING = (-1, 0)  # what a process knows before it read the index: changes applied, and changes of learned tasks
+_BULK_FACTOR = 15  # times as much may wait while a whole library is indexed
+_NOTE_STATE = "INSERT OR REPLACE INTO state VALUES (?, ?)"
+
+Progress = Callable[[int, int], None]
+"""Called after every batch with the changes indexed and all that there are."""
+
+Analyze = Callable[[Iterable[SourceText]], Iterable[AnalyzedText]]
+"""Returns what `index_entries.analyze_source` does for each of several texts, in their order, on whatever cores."""
+
+More = Callable[[], bool]
+"""Returns whether many changes are about to come."""
+
+BulkIndexer = Callable[[int, Callable[[], object]], object]
+"""Indexes so many changes in another process if that is worthwhile, and waits; calls its argument again and again."""
+
+
+class IndexWriter:
+    """Brings the index of one library up to date. Safe to share between threads and processes: the file is locked."""
+
+    def __init__(
+        self, store: Store, file: IndexFile, analyze: "Analyze | None" = None, bulk: "BulkIndexer | None" = None
+    ) -> None:
+        """analyze, bulk: as for `Index.open`."""
+        self._store, self._file, self._analyze = store, file, analyze or _analyze_here
+        self._bulk = bulk if file.path.parent == store.home else None
+        self._applied, self.any_learned = _NOTHING, False
+
+    def forget(self) -> None:
+        """Take note that the file was replaced: nothing is indexed."""
+        self._applied = _NOTHING
+
+    def catch_up(
+        self,
+        progress: Progress | None = None,
+        more: More | None = None,
+        *,
+        aging: bool = False,
+        wait: bool = True,
+        locked: bool = False,
+    ) -> int:
+        """Index every new change; return how many this call indexed.
+
+        aging: whether learned tasks age, once a month. The others: as for `Index.catch_up`. Raises DamagedFile,
+        LibraryBusy or LibraryFull.
+        """
+        target, learned = self._store.backend.sequences()
+        self.any_learned = learned > 0
+        if (target, learned) == self._applied:
+            return 0
+        if first_time := self._applied == _NOTHING:
+            self._check_origin()
+        with self._file.reading() as db:
+            applied = _applied_sequence(db)
+        if applied > target and applied > (target := self._store.sequence()):  # another process may have been faster
+            raise DamagedFile("it is ahead of the library")
+        # One process alone: the others would wait for the file again and again, each for the batches of the rest.
+        missing = target - applied
+        alone = missing > (BATCH if wait else _FEW) and not locked
+        indexed = partial(self._has_indexed, target)
+        with self._file.backlog(wait=wait, done=indexed) if alone else contextlib.nullcontext(locked) as holds:
+            if alone and self._bulk and not indexed():
+                self._bulk(missing, lambda: progress(0, missing) if progress else None)
+            batch = BACKLOG_BATCH if locked else BATCH
+            taken, applied = self._take_in_all(applied, target, progress, more, holds, batch)
+        if learned or first_time:
+            self._take_in_learned(learned, aging)
+        self._applied = applied, learned
+        return taken
+
+    def _has_indexed(self, sequence: int) -> bool:
+        with self._file.reading() as db:
+            return _applied_sequence(db) >= sequence
+
+    def _take_in_all(
+        self, first: int, target: int, progress: Progress | None, more: More | None, locked: bool, batch: int
+    ) -> tuple[int, int]:
+        """Index the changes up to `target`; return how many this call indexed, and the last that is indexed.
+
+        batch: changes at once when no more are about to come.
+        """
+        applied, taken, most = first, 0, 1
+        while applied < target:
+            coming = more is not None and more()
+            with self._file.writing() as db:
+                applied = _applied_sequence(db)
+                changes = self._store.changes(applied, BATCH if coming else batch)
+                if changes:
+                    # When no more are about to come, what waits is settled while others analyze the rest.
+                    bulk, most = (_BULK_FACTOR, most) if coming else (most, _BULK_FACTOR)
+                    self._take_in(db, changes, bulk if coming or applied < target - BATCH else 0)
+                    applied, taken = changes[-1].sequence, taken + len(changes)
+                elif applied < target:
+                    break  # the log ends before its own last sequence; fsck says so
+            if not (coming or applied < target):
+                self.settle(locked=locked)
+            if progress:
+                progress(applied - first, target - first)
+        return taken, applied
+
+    def _take_in_learned(self, target: int, aging: bool) -> None:
+        """Index the resources whose learned tasks changed; aging: once a month all that have any."""
+        with self._file.reading() as db:
+            applied, month = int(read_state(db, "learned") or 0), read_state(db, "learned_month")
+        month, old = self._store.now()[:7] if aging or not month else month, month
+        ids = changed_resources(self._store, applied, aged=month != old) if applied or target else []
+        for start in range(0, len(ids), BATCH):
+            heads = self._store.backend.heads_by_id(ids[start : start + BATCH]).values()
+            with self._file.writing() as db:
+                self._index(db, ((head, True) for head in heads if head.version is not None))
+                db.execute(COUNT_LEARNED)
+            self.settle()
+        if ids or applied != target:
+            with self._file.writing() as db:
+                db.executemany(_NOTE_STATE, (("learned", str(target)), ("learned_month", month)))
+
+    def settle(self, times: int = 1, *, locked: bool = False, at_once: int = postings.SETTLED_AT_ONCE) -> None:
+        """Settle what waits, piece by piece, while it is `times` as much as may wait; others get in between.
+
+        locked: as for `catch_up`; otherwise a process that holds that lock does it. at_once: bytes of a piece.
+        """
+        while self._too_much_waits(times):
+            try:
+                with contextlib.nullcontext() if locked else self._file.backlog(wait=False):
+                    if self._too_much_waits(times):  # nobody else did it meanwhile
+                        with self._file.writing() as db:
+                            postings.flush_pending(db, at_once)
+            except LibraryBusy:
+                return
+
+    def _too_much_waits(self, times: int) -> bool:
+        with self._file.reading() as db:
+            return _too_much_waits(db, times)
+
+    def _check_origin(self) -> None:
+        """Raise Damaged when the index was not made from this library's history: a restored backup has another."""
+        with self._file.reading() as db:
+            applied, mark = _applied_sequence(db), read_state(db, "mark")
+        if applied and mark != self._mark(self._store.changes(applied - 1, 1), applied):
+            raise DamagedFile("it belongs to another history")
+
+    def _mark(self, changes: Sequence[Change], sequence: int) -> str:
+        """Return what tells the history up to this change from every other."""
+        if not changes or changes[-1].sequence != sequence:
+            return ""
+        change = changes[-1]
+        return f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
+
+    def _take_in(self, db: Connection, changes: list[Change], bulk: int) -> None:
+        """Index these changes. bulk: how many times as much as usual may wait, 0 where others settle it afterwards."""
+        self._index(db, self._changed(db, changes), bulk)
+        last = changes[-1].sequence
+        db.executemany(_NOTE_STATE, (("applied", str(last)), ("mark", self._mark(changes, last))))
+
+    def _index(self, db: Connection, heads: Iterable[tuple[Head, bool]], bulk: int = 0) -> None:
+        """Write a new document for each of these heads, in place of the old one of those that are known.
+
+        bulk: as for `_take_in`. What waits is settled when the first text is analyzed: others analyze the rest then.
+        """
+        changed: list[tuple[Head, bool]] = []
+        learned = LearnedTexts(self._store, self.any_learned)
+
+        def sources() -> Iterator[SourceText]:
+            remaining = iter(heads)
+            while some := list(islice(remaining, _READ_AT_ONCE)):
+                changed.extend(some)
+                yield from self._read([head for head, _ in some], learned)
+
+        # One is read while others are analyzed, so the first of these has to be asked first.
+        for at, ((text, weights), (head, known)) in enumerate(zip(self._analyze(sources()), changed, strict=True)):
+            if bulk and not at and _too_much_waits(db, bulk):
+                postings.flush_pending(db)
+            if known:
+                _forget(db, head.id)
+            index_entries.insert_entry(db, head, text, postings.add_document(db, head.id, weights))
+
+    def _changed(self, db: Connection, changes: list[Change]) -> Iterator[tuple[Head, bool]]:
+        """Yield what has to be indexed again, and whether it was before; settle what is gone or unchanged."""
+        query = "SELECT version, tree FROM entry WHERE id = ?"
+        moved = self._store.backend.changed_heads(changes[0].sequence - 1, changes[-1].sequence)
+        heads = {head.ref: head for head in moved}
+        for ref in dict.fromkeys(change.ref for change in changes):
+            head = heads.get(ref)
+            if head is None or head.version is None:
+                _forget(db, head.id if head else 0)
+            elif (known := db.execute(query, (head.id,)).fetchone()) != (head.version, head.tree):
+                if known and known[1] == head.tree:
+                    db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
+                else:
+                    yield head, known is not None
+
+    def _read(self, heads: Sequence[Head], learned: LearnedTexts) -> Iterator[SourceText]:
+        """Yield the texts of these heads; one whose manifest is damaged has its name alone, and fsck reports it."""
+        files: dict[int, tuple[str, list[str]]] = {}
+        for head in heads:
+            main, others = "", list[str]()
+            with contextlib.suppress(LibraryCorrupt):
+                manifest = self._store.manifest(head)
+                path = main_path(head.kind, head.name, manifest)
+                main, others = manifest[path].sha256 if path else "", sorted(one for one in manifest if one != path)
+            files[head.id] = main, others
+        stored = self._main_files({main for main, _ in files.values()})
+        for head in heads:
+            main, others = files[head.id]
+            yield SourceText(head.name, stored.get(main), others, learned.of(head))
+
+    def _main_files(self, hashes: set[str]) -> dict[str, tuple[str, bytes, str]]:
+        """Return hash, stored bytes and codec of these blobs, by hash, without those that cannot be read."""
+        read = self._store.backend.maintenance.packed_blobs
+        try:
+            return {row[0]: row for row in read(hashes)}
+        except LibraryCorrupt:  # one damaged page must not keep the other resources out of the index
+            found = dict[str, tuple[str, bytes, str]]()
+            for one in hashes:
+                with contextlib.suppress(LibraryCorrupt):
+                    found |= {row[0]: row for row in read([one])}
+            return found
+
+
+def _analyze_here(sources: Iterable[SourceText]) -> Iterable[AnalyzedText]:
+    return map(analyze_source, sources)
+
+
+def _applied_sequence(db: Connection) -> int:
+    return int(read_state(db, "applied") or 0)
+
+
+def _too_much_waits(db: Connection, times: int) -> bool:
+    count, size = postings.count_pending(db)
+    return count > times * postings.MAX_PENDING or size > times * postings.MAX_PENDING_BYTES
+
+
+def _forget(db: Connection, id_: int) -> None:
+    document = index_entries.delete_entry(db, id_)
+    if document is not None:
+        postings.drop_document(db, document)
