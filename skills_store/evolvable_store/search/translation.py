@@ -188,7 +188,7 @@ class _Languages(dict[str, tuple[str, ...]]):
         candidates = _beginnings().get(word[:_BEGINNING], ()) if len(word) >= _SHORTEST else ()
         if candidates and _english_stemmer().stemWord(word) not in _english_stems():
             for language in candidates:
-                if word not in _own_words(language) and _stemmer(language).stemWord(word) in _glossary(language):
+                if word not in _own_words(language) and _is_known(word, language):
                     yield language
 
 
@@ -256,6 +256,29 @@ def _glossary(language: str) -> Mapping[str, tuple[str, ...]]:
             key = _stemmer(language).stemWord(folded) if language in _SPACED else folded
             found[key] = (*found.get(key, ()), english)
     return found
+
+
+def _is_known(word: str, language: str) -> bool:
+    """Return whether the glossary of a language has this word in some form.
+
+    Looks at the words that begin alike, since tasks in English ask too and should need no glossary in memory.
+    """
+    known, stem, beginning = _known_words(language), _stemmer(language).stemWord, f"\n{word[:_SHORTEST]}"
+    at = known.find(beginning)
+    while at >= 0:
+        end = known.index("\n", at + 1)
+        if stem(known[at + 1 : end]) == stem(word):
+            return True
+        at = known.find(beginning, end)
+    return False
+
+
+@cache
+def _known_words(language: str) -> str:
+    """Return the words of a language's glossary as lines, each after and before a line end."""
+    header, *rows = _rows()
+    at = header.index(language)
+    return "".join(f"\n{fold_marks(word.casefold())}" for row in rows for word in row[at].split("/")) + "\n"
 
 
 @cache
