@@ -738,6 +738,20 @@ def test_status_says_of_a_directory_that_is_refused_where_the_reason_stands(run,
 
 
 @pytest.mark.process
+def test_a_tracked_file_that_is_too_large_is_named_by_sync_and_doctor_and_counted_by_status(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+    data = tmp_path / "skills/pdf/data.bin"
+    data.write_bytes(b"small")
+    run("init", tmp_path / "skills")
+    data.write_bytes(b"x" * 6_000_000)
+
+    assert "data.bin: too large" in run("sync").out
+    assert ": 1 not imported, `evolvable doctor` says why" in run("status").out
+    assert "skills/pdf is not imported: data.bin: too large" in run("doctor", code=None).out
+    assert [one["version"] for one in run("list", "--json").json["resources"]] == [1]
+
+
+@pytest.mark.process
 def test_a_change_on_the_command_line_is_written_into_the_folder(run, tmp_path):
     run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
     run("init", tmp_path / "skills")

@@ -23,8 +23,9 @@ from evolvable_server.model_setup import approval_policies, budget_limits
 from evolvable_server.person_config import ROLES, registered_homes
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
+from evolvable_store.objects import Manifest
 from evolvable_store.paths import LIBRARY_FILE, open_elsewhere
-from evolvable_store.resource import Kind, slugify
+from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.search import bm25
 from evolvable_store.search.vector_store import embedding_progress
 from evolvable_store.storage.bindings import WatchedFolder
@@ -35,7 +36,7 @@ from evolvable_store.validation import find_problems, main_path, named_problems
 from evolvable_store.workingcopy.atomic_dir import read_back
 from evolvable_store.workingcopy.incoming import DirectoryIssue
 from evolvable_store.workingcopy.status import is_single
-from evolvable_store.workingcopy.sync_plan import reasons_against
+from evolvable_store.workingcopy.sync_plan import known_manifest, reasons_against
 from evolvable_tools import secret_leaks
 from evolvable_tools.delegation import missing_parts, not_beside
 from evolvable_tools.embedding import installed_spec
@@ -301,12 +302,12 @@ def _refused(library: Library) -> Iterator[DirectoryIssue]:
         with contextlib.suppress(OSError):
             inside = [path.name for path in folder.path.iterdir() if not path.name.startswith(".")]
             for directory in sorted(library.working_copies.copy(folder).directories_at(inside)):
-                reasons = _reasons(folder, directory)
+                reasons = _reasons(library, folder, directory)
                 if reasons:
                     yield DirectoryIssue(str(folder.path / directory), tuple(reasons))
 
 
-def _reasons(folder: WatchedFolder, directory: str) -> list[str]:
+def _reasons(library: Library, folder: WatchedFolder, directory: str) -> list[str]:
     path = Path(directory)
     name = path.stem if is_single(folder.kind, directory) else path.name
     if not slugify(name):
@@ -317,7 +318,16 @@ def _reasons(folder: WatchedFolder, directory: str) -> list[str]:
         return []
     # As WorkingCopy takes them in: a skill is held to its folder's name, any other kind to what can be made of it.
     name = name if folder.kind is Kind.SKILL else slugify(name)
-    return reasons_against(folder.kind, name, reading)
+    known = _known(library, folder, directory, slugify(name)) if reading.left_out else ()
+    return reasons_against(folder.kind, name, reading, known)
+
+
+def _known(library: Library, folder: WatchedFolder, directory: str, name: str) -> Manifest:
+    """Return the files of the version that a directory last held, or of the resource of its name."""
+    binding = library.working_copies.bindings.of_directories(folder, [directory]).get(directory)
+    heads = library.store.backend.heads_by_id([binding.resource]) if binding else {}
+    head = next(iter(heads.values()), None) or library.store.head_or_none(Ref(folder.kind, name, folder.scope))
+    return known_manifest(library.store, binding, head)
 
 
 def _warnings(store: Store, show: Progress) -> Iterator[DirectoryIssue]:

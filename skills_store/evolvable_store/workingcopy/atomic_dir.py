@@ -78,7 +78,7 @@ class RecoveredDirectory:
     """A replaced folder that holds more than it was believed to: somebody wrote into it at the last moment.
 
     files: what it holds. believed: the tree it was believed to hold ('' when nobody said). stuck: paths in `old` that
-    belong to no version and could not go back to `target`, because something else has their place. Every sweep
+    belong to no version and did not go back to `target`, mostly because something else has their place. Every sweep
     returns it again until `discard(old)`.
     """
 
@@ -437,4 +437,6 @@ def _sweep_old(
     # Another sweep may have been deleting it while it was read here; it renames first.
     if "." in reading.left_out or not slot.old.exists():
         return None
-    return RecoveredDirectory(target.path, reading.files, slot.old.path, note.believed, stuck)
+    # A file that was not read belongs to no version, as one that is stuck: without it the rest is no whole directory.
+    unread = tuple(path for path in reading.left_out if path not in stuck)
+    return RecoveredDirectory(target.path, reading.files, slot.old.path, note.believed, stuck + unread)
