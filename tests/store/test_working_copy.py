@@ -879,6 +879,23 @@ def test_a_second_name_that_differs_by_case_does_not_delete_the_tracked_file(des
     assert desk.version() == 1
 
 
+def test_two_folders_that_differ_by_case_stop_no_other_directory_and_delete_nothing(desk):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "tracked", "docs/b.md")
+    desk.save("csv", text("csv"))
+    desk.copies.add(desk.folder)
+    desk.save("pdf", "new", "Docs/a.md")
+    desk.save("csv", text("csv", "edited"))
+    if (desk.folder / "pdf/docs/a.md").exists():
+        pytest.skip("needs a file system that distinguishes case")
+
+    (sync,) = desk.copies.sync()
+
+    assert [taken.directory for taken in sync.taken] == ["csv"] and desk.version() == 1
+    (refusal,) = sync.refused
+    assert refusal.problems[0].startswith("docs: a case twin of Docs")
+
+
 def test_a_file_over_the_limit_does_not_delete_what_both_sides_have_in_a_merge(desk):
     desk.save("pdf", text("pdf"))
     desk.save("pdf", "small", "data.bin")
