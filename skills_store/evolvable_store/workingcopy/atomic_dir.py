@@ -244,9 +244,9 @@ def sweep(
     """Return what somebody wrote into folders that were then replaced, and tidies up the rest.
 
     Interrupted swaps are undone or finished at once when their process is dead, else after minutes. Replaced folders
-    are deleted after `keep_seconds` if they hold what they were believed to; anything in them that belongs to no
-    version is moved to the target first. Can run in several processes at once, beside writers. What the disk refuses
-    now is left for the next sweep.
+    are deleted after `keep_seconds` if they hold what they were believed to, or nothing; anything in them that belongs
+    to no version is moved to the target first. Can run in several processes at once, beside writers. What the disk
+    refuses now is left for the next sweep.
 
     keep: moves away what no version holds of a directory that was removed (its path, and its name below the root),
     before the rest is deleted. only: look at the swaps of this directory alone. skip: stems of swaps to pass over.
@@ -428,12 +428,15 @@ def _sweep_old(
     stuck = move_untracked(slot.old, target, successor=bool(note.written))
     if not due:
         return None
-    if not stuck and any(still_as_believed(slot.old.path, tree) for tree in (note.believed, note.written) if tree):
+    trees = (tree for tree in (note.believed, note.written) if tree)
+    believed = not stuck and any(still_as_believed(slot.old.path, tree) for tree in trees)
+    reading = None if believed else read_back(slot.old.path)
+    # A folder that held untracked files alone is empty now: they are at the target.
+    if reading is None or not (stuck or reading.files or reading.left_out):
         if keep is not None and not note.written:
             keep(slot.old, note.target)
         slot.clear()
         return None
-    reading = read_back(slot.old.path)
     # Another sweep may have been deleting it while it was read here; it renames first.
     if "." in reading.left_out or not slot.old.exists():
         return None
