@@ -38,7 +38,15 @@ from evolvable_store.workingcopy.incoming import DirectoryIssue, HoldPolicy, Imp
 from evolvable_store.workingcopy.openat import PathAt, first_link
 from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature, is_single, single_name
-from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, SyncStep, change_reason, merge_resource
+from evolvable_store.workingcopy.sync_plan import (
+    ACTORS,
+    Edit,
+    SyncPlan,
+    SyncStep,
+    change_reason,
+    merge_resource,
+    name_taken,
+)
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
@@ -255,8 +263,7 @@ class WorkingCopy:
             who = edit.identity.principal
             sync.taken.append(ImportedDirectory(edit.look.directory, edit.ref, written.version, edit.how, who))
             if edit.ref.name != edit.look.name:
-                other = f"the library has another {edit.ref.kind} of this name; this one is kept as {edit.ref}"
-                sync.warnings.append(DirectoryIssue(edit.look.directory, (other,)))
+                sync.warnings.append(DirectoryIssue(edit.look.directory, (name_taken(edit.ref),)))
 
     def _transaction(self, reason: str, evidence: Sequence[str] = (), identity: Identity | None = None) -> Transaction:
         who = identity or self._identity

@@ -81,11 +81,35 @@ def reasons_against(kind: Kind, name: str, reading: FolderContents, known: Itera
 
     known: the paths of the version that it last held.
     """
+    return check_directory(kind, name, reading, known)[0]
+
+
+def check_directory(
+    kind: Kind, name: str, reading: FolderContents, known: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    """Return `reasons_against` a directory, and what its import warns of where there are none."""
     if why := unread_main(kind, name, reading) or reading.cut_short:
-        return [why]
+        return [why], []
     if unread := unread_known(reading, known):
-        return unread
-    return [str(problem) for problem in blocking_problems(find_problems(kind, name, reading.files), strict=False)]
+        return unread, []
+    found = find_problems(kind, name, reading.files)
+    stops = [str(problem) for problem in blocking_problems(found, strict=False)]
+    return stops, [] if stops else warning_texts(found, reading)
+
+
+def warning_texts(found: Sequence[Problem], reading: FolderContents) -> list[str]:
+    """Return what an import warns of: the problems found, the files left out, and those that are hard links."""
+    linked = "it has another name by a hard link, and may be a private file"
+    return [
+        *map(str, found),
+        *(f"{path}: {why}, so it is not kept" for path, why in reading.left_out.items()),
+        *(f"{path}: {linked}" for path in reading.linked),
+    ]
+
+
+def name_taken(ref: Ref) -> str:
+    """Return the warning about a directory that is kept as `ref`, and not under its own name."""
+    return f"the library has another {ref.kind} of this name; this one is kept as {ref}"
 
 
 class SyncStep(Enum):
@@ -311,11 +335,7 @@ class SyncPlan:
 
     def _warn(self, look: DirectoryState, found: Sequence[Problem], sync: SyncReport) -> None:
         assert look.reading is not None
-        texts = [str(problem) for problem in found]
-        texts += [f"{path}: {why}, so it is not kept" for path, why in look.reading.left_out.items()]
-        linked = "it has another name by a hard link, and may be a private file"
-        texts += [f"{path}: {linked}" for path in look.reading.linked]
-        if texts:
+        if texts := warning_texts(found, look.reading):
             sync.warnings.append(DirectoryIssue(look.directory, tuple(texts)))
 
     def choose_ref(self, look: DirectoryState, step: SyncStep, names: set[str]) -> Ref:
