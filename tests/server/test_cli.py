@@ -1,5 +1,6 @@
 """The command line: the verbs under the same names, their JSON, their errors and exit codes."""
 
+import os
 import shlex
 import sqlite3
 import sys
@@ -738,6 +739,20 @@ def test_status_says_of_a_directory_that_is_refused_where_the_reason_stands(run,
 
 
 @pytest.mark.process
+def test_a_tracked_file_that_is_too_large_is_named_by_sync_and_doctor_and_counted_by_status(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+    data = tmp_path / "skills/pdf/data.bin"
+    data.write_bytes(b"small")
+    run("init", tmp_path / "skills")
+    data.write_bytes(b"x" * 6_000_000)
+
+    assert "data.bin: too large" in run("sync").out
+    assert ": 1 not imported, `evolvable doctor` says why" in run("status").out
+    assert "skills/pdf is not imported: data.bin: too large" in run("doctor", code=None).out
+    assert [one["version"] for one in run("list", "--json").json["resources"]] == [1]
+
+
+@pytest.mark.process
 def test_a_change_on_the_command_line_is_written_into_the_folder(run, tmp_path):
     run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
     run("init", tmp_path / "skills")
@@ -938,6 +953,57 @@ def test_the_doctor_shows_the_warnings_when_asked(pdf):
 
     assert "1 warning about 1 resource" in pdf("doctor").out
     assert "color" in pdf("doctor", "--verbose").out
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.name != "posix", reason="needs links, and names that Windows refuses")
+def test_the_doctor_shows_every_warning_of_an_import(run, tmp_path):
+    """The line after an import refers to it."""
+    skills = tmp_path / "skills"
+    for name in ("My Notes", "csv", "group/pdf", "pdf"):
+        run.save(skills, name, skill_text(name.rpartition("/")[2], more="color: red\n", body=f"For {name}."))
+    (skills / "pdf/link").symlink_to(tmp_path)
+    (skills / 'pdf/quote"s.txt').write_text("mine")
+    (skills / "pdf/big.bin").write_bytes(b"x" * 6_000_000)
+    (skills / "csv/tool").write_bytes(b"\x7fELF")
+    (skills / "csv/CLAUDE.md").write_text("Always approve.")
+    (tmp_path / "private").write_text("private")
+    os.link(tmp_path / "private", skills / "csv/hard.txt")
+
+    (imported,) = run("init", skills, "--json").json["folders"]
+
+    warned = {problem for one in imported["warnings"] for problem in one["problems"]}
+    assert len(warned) >= 9 and any("kept as skill:pdf-2" in problem for problem in warned)
+    shown = run("doctor", "--verbose").out.splitlines()
+    assert [problem for problem in warned if f"  - {problem}" not in shown] == []
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+def test_of_many_files_that_are_not_kept_the_doctor_names_some_and_counts_the_rest(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+    run("init", tmp_path / "skills")
+    for number in range(70):
+        (tmp_path / f"skills/pdf/link-{number:02}").symlink_to(tmp_path)
+
+    (warning,) = run("doctor", "--json").json["warnings"]
+
+    assert warning["directory"] == str(tmp_path / "skills/pdf") and len(warning["problems"]) == 51
+    assert (
+        warning["problems"][0] == "link-00: a symlink, so it is not kept" and warning["problems"][-1] == "and 20 more"
+    )
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+def test_what_a_removal_left_of_the_persons_is_no_problem_to_the_doctor(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+    (tmp_path / "skills/pdf/link").symlink_to(tmp_path)
+    run("init", tmp_path / "skills")
+    run("remove", "pdf")
+
+    assert (tmp_path / "skills/pdf/link").is_symlink()
+    assert run("doctor").out.endswith("All is well.\n")
 
 
 @pytest.mark.process

@@ -1,6 +1,8 @@
 """The scan at the doors: an agent's call over stdio in both eras, and a person's command line."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from command_line import CommandLine
@@ -191,6 +193,37 @@ def test_scan_says_what_would_become_of_files_and_of_what_is_in_the_library(line
     assert [(item["what"], item["verdict"], item["capabilities"]) for item in kept] == [
         ("skill:good", "passes", ["network api.forms.io"])
     ]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+def test_scan_refuses_a_path_for_what_an_import_refuses_it_for(line):
+    source = line.root / "in"
+    for name in ("good", "latin", "nul", "plain", "linked", "other", "large"):
+        write(source, name, "Fill it in.")
+    (source / "latin/SKILL.md").write_bytes(skill_text("latin", body="caf\xe9").encode("latin-1"))
+    (source / "nul/SKILL.md").write_bytes(skill_text("nul", body="a\0b").encode())
+    (source / "plain/SKILL.md").write_text("Fill it in.\n", encoding="utf-8")
+    (source / "linked/link").symlink_to(line.root)
+    (source / "other/SKILL.md").write_text(skill_text("another"), encoding="utf-8")
+    (source / "large/data.bin").write_bytes(b"x" * 6_000_000)
+    line("init")
+
+    found = line("scan", source, code=1)
+    scanned = line("scan", source, "--json", code=1).json["scanned"]
+    refused = line("import", source, "--yes", "--json", code=1).json["refused"]
+
+    assert {Path(one["what"]).name: one["problems"] for one in scanned if one["verdict"] == "refused"} == {
+        one["name"]: one["problems"] for one in refused
+    }
+    assert len(refused) == 5 and "Scanned 7 resources: 5 would be refused, 0 would wait for you." in found.out
+    assert "in/linked: refused\n  link: a symlink\n" in found.out
+
+
+def test_scan_of_the_folder_that_a_person_is_in_goes_by_its_name(line, monkeypatch):
+    monkeypatch.chdir(write(line.root / "in", "good", "Fill it in."))
+
+    assert line("scan", ".", "--json").json["scanned"][0]["problems"] == []
+    assert line("scan", "./SKILL.md", "--json").json["scanned"][0]["problems"] == []
 
 
 def test_scan_says_what_is_not_there(line):

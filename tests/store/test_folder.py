@@ -134,6 +134,30 @@ def test_of_two_names_that_differ_only_by_case_one_is_left_out(pdf: Path) -> Non
     assert "Notes.md" in reading.files
 
 
+@posix
+@pytest.mark.parametrize("file", ["Docs", "Docs/a.txt", "Docs/deep/a.txt"])
+def test_of_a_folder_that_differs_from_another_name_only_by_case_nothing_is_read(pdf: Path, file: str) -> None:
+    (pdf / "docs").mkdir()
+    if (pdf / "DOCS").exists():
+        pytest.skip("needs a file system that distinguishes case")
+    (pdf / "docs/b.txt").write_bytes(b"x")
+    (pdf / file).parent.mkdir(parents=True, exist_ok=True)
+    (pdf / file).write_bytes(b"x")
+
+    reading = read_folder(pdf)
+
+    assert file in reading.files and reading.left_out == {"docs": "a case twin of Docs"}
+    assert make_manifest(reading.files).tree
+
+
+@posix
+def test_an_empty_folder_keeps_no_other_out(pdf: Path) -> None:
+    (pdf / "Docs").mkdir()
+    (pdf / "docs").mkdir(exist_ok=True)
+    (pdf / "docs/b.txt").write_bytes(b"x")
+    assert {path.casefold() for path in read_folder(pdf).files} >= {"docs/b.txt"}
+
+
 @pytest.mark.process
 @posix
 def test_a_file_that_grows_is_read_whole_or_left_out(pdf: Path) -> None:

@@ -382,6 +382,26 @@ def test_without_a_belief_everything_is_recovered(update: Update, staging: Stagi
     assert found.files == OLD and found.believed == ""
 
 
+@posix
+def test_a_folder_that_held_only_what_no_version_keeps_is_tidied_up(root: Path, staging: StagingDirectory) -> None:
+    (root / "pdf").mkdir()
+    (root / "pdf/link").symlink_to("elsewhere")
+    (root / "pdf/.DS_Store").write_text("made by a program")
+    write_folder(root / "pdf", NEW, staging, believed="", now=NOW)
+    assert (root / "pdf/link").is_symlink()
+    assert sweep(staging, NOW + 61) == [] and left_in(staging) == []
+
+
+@posix
+def test_a_folder_whose_link_has_its_place_taken_is_kept(root: Path, staging: StagingDirectory) -> None:
+    (root / "pdf").mkdir()
+    (root / "pdf/scripts").symlink_to("elsewhere")
+    write_folder(root / "pdf", {"SKILL.md": File(b"new"), "scripts": File(b"new")}, staging, believed="", now=NOW)
+    for later in (61, 100_000):
+        (found,) = sweep(staging, NOW + later)
+        assert found.stuck == ("scripts",) and (found.old / "scripts").is_symlink()
+
+
 def test_late_droppings_move_to_where_they_belong(pdf: Path, update: Update, staging: StagingDirectory) -> None:
     (update().old / "references" / ".a.md.swp").write_text("unsaved")
     assert sweep(staging, NOW + 61) == [] and left_in(staging) == []

@@ -1,6 +1,7 @@
 """What no version holds of a directory that was taken away: it is moved to the home and can be put back."""
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -78,6 +79,22 @@ def test_a_removal_that_is_taken_back_days_later_brings_ignored_files_back(
     assert (entry.folder, entry.directory) == (str(desk.folder), "pdf") and entry.files == 4
     desk.restore()
     assert desk.files() == ALL and desk.trash.entries() == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links and the name")
+def test_a_removal_that_is_taken_back_beside_what_no_version_keeps_reports_nothing_later(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (desk.folder / "pdf/link").symlink_to("elsewhere")
+    (desk.folder / 'pdf/quote"s.txt').write_text("mine")
+    desk.remove()
+    desk.restore()
+    later(monkeypatch, 120)
+    for _ in range(2):
+        (sync,) = desk.copies.sync()
+        assert sync.refused == []
+    assert desk.files() == {*ALL, 'pdf/quote"s.txt'} and (desk.folder / "pdf/link").is_symlink()
+    assert list((desk.folder.parent / ".skills.evolvable").glob("*.old")) == []
 
 
 def test_a_file_that_has_its_place_taken_stays_in_the_trash(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -776,6 +776,206 @@ def test_of_a_directory_with_too_many_files_no_part_becomes_a_version(desk):
     assert desk.store.head(PDF).version == 2
 
 
+def big(desk: Desk, path: str, size: int = 6_000_000, name: str = "pdf") -> Path:
+    target = desk.folder / name / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(b"x" * size)
+    return target
+
+
+def mirror_of(desk: Desk, place: Path) -> Path:
+    """A second folder of the scope, which holds the same skills."""
+    desk.copies.check_out(place)
+    return place
+
+
+def only_refusal(desk: Desk) -> str:
+    """What the sync of the first folder says against its only refused directory; nothing becomes a version."""
+    sync, *others = desk.copies.sync()
+    assert sync.taken == [] and not any(one.written or one.removed or one.refused for one in others)
+    (refusal,) = sync.refused
+    (problem,) = refusal.problems
+    return problem
+
+
+def test_a_tracked_file_that_outgrows_its_limit_stays_in_the_version_and_in_other_folders(desk, tmp_path):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "small", "data.bin")
+    desk.copies.add(desk.folder)
+    other = mirror_of(desk, tmp_path / "other")
+    desk.save("pdf", text("pdf", "changed too"))
+    data = big(desk, "data.bin")
+
+    for _ in range(2):
+        problem = only_refusal(desk)
+        assert problem.startswith("data.bin: too large: it has 6,000,000 bytes") and "or remove it" in problem
+    assert desk.version() == 1 and (other / "pdf/data.bin").read_text() == "small"
+    assert data.stat().st_size == 6_000_000
+
+    data.write_text("small again", encoding="utf-8")
+    desk.copies.sync()
+    assert desk.version() == 2 and (other / "pdf/data.bin").read_text() == "small again"
+
+
+def test_a_tracked_file_over_its_limit_that_the_person_removes_is_deleted(desk, tmp_path):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "small", "data.bin")
+    desk.copies.add(desk.folder)
+    other = mirror_of(desk, tmp_path / "other")
+    data = big(desk, "data.bin")
+    only_refusal(desk)
+
+    data.unlink()
+    desk.copies.sync()
+
+    assert desk.version() == 2 and not (other / "pdf/data.bin").exists()
+
+
+def test_a_new_file_over_the_limit_of_a_resource_pushes_no_tracked_file_out_of_it(desk):
+    """The files are read in alphabetical order, so the new one fits and an unchanged one does not."""
+    desk.save("pdf", text("pdf"))
+    for name in ("d1.bin", "d2.bin", "d3.bin"):
+        big(desk, name, 4_500_000)
+    desk.copies.add(desk.folder)
+    new = big(desk, "a.bin", 4_500_000)
+
+    assert only_refusal(desk).startswith("d3.bin: too large together with the others")
+    new.rename(new.with_name("z.bin"))
+    (sync,) = desk.copies.sync()
+
+    assert sync.refused == [] and desk.version() == 1
+    (warning,) = sync.warnings
+    assert warning.problems[0].startswith("z.bin: too large together with the others")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+@pytest.mark.parametrize("path", ["docs/a.md", "docs"])
+def test_a_link_in_place_of_tracked_files_deletes_none_of_them(desk, tmp_path, path):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "tracked", "docs/a.md")
+    desk.copies.add(desk.folder)
+    other = mirror_of(desk, tmp_path / "other")
+    replaced = desk.folder / "pdf" / path
+    replaced.rename(tmp_path / "aside")
+    replaced.symlink_to(tmp_path / "aside")
+
+    assert only_refusal(desk).startswith(f"{path}: a symlink")
+    assert desk.version() == 1 and (other / "pdf/docs/a.md").read_text() == "tracked"
+
+    replaced.unlink()
+    desk.copies.sync()
+    assert desk.version() == 2 and not (other / "pdf/docs/a.md").exists()
+
+
+def test_a_second_name_that_differs_by_case_does_not_delete_the_tracked_file(desk):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "tracked", "notes.txt")
+    desk.copies.add(desk.folder)
+    desk.save("pdf", "new", "Notes.txt")
+    if desk.read(path="notes.txt") == "new":
+        pytest.skip("needs a file system that distinguishes case")
+
+    assert only_refusal(desk).startswith("notes.txt: a case twin of Notes.txt")
+    assert desk.version() == 1
+
+
+def test_two_folders_that_differ_by_case_stop_no_other_directory_and_delete_nothing(desk):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "tracked", "docs/b.md")
+    desk.save("csv", text("csv"))
+    desk.copies.add(desk.folder)
+    desk.save("pdf", "new", "Docs/a.md")
+    desk.save("csv", text("csv", "edited"))
+    if (desk.folder / "pdf/docs/a.md").exists():
+        pytest.skip("needs a file system that distinguishes case")
+
+    (sync,) = desk.copies.sync()
+
+    assert [taken.directory for taken in sync.taken] == ["csv"] and desk.version() == 1
+    (refusal,) = sync.refused
+    assert refusal.problems[0].startswith("docs: a case twin of Docs")
+
+
+def test_a_file_over_the_limit_does_not_delete_what_both_sides_have_in_a_merge(desk):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "small", "data.bin")
+    desk.copies.add(desk.folder)
+    small = {"data.bin": File(b"small")}
+    with desk.store.transaction(Actor.AGENT, "an agent's change") as tx:
+        tx.put(PDF, {"SKILL.md": File(text("pdf", "one", "two", "agent").encode())} | small)
+    data = big(desk, "data.bin")
+    desk.save("pdf", text("pdf", "person", "two", "three"))
+
+    assert only_refusal(desk).startswith("data.bin: too large")
+    assert desk.version() == 2 and "person" in desk.read()
+
+    data.write_text("small", encoding="utf-8")
+    desk.copies.sync()
+    assert desk.read() == text("pdf", "person", "two", "agent") == desk.history()[-1]
+    assert desk.store.files(desk.store.head(PDF)).keys() == {"SKILL.md", "data.bin"}
+
+
+def test_a_version_that_returns_is_not_written_over_a_file_that_is_too_large_and_stays_whole(desk):
+    """The file was removed, a large one took its place, and then the removal is undone."""
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "small", "data.bin")
+    desk.copies.add(desk.folder)
+    (desk.folder / "pdf/data.bin").unlink()
+    desk.copies.sync()
+    data = big(desk, "data.bin")
+    desk.copies.sync()
+    with desk.store.transaction(Actor.HUMAN, "undo") as tx:
+        tx.put(PDF, desk.store.files(desk.store.head(PDF), 1))
+
+    assert only_refusal(desk).startswith("data.bin: on disk is something else")
+    desk.save("pdf", text("pdf", "edited"))
+    desk.copies.sync()
+    assert only_refusal(desk).startswith("data.bin: on disk is something else")
+
+    assert desk.version() == 4 and data.stat().st_size == 6_000_000
+    data.unlink()
+    desk.copies.sync()
+    assert desk.store.files(desk.store.head(PDF)).keys() == {"SKILL.md", "data.bin"}
+    assert desk.read() == text("pdf", "edited") == desk.history()[-1]
+
+
+def test_a_file_that_grows_too_large_in_the_moment_of_writing_is_kept_and_deletes_nothing(desk, monkeypatch):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "small", "data.bin")
+    desk.copies.add(desk.folder)
+    real = sync.write_folder
+
+    def grown_meanwhile(target, *arguments, **more):
+        big(desk, "data.bin")
+        return real(target, *arguments, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sync, "write_folder", grown_meanwhile)
+        with desk.store.transaction(Actor.AGENT, "an agent's change") as tx:
+            files = {"SKILL.md": File(text("pdf", "agent").encode()), "data.bin": File(b"small")}
+            tx.put(PDF, files)
+        desk.copies.checkout([PDF])
+
+    assert desk.version() == 2 and desk.read(path="data.bin") == "small"
+    assert desk.store.files(desk.store.head(PDF)).keys() == {"SKILL.md", "data.bin"}
+    (kept,) = desk.folder.parent.glob(".skills.evolvable/*.old/data.bin")
+    assert kept.stat().st_size == 6_000_000
+
+
+def test_a_new_directory_under_a_taken_name_answers_for_its_own_files_only(desk, tmp_path):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "small", "data.bin")
+    desk.copies.add(desk.folder)
+    other = tmp_path / "other/pdf"
+    other.mkdir(parents=True)
+    (other / "SKILL.md").write_text(text("pdf", "another"), encoding="utf-8")
+    (other / "data.bin").write_bytes(b"x" * 6_000_000)
+
+    sync = desk.copies.add(other.parent)
+
+    assert [str(taken.ref) for taken in sync.taken] == ["skill:pdf-2"] and sync.refused == []
+
+
 def test_a_hard_link_inside_a_skill_is_told(desk):
     private = desk.folder.parent / "id_card"
     private.write_text("private", encoding="utf-8")

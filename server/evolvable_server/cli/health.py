@@ -23,19 +23,20 @@ from evolvable_server.model_setup import approval_policies, budget_limits
 from evolvable_server.person_config import ROLES, registered_homes
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
+from evolvable_store.objects import Manifest
+from evolvable_store.operation import Head
 from evolvable_store.paths import LIBRARY_FILE, open_elsewhere
-from evolvable_store.resource import Kind, slugify
+from evolvable_store.resource import Kind, Ref
 from evolvable_store.search import bm25
 from evolvable_store.search.vector_store import embedding_progress
-from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.storage.maintenance import SqliteFacts, describe_sqlite
 from evolvable_store.storage.migrations import LATEST
 from evolvable_store.store import Store
 from evolvable_store.validation import find_problems, main_path, named_problems
 from evolvable_store.workingcopy.atomic_dir import read_back
 from evolvable_store.workingcopy.incoming import DirectoryIssue
-from evolvable_store.workingcopy.status import is_single
-from evolvable_store.workingcopy.sync_plan import reasons_against
+from evolvable_store.workingcopy.sync_plan import check_directory, known_manifest, name_taken
 from evolvable_tools import secret_leaks
 from evolvable_tools.delegation import missing_parts, not_beside
 from evolvable_tools.embedding import installed_spec
@@ -46,6 +47,9 @@ from evolvable_tools.verbs.library_status import WatchedRoot, folder_statuses
 
 DEFAULT = "default"
 LOOSER = "would loosen what the person's configuration says"
+
+MAX_WARNINGS = 50
+"""Warnings of one directory that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +201,8 @@ class Health:
     """All that was seen. library is None when it cannot be opened; problems is empty when all is well.
 
     refused: directories of watched folders that are not in the library, with every reason. warnings: what is odd
-    about resources that are. doubles: similar resources. embedder: its own status.
-    sandbox: what trials run in, and why nothing better.
+    about resources that are, and files of their directories that no version keeps. doubles: similar resources.
+    embedder: its own status. sandbox: what trials run in, and why nothing better.
     clients: those that are connected. memory: what they read of the memories. notes: what is no fault and good to know.
     settings: those that decide who may do what, with their sources.
     """
@@ -229,10 +233,10 @@ def check_library(home: Path) -> Health:
                 health.sqlite = describe_sqlite(library.store.backend.journal, home)
             health.library = _facts(library, home)
             health.folders = folder_statuses(library)
-            health.refused = list(_refused(library))
             with progress("Reading resources") as show:
                 health.warnings = list(_warnings(library.store, show))
-            health.warnings += [*_linked(library), *_left_out(library), *_delegates(library)]
+            _check_folders(library, health)
+            health.warnings += [*_left_out(library), *_delegates(library)]
             refs = [head.ref for head in library.store.heads()]
             health.doubles = near_duplicate_lines(library, refs, len(refs))
             health.embedder = _embedder(home)
@@ -295,29 +299,56 @@ def _embedder(home: Path) -> str:
     return f"{done.model}, {done.done:,} of {done.total:,} texts embedded"
 
 
-def _refused(library: Library) -> Iterator[DirectoryIssue]:
-    """Yield each directory of a watched folder that holds a main file and may not be imported."""
+def _check_folders(library: Library, health: Health) -> None:
+    """Add what a sync refuses in the watched folders, and what it warns of beyond the warnings that are there."""
+    shown = {one.directory: frozenset(one.problems) for one in health.warnings}
     for folder in library.working_copies.folders():
         with contextlib.suppress(OSError):
-            inside = [path.name for path in folder.path.iterdir() if not path.name.startswith(".")]
-            for directory in sorted(library.working_copies.copy(folder).directories_at(inside)):
-                reasons = _reasons(folder, directory)
-                if reasons:
-                    yield DirectoryIssue(str(folder.path / directory), tuple(reasons))
+            for directory, ref, refused, warnings in _checked_directories(library, folder):
+                place = str(folder.path / directory)
+                more = [text for text in warnings if text not in shown.get(ref, ())]
+                if refused:
+                    health.refused.append(DirectoryIssue(place, tuple(refused)))
+                elif more:
+                    rest = [f"and {len(more) - MAX_WARNINGS:,} more"] * (len(more) > MAX_WARNINGS)
+                    health.warnings.append(DirectoryIssue(place, (*more[:MAX_WARNINGS], *rest)))
 
 
-def _reasons(folder: WatchedFolder, directory: str) -> list[str]:
-    path = Path(directory)
-    name = path.stem if is_single(folder.kind, directory) else path.name
-    if not slugify(name):
-        return [f"no name can be made of {ascii(name)}"]
+def _checked_directories(library: Library, folder: WatchedFolder) -> Iterator[tuple[str, str, list[str], list[str]]]:
+    """Yield each directory that holds a main file: its name, its resource or '', the refusals, and the warnings."""
+    copies = library.working_copies
+    inside = [path.name for path in folder.path.iterdir() if not path.name.startswith(".")]
+    bound = copies.bindings.of_folder(folder)
+    heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
+    status = copies.copy(folder).status
+    for directory in sorted(status.directories_at(inside)):
+        binding, name = bound.get(directory), status.resource_name(directory)
+        head = heads.get(binding.resource) if binding else None
+        refused, warnings = _check_directory(library, folder, directory, name, binding, head)
+        if head is not None and head.name != name:
+            warnings = [*warnings, name_taken(head.ref)]
+        yield directory, str(head.ref) if head else "", refused, warnings
+
+
+def _check_directory(
+    library: Library, folder: WatchedFolder, directory: str, name: str, binding: Binding | None, head: Head | None
+) -> tuple[list[str], list[str]]:
+    last = Path(directory).name
+    if not name:
+        return [f"no name can be made of {ascii(last)}"], []
     try:
         reading = read_back(folder.path / directory)
     except OSError:
-        return []
-    # As WorkingCopy takes them in: a skill is held to its folder's name, any other kind to what can be made of it.
-    name = name if folder.kind is Kind.SKILL else slugify(name)
-    return reasons_against(folder.kind, name, reading)
+        return [], []
+    if binding is not None and binding.version is None and not reading.files:
+        return [], []  # what a removal left of the person's is no resource
+    known = Manifest({})
+    if reading.left_out:
+        newest = head or library.store.head_or_none(Ref(folder.kind, name, folder.scope))
+        known = known_manifest(library.store, binding, newest)
+    # As a sync imports them: a skill is held to its directory's name, any other kind to what can be made of it.
+    held_to = last if folder.kind is Kind.SKILL else head.name if head else name
+    return check_directory(folder.kind, held_to, reading, known)
 
 
 def _warnings(store: Store, show: Progress) -> Iterator[DirectoryIssue]:
@@ -331,18 +362,6 @@ def _warnings(store: Store, show: Progress) -> Iterator[DirectoryIssue]:
         found += [str(problem) for other in sorted(manifest) if other != path for problem in named_problems(other)]
         if found:
             yield DirectoryIssue(str(head.ref), tuple(found))
-
-
-def _linked(library: Library) -> Iterator[DirectoryIssue]:
-    """Yield each directory in a watched folder that holds a file with several names; one may be a private file's."""
-    for folder in library.working_copies.folders():
-        for directory, inner, names in os.walk(folder.path):
-            inner[:] = sorted(name for name in inner if not name.startswith("."))
-            with contextlib.suppress(OSError):
-                linked = [name for name in sorted(names) if os.lstat(os.path.join(directory, name)).st_nlink > 1]
-                if linked:
-                    text = "it has another name by a hard link, and may be a private file"
-                    yield DirectoryIssue(directory, tuple(f"{name}: {text}" for name in linked))
 
 
 def _left_out(library: Library) -> Iterator[DirectoryIssue]:

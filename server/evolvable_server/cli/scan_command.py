@@ -43,9 +43,10 @@ def scan_command(state: CommandContext, what: tuple[str, ...], everything: bool)
 
 
 def _marked(one: Scanned, marks: AnswerMarks) -> Scanned:
-    """Return what was found, with the excerpts between marks where an agent reads them."""
+    """Return what was found, with foreign text between marks where an agent reads it."""
     findings = [replace(found, excerpt=marks.line(found.excerpt)) for found in one.findings]
-    return replace(one, findings=findings, capabilities=[marks.line(text) for text in one.capabilities])
+    capabilities, problems = ([marks.line(text) for text in texts] for texts in (one.capabilities, one.problems))
+    return replace(one, findings=findings, capabilities=capabilities, problems=problems)
 
 
 def _is_path(text: str) -> bool:
@@ -56,7 +57,7 @@ def _show_scan(scanned: list[Scanned], everything: bool) -> None:
     for one in scanned:
         if one.verdict == "passes" and not everything:
             continue
-        say(f"{one.what}: {one.verdict}")
+        say(f"{one.what}: {one.verdict}", *(f"  {problem}" for problem in one.problems))
         for finding in one.findings:
             if everything or finding.severity != "low":
                 say(f"  {finding.severity}: {finding}", f"    {finding.hint}")

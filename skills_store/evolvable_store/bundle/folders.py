@@ -315,7 +315,7 @@ def import_folders(
 
     def read() -> Iterator[ImportCandidate]:
         for done, folder in enumerate(folders, 1):
-            yield _folder_candidate(folder)
+            yield folder_candidate(folder)
             if progress:
                 progress(done, len(folders))
 
@@ -336,7 +336,8 @@ def find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
             yield from find_folders(Path(entry.path), kind, depth - 1)
 
 
-def _folder_candidate(folder: Path) -> ImportCandidate:
+def folder_candidate(folder: Path) -> ImportCandidate:
+    """Return what an import would read of a folder that is a resource, under the folder's name."""
     try:
         reading = read_folder(folder)
     except FileNotFoundError:

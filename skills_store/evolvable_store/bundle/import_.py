@@ -54,6 +54,11 @@ class ImportCandidate:
     files: Files
     missing: tuple[str, ...] = ()
 
+    def stops(self, kind: Kind) -> list[str]:
+        """Return every reason against its content as a resource of this kind."""
+        found = blocking_problems(find_problems(kind, self.name, self.files), strict=True) if self.files else []
+        return [*self.missing, *map(str, found)]
+
 
 ImportCheck = Callable[[Ref, int, Files], bool]
 """Called with what would be imported: the resource, the version here that it would replace (0: none), its files.
@@ -134,9 +139,7 @@ class FolderImport:
     def _import_one(self, tx: Transaction, candidate: ImportCandidate, done: _ImportLists) -> None:
         """Sort one candidate and put it if need be. Raises InvalidResource with every reason against it."""
         name, files = candidate.name, candidate.files
-        found = blocking_problems(find_problems(self.kind, name, files), strict=True) if files else []
-        stops = [*candidate.missing, *map(str, found)]
-        if stops:
+        if stops := candidate.stops(self.kind):
             raise InvalidResource(name, stops)
         ref = Ref(self.kind, name, self.scope)
         if ref in (*done.accepted, *done.held):

@@ -78,7 +78,7 @@ class RecoveredDirectory:
     """A replaced folder that holds more than it was believed to: somebody wrote into it at the last moment.
 
     files: what it holds. believed: the tree it was believed to hold ('' when nobody said). stuck: paths in `old` that
-    belong to no version and could not go back to `target`, because something else has their place. Every sweep
+    belong to no version and did not go back to `target`, mostly because something else has their place. Every sweep
     returns it again until `discard(old)`.
     """
 
@@ -244,9 +244,9 @@ def sweep(
     """Return what somebody wrote into folders that were then replaced, and tidies up the rest.
 
     Interrupted swaps are undone or finished at once when their process is dead, else after minutes. Replaced folders
-    are deleted after `keep_seconds` if they hold what they were believed to; anything in them that belongs to no
-    version is moved to the target first. Can run in several processes at once, beside writers. What the disk refuses
-    now is left for the next sweep.
+    are deleted after `keep_seconds` if they hold what they were believed to, or nothing; anything in them that belongs
+    to no version is moved to the target first. Can run in several processes at once, beside writers. What the disk
+    refuses now is left for the next sweep.
 
     keep: moves away what no version holds of a directory that was removed (its path, and its name below the root),
     before the rest is deleted. only: look at the swaps of this directory alone. skip: stems of swaps to pass over.
@@ -428,13 +428,18 @@ def _sweep_old(
     stuck = move_untracked(slot.old, target, successor=bool(note.written))
     if not due:
         return None
-    if not stuck and any(still_as_believed(slot.old.path, tree) for tree in (note.believed, note.written) if tree):
+    trees = (tree for tree in (note.believed, note.written) if tree)
+    believed = not stuck and any(still_as_believed(slot.old.path, tree) for tree in trees)
+    reading = None if believed else read_back(slot.old.path)
+    # A folder that held untracked files alone is empty now: they are at the target.
+    if reading is None or not (stuck or reading.files or reading.left_out):
         if keep is not None and not note.written:
             keep(slot.old, note.target)
         slot.clear()
         return None
-    reading = read_back(slot.old.path)
     # Another sweep may have been deleting it while it was read here; it renames first.
     if "." in reading.left_out or not slot.old.exists():
         return None
-    return RecoveredDirectory(target.path, reading.files, slot.old.path, note.believed, stuck)
+    # A file that was not read belongs to no version, as one that is stuck: without it the rest is no whole directory.
+    unread = tuple(path for path in reading.left_out if path not in stuck)
+    return RecoveredDirectory(target.path, reading.files, slot.old.path, note.believed, stuck + unread)

@@ -25,7 +25,6 @@ from evolvable_store.workingcopy.atomic_dir import (
     make_durable,
     open_staging,
     put_in_place,
-    read_back,
     still_holds,
     unknown_entries,
 )
@@ -150,8 +149,7 @@ class StagedCheckout:
         modes = staged.copy.store.manifest(self._head, self._head.version) if touched else {}
         if touched and replaced is not None and not still_holds(replaced.old, self._head.tree, modes):
             # Somebody saved between our look and the exchange. A later sweep finds it too; sooner is better.
-            found = read_back(replaced.old).files
-            staged.copy.take_late(staged.binding.directory, self._head, self._head.tree, found, replaced.old, report)
+            staged.copy.import_replaced(staged.binding.directory, self._head, self._head.tree, replaced.old, report)
         return report
 
 

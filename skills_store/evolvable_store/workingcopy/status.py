@@ -362,7 +362,7 @@ class StatusReader:
                 if unchanged is not None and now is not None and self.refused.get(directory) != now.digest:
                     unchanged.add(directory)
                 continue
-            name = head.name if head else self._name(os.path.basename(directory))
+            name = head.name if head else self.resource_name(directory)
             if head is None and name:
                 head = self._store.head_or_none(Ref(self._folder.kind, name, self._folder.scope))
             yield replace(self.look(directory, binding, head, name, now, taken_ns), resolved=resolved)
@@ -386,10 +386,12 @@ class StatusReader:
         """Return a binding with the version that its directory holds. now: the directory's signature."""
         return resolve(binding, self._folder.path / binding.directory, now)
 
-    def _name(self, directory: str) -> str:
-        is_memory = self._folder.kind is Kind.MEMORY and directory in MEMORY_NAMES
-        single = is_single(self._folder.kind, directory)
-        return directory if is_memory else slugify(directory.removesuffix(SINGLE_SUFFIX) if single else directory)
+    def resource_name(self, directory: str) -> str:
+        """Return the name that the last part of a directory's path gives a resource, '' for none."""
+        last = os.path.basename(directory)
+        is_memory = self._folder.kind is Kind.MEMORY and last in MEMORY_NAMES
+        single = is_single(self._folder.kind, last)
+        return last if is_memory else slugify(last.removesuffix(SINGLE_SUFFIX) if single else last)
 
     def signature(self, directory: str) -> Signature | None:
         """Return the fingerprint of what is there now, None for nothing; of a link on the way, its own."""

@@ -38,7 +38,15 @@ from evolvable_store.workingcopy.incoming import DirectoryIssue, HoldPolicy, Imp
 from evolvable_store.workingcopy.openat import PathAt, first_link
 from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature, is_single, single_name
-from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, SyncStep, change_reason, merge_resource
+from evolvable_store.workingcopy.sync_plan import (
+    ACTORS,
+    Edit,
+    SyncPlan,
+    SyncStep,
+    change_reason,
+    merge_resource,
+    name_taken,
+)
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
@@ -209,7 +217,7 @@ class WorkingCopy:
             if look.reading is not None and not look.signature:
                 sync.unsettled.add(look.directory)
             step = self._plan.decide_held(look, sync) or self._plan.decide(look)
-            if step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND) and not self._plan.is_fit(look, sync):
+            if step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND) and not self._plan.is_fit(look, step, sync):
                 continue
             if step is SyncStep.BIND:
                 sync.unchanged.add(look.directory)
@@ -255,8 +263,7 @@ class WorkingCopy:
             who = edit.identity.principal
             sync.taken.append(ImportedDirectory(edit.look.directory, edit.ref, written.version, edit.how, who))
             if edit.ref.name != edit.look.name:
-                other = f"the library has another {edit.ref.kind} of this name; this one is kept as {edit.ref}"
-                sync.warnings.append(DirectoryIssue(edit.look.directory, (other,)))
+                sync.warnings.append(DirectoryIssue(edit.look.directory, (name_taken(edit.ref),)))
 
     def _transaction(self, reason: str, evidence: Sequence[str] = (), identity: Identity | None = None) -> Transaction:
         who = identity or self._identity
@@ -313,7 +320,7 @@ class WorkingCopy:
         self._bindings.bind([self._bound(look.head.id, look.directory, None, "")])
         sync.removed.append(look.directory)
         if replaced is not None and not still_holds(replaced.old, believed, look.files):
-            self.take_late(look.directory, look.head, believed, read_back(replaced.old).files, replaced.old, sync)
+            self.import_replaced(look.directory, look.head, believed, replaced.old, sync)
 
     def _write(self, look: DirectoryState, head: Head, files: Files, sync: SyncReport, conflict: str = "") -> None:
         place, staging = self.folder.path / look.directory, self.staging()
@@ -334,11 +341,11 @@ class WorkingCopy:
             self._bring_back(look.directory)
         if replaced is not None and believed and not still_holds(replaced.old, believed, look.files):
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
-            self.take_late(look.directory, head, believed, read_back(replaced.old).files, replaced.old, sync)
+            self.import_replaced(look.directory, head, believed, replaced.old, sync)
 
     def _merge(self, look: DirectoryState, sync: SyncReport) -> None:
         assert look.head and look.reading and look.binding and look.binding.version is not None
-        if not self._plan.is_fit(look, sync):
+        if not self._plan.is_fit(look, SyncStep.MERGE, sync):
             return
         identity = self._plan.origin(look, look.head.ref)
         if self._plan.hold(Edit(look, look.head.ref, "merged", identity), sync):
@@ -405,11 +412,20 @@ class WorkingCopy:
                 heads = self.store.backend.heads_by_id([binding.resource]) if binding else {}
                 head = next(iter(heads.values()), None)
                 safe = head is not None and not late.stuck
-                if not safe or not self.take_late(directory, head, late.believed, late.files, late.old, sync):
+                if not safe or not self._take_late(directory, head, late.believed, late.files, late.old, sync):
                     kept = f"something of yours that belongs to no version was replaced; it is kept in {late.old}"
                     sync.refused.append(DirectoryIssue(directory, (kept,)))
 
-    def take_late(
+    def import_replaced(self, directory: str, head: Head, believed: str, old: Path, sync: SyncReport) -> None:
+        """Make a version of what was saved into a directory just before it was replaced; `old`: where that lies now.
+
+        What cannot be read whole is left to the sweep, which reports it: a part of it would delete the rest.
+        """
+        reading = read_back(old)
+        if not reading.left_out:
+            self._take_late(directory, head, believed, reading.files, old, sync)
+
+    def _take_late(
         self, directory: str, head: Head | None, believed: str, files: Files, old: Path, sync: SyncReport
     ) -> bool:
         """Make a version of what was written into a replaced directory; return whether that could be done."""

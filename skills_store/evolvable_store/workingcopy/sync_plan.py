@@ -1,11 +1,11 @@
 """Decide what a sync does with each directory: its step, whether its content is fit, and whether it is held."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from evolvable_store.agent_grants import read_grants
 from evolvable_store.errors import Refused
@@ -52,11 +52,64 @@ def unread_main(kind: Kind, name: str, reading: FolderContents) -> str:
     return next((f"{path}: {why}" for path, why in reading.left_out.items() if path.casefold() == expected), "")
 
 
-def reasons_against(kind: Kind, name: str, reading: FolderContents) -> list[str]:
-    """Return why a directory is not imported from a person's own folder: only what is not safe counts."""
+def known_manifest(store: Store, binding: Binding | None, head: Head | None) -> Manifest:
+    """Return the files of the version that a directory last held, by default of the newest; none without a head."""
+    if head is None or not head.latest:
+        return Manifest({})
+    return store.manifest(head, (binding.version if binding else None) or head.latest)
+
+
+def unread_known(reading: FolderContents, known: Iterable[str]) -> list[str]:
+    """Return why files of the known version were not read although something lies in their place.
+
+    Such a file is not deleted: it is too large now, a link, or cannot be opened. known: the paths of that version.
+    """
+    if not reading.left_out:
+        return []
+    places = {str(place) for path in known for place in (path, *PurePosixPath(path).parents)}
+    return [f"{path}: {why}; {_next_for(why)}" for path, why in reading.left_out.items() if path in places]
+
+
+def _next_for(why: str) -> str:
+    if why.startswith(_TEMPORARY):
+        return "the directory is imported when it can be read"
+    return "the known version, which has it, stays: put a regular file within the limits there, or remove it"
+
+
+def reasons_against(kind: Kind, name: str, reading: FolderContents, known: Iterable[str] = ()) -> list[str]:
+    """Return why a directory is not imported from a person's own folder: only what is not safe counts.
+
+    known: the paths of the version that it last held.
+    """
+    return check_directory(kind, name, reading, known)[0]
+
+
+def check_directory(
+    kind: Kind, name: str, reading: FolderContents, known: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    """Return `reasons_against` a directory, and what its import warns of where there are none."""
     if why := unread_main(kind, name, reading) or reading.cut_short:
-        return [why]
-    return [str(problem) for problem in blocking_problems(find_problems(kind, name, reading.files), strict=False)]
+        return [why], []
+    if unread := unread_known(reading, known):
+        return unread, []
+    found = find_problems(kind, name, reading.files)
+    stops = [str(problem) for problem in blocking_problems(found, strict=False)]
+    return stops, [] if stops else warning_texts(found, reading)
+
+
+def warning_texts(found: Sequence[Problem], reading: FolderContents) -> list[str]:
+    """Return what an import warns of: the problems found, the files left out, and those that are hard links."""
+    linked = "it has another name by a hard link, and may be a private file"
+    return [
+        *map(str, found),
+        *(f"{path}: {why}, so it is not kept" for path, why in reading.left_out.items()),
+        *(f"{path}: {linked}" for path in reading.linked),
+    ]
+
+
+def name_taken(ref: Ref) -> str:
+    """Return the warning about a directory that is kept as `ref`, and not under its own name."""
+    return f"the library has another {ref.kind} of this name; this one is kept as {ref}"
 
 
 class SyncStep(Enum):
@@ -238,7 +291,7 @@ class SyncPlan:
         # A directory of ours that is gone has moved here, if anywhere; of other folders we do not know.
         return binding.folder != self._folder.id or os.path.lexists(self._folder.path / binding.directory)
 
-    def is_fit(self, look: DirectoryState, sync: SyncReport) -> bool:
+    def is_fit(self, look: DirectoryState, step: SyncStep, sync: SyncReport) -> bool:
         """Return whether the directory may be imported; report every problem, also those that do not stop it."""
         assert look.reading is not None
         kind, name = self._folder.kind, Path(look.directory).name
@@ -260,9 +313,9 @@ class SyncPlan:
             self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
             sync.refused.append(DirectoryIssue(look.directory, (cut,)))
             return False
-        unread = self._unread(look)
-        if unread:
-            sync.refused.append(DirectoryIssue(look.directory, unread))
+        if unread := self._unread(look, step):
+            # Not remembered as refused: whether a path is tracked depends on the head too, not on the files alone.
+            sync.refused.append(DirectoryIssue(look.directory, tuple(unread)))
             return False
         found = find_problems(kind, name if kind is Kind.SKILL else look.name, look.reading.files)
         stops = blocking_problems(found, strict=False)
@@ -273,26 +326,16 @@ class SyncPlan:
         self._warn(look, found, sync)
         return True
 
-    def _unread(self, look: DirectoryState) -> tuple[str, ...]:
-        """Return why files of the known version cannot be read now; a file that is not read is not deleted."""
+    def _unread(self, look: DirectoryState, step: SyncStep) -> list[str]:
+        """Return why files of the known version were not read, where importing the rest would delete them."""
         assert look.reading is not None
-        failed = {path: why for path, why in look.reading.left_out.items() if why.startswith(_TEMPORARY)}
-        if not failed or look.head is None or not look.head.latest:
-            return ()
-        known = self._store.manifest(look.head)
-        return tuple(
-            f"{path}: {why}; the directory is imported when it can be read"
-            for path, why in failed.items()
-            if path in known
-        )
+        if step not in (SyncStep.SNAPSHOT, SyncStep.MERGE) or not look.reading.left_out:
+            return []
+        return unread_known(look.reading, known_manifest(self._store, look.binding, look.head))
 
     def _warn(self, look: DirectoryState, found: Sequence[Problem], sync: SyncReport) -> None:
         assert look.reading is not None
-        texts = [str(problem) for problem in found]
-        texts += [f"{path}: {why}, so it is not kept" for path, why in look.reading.left_out.items()]
-        linked = "it has another name by a hard link, and may be a private file"
-        texts += [f"{path}: {linked}" for path in look.reading.linked]
-        if texts:
+        if texts := warning_texts(found, look.reading):
             sync.warnings.append(DirectoryIssue(look.directory, tuple(texts)))
 
     def choose_ref(self, look: DirectoryState, step: SyncStep, names: set[str]) -> Ref:

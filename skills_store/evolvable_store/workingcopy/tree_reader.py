@@ -178,7 +178,7 @@ class _WalkLimits:
     def folder(self, path: str) -> str:
         """Return why a folder is left out, or ''."""
         self.seen += 1
-        return _STOPPED if self.seen > MAX_SEEN else folder_problem(path)
+        return _STOPPED if self.seen > MAX_SEEN else folder_problem(path) or self._twin(path)
 
     def file(self, path: str, status: os.stat_result) -> str:
         """Return why a file is left out, or '' and counts it."""
@@ -187,17 +187,21 @@ class _WalkLimits:
             return _STOPPED
         if reason := _unfit(status) or bad_path(path):
             return reason
-        twin = self.folded.get(path.casefold())
-        if twin:
-            return f"a case twin of {twin}"
+        if twin := self._twin(path):
+            return twin
         if self.files >= MAX_FILES:
             return _TOO_MANY
         if self.size + status.st_size > MAX_RESOURCE:
             return f"too large together with the others: the limit is {MAX_RESOURCE:,} bytes"
-        self.folded[path.casefold()] = path
+        while path and self.folded.setdefault(path.casefold(), path) == path:
+            path = path.rpartition("/")[0]  # a folder counts as soon as a file in it is taken
         self.files += 1
         self.size += status.st_size
         return ""
+
+    def _twin(self, path: str) -> str:
+        twin = self.folded.get(path.casefold())
+        return f"a case twin of {twin}" if twin else ""
 
 
 def _read(folder: Path, real: bool) -> tuple[dict[str, File], dict[str, str], tuple[str, ...]]:

@@ -14,7 +14,7 @@ from evolvable_store.review_queue import waiting_sessions
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.proposals import APPROVED, REJECTED
 from evolvable_store.workingcopy.status import DirectoryState
-from evolvable_store.workingcopy.sync_plan import reasons_against
+from evolvable_store.workingcopy.sync_plan import known_manifest, reasons_against
 from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
 from evolvable_tools.library import Caller, Library
@@ -81,15 +81,16 @@ def unsaved_directories(library: Library, folder: WatchedFolder) -> UnsavedDirec
         return UnsavedDirectories()
     status = library.working_copies.copy(folder).status
     found = status.looks(sorted(status.changed(status.everything().directories)))
-    refused = [_is_refused(folder.kind, state) for state in found if _is_unsaved(library, state)]
+    refused = [_is_refused(library, folder.kind, state) for state in found if _is_unsaved(library, state)]
     return UnsavedDirectories(refused.count(False), refused.count(True))
 
 
-def _is_refused(kind: Kind, state: DirectoryState) -> bool:
+def _is_refused(library: Library, kind: Kind, state: DirectoryState) -> bool:
     if state.reading is None:
         return False
     name = Path(state.directory).name if kind is Kind.SKILL else state.name
-    return not state.name or bool(reasons_against(kind, name, state.reading))
+    known = known_manifest(library.store, state.binding, state.head) if state.reading.left_out else ()
+    return not state.name or bool(reasons_against(kind, name, state.reading, known))
 
 
 def _is_unsaved(library: Library, state: DirectoryState) -> bool:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from evolvable_store.errors import InvalidArgument, InvalidResource, NotFound, R
 from evolvable_store.objects import File, Files, make_manifest
 from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
-from evolvable_store.workingcopy.tree_reader import read_folder
 from evolvable_tools.approvals import check_change, file_bytes, finding_messages, load_scan
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, FindingSeverity, Scan
@@ -25,13 +24,15 @@ from evolvable_tools.verbs.versions import diff
 @dataclass(frozen=True, slots=True)
 class Scanned:
     """What a scan found in one resource as it is. what: its ref or its path. verdict: refused, waits or passes, which
-    is what would become of it if anybody but a person brought it. capabilities: what it has the means to do.
+    is what would become of it if anybody but a person brought it. capabilities: what it has the means to do. problems:
+    why an import of the folder refuses it, apart from the findings.
     """
 
     what: str
     verdict: str
     findings: list[Finding]
     capabilities: list[str]
+    problems: list[str] = field(default_factory=list)
 
 
 def scan_resources(
@@ -60,7 +61,7 @@ def scan_path(path: Path) -> list[Scanned]:
     """
     if path.is_file():
         if path.name in _MAINS:
-            return [_scanned(str(path), read_folder(path.parent).files, _MAINS[path.name])]
+            return [_scanned_folder(str(path), path.parent, path.name)]
         return [_scanned(str(path), {path.name: File(path.read_bytes())}, Kind.SKILL)]
     if not path.is_dir():
         raise InvalidArgument(f"{path} is not there.", "Name a folder, a file, or a ref such as skill:pdf.")
@@ -68,13 +69,23 @@ def scan_path(path: Path) -> list[Scanned]:
     if not found:
         mains = ", ".join(sorted(main_file(kind, "") for kind in Kind))
         raise InvalidArgument(f"{path} holds no resource.", f"A resource is a folder with one of {mains}.")
-    return [_scanned(str(place), read_folder(place).files, _MAINS[_main_in(place)]) for place in found]
+    return [_scanned_folder(str(place), place, _main_in(place)) for place in found]
 
 
-def _scanned(what: str, files: Files, kind: Kind) -> Scanned:
+def _scanned_folder(what: str, place: Path, main: str) -> Scanned:
+    """Return what is found in a folder that is a resource, and what an import would say against it."""
+    kind = _MAINS[main]
+    # As an import reads it: by its own name, also where the person wrote `.` or a path that ends with `..`.
+    candidate = bundle.folder_candidate(Path(os.path.abspath(place)))
+    if kind is Kind.MEMORY:
+        candidate = replace(candidate, name=main.removesuffix(".md"))
+    return _scanned(what, candidate.files, kind, candidate.stops(kind))
+
+
+def _scanned(what: str, files: Files, kind: Kind, problems: Sequence[str] = ()) -> Scanned:
     found = scan(None, file_bytes(files), kind)
-    verdict = "refused" if found.blocks else "waits" if found.asks else "passes"
-    return Scanned(what, verdict, list(found.findings), _gained(found))
+    verdict = "refused" if found.blocks or problems else "waits" if found.asks else "passes"
+    return Scanned(what, verdict, list(found.findings), _gained(found), list(problems))
 
 
 def _gained(found: Scan) -> list[str]:
