@@ -513,6 +513,20 @@ def test_a_proposal_waits_until_a_person_decides(pdf):
 
 
 @pytest.mark.process
+def test_files_given_with_an_approval_are_stored_byte_for_byte(pdf, tmp_path):
+    pdf("update", "pdf", "--file", "notes.md=-", "--propose", stdin="agent's words\n")
+    contents = {"notes.md": b"mine\r\nalso mine\r\n", "logo.png": b"\x89PNG\r\n\x1a\n\0IHDR"}
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
+
+    missing = pdf("inbox", "approve", 1, "--file", f"logo.png={tmp_path / 'none.png'}", code=2)
+    assert "none.png': No such file" in " ".join(missing.err.split())
+    pdf("inbox", "approve", 1, *(word for name in contents for word in ("--file", f"{name}={tmp_path / name}")))
+
+    assert {name: pdf("get", "pdf", "--path", name).data for name in contents} == contents
+
+
+@pytest.mark.process
 def test_the_best_skill_for_a_task_is_found(pdf):
     pdf("import", seed_folder() / "skills", "--yes")
 

@@ -1,7 +1,6 @@
 """The commands inbox, which decides about proposals, and publish and channel, which decide what hosts see."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from evolvable_server.cli.command_context import (
     Output,
     command,
     page_option,
+    read_source,
     reason_option,
     say_more,
 )
@@ -51,7 +51,7 @@ from evolvable_tools.verbs.release import ChannelLog, ChannelStatus, ChannelStep
 @click.option("--ref", "about", type=REF, metavar="REF", help="Instead of numbers: all about this resource.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, help="Of list.")
 @page_option
-@click.option("--file", "files", multiple=True, metavar="PATH=FILE", help="With approve: this text instead.")
+@click.option("--file", "files", multiple=True, metavar="PATH=FILE", help="With approve: this file instead.")
 def inbox_command(
     state: CommandContext,
     action: str,
@@ -97,7 +97,7 @@ def inbox_command(
             return _decisions([proposal_inbox.reject(library, identity, reason, caller) for identity in ids])
         if action == "reopen":
             return _decisions([proposal_inbox.reopen(library, caller, identity) for identity in ids])
-        edited = _edited(library, ids) if action == "edit" else _given(files)
+        edited: Mapping[str, str | bytes | None] = _edited(library, ids) if action == "edit" else _given(files)
         return _decisions(proposal_inbox.approve_together(library, caller, ids, reason, edited=edited))
 
 
@@ -123,13 +123,14 @@ def _chosen(library: Library, caller: Caller, every: bool, session: str | None, 
     return [one.id for one in waiting if picked(one) and not proposal_inbox.is_expired(library, one)]
 
 
-def _given(files: tuple[str, ...]) -> dict[str, str | None]:
-    given: dict[str, str | None] = {}
+def _given(files: tuple[str, ...]) -> dict[str, bytes | None]:
+    """Return the files that replace those of a proposal, as bytes; None for one that is to go."""
+    given: dict[str, bytes | None] = {}
     for text in files:
         path, equals, source = text.partition("=")
         if not equals:
-            raise click.UsageError("--file is PATH=FILE: the file of the proposal, and the one with its text.")
-        given[path] = Path(source).read_text(encoding="utf-8") if source else None
+            raise click.UsageError("--file is PATH=FILE: the file of the proposal, and the one with its content.")
+        given[path] = read_source(source) if source else None
     return given
 
 

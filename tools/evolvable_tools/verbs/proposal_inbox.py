@@ -305,7 +305,7 @@ def approve_together(
     proposal_ids: Sequence[int],
     reason: str,
     how: str = "",
-    edited: Mapping[str, str | None] | None = None,
+    edited: Mapping[str, str | bytes | None] | None = None,
     *,
     by_policy: bool = False,
 ) -> list[Decided]:
@@ -344,7 +344,7 @@ def approve_together(
 
 
 def _made(
-    library: Library, caller: Caller, found: Sequence[Proposal], edited: Mapping[str, str | None]
+    library: Library, caller: Caller, found: Sequence[Proposal], edited: Mapping[str, str | bytes | None]
 ) -> dict[Ref, tuple[int, Files]]:
     """Return of each resource the version it has now, and the content it is to get; none when it is removed."""
     made: dict[Ref, tuple[int, Files]] = {}
@@ -358,7 +358,7 @@ def _made(
     return made
 
 
-def _with(files: Files, edited: Mapping[str, str | None], proposal: Proposal) -> Files:
+def _with(files: Files, edited: Mapping[str, str | bytes | None], proposal: Proposal) -> Files:
     """Return the files as a person edited them. Raises InvalidResource, InvalidPath, InvalidArgument."""
     if not edited:
         return files
