@@ -414,6 +414,64 @@ def test_what_was_written_in_the_editor_is_kept_when_the_library_does_not_take_i
     kept.unlink()
 
 
+def proposed_crlf(pdf) -> bytes:
+    """Has an agent propose a file with a byte order mark and CRLF line ends; returns its bytes."""
+    data = b"\xef\xbb\xbfone\r\ntwo\r\nlast"
+    pdf("update", "pdf", "--file", "notes.md=-", "--propose", stdin=data)
+    return data
+
+
+@pytest.mark.process
+def test_an_edited_proposal_keeps_its_line_ends_and_its_byte_order_mark(pdf, tmp_path):
+    data = proposed_crlf(pdf)
+
+    pdf("inbox", "edit", 1, EDITOR=editor(tmp_path, "data = data.replace(b'two', b'mine')"), VISUAL="")
+
+    assert pdf("get", "pdf", "--path", "notes.md").data == data.replace(b"two", b"mine")
+
+
+LATIN_1 = "latin = data.replace(b'two', 'K\u00e4se'.encode('latin-1'))"
+"""What an editor that writes Latin-1 makes of a text."""
+
+
+@pytest.mark.process
+def test_a_proposal_saved_in_another_encoding_is_opened_again_until_it_is_text(pdf, tmp_path):
+    data = proposed_crlf(pdf)
+    again = f"{LATIN_1}; data = data[3:].decode('latin-1').encode('utf-8') if b'K' in data else latin"
+
+    ran = pdf("inbox", "edit", 1, EDITOR=editor(tmp_path, again), VISUAL="", stdin="y\n")
+
+    assert "What was saved of notes.md is not text in UTF-8." in ran.err
+    assert pdf("get", "pdf", "--path", "notes.md").data == data[3:].replace(b"two", "K\u00e4se".encode())
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("answer", "end"), [("n\n", "Nothing was changed."), ("", "Open it again?")])
+def test_a_proposal_saved_in_another_encoding_and_given_up_is_kept(pdf, tmp_path, answer, end):
+    data = proposed_crlf(pdf)
+    edit = editor(tmp_path, f"{LATIN_1}; data = latin")
+
+    ran = pdf("inbox", "edit", 1, EDITOR=edit, VISUAL="", stdin=answer, code=1)
+
+    assert end in ran.err
+    kept = Path(ran.err.partition("Your text is kept in ")[2].split("\n")[0])
+    assert kept.read_bytes() == data.replace(b"two", b"K\xe4se")
+    kept.unlink()
+    assert pdf("inbox", "show", 1, "--json").json["state"] == "open"
+
+
+@pytest.mark.process
+def test_texts_of_a_proposal_are_kept_when_a_later_editor_fails(pdf, tmp_path):
+    pdf("update", "pdf", "--file", "a.md=-", "--edit", "SKILL.md", "two", "2", "--propose", stdin="one\n")
+    last = "data = data.replace(b'2', b'mine') if b'name' in data else sys.exit(3)"
+
+    ran = pdf("inbox", "edit", 1, EDITOR=editor(tmp_path, last), VISUAL="", code=1)
+
+    kept = Path(ran.err.partition("Your text is kept in ")[2].split("\n")[0])
+    assert b"\nmine\n" in kept.read_bytes()
+    kept.unlink()
+
+
 @pytest.mark.process
 def test_an_undo_that_leaves_something_alone_ends_with_1(pdf):
     first = put(pdf, "csv", SKILL=b"one", session="s-1")

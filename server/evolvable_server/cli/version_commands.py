@@ -294,7 +294,7 @@ def update_command(
         if editor:
             start = new_text(ref, path) if given["create"] else stored_text(library, caller, ref, path, expect)
             edited = open_editor(start)
-            kept.enter_context(kept_when_refused(edited))
+            kept.enter_context(kept_when_refused([edited]))
             contents, expect = {edited.path: edited.data}, edited.version
         updated = edit.update_resource(
             library,
