@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import threading
@@ -32,6 +33,7 @@ from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.run_context import RunStopped
 from evolvable_tools.evolve.task import Split
+from evolvable_tools.verbs import edit
 
 HIDDEN = "\u202e\u2066\u2069\u200b\U000e0041\x7f\x01\u2028"
 
@@ -227,6 +229,41 @@ def test_an_edited_proposal_is_approved_as_the_person_saved_it(page: PagePlace) 
     page.post("/do/inbox-edit", **{"number": number, "seen": "1", "text:SKILL.md": text})
     data = page.library.store.file(page.library.store.head(Ref.parse("edited")), "SKILL.md").data
     assert data.endswith(b"\n\nmy words\n") and b"\r" not in data
+
+
+def propose_files(page: PagePlace, name: str, files: dict[str, bytes]) -> int:
+    """Has an agent propose these files for a resource, new or not; returns the number of the proposal."""
+    head = page.library.store.head_or_none(Ref.parse(name))
+    done = edit.update_resource(
+        page.library, AGENT, Ref.parse(name), "more", files=files, propose=True, create=head is None
+    )
+    assert done.proposal_id is not None
+    return done.proposal_id
+
+
+@pytest.mark.parametrize(
+    ("proposed", "sent", "stored"),
+    [
+        ("1\r\n2\r\n", "1\r\nmine\r\n2\r\n", "1\r\nmine\r\n2\r\n"),
+        ("1\r\n2\r\n3\n", "mine\r\n1\r\n2\r\n3\r\n", "mine\r\n1\r\n2\r\n3\n"),
+        ("1\n2\r3\n", "1\r\n2\r\n3\r\nmine\r\n", "1\n2\r3\nmine\n"),
+        ("1\r\n2", "1\r\n2\r\nmine", "1\r\n2\r\nmine"),
+        ("1\n2\n", "1\r\nmine\r\n", "1\nmine\n"),
+        ("1", "1\r\nmine", "1\nmine"),
+    ],
+    ids=["crlf", "mixed", "cr", "no last end", "lf", "one line"],
+)
+def test_an_edit_in_the_page_keeps_the_line_ends_of_what_was_proposed(
+    page: PagePlace, proposed: str, sent: str, stored: str
+) -> None:
+    """HTML: a form sends CR LF for every line end."""
+    name = f"ends-{hashlib.sha256(proposed.encode()).hexdigest()[:8]}"
+    page.create(name)
+    number = propose_files(page, name, {"notes.md": proposed.encode()})
+
+    page.post("/do/inbox-edit", **{"number": number, "seen": "1", "text:notes.md": sent})
+
+    assert page.library.store.file(page.library.store.head(Ref.parse(name)), "notes.md").data == stored.encode()
 
 
 def test_a_session_and_a_run_are_read_from_their_own_records(page: PagePlace) -> None:

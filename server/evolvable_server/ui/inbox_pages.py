@@ -18,7 +18,7 @@ from evolvable_server.ui.layout import (
 )
 from evolvable_server.ui.promoted_runs import draw_promoted
 from evolvable_server.ui.site import MOST_WAITING, PageAction, PageRequest, PageView, Site, action_path
-from evolvable_server.ui.text import make_visible, one_line, quoted
+from evolvable_server.ui.text import make_visible, one_line, quoted, restore_line_ends
 from evolvable_store.errors import Conflict, InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import APPROVED, OPEN, REJECTED
@@ -292,9 +292,9 @@ def _edit(site: Site, asked: PageRequest) -> str:
     number = asked.needed("number")
     _check_seen(site.library, [number], asked)
     texts = proposal_inbox.proposed_texts(site.library, number)
-    sent = {path: asked.get(f"text:{path}").replace("\r\n", "\n") for path in texts if f"text:{path}" in asked.fields}
-    # A browser drops a first line end and sends CR LF; what differs by that alone was not edited.
-    edited = {path: text for path, text in sent.items() if text != texts[path].replace("\r\n", "\n")}
+    sent = {path: asked.get(f"text:{path}") for path in texts if f"text:{path}" in asked.fields}
+    saved = {path: restore_line_ends(text, texts[path]) for path, text in sent.items()}
+    edited = {path: text for path, text in saved.items() if text != texts[path]}
     caller = site.decider(asked)
     decided = proposal_inbox.approve_together(
         site.library, caller, [number], asked.get("reason"), "in the local page", edited=edited
