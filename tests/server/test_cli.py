@@ -430,6 +430,15 @@ def test_an_edited_proposal_keeps_its_line_ends_and_its_byte_order_mark(pdf, tmp
     assert pdf("get", "pdf", "--path", "notes.md").data == data.replace(b"two", b"mine")
 
 
+@pytest.mark.process
+def test_a_proposal_that_changes_no_text_cannot_be_edited_and_says_so(pdf, tmp_path):
+    pdf("update", "pdf", "--file", "logo.png=-", "--propose", stdin=b"\x89PNG\0")
+
+    ran = pdf("inbox", "edit", 1, EDITOR=editor(tmp_path, "sys.exit(3)"), VISUAL="", code=1)
+
+    assert ran.err.startswith("Error: Proposal 1 changes no text.")
+
+
 LATIN_1 = "latin = data.replace(b'two', 'K\u00e4se'.encode('latin-1'))"
 """What an editor that writes Latin-1 makes of a text."""
 

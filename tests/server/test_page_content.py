@@ -24,6 +24,7 @@ from evolvable_server.cli.ui_command import PageCommands
 from evolvable_server.mcp.server import Permission
 from evolvable_server.transport.http_auth import Tokens
 from evolvable_server.ui.diff_view import parse_diff
+from evolvable_server.ui.layout import resource_address
 from evolvable_server.ui.text import make_visible, render_markdown
 from evolvable_store.objects import File
 from evolvable_store.operation import Identity, Principal
@@ -264,6 +265,33 @@ def test_an_edit_in_the_page_keeps_the_line_ends_of_what_was_proposed(
     page.post("/do/inbox-edit", **{"number": number, "seen": "1", "text:notes.md": sent})
 
     assert page.library.store.file(page.library.store.head(Ref.parse(name)), "notes.md").data == stored.encode()
+
+
+def test_a_proposal_without_a_text_offers_no_edit_and_says_why(page: PagePlace) -> None:
+    page.create("pictured")
+    number = propose_files(page, "pictured", {"assets/logo.png": b"\x89PNG\r\n\x1a\n\0IHDR"})
+
+    assert "Edit, then approve" not in page.get(f"/inbox/{number}").text
+    for refused in (page.get(f"/inbox/{number}/edit"), page.post("/do/inbox-edit", number=number, seen="1")):
+        assert refused.status == 400 and f"Proposal {number} changes no text." in refused.text
+    assert page.library.store.backend.proposals.get(number).state == "open"
+
+
+def test_a_resource_that_is_only_proposed_is_named_without_a_link(page: PagePlace) -> None:
+    number = propose_files(page, "brand-new", {"SKILL.md": skill_text("brand-new", "Do it.").encode()})
+    address = resource_address("skill:brand-new")
+
+    for path in (f"/inbox/{number}", f"/inbox/{number}/edit"):
+        shown = page.get(path).text
+        assert "skill:brand-new" in shown and f'href="{address}"' not in shown
+    assert page.get(address).status == 404
+    done = page.post("/do/inbox-reject", number=number).location
+    assert f'href="{address}"' not in page.get(done).text
+    page.post("/do/inbox-reopen", number=number)
+
+    page.post("/do/inbox-approve", number=number, seen="0")
+
+    assert f'href="{address}"' in page.get(f"/inbox/{number}").text and page.get(address).status == 200
 
 
 def test_a_session_and_a_run_are_read_from_their_own_records(page: PagePlace) -> None:
