@@ -128,6 +128,7 @@ def test_an_edit_that_cannot_be_made_says_why_and_changes_nothing(edit: ProgramE
         apply_edits(BASE, [ProgramEdit(EditOperation.EDIT, "skill:csv", files={"more.md": "x"}), edit])
 
     assert "Edit 2" in bad.value.text and bad.value.hint
+    assert bad.value.text.count(bad.value.hint) == 1  # the records of a run are this text
     assert BASE.digest == before
 
 

@@ -294,7 +294,7 @@ def apply_edits(
         try:
             _apply(parts, edit, kinds)
         except EvolvableError as error:
-            raise InvalidEdit(f"Edit {number} ({edit.op} {ascii(edit.ref[:80])}): {error.text}", error.hint) from None
+            raise InvalidEdit(f"Edit {number} ({edit.op} {ascii(edit.ref[:80])}): {error}", error.hint) from None
     return make_program(parts.values())
 
 
