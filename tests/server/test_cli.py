@@ -431,6 +431,18 @@ def test_an_edited_proposal_keeps_its_line_ends_and_its_byte_order_mark(pdf, tmp
 
 
 @pytest.mark.process
+def test_a_file_that_is_not_text_is_shown_by_the_command_that_writes_it(pdf):
+    data = b"\x89PNG\r\n\0"
+    pdf("update", "pdf", "--file", "assets/big logo.png=-", stdin=data)
+
+    shown = pdf("load", "pdf", "--path", "assets/big logo.png").out
+    command = shown.partition("To have it: ")[2].partition(" > FILE")[0]
+
+    assert command == "evolvable get skill:pdf@2 --path 'assets/big logo.png'"
+    assert pdf(*shlex.split(command)[1:]).data == data
+
+
+@pytest.mark.process
 def test_a_proposal_that_changes_no_text_cannot_be_edited_and_says_so(pdf, tmp_path):
     pdf("update", "pdf", "--file", "logo.png=-", "--propose", stdin=b"\x89PNG\0")
 
