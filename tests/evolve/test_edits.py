@@ -16,7 +16,11 @@ from evolvable_tools.evolve.candidates.programs import (
 )
 from evolvable_tools.file_edits import TextEdit
 
-BASE = a_program(a_skill("pdf", "first step", "second step", notes_md="of old"), a_skill("csv", "a", "b"))
+CSV = a_skill("csv", "a", "b")
+BASE = a_program(
+    a_skill("pdf", "first step", "second step", notes_md="of old"),
+    make_part(Kind.SKILL, "csv", {**CSV.files, "logo.png": b"\x89PNG\r\n\x1a\n\0IHDR"}),
+)
 NEW = {"SKILL.md": "---\nname: x\ndescription: New.\n---\n\nbody\n"}
 FROZEN = a_program(a_skill("pdf", more='metadata:\n  evolvable: "false"\n'))
 
@@ -89,6 +93,7 @@ def test_edits_follow_each_other() -> None:
         (ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("SKILL.md", "step", "x"),)), "is there 2 times"),
         (ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("SKILL.md", "", "x"),)), "is not there"),
         (ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("none.md", "a", "x"),)), "no file none.md"),
+        (ProgramEdit(EditOperation.EDIT, "skill:csv", (TextEdit("logo.png", "IHDR", "x"),)), "not text in UTF-8"),
         (ProgramEdit(EditOperation.EDIT, "skill:pdf"), "changes nothing"),
         (ProgramEdit(EditOperation.EDIT, "skill:none", files=NEW), "none of this name"),
         (ProgramEdit(EditOperation.CREATE, "skill:pdf", files=NEW), "there already"),
@@ -123,6 +128,7 @@ def test_an_edit_that_cannot_be_made_says_why_and_changes_nothing(edit: ProgramE
         apply_edits(BASE, [ProgramEdit(EditOperation.EDIT, "skill:csv", files={"more.md": "x"}), edit])
 
     assert "Edit 2" in bad.value.text and bad.value.hint
+    assert bad.value.text.count(bad.value.hint) == 1  # the records of a run are this text
     assert BASE.digest == before
 
 

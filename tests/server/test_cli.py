@@ -415,6 +415,85 @@ def test_what_was_written_in_the_editor_is_kept_when_the_library_does_not_take_i
     kept.unlink()
 
 
+def proposed_crlf(pdf) -> bytes:
+    """Has an agent propose a file with a byte order mark and CRLF line ends; returns its bytes."""
+    data = b"\xef\xbb\xbfone\r\ntwo\r\nlast"
+    pdf("update", "pdf", "--file", "notes.md=-", "--propose", stdin=data)
+    return data
+
+
+@pytest.mark.process
+def test_an_edited_proposal_keeps_its_line_ends_and_its_byte_order_mark(pdf, tmp_path):
+    data = proposed_crlf(pdf)
+
+    pdf("inbox", "edit", 1, EDITOR=editor(tmp_path, "data = data.replace(b'two', b'mine')"), VISUAL="")
+
+    assert pdf("get", "pdf", "--path", "notes.md").data == data.replace(b"two", b"mine")
+
+
+@pytest.mark.process
+def test_a_file_that_is_not_text_is_shown_by_the_command_that_writes_it(pdf):
+    data = b"\x89PNG\r\n\0"
+    pdf("update", "pdf", "--file", "assets/big logo.png=-", stdin=data)
+
+    shown = pdf("load", "pdf", "--path", "assets/big logo.png").out
+    command = shown.partition("To have it: ")[2].partition(" > FILE")[0]
+
+    assert command == "evolvable get skill:pdf@2 --path 'assets/big logo.png'"
+    assert pdf(*shlex.split(command)[1:]).data == data
+
+
+@pytest.mark.process
+def test_a_proposal_that_changes_no_text_cannot_be_edited_and_says_so(pdf, tmp_path):
+    pdf("update", "pdf", "--file", "logo.png=-", "--propose", stdin=b"\x89PNG\0")
+
+    ran = pdf("inbox", "edit", 1, EDITOR=editor(tmp_path, "sys.exit(3)"), VISUAL="", code=1)
+
+    assert ran.err.startswith("Error: Proposal 1 changes no text.")
+
+
+LATIN_1 = "latin = data.replace(b'two', 'K\u00e4se'.encode('latin-1'))"
+"""What an editor that writes Latin-1 makes of a text."""
+
+
+@pytest.mark.process
+def test_a_proposal_saved_in_another_encoding_is_opened_again_until_it_is_text(pdf, tmp_path):
+    data = proposed_crlf(pdf)
+    again = f"{LATIN_1}; data = data[3:].decode('latin-1').encode('utf-8') if b'K' in data else latin"
+
+    ran = pdf("inbox", "edit", 1, EDITOR=editor(tmp_path, again), VISUAL="", stdin="y\n")
+
+    assert "What was saved of notes.md is not text in UTF-8." in ran.err
+    assert pdf("get", "pdf", "--path", "notes.md").data == data[3:].replace(b"two", "K\u00e4se".encode())
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("answer", "end"), [("n\n", "Nothing was changed."), ("", "Open it again?")])
+def test_a_proposal_saved_in_another_encoding_and_given_up_is_kept(pdf, tmp_path, answer, end):
+    data = proposed_crlf(pdf)
+    edit = editor(tmp_path, f"{LATIN_1}; data = latin")
+
+    ran = pdf("inbox", "edit", 1, EDITOR=edit, VISUAL="", stdin=answer, code=1)
+
+    assert end in ran.err
+    kept = Path(ran.err.partition("Your text is kept in ")[2].split("\n")[0])
+    assert kept.read_bytes() == data.replace(b"two", b"K\xe4se")
+    kept.unlink()
+    assert pdf("inbox", "show", 1, "--json").json["state"] == "open"
+
+
+@pytest.mark.process
+def test_texts_of_a_proposal_are_kept_when_a_later_editor_fails(pdf, tmp_path):
+    pdf("update", "pdf", "--file", "a.md=-", "--edit", "SKILL.md", "two", "2", "--propose", stdin="one\n")
+    last = "data = data.replace(b'2', b'mine') if b'name' in data else sys.exit(3)"
+
+    ran = pdf("inbox", "edit", 1, EDITOR=editor(tmp_path, last), VISUAL="", code=1)
+
+    kept = Path(ran.err.partition("Your text is kept in ")[2].split("\n")[0])
+    assert b"\nmine\n" in kept.read_bytes()
+    kept.unlink()
+
+
 @pytest.mark.process
 def test_an_undo_that_leaves_something_alone_ends_with_1(pdf):
     first = put(pdf, "csv", SKILL=b"one", session="s-1")
@@ -511,6 +590,20 @@ def test_a_proposal_waits_until_a_person_decides(pdf):
     assert "\n2\n" in pdf("get", "pdf").out
     assert pdf("inbox").out == "Nothing waits for a decision.\n"
     assert "approved already" in pdf("inbox", "reject", 1, code=1).err
+
+
+@pytest.mark.process
+def test_files_given_with_an_approval_are_stored_byte_for_byte(pdf, tmp_path):
+    pdf("update", "pdf", "--file", "notes.md=-", "--propose", stdin="agent's words\n")
+    contents = {"notes.md": b"mine\r\nalso mine\r\n", "logo.png": b"\x89PNG\r\n\x1a\n\0IHDR"}
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
+
+    missing = pdf("inbox", "approve", 1, "--file", f"logo.png={tmp_path / 'none.png'}", code=2)
+    assert "none.png': No such file" in " ".join(missing.err.split())
+    pdf("inbox", "approve", 1, *(word for name in contents for word in ("--file", f"{name}={tmp_path / name}")))
+
+    assert {name: pdf("get", "pdf", "--path", name).data for name in contents} == contents
 
 
 @pytest.mark.process

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import threading
@@ -23,6 +24,7 @@ from evolvable_server.cli.ui_command import PageCommands
 from evolvable_server.mcp.server import Permission
 from evolvable_server.transport.http_auth import Tokens
 from evolvable_server.ui.diff_view import parse_diff
+from evolvable_server.ui.layout import resource_address
 from evolvable_server.ui.text import make_visible, render_markdown
 from evolvable_store.objects import File
 from evolvable_store.operation import Identity, Principal
@@ -32,6 +34,7 @@ from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.run_context import RunStopped
 from evolvable_tools.evolve.task import Split
+from evolvable_tools.verbs import edit
 
 HIDDEN = "\u202e\u2066\u2069\u200b\U000e0041\x7f\x01\u2028"
 
@@ -227,6 +230,68 @@ def test_an_edited_proposal_is_approved_as_the_person_saved_it(page: PagePlace) 
     page.post("/do/inbox-edit", **{"number": number, "seen": "1", "text:SKILL.md": text})
     data = page.library.store.file(page.library.store.head(Ref.parse("edited")), "SKILL.md").data
     assert data.endswith(b"\n\nmy words\n") and b"\r" not in data
+
+
+def propose_files(page: PagePlace, name: str, files: dict[str, bytes]) -> int:
+    """Has an agent propose these files for a resource, new or not; returns the number of the proposal."""
+    head = page.library.store.head_or_none(Ref.parse(name))
+    done = edit.update_resource(
+        page.library, AGENT, Ref.parse(name), "more", files=files, propose=True, create=head is None
+    )
+    assert done.proposal_id is not None
+    return done.proposal_id
+
+
+@pytest.mark.parametrize(
+    ("proposed", "sent", "stored"),
+    [
+        ("1\r\n2\r\n", "1\r\nmine\r\n2\r\n", "1\r\nmine\r\n2\r\n"),
+        ("1\r\n2\r\n3\n", "mine\r\n1\r\n2\r\n3\r\n", "mine\r\n1\r\n2\r\n3\n"),
+        ("1\n2\r3\n", "1\r\n2\r\n3\r\nmine\r\n", "1\n2\r3\nmine\n"),
+        ("1\r\n2", "1\r\n2\r\nmine", "1\r\n2\r\nmine"),
+        ("1\n2\n", "1\r\nmine\r\n", "1\nmine\n"),
+        ("1", "1\r\nmine", "1\nmine"),
+    ],
+    ids=["crlf", "mixed", "cr", "no last end", "lf", "one line"],
+)
+def test_an_edit_in_the_page_keeps_the_line_ends_of_what_was_proposed(
+    page: PagePlace, proposed: str, sent: str, stored: str
+) -> None:
+    """HTML: a form sends CR LF for every line end."""
+    name = f"ends-{hashlib.sha256(proposed.encode()).hexdigest()[:8]}"
+    page.create(name)
+    number = propose_files(page, name, {"notes.md": proposed.encode()})
+
+    page.post("/do/inbox-edit", **{"number": number, "seen": "1", "text:notes.md": sent})
+
+    assert page.library.store.file(page.library.store.head(Ref.parse(name)), "notes.md").data == stored.encode()
+
+
+def test_a_proposal_without_a_text_offers_no_edit_and_says_why(page: PagePlace) -> None:
+    page.create("pictured")
+    number = propose_files(page, "pictured", {"assets/logo.png": b"\x89PNG\r\n\x1a\n\0IHDR"})
+
+    assert "Edit, then approve" not in page.get(f"/inbox/{number}").text
+    for refused in (page.get(f"/inbox/{number}/edit"), page.post("/do/inbox-edit", number=number, seen="1")):
+        assert refused.status == 400 and f"Proposal {number} changes no text." in refused.text
+    assert page.library.store.backend.proposals.get(number).state == "open"
+
+
+def test_a_resource_that_is_only_proposed_is_named_without_a_link(page: PagePlace) -> None:
+    number = propose_files(page, "brand-new", {"SKILL.md": skill_text("brand-new", "Do it.").encode()})
+    address = resource_address("skill:brand-new")
+
+    for path in (f"/inbox/{number}", f"/inbox/{number}/edit"):
+        shown = page.get(path).text
+        assert "skill:brand-new" in shown and f'href="{address}"' not in shown
+    assert page.get(address).status == 404
+    done = page.post("/do/inbox-reject", number=number).location
+    assert f'href="{address}"' not in page.get(done).text
+    page.post("/do/inbox-reopen", number=number)
+
+    page.post("/do/inbox-approve", number=number, seen="0")
+
+    assert f'href="{address}"' in page.get(f"/inbox/{number}").text and page.get(address).status == 200
 
 
 def test_a_session_and_a_run_are_read_from_their_own_records(page: PagePlace) -> None:

@@ -473,3 +473,32 @@ def test_what_is_typed_ahead_decides_nothing_and_a_client_is_never_asked(tmp_pat
     assert "Only a person decides about proposals" in " ".join(refused.end().split())
     machine.person = False
     assert "Only a person decides" in machine("inbox", "decide", code=1).err
+
+
+@pytest.mark.process
+@posix
+def test_a_text_saved_in_another_encoding_is_never_stored_and_never_lost(tmp_path):
+    """What cannot be read would have become U+FFFD without a word."""
+    machine = CommandLine(tmp_path)
+    write(machine.home, "pdf", skill_text("pdf"), "first")
+    propose(machine.home, "aa", "useful", body="K\u00e4se")
+    latin = skill_text("aa", body="Gew\u00fcrz").encode("latin-1")
+    script = tmp_path / "latin.py"
+    lines = [f"import os, sys; open(sys.argv[-1], 'wb').write({latin!r})", "os.utime(sys.argv[-1], (0, 0))"]
+    script.write_text("\n".join(lines), encoding="utf-8")
+
+    talk = machine.talk("inbox", EDITOR=shlex.join([sys.executable, str(script)]), VISUAL="", NO_COLOR="1")
+    talk.until("Decide on proposal 1 [")
+    talk.type("e\n")
+    talk.until("What was saved of SKILL.md is not text in UTF-8.")
+    talk.until("Open it again?")
+    talk.type("n\n")
+    talk.until("Your text is kept in ")
+    said = talk.until("Decide on proposal 1 [")
+    talk.type("q\n")
+    talk.end()
+
+    kept = Path("".join(said.partition("(1/1)")[0].split()))
+    assert kept.read_bytes() == latin
+    kept.unlink()
+    assert machine("inbox", "show", 1, "--json").json["state"] == "open"

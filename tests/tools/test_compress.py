@@ -1,5 +1,7 @@
 """A history made short: nine parts, an index of what was named, and a tail that parts no call from its result."""
 
+import base64
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,6 +63,27 @@ def test_a_long_history_becomes_nine_parts_an_index_and_a_tail():
     assert (short.assets.skills, short.assets.images) == (["skill:pdf"], ["shot.png"])
     assert short.tokens_after < short.tokens_before / 2
     assert lost(messages, short) == []
+
+
+def test_media_types_and_encoded_pictures_are_no_files():
+    data = base64.b64encode(bytes(range(256)) * 20).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    blocks = [
+        {"type": "image", "source": source},
+        {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{data}"}},
+        {
+            "type": "text",
+            "text": "Accept: text/html, application/json of text/notes.md, image/logo.png, image/png/x.py",
+        },
+    ]
+
+    short = compress_history([{"role": "user", "content": blocks}, *history(60)], max_tokens=1_000)
+
+    named = {*short.assets.references, *short.assets.images}
+    assert {"text/notes.md", "image/logo.png", "image/png/x.py"} <= named
+    assert named.isdisjoint(("image/png", "text/html", "application/json"))
+    assert max(map(len, named)) < 40
+    assert "image/png" not in short.summary["files"]
 
 
 @pytest.mark.process

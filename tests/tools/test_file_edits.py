@@ -5,7 +5,7 @@ import pytest
 from evolvable_store.errors import EditConflict, InvalidArgument, NoSuchFile
 from evolvable_store.objects import File
 from evolvable_store.resource import Ref
-from evolvable_tools.file_edits import TextEdit, edit_text
+from evolvable_tools.file_edits import TextEdit, append_line, edit_text
 from evolvable_tools.review.candidates import SkillEdit, SkillEditOp, _apply
 
 PDF = Ref.parse("skill:pdf")
@@ -56,3 +56,36 @@ def test_a_split_moves_a_text_into_a_new_file() -> None:
 def test_an_edit_without_exactly_one_place_is_refused(edit: TextEdit, error: type[Exception]) -> None:
     with pytest.raises(error):
         edit_text({"SKILL.md": STEPS.encode()}, edit, PDF)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x89PNG\r\n\x1a\n\0IHDR", "IHDR h\u00e4".encode("utf-16"), "IHDR \u00e4".encode("latin-1")],
+    ids=["picture", "utf-16", "latin-1"],
+)
+def test_a_text_edit_of_a_file_that_is_not_text_is_refused(data: bytes) -> None:
+    """Only the whole file can be given: UTF-8 inside of another encoding is readable in neither."""
+    edit = TextEdit("assets/big logo.png", "IHDR", "\u00e4")
+
+    with pytest.raises(InvalidArgument, match=r"^assets/big logo.png of .*pdf is not text in UTF-8.$") as refused:
+        edit_text({"assets/big logo.png": data}, edit, PDF)
+    assert refused.value.hint == "Give the whole file instead."
+    with pytest.raises(InvalidArgument, match=r"^tasks.jsonl is not text in UTF-8.$"):
+        append_line({"tasks.jsonl": File(data)}, "tasks.jsonl", "{}")
+
+
+@pytest.mark.parametrize(
+    ("data", "old", "new", "after"),
+    [
+        ("one\r\ntwo\r\n", "one", "1\n1b", "1\r\n1b\r\ntwo\r\n"),
+        ("one\r\ntwo", "two", "2\n2b", "one\r\n2\r\n2b"),
+        ("one\r\ntwo\r\n", "\ntwo", "\n2", "one\r\n2\r\n"),
+        ("one\r\ntwo\r\n", "\ntwo", "", "one\r\n"),
+        ("one\r\ntwo\r\n", "one\r\n", "1\r\n1b\r\n", "1\r\n1b\r\ntwo\r\n"),
+        ("one\r\ntwo\nthree\n", "two", "2\n2b", "one\r\n2\n2b\nthree\n"),
+        ("one\ntwo", "two", "2\n2b", "one\n2\n2b"),
+    ],
+    ids=["one line", "last line", "begins with an end", "removes an end", "as it is", "mixed", "lf"],
+)
+def test_new_lines_end_as_the_lines_around_them(data: str, old: str, new: str, after: str) -> None:
+    assert edit_text({"a.md": data.encode()}, TextEdit("a.md", old, new), PDF) == after.encode()

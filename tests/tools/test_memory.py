@@ -53,6 +53,12 @@ def test_old_facts_go_to_the_archive_and_come_back_when_they_are_said_again():
     assert "importer" not in text_of(back, ARCHIVE)
 
 
+def test_a_memory_in_another_encoding_takes_no_fact():
+    """Written again as UTF-8 it would have lost what could not be read."""
+    with pytest.raises(InvalidArgument, match="archive.txt is not text in UTF-8"):
+        add_fact({ARCHIVE: File("- Käse".encode("latin-1"))}, "USER", "Likes tea.", DAY)
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("name", MEMORY_CAPS)
 def test_a_memory_keeps_its_caps_and_loses_nothing(name):

@@ -25,6 +25,29 @@ def encode_text(path: str, text: str) -> bytes:
         raise InvalidArgument(f"The text for {path} is not valid Unicode.", "It has a lone surrogate.") from None
 
 
+def decode_text(data: bytes) -> str | None:
+    """Return the text of a file, or None when it is not text: it has a NUL, or is not UTF-8."""
+    if b"\0" in data:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def check_text(path: str, data: bytes, owner: object = "") -> str:
+    """Return the text of a file that is to be edited. Raises InvalidArgument for one that is not text.
+
+    owner: the resource, for the message.
+    """
+    text = decode_text(data)
+    if text is None:
+        # UTF-8 written into another encoding leaves a file that no program can read.
+        whose = f" of {owner}" if owner else ""
+        raise InvalidArgument(f"{path}{whose} is not text in UTF-8.", "Give the whole file instead.")
+    return text
+
+
 def apply_files(files: dict[str, File], given: Mapping[str, str | bytes | None]) -> None:
     """Write whole files; None deletes one. Raises NoSuchFile, InvalidArgument, InvalidPath."""
     for path, content in given.items():
@@ -39,8 +62,8 @@ def apply_files(files: dict[str, File], given: Mapping[str, str | bytes | None])
 
 
 def append_line(files: Mapping[str, File], path: str, line: str) -> dict[str, File]:
-    """Return the files with a line more at the end of one, unless the line is in it."""
-    text = files[path].data.decode("utf-8", "replace") if path in files else ""
+    """Return the files with a line more at the end of one, unless the line is in it. Raises InvalidArgument."""
+    text = check_text(path, files[path].data) if path in files else ""
     if line in text.split("\n"):
         return dict(files)
     start = f"{text.rstrip(chr(10))}\n" if text.strip() else ""
@@ -54,19 +77,20 @@ def apply_edit(files: dict[str, File], edit: TextEdit, owner: object) -> None:
 
 
 def edit_text(files: Mapping[str, bytes], edit: TextEdit, owner: object) -> bytes:
-    """Return the edited file of an edit.
+    """Return the edited file of an edit. What it adds has the line ends that the file has at that place.
 
-    owner: the resource, for messages. Raises NoSuchFile, InvalidPath, InvalidArgument, and EditConflict unless the old
-    text is in the file exactly once.
+    owner: the resource, for messages. Raises NoSuchFile, InvalidPath, InvalidArgument, also for a file that is not
+    text, and EditConflict unless the old text is in the file exactly once.
     """
     data = files.get(check_path(edit.path))
     if data is None:
         raise NoSuchFile(f"{owner} has no file {edit.path}.", f"Its files: {', '.join(sorted(files))}.")
+    check_text(edit.path, data, owner)
     old, new = encode_text(edit.path, edit.old), encode_text(edit.path, edit.new)
     count = data.count(old) if old else 0
     crlf = b"\r\n" in data
     if count == 0 and old and crlf:  # clients write \n, whatever the file has
-        old, new = _with_crlf(old), _with_crlf(new)
+        old = _with_crlf(old)
         count = data.count(old)
     if count != 1:
         found = "is not there" if count == 0 else f"is there {count} times"
@@ -75,7 +99,18 @@ def edit_text(files: Mapping[str, bytes], edit: TextEdit, owner: object) -> byte
             f"The old text {found} in {edit.path} of {owner}.{ends}",
             "Give a piece of the head's text that stands there exactly once; get_resource shows it.",
         )
-    return data.replace(old, new)
+    return _replaced(data, old, new)
+
+
+def _replaced(data: bytes, old: bytes, new: bytes) -> bytes:
+    """Return the data with its one `old` replaced. Where the line of it ends with CRLF, those of `new` do too."""
+    at = data.index(old)
+    if old.startswith(b"\n") and data[:at].endswith(b"\r"):  # a CR alone would stay behind, or become two
+        at, old = at - 1, b"\r" + old
+    end = data.find(b"\n", at)
+    if end < 0:  # the last line has no end: it goes by the one before
+        end = data.rfind(b"\n")
+    return data.replace(old, _with_crlf(new) if data[: max(end, 0)].endswith(b"\r") else new)
 
 
 def _with_crlf(data: bytes) -> bytes:

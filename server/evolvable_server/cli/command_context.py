@@ -38,6 +38,7 @@ from evolvable_store.errors import (
     LibraryReadOnly,
     NoLibrary,
     Refused,
+    TooLarge,
 )
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import is_address
@@ -53,6 +54,20 @@ if TYPE_CHECKING:
 
 TOOLS = {tool.name: tool.command for tool in registry.TOOLS.values() if tool.command}
 """MCP tool -> the command that does the same."""
+
+
+def read_source(source: str) -> bytes:
+    """Return the bytes of the file that an option names, of stdin for `-`. Raise click.BadParameter, TooLarge."""
+    from evolvable_store.objects import MAX_FILE
+
+    try:
+        with click.open_file(source, "rb") as stream:
+            data: bytes = stream.read(MAX_FILE + 1)
+    except OSError as error:
+        raise click.BadParameter(f"{ascii(source)}: {error.strerror}.") from None
+    if len(data) > MAX_FILE:
+        raise TooLarge(f"{source} has more than {MAX_FILE:,} bytes.", "That is the limit for one file.")
+    return data
 
 
 def resolve_name(name: str) -> str:

@@ -2,9 +2,10 @@
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -22,8 +23,11 @@ from evolvable_store.errors import (
     TooLarge,
 )
 from evolvable_store.resource import Kind, Ref, main_file
+from evolvable_tools.file_edits import decode_text
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit
+
+Saved = TypeVar("Saved")
 
 
 def show_updated(updated: edit.Updated) -> None:
@@ -93,20 +97,28 @@ def open_editor(start: EditedText, text: bytes | None = None) -> EditedText:
 
 
 @contextlib.contextmanager
-def kept_when_refused(edited: EditedText) -> Iterator[None]:
+def kept_when_refused(edited: Iterable[EditedText]) -> Iterator[None]:
     """Save what a person wrote when the library does not take it, and say where."""
     try:
         yield
     except EvolvableError as error:
-        error.hint = f"{error.hint} Your text is kept in {_keep(edited)}".strip()
+        error.hint = f"{error.hint} {_keep(edited)}".strip()
+        raise
+    except (click.ClickException, KeyboardInterrupt):  # a later editor failed, or was interrupted
+        if said := _keep(edited):
+            click.echo(said, err=True)
         raise
 
 
-def _keep(edited: EditedText) -> str:
-    prefix, suffix = "evolvable-", f"-{Path(edited.path).name}"
-    with tempfile.NamedTemporaryFile(prefix=prefix, suffix=suffix, delete=False) as stream:
-        stream.write(edited.data)
-    return stream.name
+def _keep(edited: Iterable[EditedText]) -> str:
+    """Write texts to files of their own; return the sentence that names them, '' for no text."""
+    kept = []
+    for one in edited:
+        prefix, suffix = "evolvable-", f"-{Path(one.path).name}"
+        with tempfile.NamedTemporaryFile(prefix=prefix, suffix=suffix, delete=False) as stream:
+            stream.write(one.data)
+        kept.append(stream.name)
+    return f"Your text is kept in {' and '.join(kept)}" if kept else ""
 
 
 _CAN_BE_MENDED = (InvalidResource, InvalidArgument, InvalidPath, TooLarge)
@@ -120,22 +132,61 @@ def edit_until_valid(start: EditedText, save: Callable[[EditedText], edit.Update
     """
     edited = open_editor(start)
     while True:
-        with kept_when_refused(edited):
+        with kept_when_refused([edited]):
             try:
                 return save(edited)
             except _CAN_BE_MENDED as error:
                 show_error(to_cli_words(str(error)), to_cli_words(error.hint))
-                if not _again(edited):
+                if not _again([edited]):
                     raise InvalidArgument("Nothing was changed.") from None
         with contextlib.suppress(InvalidArgument):  # saved without a change: the same error is told again
             edited = open_editor(start, edited.data)
 
 
-def _again(edited: EditedText) -> bool:
+def edit_proposed(texts: Mapping[str, bytes], save: Callable[[Mapping[str, bytes]], Saved]) -> Saved | None:
+    """Open texts in the editor, one after the other, and again until `save` takes those that were changed.
+
+    Return what `save` returns, None when nothing was changed. A text is never lost: a person who gives up, or whose
+    texts are refused, is told where they are. Raise as `save`.
+    """
+    edited: dict[str, EditedText] = {}
+    while True:
+        with kept_when_refused(edited.values()):
+            _open_each(texts, edited)
+            if not edited:
+                return None
+            try:
+                for one in edited.values():
+                    _check_saved(one)
+                return save({path: one.data for path, one in edited.items()})
+            except _CAN_BE_MENDED as error:
+                show_error(to_cli_words(str(error)), to_cli_words(error.hint))
+                if not _again(edited.values()):
+                    raise InvalidArgument("Nothing was changed.") from None
+
+
+def _open_each(texts: Mapping[str, bytes], edited: dict[str, EditedText]) -> None:
+    """Let the person edit each text, or those again that were edited before."""
+    for path in list(edited) or texts:
+        was = edited.get(path, EditedText(path, texts[path], None))
+        saved = edit_text(was.data, path)
+        if saved == texts[path]:
+            edited.pop(path, None)
+        elif saved is not None:
+            edited[path] = replace(was, data=saved)
+
+
+def _check_saved(edited: EditedText) -> None:
+    """Raise InvalidArgument for a text that an editor saved in another encoding."""
+    if decode_text(edited.data) is None:
+        raise InvalidArgument(f"What was saved of {edited.path} is not text in UTF-8.", "Save it as UTF-8.")
+
+
+def _again(edited: Iterable[EditedText]) -> bool:
     try:
         return ask_yes("Open it again?", default=True, err=True)
     except click.Abort:
-        click.echo(f"\nYour text is kept in {_keep(edited)}", err=True)
+        click.echo(f"\n{_keep(edited)}", err=True)
         raise
 
 

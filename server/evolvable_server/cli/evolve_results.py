@@ -71,7 +71,8 @@ def allow_command(state: CommandContext, run: str, candidate: str | None, refuse
 def _show_change(title: str, shown: Any, state: CommandContext) -> None:
     """Show a whole difference under a title, what it adds in capabilities, and what the scan found in it."""
     write = remark if state.json else say  # with --json the result alone is on stdout
-    write(title, *shown.diff.splitlines())
+    # Only \n ends a line: what follows another end of lines would stand there without a sign, as if it were not new.
+    write(title, *(shown.diff.split("\n") if shown.diff else ()))
     for what, rows in (("It can do now", shown.capabilities), ("The scan found", shown.findings)):
         write(f"{what}:" if rows else f"{what}: nothing new.", *(f"  - {row}" for row in rows))
 

@@ -1,7 +1,6 @@
 """The commands inbox, which decides about proposals, and publish and channel, which decide what hosts see."""
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -13,14 +12,15 @@ from evolvable_server.cli.command_context import (
     Output,
     command,
     page_option,
+    read_source,
     reason_option,
     say_more,
 )
+from evolvable_server.cli.editor_commands import edit_proposed
 from evolvable_server.cli.inbox_review import MAX_QUEUE, can_ask, review_inbox
 from evolvable_server.cli.proposal_view import describe_author, show_decided, show_proposal
 from evolvable_server.cli.terminal import (
     count,
-    edit_text,
     local_time,
     remark,
     say,
@@ -51,7 +51,7 @@ from evolvable_tools.verbs.release import ChannelLog, ChannelStatus, ChannelStep
 @click.option("--ref", "about", type=REF, metavar="REF", help="Instead of numbers: all about this resource.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, help="Of list.")
 @page_option
-@click.option("--file", "files", multiple=True, metavar="PATH=FILE", help="With approve: this text instead.")
+@click.option("--file", "files", multiple=True, metavar="PATH=FILE", help="With approve: this file instead.")
 def inbox_command(
     state: CommandContext,
     action: str,
@@ -97,8 +97,9 @@ def inbox_command(
             return _decisions([proposal_inbox.reject(library, identity, reason, caller) for identity in ids])
         if action == "reopen":
             return _decisions([proposal_inbox.reopen(library, caller, identity) for identity in ids])
-        edited = _edited(library, ids) if action == "edit" else _given(files)
-        return _decisions(proposal_inbox.approve_together(library, caller, ids, reason, edited=edited))
+        if action == "edit":
+            return _decisions(_edited(library, caller, ids, reason))
+        return _decisions(proposal_inbox.approve_together(library, caller, ids, reason, edited=_given(files)))
 
 
 def _may_ask(state: CommandContext, proposals: tuple[int, ...]) -> bool:
@@ -123,28 +124,30 @@ def _chosen(library: Library, caller: Caller, every: bool, session: str | None, 
     return [one.id for one in waiting if picked(one) and not proposal_inbox.is_expired(library, one)]
 
 
-def _given(files: tuple[str, ...]) -> dict[str, str | None]:
-    given: dict[str, str | None] = {}
+def _given(files: tuple[str, ...]) -> dict[str, bytes | None]:
+    """Return the files that replace those of a proposal, as bytes; None for one that is to go."""
+    given: dict[str, bytes | None] = {}
     for text in files:
         path, equals, source = text.partition("=")
         if not equals:
-            raise click.UsageError("--file is PATH=FILE: the file of the proposal, and the one with its text.")
-        given[path] = Path(source).read_text(encoding="utf-8") if source else None
+            raise click.UsageError("--file is PATH=FILE: the file of the proposal, and the one with its content.")
+        given[path] = read_source(source) if source else None
     return given
 
 
-def _edited(library: Library, ids: list[int]) -> Mapping[str, str | None]:
-    """Return the texts of a proposal as a person saves them in an editor. Raise InvalidArgument for none."""
+def _edited(library: Library, caller: Caller, ids: list[int], reason: str) -> list[Decided]:
+    """Approve a proposal with the texts that a person saves in an editor. Raise InvalidArgument for none."""
     if len(ids) != 1:
         raise click.UsageError("Edit one proposal at a time.")
-    edited: dict[str, str | None] = {}
-    for path, text in proposal_inbox.proposed_texts(library, ids[0]).items():
-        saved = edit_text(text, path)
-        if saved is not None and saved != text:
-            edited[path] = saved
-    if not edited:
+    texts = proposal_inbox.proposed_texts(library, ids[0])
+    # As bytes, so that line ends and a byte order mark come back as they were.
+    decided = edit_proposed(
+        {path: text.encode("utf-8") for path, text in texts.items()},
+        lambda edited: proposal_inbox.approve_together(library, caller, ids, reason, edited=edited),
+    )
+    if decided is None:
         raise InvalidArgument("Nothing was changed in the editor.", "`evolvable inbox approve` takes it as it is.")
-    return edited
+    return decided
 
 
 def _decisions(decided: list[Decided]) -> Output[Any]:

@@ -9,19 +9,18 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
 from evolvable_server.cli.command_context import to_cli_words
-from evolvable_server.cli.editor_commands import EditedText, open_editor
+from evolvable_server.cli.editor_commands import edit_proposed
 from evolvable_server.cli.proposal_view import describe_author, show_decided, show_proposal
 from evolvable_server.cli.terminal import (
     ask,
     ask_yes,
-    confirm,
     count,
     discard_typed,
     one_line,
@@ -34,7 +33,7 @@ from evolvable_server.cli.terminal import (
     styled,
     warn,
 )
-from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument
+from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.storage.proposals import APPROVED, OPEN, REJECTED, Proposal
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import proposal_inbox
@@ -233,10 +232,11 @@ class InboxReview:
         discard_typed()
         return ask_yes(f"{verb} {count(len(ids), 'proposal')}{aware} {what}?", default=False)
 
-    def _approve(self, ids: Sequence[int], edited: dict[str, str | None] | None = None) -> None:
+    def _approve(self, ids: Sequence[int], edited: Mapping[str, bytes] | None = None) -> list[Decided]:
         with self._undisturbed():
             decided = proposal_inbox.approve_together(self._library, self._caller, ids, "", edited=edited)
         self._done(decided)
+        return decided
 
     def _done(self, decided: Sequence[Decided]) -> None:
         self.tally.add(decided)
@@ -246,27 +246,11 @@ class InboxReview:
     def _edit(self, shown: WaitingProposal) -> bool:
         """Open the proposed texts, and again where the library does not take them; approve what the person saves."""
         texts = proposal_inbox.proposed_texts(self._library, shown.proposal_id)
-        edited: dict[str, str | None] = {}
-        for path, text in texts.items():
-            with contextlib.suppress(InvalidArgument):  # nothing was saved of this file
-                start = EditedText(path, text.encode("utf-8"), None)
-                edited[path] = open_editor(start).data.decode("utf-8", "replace")
-        if not edited:
+        contents = {path: text.encode("utf-8") for path, text in texts.items()}
+        if edit_proposed(contents, lambda edited: self._approve([shown.proposal_id], edited)) is None:
             say("Nothing was changed in the editor. `y` approves it as it is.")
             return False
-        while True:
-            try:
-                self._approve([shown.proposal_id], edited)
-                return True
-            except Conflict:
-                raise
-            except EvolvableError as error:
-                show_error(to_cli_words(str(error)), to_cli_words(error.hint))
-                confirm("Open it again?", default=True, err=False)
-                for path, said in edited.items():
-                    start = EditedText(path, (said or "").encode("utf-8"), None)
-                    with contextlib.suppress(InvalidArgument):
-                        edited = {**edited, path: open_editor(start).data.decode("utf-8", "replace")}
+        return True
 
     @contextlib.contextmanager
     def _undisturbed(self) -> Iterator[None]:

@@ -175,7 +175,7 @@ def _show(found: dict[str, Any], named: NamedModels) -> None:
         try:
             warn(*filter(None, [check_plain_http(named.resolve(name))]))
         except EvolvableError as error:
-            warn(f"{error.text} {error.hint}")
+            warn(error.text)
 
 
 def _test(named: NamedModels, name: str) -> Output[Any]:
@@ -186,7 +186,7 @@ def _test(named: NamedModels, name: str) -> Output[Any]:
     try:
         answer = model.think(replace(TEST_REQUEST, attempted=attempts.append))
     except ProviderError as error:
-        failure = f"{error.text} {error.hint}"
+        failure = error.text
     finally:
         model.close()
     if not failure and answer.get("word") != WORD:

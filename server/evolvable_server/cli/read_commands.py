@@ -1,6 +1,7 @@
 """The commands find, list, load, get, history and report."""
 
 import re
+import shlex
 import sys
 from functools import partial
 from typing import Any
@@ -194,7 +195,8 @@ def show_document(loaded: load.Loaded, *, opening: str = "") -> None:
     if loaded.marked:
         click.secho(before, dim=True)
     if loaded.text is None:
-        say(f"{loaded.path} is not text ({loaded.size:,} bytes). To have it: evolvable get ... > FILE")
+        words = shlex.join(["evolvable", "get", f"{loaded.ref}@{loaded.version}", "--path", loaded.path])
+        say(f"{loaded.path} is not text ({loaded.size:,} bytes). To have it: {words} > FILE")
     else:
         text = quote_marks(loaded.text) if loaded.marked else loaded.text
         click.echo(safe(text), nl=not text.endswith("\n"))

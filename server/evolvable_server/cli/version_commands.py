@@ -15,14 +15,14 @@ from evolvable_server.cli.command_context import (
     command,
     expect_option,
     page_option,
+    read_source,
     reason_option,
     say_more,
 )
 from evolvable_server.cli.editor_commands import kept_when_refused, new_text, open_editor, show_updated, stored_text
 from evolvable_server.cli.maintenance import warn_of_secrets
 from evolvable_server.cli.terminal import confirm, count, local_time, one_line, remark, say, show_table, some, warn
-from evolvable_store.errors import InvalidArgument, TooLarge
-from evolvable_store.objects import MAX_FILE
+from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Change, Operation
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
@@ -252,14 +252,7 @@ def file_source(value: str) -> tuple[str, bytes]:
     path, equals, source = value.partition("=")
     if not (path and equals and source):
         raise click.BadParameter(f"{ascii(value)} is not PATH=SOURCE, such as SKILL.md=./new.md.")
-    try:
-        with click.open_file(source, "rb") as stream:
-            data: bytes = stream.read(MAX_FILE + 1)
-    except OSError as error:
-        raise click.BadParameter(f"{ascii(source)}: {error.strerror}.") from None
-    if len(data) > MAX_FILE:
-        raise TooLarge(f"{source} has more than {MAX_FILE:,} bytes.", "That is the limit for one file.")
-    return path, data
+    return path, read_source(source)
 
 
 @command("update")
@@ -301,7 +294,7 @@ def update_command(
         if editor:
             start = new_text(ref, path) if given["create"] else stored_text(library, caller, ref, path, expect)
             edited = open_editor(start)
-            kept.enter_context(kept_when_refused(edited))
+            kept.enter_context(kept_when_refused([edited]))
             contents, expect = {edited.path: edited.data}, edited.version
         updated = edit.update_resource(
             library,

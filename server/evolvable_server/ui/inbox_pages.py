@@ -18,7 +18,7 @@ from evolvable_server.ui.layout import (
 )
 from evolvable_server.ui.promoted_runs import draw_promoted
 from evolvable_server.ui.site import MOST_WAITING, PageAction, PageRequest, PageView, Site, action_path
-from evolvable_server.ui.text import make_visible, one_line, quoted
+from evolvable_server.ui.text import make_visible, one_line, quoted, restore_line_ends
 from evolvable_store.errors import Conflict, InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import APPROVED, OPEN, REJECTED
@@ -71,12 +71,18 @@ def _proposal(site: Site, asked: PageRequest) -> PageBody:
     waiting = proposal_inbox.list_waiting(site.library, MOST_WAITING)
     done, shown = _done_note(site, asked), proposal_inbox.show_proposal(site.library, asked.needed("number"))
     queue = _queue(waiting, shown.proposal_id, draw_promoted(site))
-    parts = h.div(".inbox")[_left(shown), _right(site, asked, shown, waiting), queue]
+    parts = h.div(".inbox")[_left(site, shown), _right(site, asked, shown, waiting), queue]
     main = [done, parts, h.p(".keys")[KEYS]]
     return PageBody(f"{shown.ref} · Inbox", main, "inbox", of=f"proposal {shown.proposal_id}")
 
 
-def _left(shown: WaitingProposal) -> Node:
+def _resource(library: Library, ref: object) -> Node:
+    """Return a link to a resource, only its name while it is no more than proposed and has no page."""
+    there = library.store.head_or_none(Ref.parse(str(ref))) is not None
+    return resource_link(ref) if there else one_line(str(ref), 120)
+
+
+def _left(site: Site, shown: WaitingProposal) -> Node:
     if shown.removes:
         what = f"Proposes to remove version {shown.base}"
     elif shown.base:
@@ -84,7 +90,7 @@ def _left(shown: WaitingProposal) -> Node:
     else:
         what = "A new resource"
     return h.article(".left", aria_label="Difference")[
-        h.h1["Proposal ", str(shown.proposal_id), ": ", resource_link(shown.ref)],
+        h.h1["Proposal ", str(shown.proposal_id), ": ", _resource(site.library, shown.ref)],
         h.p(".none")[f"{what}. ", f"It changes {', '.join(map(make_visible, shown.files))}." if shown.files else None],
         h.p(".warning")[f"It removes {make_visible(shown.ref)}; the versions stay."] if shown.removes else None,
         draw_diff(shown.diff or "") if not shown.removes else None,
@@ -138,7 +144,9 @@ def _decision(site: Site, asked: PageRequest, shown: WaitingProposal) -> Node:
             aria_keyshortcuts="r",
         )["Reject"],
     ]
-    edit = None if shown.removes else h.a(href=f"/inbox/{shown.proposal_id}/edit", id="edit", aria_keyshortcuts="e")
+    edit = None
+    if proposal_inbox.changes_text(site.library, shown.proposal_id):
+        edit = h.a(href=f"/inbox/{shown.proposal_id}/edit", id="edit", aria_keyshortcuts="e")
     return h.section(id="decide", data_live=True)[
         form(csrf, action_path("inbox approve"), why, lock, h.p(".buttons")[buttons], fields=fields, **swapping()),
         h.p[edit["Edit, then approve"]] if edit is not None else None,
@@ -264,7 +272,7 @@ def _done_note(site: Site, asked: PageRequest) -> Node:
 
 def _done_line(library: Library, number: int) -> Node:
     proposal = library.store.backend.proposals.get(number)
-    return h.p[f"Proposal {number} is {proposal.state}: ", resource_link(proposal.ref), "."]
+    return h.p[f"Proposal {number} is {proposal.state}: ", _resource(library, proposal.ref), "."]
 
 
 def _undo_form(site: Site, asked: PageRequest, number: int, key: str | None = None) -> Node:
@@ -292,9 +300,9 @@ def _edit(site: Site, asked: PageRequest) -> str:
     number = asked.needed("number")
     _check_seen(site.library, [number], asked)
     texts = proposal_inbox.proposed_texts(site.library, number)
-    sent = {path: asked.get(f"text:{path}").replace("\r\n", "\n") for path in texts if f"text:{path}" in asked.fields}
-    # A browser drops a first line end and sends CR LF; what differs by that alone was not edited.
-    edited = {path: text for path, text in sent.items() if text != texts[path].replace("\r\n", "\n")}
+    sent = {path: asked.get(f"text:{path}") for path in texts if f"text:{path}" in asked.fields}
+    saved = {path: restore_line_ends(text, texts[path]) for path, text in sent.items()}
+    edited = {path: text for path, text in saved.items() if text != texts[path]}
     caller = site.decider(asked)
     decided = proposal_inbox.approve_together(
         site.library, caller, [number], asked.get("reason"), "in the local page", edited=edited
@@ -351,8 +359,6 @@ def _edit_form(site: Site, asked: PageRequest) -> PageBody:
     number = asked.needed("number")
     shown = proposal_inbox.show_proposal(site.library, number)
     texts = dict(list(proposal_inbox.proposed_texts(site.library, number).items())[:MAX_EDITED])
-    if not texts:
-        raise InvalidArgument(f"Proposal {number} changes no text.", "Approve or reject it as it is.")
     fields = [
         h.label(".text")[
             h.code[make_visible(path)],
@@ -366,7 +372,7 @@ def _edit_form(site: Site, asked: PageRequest) -> PageBody:
     return PageBody(
         f"Edit proposal {number}",
         [
-            h.h1[f"Edit proposal {number}: ", resource_link(shown.ref)],
+            h.h1[f"Edit proposal {number}: ", _resource(site.library, shown.ref)],
             form(
                 asked.session.csrf,
                 action_path("inbox edit"),
@@ -409,7 +415,7 @@ def _session_form(site: Site, asked: PageRequest) -> PageBody:
             h.h1[f"Session {one_line(session, 60)}: {len(mine)} proposals"],
             form(asked.session.csrf, action_path("inbox approve"), hidden, why, lock, h.p(".buttons")[buttons]),
             [
-                [_left(one), h.blockquote[make_visible(one.reason)], _notes(one), _findings(one.findings)]
+                [_left(site, one), h.blockquote[make_visible(one.reason)], _notes(one), _findings(one.findings)]
                 for one in mine
             ],
         ],

@@ -1,5 +1,7 @@
 """Show untrusted text in a browser: characters that hide or turn text are written out, Markdown is rendered inert."""
 
+import difflib
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -38,6 +40,25 @@ def make_visible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(f"⟦U+{ord(char):04X}⟧" if _is_hidden(char) else char for char in text)
+
+
+_LINE_END = re.compile("\r\n|\r|\n")
+
+
+def restore_line_ends(sent: str, shown: str) -> str:
+    """Return a text that was edited in a form with the line ends of the one that the form showed.
+
+    A browser sends CR LF for every line end. A line that was shown has the end that it had; a new one has the end that
+    most lines had.
+    """
+    old, new = _LINE_END.split(shown), _LINE_END.split(sent)
+    had = _LINE_END.findall(shown)
+    ends = [max(sorted(set(had)), key=had.count, default="\n")] * (len(new) - 1)
+    if len(set(had)) > 1:
+        for block in difflib.SequenceMatcher(None, old, new).get_matching_blocks():
+            size = min(block.size, len(had) - block.a, len(ends) - block.b)
+            ends[block.b : block.b + size] = had[block.a : block.a + size]
+    return "".join(line + end for line, end in zip(new, [*ends, ""], strict=True))
 
 
 def _is_hidden(char: str) -> bool:

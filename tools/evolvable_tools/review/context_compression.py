@@ -263,7 +263,7 @@ def _assets(texts: Iterable[str]) -> Assets:
     for text in texts:
         for url in _PATTERNS["url"].findall(text):
             (found.images if _PATTERNS["image"].search(url) else found.urls).append(url)
-        rest = _PATTERNS["url"].sub(" ", text)
+        rest = _PATTERNS["media"].sub(" ", _PATTERNS["url"].sub(" ", text))
         found.skills.extend(_PATTERNS["skill"].findall(rest))
         for path in _PATTERNS["path"].findall(_PATTERNS["skill"].sub(" ", rest)):
             (found.images if _PATTERNS["image"].search(path) else found.references).append(path)

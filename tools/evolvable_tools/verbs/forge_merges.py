@@ -289,7 +289,7 @@ class MergeReader:
                     found = client.merges(asked, self._branch)
                 self._known |= {one: found.get(one) for one in asked}
             except EvolvableError as error:
-                self.warning = f"No merge counts as an approval: {error.text} {error.hint}"
+                self.warning = f"No merge counts as an approval: {error.text}"
                 self._known.clear()
         if not self.warning and any(one not in self._known for one in wanted):
             self.warning = f"{self._forge.repository} was asked about {MAX_ASKED} commits; other merges do not count."

@@ -11,6 +11,7 @@ from evolvable_store.operation import Head, Principal
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, SuccessCounts, Tally, Usage, Use
 from evolvable_tools.delegation import DelegateStatus, Delegation, delegate_in, delegate_status, find_delegation
+from evolvable_tools.file_edits import decode_text
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import earned_maturity
 from evolvable_tools.secret_leaks import check_served, is_env_file
@@ -178,12 +179,7 @@ def _main(head: Head, paths: Iterable[str]) -> str:
 
 def as_text(file: File) -> str | None:
     """Return the file's text, or None when it is not UTF-8 text."""
-    if b"\0" in file.data:
-        return None
-    try:
-        return file.data.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
+    return decode_text(file.data)
 
 
 def report_outcome(

@@ -18,6 +18,7 @@ from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.search.analyzer import FUNCTION_WORDS, terms
 from evolvable_store.search.tokenizer import tokenize
 from evolvable_store.validation import MEMORY_CAPS
+from evolvable_tools.file_edits import check_text
 from evolvable_tools.library import Caller, Library
 
 ARCHIVE = "archive.txt"
@@ -53,7 +54,7 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
     """Return the files of a memory with one fact more, or with a known one renewed.
 
     Facts that are too old go to the archive, and the oldest ones too while the caps are passed. Raises InvalidArgument
-    for SOUL, for a fact that is no line, and when what a person wrote leaves no room.
+    for SOUL, for a fact that is no line, for a memory that is not text, and when what a person wrote leaves no room.
     """
     if name not in MEMORY_CAPS:
         raise InvalidArgument(f"memory:{name} takes no facts.", "A fact goes to memory:USER or memory:MEMORY.")
@@ -61,7 +62,7 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
     if not fact:
         raise InvalidArgument("The fact is empty.", "Say it in one line.")
     path = main_file(Kind.MEMORY, name)
-    lines, archive = _lines(files.get(path), _TITLES[name]), _lines(files.get(ARCHIVE), "# Archive")
+    lines, archive = _lines(files, path, _TITLES[name]), _lines(files, ARCHIVE, "# Archive")
     said = "new"
     for place, word in ((lines, "renewed"), (archive, "returned")):
         for line in [line for line in place if same_fact(_text(line), fact)]:
@@ -184,10 +185,10 @@ RULES: str = _TABLE["rules"].strip()
 """How memories are treated: EvoAgent's five ways of learning of a user, as far as the model carries them out."""
 
 
-def _lines(file: File | None, title: str) -> list[str]:
-    if file is None:
+def _lines(files: Files, path: str, title: str) -> list[str]:
+    if path not in files:
         return [title]
-    return file.data.decode("utf-8", "replace").rstrip("\n").split("\n")
+    return check_text(path, files[path].data).rstrip("\n").split("\n")
 
 
 def _joined(lines: Sequence[str]) -> str:

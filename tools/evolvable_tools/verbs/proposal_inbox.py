@@ -15,12 +15,11 @@ from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_tools.approvals import check_change, dump_scan, finding_messages, load_scan, needs_person, undo_waits
-from evolvable_tools.file_edits import append_line, apply_files
+from evolvable_tools.file_edits import append_line, apply_files, decode_text
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, Scan
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import versions
-from evolvable_tools.verbs.load import as_text
 from evolvable_tools.verbs.versions import diff
 
 MAX_SCANNED = 10_000
@@ -305,7 +304,7 @@ def approve_together(
     proposal_ids: Sequence[int],
     reason: str,
     how: str = "",
-    edited: Mapping[str, str | None] | None = None,
+    edited: Mapping[str, str | bytes | None] | None = None,
     *,
     by_policy: bool = False,
 ) -> list[Decided]:
@@ -344,7 +343,7 @@ def approve_together(
 
 
 def _made(
-    library: Library, caller: Caller, found: Sequence[Proposal], edited: Mapping[str, str | None]
+    library: Library, caller: Caller, found: Sequence[Proposal], edited: Mapping[str, str | bytes | None]
 ) -> dict[Ref, tuple[int, Files]]:
     """Return of each resource the version it has now, and the content it is to get; none when it is removed."""
     made: dict[Ref, tuple[int, Files]] = {}
@@ -358,7 +357,7 @@ def _made(
     return made
 
 
-def _with(files: Files, edited: Mapping[str, str | None], proposal: Proposal) -> Files:
+def _with(files: Files, edited: Mapping[str, str | bytes | None], proposal: Proposal) -> Files:
     """Return the files as a person edited them. Raises InvalidResource, InvalidPath, InvalidArgument."""
     if not edited:
         return files
@@ -427,8 +426,25 @@ def _open(library: Library, proposal_id: int) -> Proposal:
 
 
 def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
-    """Return the text files of a proposal that differ from its base, for a person to edit. Raises NotFound."""
-    proposal = _open(library, proposal_id)
-    base, theirs = files_at(library, proposal.ref, proposal.base), library.store.files_of(proposal.manifest)
-    texts = {path: as_text(theirs[path]) for path in versions.changed_files(base, theirs) if path in theirs}
+    """Return the text files of a proposal that differ from its base, for a person to edit.
+
+    Raises NotFound, and InvalidArgument for a proposal that changes no text.
+    """
+    texts = _proposed_texts(library, _open(library, proposal_id))
+    if not texts:
+        raise InvalidArgument(f"Proposal {proposal_id} changes no text.", "Approve or reject it as it is.")
+    return texts
+
+
+def changes_text(library: Library, proposal_id: int) -> bool:
+    """Return whether a proposal has a text for a person to edit. Raises NotFound."""
+    return bool(_proposed_texts(library, library.store.backend.proposals.get(proposal_id)))
+
+
+def _proposed_texts(library: Library, proposal: Proposal) -> dict[str, str]:
+    head, after = library.store.head_or_none(proposal.ref), proposal.manifest
+    base = library.store.manifest(head, proposal.base) if head and proposal.base else Manifest({})
+    # Only what changed is read: the page asks this of every proposal that it shows.
+    changed = (path for path in versions.changed_files(base, after) if path in after)
+    texts = {path: decode_text(library.store.blob(after[path].sha256)) for path in changed}
     return {path: text for path, text in texts.items() if text is not None}

@@ -3,10 +3,12 @@
 import base64
 import difflib
 import hashlib
+import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import is_frozen, parse_document
@@ -16,7 +18,7 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.validation import main_path
 from evolvable_tools.evolve.candidates import agent_files
 from evolvable_tools.evolve.candidates.agent_files import AGENT_FILE, MAIN, AgentCard
-from evolvable_tools.file_edits import TextEdit, edit_text
+from evolvable_tools.file_edits import TextEdit, decode_text, edit_text
 from evolvable_tools.library import Caller, Library
 
 
@@ -167,24 +169,48 @@ def changed_parts(before: Program, after: Program) -> list[str]:
 
 
 def diff_programs(before: Program, after: Program, most: int | None = MAX_DIFF) -> str:
-    """Return the unified diff of all files, shortened to `most` characters; None: all of it."""
-    texts = [_text_files(program) for program in (before, after)]
-    lines: list[str] = []
-    for path in sorted({*texts[0], *texts[1]}):
-        old, new = texts[0].get(path), texts[1].get(path)
-        if old != new:
-            names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
-            lines += difflib.unified_diff((old or "").splitlines(), (new or "").splitlines(), *names, lineterm="")
-    text = "\n".join(lines)
+    """Return the unified diff of all files, shortened to `most` characters; None: all of it.
+
+    Every file whose bytes differ is in it. One that is not text stands there with its size and sha256.
+    """
+    old, new = _all_files(before), _all_files(after)
+    changed = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
+    text = "\n".join(line for path in changed for line in _diff_file(path, old.get(path), new.get(path)))
     return text if most is None or len(text) <= most else text[:most] + "\n[cut]"
 
 
-def _text_files(program: Program) -> dict[str, str]:
-    return {
-        f"{part.kind}/{part.name}/{path}": data.decode("utf-8", "replace") if b"\0" not in data else "[not text]"
-        for part in program.parts
-        for path, data in part.files.items()
-    }
+def _all_files(program: Program) -> dict[str, bytes]:
+    return {f"{part.kind}/{part.name}/{path}": part.files[path] for part in program.parts for path in part.files}
+
+
+def _diff_file(path: str, old: bytes | None, new: bytes | None) -> Iterator[str]:
+    """Yield the lines of the diff of a file without their ends. old, new: None where there is no file."""
+    yield "--- /dev/null" if old is None else f"--- a/{path}"
+    yield "+++ /dev/null" if new is None else f"+++ b/{path}"
+    before, after = _diff_lines(old), _diff_lines(new)
+    if _is_text(old) and _is_text(new):
+        lines: Iterable[str] = islice(difflib.unified_diff(before, after), 2, None)
+    else:  # not compared line by line: a text can say what is shown of another file
+        hunk = f"@@ -{min(len(before), 1)},{len(before)} +{min(len(after), 1)},{len(after)} @@\n"
+        lines = [hunk, *(f"-{line}" for line in before), *(f"+{line}" for line in after)]
+    for line in lines:
+        yield line.removesuffix("\n")
+        if not line.endswith("\n"):
+            yield "\\ No newline at end of file"
+
+
+def _is_text(data: bytes | None) -> bool:
+    return data is None or decode_text(data) is not None
+
+
+def _diff_lines(data: bytes | None) -> list[str]:
+    """Return the lines of a file as a diff shows them, with their ends. Only LF ends one, so that none is hidden."""
+    if data is None:
+        return []
+    text = decode_text(data)
+    if text is None:
+        return [f"[not text: {len(data):,} bytes, sha256 {hashlib.sha256(data).hexdigest()}]\n"]
+    return list(io.StringIO(text, newline="\n"))
 
 
 MAX_EDITS = 4
@@ -268,7 +294,7 @@ def apply_edits(
         try:
             _apply(parts, edit, kinds)
         except EvolvableError as error:
-            raise InvalidEdit(f"Edit {number} ({edit.op} {ascii(edit.ref[:80])}): {error.text}", error.hint) from None
+            raise InvalidEdit(f"Edit {number} ({edit.op} {ascii(edit.ref[:80])}): {error}", error.hint) from None
     return make_program(parts.values())
 
 

@@ -194,7 +194,7 @@ def _candidate_section(one: CandidateFacts) -> Node:
 
 def _diff_lines(text: str) -> Node:
     kinds = {"+": "added", "-": "taken", "@": "place"}
-    return [span(class_=kinds.get(line[:1], ""))[f"{line}\n"] for line in text.splitlines()]
+    return [span(class_=kinds.get(line[:1], ""))[f"{line}\n"] for line in text.split("\n")]
 
 
 def _diagnosis(facts: RunFacts) -> Node:

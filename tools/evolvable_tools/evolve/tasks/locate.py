@@ -148,7 +148,7 @@ def registered_scorers(tasks: Sequence[Task], named: NamedCommands | None) -> di
         try:
             words = commands.get(name).words
         except Refused as error:
-            raise Refused(f"Task {task} names the scorer {ascii(name)}. {error.text}", error.hint) from None
+            raise Refused(f"Task {task} names the scorer {ascii(name)}. {error}", error.hint) from None
         if any("{taskset}" in word for word in words):
             text = f"The scorer {name} names files of a task set ({{taskset}}), and a registered scorer gets none."
             raise Refused(text, "Write such a command as `argv` in the task set, where it is approved with its files.")
