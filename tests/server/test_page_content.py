@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,7 +26,7 @@ from evolvable_server.mcp.server import Permission
 from evolvable_server.transport.http_auth import Tokens
 from evolvable_server.ui.diff_view import parse_diff
 from evolvable_server.ui.layout import resource_address
-from evolvable_server.ui.text import make_visible, render_markdown
+from evolvable_server.ui.text import make_visible, render_markdown, restore_line_ends
 from evolvable_store.objects import File
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import Ref
@@ -248,11 +249,12 @@ def propose_files(page: PagePlace, name: str, files: dict[str, bytes]) -> int:
         ("1\r\n2\r\n", "1\r\nmine\r\n2\r\n", "1\r\nmine\r\n2\r\n"),
         ("1\r\n2\r\n3\n", "mine\r\n1\r\n2\r\n3\r\n", "mine\r\n1\r\n2\r\n3\n"),
         ("1\n2\r3\n", "1\r\n2\r\n3\r\nmine\r\n", "1\n2\r3\nmine\n"),
+        ("1\r2\n3\n4\r\n", "1\r\nmine\r\n3\r\nmine\r\n4\r\n", "1\rmine\n3\nmine\n4\r\n"),
         ("1\r\n2", "1\r\n2\r\nmine", "1\r\n2\r\nmine"),
         ("1\n2\n", "1\r\nmine\r\n", "1\nmine\n"),
         ("1", "1\r\nmine", "1\nmine"),
     ],
-    ids=["crlf", "mixed", "cr", "no last end", "lf", "one line"],
+    ids=["crlf", "mixed", "cr", "two edits", "no last end", "lf", "one line"],
 )
 def test_an_edit_in_the_page_keeps_the_line_ends_of_what_was_proposed(
     page: PagePlace, proposed: str, sent: str, stored: str
@@ -265,6 +267,17 @@ def test_an_edit_in_the_page_keeps_the_line_ends_of_what_was_proposed(
     page.post("/do/inbox-edit", **{"number": number, "seen": "1", "text:notes.md": sent})
 
     assert page.library.store.file(page.library.store.head(Ref.parse(name)), "notes.md").data == stored.encode()
+
+
+def test_line_ends_are_restored_in_time_in_proportion_to_a_proposal_of_lines_that_come_again_and_again() -> None:
+    shown = [f"line {number % 101}" for number in range(100_000)]
+    mixed = "".join(f"{line}{end}" for line, end in zip(shown, ["\n", "\r\n"] * 50_000, strict=True))
+    began = time.process_time()
+
+    edited = restore_line_ends("\r\n".join([*shown[:50_000], "mine", *shown[50_000:], ""]), mixed)
+
+    assert edited.split() == " ".join([*shown[:50_000], "mine", *shown[50_000:]]).split()
+    assert time.process_time() - began < 5
 
 
 def test_a_proposal_without_a_text_offers_no_edit_and_says_why(page: PagePlace) -> None:

@@ -1,10 +1,10 @@
 """Show untrusted text in a browser: characters that hide or turn text are written out, Markdown is rendered inert."""
 
-import difflib
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import takewhile
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -48,17 +48,22 @@ _LINE_END = re.compile("\r\n|\r|\n")
 def restore_line_ends(sent: str, shown: str) -> str:
     """Return a text that was edited in a form with the line ends of the one that the form showed.
 
-    A browser sends CR LF for every line end. A line that was shown has the end that it had; a new one has the end that
-    most lines had.
+    A browser sends CR LF for every line end. The lines before and after the edited ones have the ends that they had,
+    those between have the end that most lines had. Takes time in proportion to the texts.
     """
     old, new = _LINE_END.split(shown), _LINE_END.split(sent)
     had = _LINE_END.findall(shown)
     ends = [max(sorted(set(had)), key=had.count, default="\n")] * (len(new) - 1)
-    if len(set(had)) > 1:
-        for block in difflib.SequenceMatcher(None, old, new).get_matching_blocks():
-            size = min(block.size, len(had) - block.a, len(ends) - block.b)
-            ends[block.b : block.b + size] = had[block.a : block.a + size]
+    head = _count_equal(zip(old, new, strict=False))
+    tail = min(_count_equal(zip(reversed(old), reversed(new), strict=False)), len(old) - head, len(new) - head)
+    before, after = min(head, len(had), len(ends)), max(tail - 1, 0)  # the last line has no end
+    ends[:before] = had[:before]
+    ends[len(ends) - after :] = had[len(had) - after :]
     return "".join(line + end for line, end in zip(new, [*ends, ""], strict=True))
+
+
+def _count_equal(pairs: Iterable[tuple[str, str]]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _is_hidden(char: str) -> bool:
