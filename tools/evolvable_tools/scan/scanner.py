@@ -5,6 +5,7 @@ The scan of one change: every rule over every file that is new or has another co
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from evolvable_store.frontmatter import head_text
 from evolvable_store.resource import Kind, main_file
@@ -101,7 +102,7 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
         else:
             found += shape_of_bytes(path, after[path])
     found = _once([*found, *judge_difference(known, views, kind, is_new=not before)])
-    difference = _difference(before, known, after, views, parts, kind)
+    difference = _difference(_Change(kind, before, after, known, views, parts))
     found += capability_findings(difference.added, is_new=not before)
     forget_sentences()
     return Scan(order_findings(cut_secrets(found))[:MAX_FINDINGS], difference)
@@ -138,46 +139,49 @@ def _of_text(view: TextView, known: TextView | None, part: TextView) -> Iterator
                 yield finding
 
 
-def _difference(
-    before: Mapping[str, bytes],
-    known: Mapping[str, TextView],
-    after: Mapping[str, bytes],
-    views: Mapping[str, TextView],
-    parts: Mapping[str, TextView],
-    kind: Kind,
-) -> CapabilityDiff:
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A change of a resource's files, by path.
+
+    before, after: their bytes. known, views: those that are text, before and after. parts: of the texts that are new or
+    changed, the lines that the change brings.
+    """
+
+    kind: Kind
+    before: Mapping[str, bytes]
+    after: Mapping[str, bytes]
+    known: Mapping[str, TextView]
+    views: Mapping[str, TextView]
+    parts: Mapping[str, TextView]
+
+
+def _difference(change: _Change) -> CapabilityDiff:
     """Return the capabilities that a change adds and takes away; both texts are read only where a line has one."""
-    if before and not _may_differ(before, known, after, views, parts, kind):
+    if change.before and not _may_differ(change):
         return CapabilityDiff()
     texts: means.KnownTexts = {}
-    was = _capabilities(before, known, kind, texts)
-    has = _capabilities(after, views, kind, texts)
+    was = _capabilities(change.before, change.known, change.kind, texts)
+    has = _capabilities(change.after, change.views, change.kind, texts)
     return CapabilityDiff(tuple(sorted(has - was)), tuple(sorted(was - has)))
 
 
-def _may_differ(
-    before: Mapping[str, bytes],
-    known: Mapping[str, TextView],
-    after: Mapping[str, bytes],
-    views: Mapping[str, TextView],
-    parts: Mapping[str, TextView],
-    kind: Kind,
-) -> bool:
+def _may_differ(change: _Change) -> bool:
     """Return whether the capabilities may be other ones: a line that comes or goes has one, or what no line tells.
 
     That is a head, a file of settings, or a file that is no text. A file that stays as it is has the same ones in both.
     """
+    before, after, known, views = change.before, change.after, change.known, change.views
     gone, new = before.keys() - after.keys(), after.keys() - before.keys()
     both = [path for path in after.keys() & before.keys() if before[path] != after[path]]
     if not known.keys() >= {*gone, *both} or not views.keys() >= {*new, *both}:
         return True
-    main = main_file(kind, "").casefold()
+    main = main_file(change.kind, "").casefold()
     if any(path.endswith(".json") or path.casefold() == main for path in gone | new):
         return True
     if any(path.endswith(".json") or head_text(known[path].text) != head_text(views[path].text) for path in both):
         return True
     left = (sparse(views[path], known[path]) for path in both)
-    return next(means.of_texts([*parts.values(), *left, *(known[path] for path in gone)]), None) is not None
+    return next(means.of_texts([*change.parts.values(), *left, *(known[path] for path in gone)]), None) is not None
 
 
 def _capabilities(

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.objects import File
 from evolvable_store.operation import Head, Principal
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, SuccessCounts, Tally, Usage, Use
@@ -163,7 +162,7 @@ def _read(
     version = number or head.latest
     proof = store.backend.evidence.count_successes([head.id]).get(head.id, SuccessCounts())
     loaded = Loaded(
-        *(str(head.ref), version, path, as_text(file), len(file.data), sizes),
+        *(str(head.ref), version, path, decode_text(file.data), len(file.data), sizes),
         trust=version_notice(library, head, version),
         reported=proof.reported,
         verified=proof.verified,
@@ -175,11 +174,6 @@ def _main(head: Head, paths: Iterable[str]) -> str:
     main = main_file(head.kind, head.name)
     there = [path for path in paths if path.casefold() == main.casefold()]
     return main if main in there or not there else there[0]
-
-
-def as_text(file: File) -> str | None:
-    """Return the file's text, or None when it is not UTF-8 text."""
-    return decode_text(file.data)
 
 
 def report_outcome(

@@ -17,14 +17,13 @@ from evolvable_store.frontmatter import find_frontmatter, parse_document
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_tools.file_edits import encode_text
+from evolvable_tools.file_edits import decode_text, encode_text
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.markdown_sections import changed_frozen_sections, read_sections
 from evolvable_tools.secret_leaks import is_env_file
 from evolvable_tools.trust import UNMARKED_SAID, version_notice
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import edit
-from evolvable_tools.verbs.load import as_text
 
 MAX_VALUES = 150_000
 """Characters of all values in one answer; variables behind are listed without theirs."""
@@ -168,7 +167,7 @@ def _value(head: VariableOwner, files: Files, place: _Place) -> tuple[str | None
         return None, "files of an environment are read by get_resource, without the sealed test"
     if is_env_file(place.path):
         return None, "settings that are not for others"
-    text = as_text(files[place.path])
+    text = decode_text(files[place.path].data)
     if text is None:
         return None, f"it is not text ({len(files[place.path].data):,} bytes)"
     if place.role == "description":

@@ -15,11 +15,11 @@ from evolvable_store.objects import File, Manifest, TreeEntry
 from evolvable_store.operation import Actor, Change, Head
 from evolvable_store.resource import Ref
 from evolvable_tools.approvals import check_change, finding_messages, needs_person
+from evolvable_tools.file_edits import decode_text
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import is_env_file, is_released
 from evolvable_tools.trust import UNMARKED_SAID, operation_said, version_notice
 from evolvable_tools.untrusted_text import AnswerMarks
-from evolvable_tools.verbs.load import as_text
 
 MAX_LIMIT = 100
 
@@ -191,7 +191,7 @@ def _lines(library: Library, entry: TreeEntry | None, unsaved: Mapping[str, byte
 
 def text_lines(file: File) -> list[str] | None:
     """Return the lines with their ends (only `\\n` ends one), or None when it is not text."""
-    text = as_text(file)
+    text = decode_text(file.data)
     return None if text is None else list(io.StringIO(text, newline="\n"))
 
 
