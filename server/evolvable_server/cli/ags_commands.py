@@ -11,14 +11,7 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import (
-    CommandContext,
-    Output,
-    VerbGroup,
-    command,
-    home_option,
-    json_option,
-)
+from evolvable_server.cli.command_context import CommandContext, Output, VerbGroup, command, home_option, json_option
 from evolvable_server.cli.evolve_driving import SHOWN, parse_price
 from evolvable_server.cli.terminal import local_time, remark, say, show_table, warn
 from evolvable_server.run_launcher import evolve_context, start_driver

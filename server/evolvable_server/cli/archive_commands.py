@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import KIND, REF, CommandContext, Output, command, to_cli_words
+from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.folder_commands import SyncResult, show_sync, sync_result
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
+from evolvable_server.cli.options import KIND, REF
 from evolvable_server.cli.person_commands import ask_import
 from evolvable_server.cli.progress import Progress
 from evolvable_server.cli.terminal import count, progress, remark, say, warn

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import click
 
-from evolvable_server.cli.command_context import REF, CommandContext, Output, command, reason_option, to_cli_words
+from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.maintenance import warn_of_secrets
+from evolvable_server.cli.options import REF, reason_option
 from evolvable_server.cli.terminal import ask_yes, edit_text, say, show_error, warn
 from evolvable_server.config import at_terminal
 from evolvable_store.errors import (

@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import REF, CommandContext, Output, command
+from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.evolve_driving import drive_here, parse_price
+from evolvable_server.cli.options import REF
 from evolvable_server.cli.taskset_access import ask_before_unvouched
 from evolvable_server.cli.terminal import count, remark, say, show_table, warn
 from evolvable_server.config import is_person

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from evolvable_server.cli.command_context import (
-    KIND,
     CommandContext,
     Output,
     VerbGroup,
@@ -23,6 +22,7 @@ from evolvable_server.cli.maintenance import (
     show_near_duplicates,
     warn_of_secrets,
 )
+from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table, some
 from evolvable_server.config import client_folders, skill_folders
 from evolvable_server.index_worker import WORTHWHILE, index_worker

@@ -6,18 +6,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from evolvable_server.cli.command_context import (
-    REF,
-    CommandContext,
-    Output,
-    command,
-    page_option,
-    read_source,
-    reason_option,
-    say_more,
-)
+from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.editor_commands import edit_proposed
 from evolvable_server.cli.inbox_review import MAX_QUEUE, can_ask, review_inbox
+from evolvable_server.cli.options import REF, page_option, read_source, reason_option, say_more
 from evolvable_server.cli.proposal_view import describe_author, show_decided, show_proposal
 from evolvable_server.cli.terminal import (
     count,

@@ -10,19 +10,9 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import (
-    KIND,
-    REF,
-    CommandContext,
-    Output,
-    VerbGroup,
-    command,
-    expect_option,
-    home_option,
-    json_option,
-    reason_option,
-)
+from evolvable_server.cli.command_context import CommandContext, Output, VerbGroup, command, home_option, json_option
 from evolvable_server.cli.editor_commands import show_updated
+from evolvable_server.cli.options import KIND, REF, expect_option, reason_option
 from evolvable_server.cli.terminal import confirm, count, remark, say, show_table
 from evolvable_server.config import is_person
 from evolvable_server.model_setup import commands_of_role

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evolvable_server.cli.command_context import CommandContext, Output, command, page_option, say_more
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.options import page_option, say_more
 from evolvable_server.cli.terminal import (
     Cell,
     count,
