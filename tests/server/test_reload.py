@@ -7,7 +7,7 @@ import pytest
 
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
-from evolvable_store.resource import Ref
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.protocol import MoveNote, ReleasePolicy
 from evolvable_store.store import Store
 
@@ -166,6 +166,21 @@ async def test_a_folder_added_by_another_process_is_followed_too(place, tmp_path
 
         async def seen():
             return await version() == 2
+
+        await until(seen)
+
+
+async def test_a_folder_whose_import_another_process_did_not_begin_is_imported(place, tmp_path):
+    (tmp_path / "more/txt").mkdir(parents=True)
+    (tmp_path / "more/txt/SKILL.md").write_text(text("txt"), encoding="utf-8")
+    async with place.client("modern") as client:
+        await follow(client)
+        with Store.open(place.home) as other:  # `evolvable init`, killed before it read anything
+            other.backend.bindings.add_folder(tmp_path / "more", USER_SCOPE, Kind.SKILL)
+        version = version_of(client, "txt")
+
+        async def seen():
+            return await version() == 1
 
         await until(seen)
 
