@@ -120,9 +120,12 @@ def _start_worker(home: Path, *mode: str) -> "subprocess.Popen[bytes]":
 def main() -> None:
     """Index the library in the folder that the command line names: until stdin ends, or once what is missing now."""
     from evolvable_store.search.index import Index
+    from evolvable_store.search.index_writer import BACKLOG_BATCH, BATCH
+    from evolvable_store.search.postings import SETTLED_AT_ONCE
     from evolvable_store.store import Store
 
     home, once = Path(sys.argv[1]), ONCE in sys.argv[2:]
+    batch, at_once = (BATCH, _PIECE) if BESIDE in sys.argv[2:] else (BACKLOG_BATCH, SETTLED_AT_ONCE)
     ended = threading.Event()
     threading.Thread(target=_wait, args=(partial(os._exit, 1) if once else ended.set,), daemon=True).start()
     with (
@@ -139,9 +142,9 @@ def main() -> None:
                 with contextlib.suppress(LibraryBusy):
                     holding.enter_context(index.backlog())
                     locked = True
-            index.catch_up(more=lambda: not ended.is_set(), locked=locked)
-        index.catch_up(locked=locked)
-        index.settle(0, locked=locked, **({"at_once": _PIECE} if BESIDE in sys.argv[2:] else {}))
+            index.catch_up(more=lambda: not ended.is_set(), locked=locked, batch=batch)
+        index.catch_up(locked=locked, batch=batch)
+        index.settle(0, locked=locked, at_once=at_once)
 
 
 @contextlib.contextmanager

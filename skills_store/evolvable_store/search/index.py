@@ -24,7 +24,7 @@ from evolvable_store.search.index_entries import (
     visibility,
 )
 from evolvable_store.search.index_file import IndexCache, IndexFile, IndexSnapshot
-from evolvable_store.search.index_writer import Analyze, BulkIndexer, IndexWriter, More, Progress
+from evolvable_store.search.index_writer import BATCH, Analyze, BulkIndexer, IndexWriter, More, Progress
 from evolvable_store.search.learned_texts import (
     NO_PAST_TASKS,
     PastTasks,
@@ -116,20 +116,27 @@ class Index:
     # Updates
 
     def catch_up(
-        self, progress: Progress | None = None, *, more: More | None = None, wait: bool = True, locked: bool = False
+        self,
+        progress: Progress | None = None,
+        *,
+        more: More | None = None,
+        wait: bool = True,
+        locked: bool = False,
+        batch: int = BATCH,
     ) -> int:
         """Index every new change; return how many this call indexed.
 
         progress: called after every batch. more: whether many others are about to come. wait: for a process that
         indexes many; without it a process that fills the library is left alone. locked: the caller, or the process that
-        it works for, holds the lock of the backlog. Raises LibraryBusy or LibraryFull.
+        it works for, holds the lock of the backlog. batch: changes indexed while the index is locked once, when no more
+        are about to come. Raises LibraryBusy or LibraryFull.
         """
         known = self._file.identity
         try:
-            return self._writer.catch_up(progress, more, aging=True, wait=wait, locked=locked)
+            return self._writer.catch_up(progress, more, aging=True, wait=wait, locked=locked, batch=batch)
         except DamagedFile:
             self._start_anew(known)
-            return self._writer.catch_up(progress, more, aging=True, wait=wait, locked=locked)
+            return self._writer.catch_up(progress, more, aging=True, wait=wait, locked=locked, batch=batch)
 
     def backlog(self) -> contextlib.AbstractContextManager[bool]:
         """Be the one process that indexes many changes for the body. Raise LibraryBusy while another one is."""

@@ -16,8 +16,8 @@ from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 
 BATCH, BACKLOG_BATCH = 500, 2_000
-"""Changes indexed while the index is locked once: others wait for it no longer than a second. A process that is there
-for the backlog takes more at once when no more are about to come.
+"""Changes indexed while the index is locked once: others wait for it no longer than a second. The second number is for
+a process that indexes the end of an import, which others wait for.
 """
 
 _FEW = 20  # changes that a process indexes without haste though another one fills the library
@@ -62,6 +62,7 @@ class IndexWriter:
         aging: bool = False,
         wait: bool = True,
         locked: bool = False,
+        batch: int = BATCH,
     ) -> int:
         """Index every new change; return how many this call indexed.
 
@@ -85,7 +86,6 @@ class IndexWriter:
         with self._file.backlog(wait=wait, done=indexed) if alone else contextlib.nullcontext(locked) as holds:
             if alone and self._bulk and not indexed():
                 self._bulk(missing, lambda: progress(0, missing) if progress else None)
-            batch = BACKLOG_BATCH if locked else BATCH
             taken, applied = self._take_in_all(applied, target, progress, more, holds, batch)
         if learned or first_time:
             self._take_in_learned(learned, aging)
@@ -101,9 +101,10 @@ class IndexWriter:
     ) -> tuple[int, int]:
         """Index the changes up to `target`; return how many this call indexed, and the last that is indexed.
 
-        batch: changes at once when no more are about to come.
+        batch: as for `Index.catch_up`.
         """
-        applied, taken, most = first, 0, 1
+        applied, taken = first, 0
+        most = 1 if batch > BATCH else _BULK_FACTOR
         while applied < target:
             coming = more is not None and more()
             with self._file.writing() as db:
