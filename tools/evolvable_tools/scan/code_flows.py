@@ -5,7 +5,7 @@ and the network is read from its statements as sources and sinks. The patterns a
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.sentence_rules import concepts, forbids, report
@@ -49,7 +49,7 @@ def _hosts(text: str, how: str) -> set[str]:
     return {host for host in hosts if "." in host and not _PATTERNS["local"].search(host)}
 
 
-def new_hosts(path: str, sentences: Iterable[Sentence], known: str, *, is_new: bool) -> Iterator[Finding]:
+def new_hosts(path: str, sentences: Iterable[Sentence], known: Container[str], *, is_new: bool) -> Iterator[Finding]:
     """Yield a finding for each host that commands of added lines reach, in code, in prose or in a table.
 
     known: the text that was there before.
@@ -58,7 +58,7 @@ def new_hosts(path: str, sentences: Iterable[Sentence], known: str, *, is_new: b
     for one in sentences:
         how = _means(one.text) if "." in one.text else ""
         for host in sorted(_hosts(one.text, how)) if how else ():
-            if host in told or (known and host in known) or _needs_no_question(host, how, one, is_new):
+            if host in told or host in known or _needs_no_question(host, how, one, is_new):
                 continue
             told.add(host)
             severity = _M if not is_new or how in ("index", "push") else _L
@@ -74,7 +74,7 @@ def _needs_no_question(host: str, how: str, one: Sentence, is_new: bool) -> bool
     return one.part is TextPart.PROSE and how == "tool" and forbids(one.text)
 
 
-def new_addresses(path: str, sentences: Iterable[Sentence], known: str) -> Iterator[Finding]:
+def new_addresses(path: str, sentences: Iterable[Sentence], known: Container[str]) -> Iterator[Finding]:
     """Yield a finding for each address in a sentence that also asks for something to be sent, loaded or run."""
     for one in sentences:
         if one.part is TextPart.CODE or "://" not in one.text:

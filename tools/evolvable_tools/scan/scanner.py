@@ -6,6 +6,7 @@ The scan of one change: every rule over every file that is new or has another co
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from evolvable_store.frontmatter import head_text
 from evolvable_store.resource import Kind, main_file
@@ -31,7 +32,7 @@ def judge_difference(
     before: Mapping[str, TextView], after: Mapping[str, TextView], kind: Kind, *, is_new: bool
 ) -> Iterator[Finding]:
     """Yield what a change of the text files brings that a person should see first. is_new: the resource is."""
-    known = "\n".join(view.plain for view in before.values())
+    known = _KnownText(before)
     main = main_file(kind, "").casefold()
     for path, view in after.items():
         old = before.get(path)
@@ -53,7 +54,24 @@ def _is_document(path: str) -> bool:
     return path.lower().endswith((".md", ".mdx", ".txt", ".rst", ".mdc", ".markdown"))
 
 
-def _judge(view: TextView, old: TextView | None, added: list[Sentence], known: str, is_new: bool) -> Iterator[Finding]:
+class _KnownText:
+    """What stood in the text files before, in lower case. It is read when a rule asks: of most changes none does."""
+
+    def __init__(self, views: Mapping[str, TextView]) -> None:
+        self._views = views
+
+    @cached_property
+    def text(self) -> str:
+        """The plain texts, joined by newlines; '' for a new resource."""
+        return "\n".join(view.plain for view in self._views.values())
+
+    def __contains__(self, part: object) -> bool:
+        return isinstance(part, str) and part in self.text
+
+
+def _judge(
+    view: TextView, old: TextView | None, added: list[Sentence], known: _KnownText, is_new: bool
+) -> Iterator[Finding]:
     yield from find_unseen(view.path, added, is_new=is_new)
     yield from find_by_meaning(view.path, added, is_new=is_new)
     yield from find_wordings(view.path, added)
@@ -67,7 +85,7 @@ def _judge(view: TextView, old: TextView | None, added: list[Sentence], known: s
         return
     new = "\n".join(one.text for one in code)
     if view.is_code:
-        yield from find_flows(view, view.plain, is_file=True, changed=None if is_new else new, known=known)
+        yield from find_flows(view, view.plain, is_file=True, changed=None if is_new else new, known=known.text)
     else:
         yield from find_flows(view, new, is_file=False, changed=None if is_new else new)
 
