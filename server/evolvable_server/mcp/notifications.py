@@ -103,7 +103,7 @@ class Notifier:
         """Notify all clients of these changes."""
         if changes:
             await self._list_changed(ResourcesListChanged(), "send_resource_list_changed")
-            for uri in await anyio.to_thread.run_sync(self._uris, changes):
+            for uri in await anyio.to_thread.run_sync(self._uris, changes) if self._is_subscribed() else ():
                 await self.bus.publish(ResourceUpdated(uri=uri))
                 await self._updated(uri)
         if any(change.kind is Kind.PROMPT for change in changes):
@@ -114,6 +114,10 @@ class Notifier:
     async def tools_changed(self) -> None:
         """Notify all clients that the list of tools changed."""
         await self._list_changed(ToolsListChanged(), "send_tool_list_changed")
+
+    def _is_subscribed(self) -> bool:
+        """Return whether a client may have subscribed to single resources; most subscribe to none."""
+        return bool(self.bus._listeners) or any(self._connections.values())
 
     def _uris(self, changes: Sequence[Change]) -> list[str]:
         uris: dict[str, None] = {}

@@ -179,14 +179,16 @@ class _Languages(dict[str, tuple[str, ...]]):
     """The languages whose glossary knows a word, for those that were asked for; none for a word of English."""
 
     def __missing__(self, word: str) -> tuple[str, ...]:
+        candidates = _beginnings().get(word[:_BEGINNING], ()) if len(word) >= _SHORTEST else ()
+        if not candidates:
+            return ()  # most words: soon found, so not remembered
         if len(self) >= _MOST_WORDS:
             self.clear()
-        its = self[word] = tuple(self._find(word))
+        its = self[word] = tuple(self._find(word, candidates))
         return its
 
-    def _find(self, word: str) -> Iterator[str]:
-        candidates = _beginnings().get(word[:_BEGINNING], ()) if len(word) >= _SHORTEST else ()
-        if candidates and _english_stemmer().stemWord(word) not in _english_stems():
+    def _find(self, word: str, candidates: Iterable[str]) -> Iterator[str]:
+        if _english_stemmer().stemWord(word) not in _english_stems():
             for language in candidates:
                 if word not in _own_words(language) and _is_known(word, language):
                     yield language

@@ -163,9 +163,11 @@ class Bindings(SqliteRepository):
 
     def places(self, resources: Iterable[int]) -> list[Place]:
         """Return every folder that holds one of these resources, with its binding and whether the directory is held."""
+        folders: dict[int, WatchedFolder] = {}
 
         def place(*row: Any) -> Place:
-            return _as_folder(*row[:4]), _as_binding(*row[4:10]), row[10] == 1
+            folder = folders.get(row[0]) or folders.setdefault(row[0], _as_folder(*row[:4]))
+            return folder, _as_binding(*row[4:10]), row[10] == 1
 
         return self._all(place, _PLACES, json.dumps(list(resources)))
 
