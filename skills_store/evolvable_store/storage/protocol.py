@@ -182,6 +182,9 @@ class Storage(Protocol):
     def heads_by_id(self, ids: Iterable[int]) -> dict[int, Head]:
         """Return the heads with these ids, removed ones included."""
 
+    def heads_by_name(self, kind: Kind, scope: str, names: Iterable[str]) -> dict[str, Head]:
+        """Return the heads of a kind and a scope with these names, removed ones included."""
+
     def changed_heads(self, after: int, last: int) -> list[Head]:
         """Return the heads of what the changes with a sequence over `after`, up to `last`, moved; removed ones too."""
 

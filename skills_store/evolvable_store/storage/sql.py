@@ -46,6 +46,7 @@ _NAMED_HEAD = f"""{_FEW_HEADS.replace("c.resource", "+c.resource")} WHERE c.sequ
     AND r.id = {_ID} AND +r.name = ?1 AND +r.kind = ?2 AND +r.scope = ?3"""
 _HEADS_BY_ID = f"""{_FEW_HEADS} WHERE c.sequence IN
     (SELECT DISTINCT ({_LAST.format("CAST(value AS INTEGER)")}) FROM json_each(?))"""
+_IDS_BY_NAME = "SELECT id FROM resource WHERE kind = ? AND scope = ? AND name IN (SELECT value FROM json_each(?))"
 _CHANGED_HEADS = f"""{_FEW_HEADS} WHERE c.sequence IN (SELECT DISTINCT ({_LAST.format("moved.resource")})
     FROM change moved WHERE moved.sequence > ? AND moved.sequence <= ?)"""
 _STATE = f"""SELECT after, latest, tree, hash, frozen, sequence
@@ -177,6 +178,10 @@ class SqlStorage(_CommonReads, SqliteRepository):
         wanted = frozenset(ids)
         found = self._all(_as_head, _HEADS_BY_ID, json.dumps(list(wanted)))
         return {head.id: head for head in found if head.id in wanted}
+
+    def heads_by_name(self, kind: Kind, scope: str, names: Iterable[str]) -> dict[str, Head]:
+        ids = self._all(int, _IDS_BY_NAME, kind, scope, json.dumps(list(names)))
+        return {head.name: head for head in self.heads_by_id(ids).values()} if ids else {}
 
     def changed_heads(self, after: int, last: int) -> list[Head]:
         return self._all(_as_head, _CHANGED_HEADS, after, last)

@@ -20,7 +20,7 @@ from pathlib import Path
 from evolvable_store.objects import File, Files, Manifest, make_manifest
 from evolvable_store.operation import Head
 from evolvable_store.paths import is_ignored
-from evolvable_store.resource import MEMORY_NAMES, USER_SCOPE, Kind, Ref, main_file, slugify
+from evolvable_store.resource import MEMORY_NAMES, USER_SCOPE, Kind, main_file, slugify
 from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy import tree_reader
@@ -350,6 +350,8 @@ class StatusReader:
         """Yield those directories that need a step; add to `unchanged` those that hold the head, by stat alone."""
         bindings = self._bindings.of_directories(self._folder, directories)
         heads = self._store.backend.heads_by_id({b.resource for d in directories if (b := bindings.get(d))})
+        names = {directory: self.resource_name(directory) for directory in directories if directory not in bindings}
+        named = self._heads_by_name(set(filter(None, names.values())))
         for directory in directories:
             taken_ns, now = time.time_ns(), self.signature(directory)
             binding = bindings.get(directory)
@@ -362,10 +364,12 @@ class StatusReader:
                 if unchanged is not None and now is not None and self.refused.get(directory) != now.digest:
                     unchanged.add(directory)
                 continue
-            name = head.name if head else self.resource_name(directory)
-            if head is None and name:
-                head = self._store.head_or_none(Ref(self._folder.kind, name, self._folder.scope))
+            name = head.name if head else names[directory]
+            head = head or named.get(name)
             yield replace(self.look(directory, binding, head, name, now, taken_ns), resolved=resolved)
+
+    def _heads_by_name(self, names: set[str]) -> dict[str, Head]:
+        return self._store.backend.heads_by_name(self._folder.kind, self._folder.scope, names) if names else {}
 
     def changed(self, directories: set[str]) -> set[str]:
         """Return those directories that `looks` would yield, or whose disappearance is remembered."""
