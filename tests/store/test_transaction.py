@@ -310,6 +310,21 @@ def test_a_removed_resource_is_gone_and_its_history_stays(store: Store, put: Put
     assert_sound(store)
 
 
+def test_heads_of_several_names_are_read_at_once_with_removed_ones_and_without_those_of_others(
+    store: Store, put: Put
+) -> None:
+    put("pdf", "a")
+    put("xls", "b")
+    put("skill:far/doc", "of another scope")
+    put("prompt:tables", "of another kind")
+    with store.transaction(Actor.AGENT, "away") as tx:
+        tx.remove(XLS)
+    names = ["pdf", "xls", "doc", "tables", "it's", "", "pdf"]
+    found = store.backend.heads_by_name(Kind.SKILL, "user", names)
+    assert found == {"pdf": store.head(PDF), "xls": store.head_or_none(XLS)}
+    assert store.backend.heads_by_name(Kind.SKILL, "user", []) == {}
+
+
 def test_what_is_removed_is_not_there_to_expect_or_to_remove(store: Store, put: Put) -> None:
     put("pdf", "a")
     with store.transaction(Actor.AGENT, "away") as tx:
