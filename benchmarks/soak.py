@@ -30,6 +30,9 @@ SESSION = 100
 BURST = 40
 """Searches in flight at the very beginning: they fill the server's pools of threads and connections."""
 
+GIVEN_BACK_SECONDS = 12.0
+"""A server gives free memory back to the system every 10 seconds: sizes that are compared are taken after that."""
+
 GROWTH_MB = 5.0
 ERAS = ("legacy", "auto")
 
@@ -170,6 +173,7 @@ async def soak(names: list[str], connect: Connect, server: int | None, calls: in
                         tasks.start_soon(mixture.call, client, number, sort)
                 done += now
                 if done % (calls // 10) == 0:
+                    await anyio.sleep(GIVEN_BACK_SECONDS if done in (calls // 10, calls) else 0)
                     sizes.append(await at_rest(process))
                     progress(f"  {done:,} calls: {sizes[-1]}")
                 if done >= calls or (server and done % SESSION == 0):
