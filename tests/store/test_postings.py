@@ -18,7 +18,15 @@ from evolvable_store.bundle.export import backup
 from evolvable_store.resource import Ref
 from evolvable_store.search import bm25, index_file, postings
 from evolvable_store.search import postings as plain_sums
-from evolvable_store.search.analyzer import FIELDS, HEAVIEST, parse_query, terms, weigh_fields
+from evolvable_store.search.analyzer import (
+    FIELD_NUMBERS,
+    FIELDS,
+    HEAVIEST,
+    pack_weights,
+    parse_query,
+    terms,
+    weigh_fields,
+)
 from evolvable_store.search.bm25 import COVERAGE, PRIOR
 from evolvable_store.search.index import Index, check_index
 from evolvable_store.search.index_file import FILE, IndexFile
@@ -26,7 +34,9 @@ from evolvable_store.search.postings import (
     FEW,
     MAX_PENDING,
     PendingDocuments,
+    Postings,
     PostingsReader,
+    add_document,
     count_pending,
     flush_pending,
 )
@@ -92,6 +102,26 @@ def waits(store: Store) -> int:
     """Returns how many documents wait to be settled."""
     with contextlib.closing(IndexFile(store.home)) as file, file.reading() as db:
         return count_pending(db)[0]
+
+
+@ON_SQLITE
+def test_documents_that_are_settled_together_leave_in_the_time_that_they_took_to_come(index: Index) -> None:
+    """A search during an import reads thousands that wait; the next one finds them settled."""
+    words = " ".join(VOCABULARY[:300])
+    weights, pending = pack_weights(weigh_fields([], "", (), words, ())), PendingDocuments()
+    with contextlib.closing(IndexFile(index.path.parent)) as file, file.writing() as db:
+        for number in range(600):
+            add_document(db, number, weights)
+        begun = time.thread_time()
+        pending.refresh(db)
+        come = time.thread_time() - begun
+        db.execute("UPDATE document SET settled = 1 WHERE id <> 7")
+        begun = time.thread_time()
+        pending.refresh(db)
+        left = time.thread_time() - begun
+        its = Postings(terms(VOCABULARY[:1])[0], FIELD_NUMBERS["body"])
+        pending.beside(its)
+    assert its.count == 1 and left < 2 * come
 
 
 @ON_SQLITE

@@ -16,7 +16,7 @@ import json
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -159,6 +159,7 @@ MAX_PENDING_BYTES = 1 << 19
 SETTLED_AT_ONCE = 8 << 20
 """Packed bytes that are settled while the index is locked once: a second or two."""
 
+_FEW_LEFT = 20  # documents that leave one by one; of more, those that stay are entered again
 _MOST_KEPT = 4 << 20  # of each server; a search that reads all again takes a tenth longer
 _OF_TERM, _OF_RUN = 300, 250  # bytes that Python takes besides
 
@@ -317,12 +318,24 @@ class PendingDocuments:
     def refresh(self, db: Connection) -> None:
         """Bring it up to date with the index."""
         now = dict(db.execute(f"SELECT id, settled FROM document WHERE {_WAITING} ORDER BY id").fetchall())
-        for id_ in [id_ for id_ in self._documents if now.get(id_) != (id_ in self.gone)]:
-            self._leave(id_)
+        left = [id_ for id_ in self._documents if now.get(id_) != (id_ in self.gone)]
+        if len(left) > _FEW_LEFT:
+            self._begin_anew(without=set(left))
+        else:
+            for id_ in left:
+                self._leave(id_)
         missing = json.dumps([id_ for id_ in now if id_ not in self._documents])
         query = "SELECT id, terms FROM document WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
         for id_, data in db.execute(query, (missing,)):
             self._enter(id_, data, gone=bool(now[id_]))
+
+    def _begin_anew(self, without: Set[int]) -> None:
+        """Enter those documents again that did not leave: each that leaves alone looks at all that share a term."""
+        remaining = [(id_, data, id_ in self.gone) for id_, data in self._documents.items() if id_ not in without]
+        for kept in (self._documents, self._new, self._gone, self.gone):
+            kept.clear()
+        for id_, data, gone in remaining:
+            self._enter(id_, data, gone=gone)
 
     @contextmanager
     def holding(self, id_: int, weights: bytes) -> Iterator[None]:
