@@ -45,9 +45,7 @@ made the change goes on meanwhile, with other commits, and should have the proce
 """
 
 FOLLOWER_SECONDS = 0.035
-"""How soon after an event the other servers ask: they have only clients to notify. The owner too where changes follow
-each other closely, as in an import.
-"""
+"""How soon after an event the other servers ask: they have only clients to notify."""
 
 INDEX_SECONDS, INDEX_LATEST = 0.1, 1.0
 """How long no change comes before the owner brings the text index up to date, and how long that waits at most.
@@ -170,9 +168,8 @@ class Watcher:
                 if events is None:
                     self._stop.wait(POLL_SECONDS)
                 elif paths := events.wait(min(pause, self._until_behind())):
-                    follows = pause <= 3 * FIRST_SECONDS
                     pause = FIRST_SECONDS
-                    self._stop.wait(FIRST_SECONDS if self._owner.owns and not follows else FOLLOWER_SECONDS)
+                    self._stop.wait(pause if self._owner.owns else FOLLOWER_SECONDS)
                     # A lock file was closed: the owner may have ended.
                     next_claim = 0.0 if any(path.endswith(".lock") for path in paths) else next_claim
 

@@ -132,8 +132,6 @@ def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
     main = files.get(main_file(ref.kind, ref.name))
     if main is None or ref.kind not in (Kind.SKILL, Kind.AGENT):
         return []
-    if ref.kind is Kind.SKILL and b"delegate" not in main.data[: 2 * MAX_FRONTMATTER]:
-        return []  # most skills delegate to nobody, and are not parsed
     document = parse_document(main.data)
     scopes = tuple(dict.fromkeys((ref.scope or USER_SCOPE, USER_SCOPE)))
     if ref.kind is Kind.AGENT:
