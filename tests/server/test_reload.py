@@ -5,6 +5,8 @@ import shutil
 import anyio
 import pytest
 
+from evolvable_server.mcp.notifications import Notifier
+from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
@@ -37,6 +39,19 @@ def version_of(client, ref):
 async def follow(client):
     """Lets the server begin to follow its folders: it does after its first answer."""
     await client.list_tools()
+
+
+async def test_where_no_client_subscribed_no_changed_files_are_looked_up(tmp_path):
+    with Store.open(tmp_path / "home", create=True) as store:
+        with store.transaction(Actor.AGENT, "new") as tx:
+            tx.put(Ref.parse("pdf"), {"SKILL.md": File(text("pdf").encode())})
+        changes = store.changes(0, 10)
+    shutil.rmtree(tmp_path / "home")
+    notifier = Notifier(store)
+    await notifier.publish(changes)  # which would look into the library that is gone
+    notifier.bus.subscribe(lambda event: None)
+    with pytest.raises(EvolvableError):
+        await notifier.publish(changes)
 
 
 async def test_a_saved_file_is_a_new_version_at_once(place, era):

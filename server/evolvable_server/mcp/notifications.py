@@ -103,7 +103,7 @@ class Notifier:
         """Notify all clients of these changes."""
         if changes:
             await self._list_changed(ResourcesListChanged(), "send_resource_list_changed")
-            for uri in await anyio.to_thread.run_sync(self._uris, changes) if self._is_subscribed() else ():
+            for uri in await anyio.to_thread.run_sync(self._uris, changes) if self._has_subscribers() else ():
                 await self.bus.publish(ResourceUpdated(uri=uri))
                 await self._updated(uri)
         if any(change.kind is Kind.PROMPT for change in changes):
@@ -115,8 +115,12 @@ class Notifier:
         """Notify all clients that the list of tools changed."""
         await self._list_changed(ToolsListChanged(), "send_tool_list_changed")
 
-    def _is_subscribed(self) -> bool:
-        """Return whether a client may have subscribed to single resources; most subscribe to none."""
+    def _has_subscribers(self) -> bool:
+        """Return whether a client may want to know of single resources.
+
+        That is one with a handshake that subscribed to some, or one that listens on the bus, to whatever. Most do
+        neither, and which files changed takes two manifests of each change.
+        """
         return bool(self.bus._listeners) or any(self._connections.values())
 
     def _uris(self, changes: Sequence[Change]) -> list[str]:
