@@ -304,26 +304,31 @@ def memory(opened: Windows, label: str, limit: float | None = None) -> list[Row]
 
 
 def intake(top: Path, skills: int) -> list[Row]:
-    """Measure how long it takes beside a running server until the last skill of a new folder is found, thrice."""
+    """Measure an import of made-up skills, three times."""
     what = f"{skills:,} skills imported beside a server until the last is found, p50 of 3"
-    return [at_most(what, median(import_seconds(top, skills) for _ in range(3)), 8.0, "{:.1f} s".format)]
+    took = [import_seconds(top, lambda folder: seed_folder(folder, skills)) for _ in range(3)]
+    return [at_most(what, median(took), 8.0, "{:.1f} s".format)]
 
 
-def import_seconds(top: Path, skills: int) -> float:
+def import_seconds(top: Path, fill: Callable[[Path], object]) -> float:
+    """Return how long it takes beside a server until the last skill of a new folder is found.
+
+    fill: writes the other skills into the folder.
+    """
     place = new_folder(top)
     home, folder = place / "home", place / "skills"
-    seed_folder(folder, skills)
-    last = folder / "zebra-census"
+    fill(folder)
+    last = folder / "zzz-zebra-census"  # the last by name
     last.mkdir()
     (last / "SKILL.md").write_text(
-        "---\nname: zebra-census\ndescription: Count the zebras of a savannah.\n---\nCount.\n", encoding="utf-8"
+        "---\nname: zzz-zebra-census\ndescription: Count the zebras of a savannah.\n---\nCount.\n", encoding="utf-8"
     )
     with Server(SERVE, home) as server:
         server.call("find_skill", task="warm up")
         time.sleep(SETTLE)
         begun = time.perf_counter()
         subprocess.run([*SERVE[:-1], "init", str(folder)], env=environment(home), check=True, capture_output=True)
-        while "zebra-census" not in str(server.call("find_skill", task="count the zebras of a savannah")):
+        while "zzz-zebra-census" not in str(server.call("find_skill", task="count the zebras of a savannah")):
             time.sleep(0.02)
         return time.perf_counter() - begun
 
