@@ -29,7 +29,7 @@ from evolvable_store.errors import (
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, File
 from evolvable_store.operation import Actor, Identity, Intent, Principal
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.bindings import Binding
+from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.transaction import WriteResult
 
@@ -653,6 +653,28 @@ def test_columns_that_a_later_version_adds_stop_no_write(store: Store, put: Put,
         assert_sound(store)
     finally:
         remove_later_columns(store, "later_still")
+
+
+@pytest.mark.parametrize("added", ["skills", "", "skills/inside"])
+def test_a_folder_that_another_process_adds_meanwhile_is_found_or_in_the_way(
+    store: Store, reopen: Callable[[], Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, added: str
+) -> None:
+    bindings, look = store.backend.bindings, store.backend.bindings.folders
+
+    def look_before_another_adds_one() -> list[WatchedFolder]:
+        found = look()
+        monkeypatch.setattr(bindings, "folders", look)
+        with reopen() as other:
+            other.backend.bindings.add_folder(tmp_path / added, "user", Kind.SKILL)
+        return found
+
+    monkeypatch.setattr(bindings, "folders", look_before_another_adds_one)
+    if added == "skills":
+        assert [bindings.add_folder(tmp_path / "skills", "user", Kind.SKILL)] == look()
+    else:
+        with pytest.raises(AlreadyExists, match="lie in one another"):
+            bindings.add_folder(tmp_path / "skills", "user", Kind.SKILL)
+        assert len(look()) == 1
 
 
 def test_an_intent_that_is_dated_has_every_other_field_it_had() -> None:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Self
 
@@ -105,23 +106,21 @@ class Bindings(SqliteRepository):
 
     def folders(self) -> list[WatchedFolder]:
         """Return all folders, in the order they were added."""
-        return self._all(_as_folder, "SELECT id, scope, kind, path FROM folder ORDER BY id")
+        return self._all(_as_folder, _FOLDERS)
 
     def add_folder(self, path: Path, scope: str, kind: Kind) -> WatchedFolder:
         """Return the folder, added if it was not there. Raises AlreadyExists for one inside or around another."""
         path = path.resolve()
         if path == Path(path.anchor):
             raise InvalidArgument(f"{path} is no folder of resources.", "Name the folder that holds the skill folders.")
-        for folder in self.folders():
-            if folder.path == path and (folder.scope, folder.kind) == (scope, kind):
-                return folder
-            if path.is_relative_to(folder.path) or folder.path.is_relative_to(path):
-                raise AlreadyExists(
-                    f"{path} and {folder.path} (scope {folder.scope}, {folder.kind}) lie in one another.",
-                    "One folder belongs to one scope and kind: `evolvable folders` shows them.",
-                )
-        self._do("INSERT INTO folder (scope, kind, path) VALUES (?, ?, ?)", scope, kind, str(path))
-        return self.folder(path)
+        there = _same_folder(self.folders(), path, scope, kind)
+        if there is None:
+            with self._backend.writing() as db:
+                # Another process may have added it, or one around it, since.
+                there = _same_folder(starmap(_as_folder, db.execute(_FOLDERS).fetchall()), path, scope, kind)
+                if there is None:
+                    db.execute("INSERT INTO folder (scope, kind, path) VALUES (?, ?, ?)", (scope, kind, str(path)))
+        return there or self.folder(path)
 
     def folder(self, path: Path) -> WatchedFolder:
         """Return the folder at this path. Raises NotFound."""
@@ -183,6 +182,7 @@ class Bindings(SqliteRepository):
         self._do("DELETE FROM binding WHERE folder = ? AND directory = ?", binding.folder, binding.directory)
 
 
+_FOLDERS = "SELECT id, scope, kind, path FROM folder ORDER BY id"
 _BINDING = "SELECT folder, directory, resource, version, signature, coalesce(conflict, '') FROM binding"
 
 _SETTLE = "UPDATE binding SET version = ?, signature = ? WHERE folder = ? AND directory = ? AND signature = ?"
@@ -191,6 +191,19 @@ _PLACES = """SELECT f.id, f.scope, f.kind, f.path,
         EXISTS (SELECT 1 FROM held h WHERE h.folder = b.folder AND h.directory = b.directory)
     FROM binding b JOIN folder f ON f.id = b.folder 
     WHERE b.resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY f.id, b.directory"""
+
+
+def _same_folder(folders: Iterable[WatchedFolder], path: Path, scope: str, kind: Kind) -> WatchedFolder | None:
+    """Return the one of these folders that is this one. Raise AlreadyExists for one inside or around it."""
+    for folder in folders:
+        if folder.path == path and (folder.scope, folder.kind) == (scope, kind):
+            return folder
+        if path.is_relative_to(folder.path) or folder.path.is_relative_to(path):
+            raise AlreadyExists(
+                f"{path} and {folder.path} (scope {folder.scope}, {folder.kind}) lie in one another.",
+                "One folder belongs to one scope and kind: `evolvable folders` shows them.",
+            )
+    return None
 
 
 def _as_binding(
