@@ -24,7 +24,7 @@ from evolvable_store.objects import Files, Manifest, chain_hash, make_manifest, 
 from evolvable_store.operation import Actor, Head, Identity, Intent, Operation, Principal, Signer, statement_of
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_scope
 from evolvable_store.storage.audit import Decision
-from evolvable_store.storage.bindings import Binding, DirectoryMark, PendingCheckout
+from evolvable_store.storage.bindings import Binding, DirectoryMark, PendingCheckout, PendingPart
 from evolvable_store.storage.protocol import ArrivedStep, MoveNote, Packed, ReplayStep, Storage, Writer
 from evolvable_store.validation import main_path
 
@@ -122,17 +122,20 @@ class Transaction:
 
         self._bindings.append(note)
 
-    def bind_pending(self, held: Binding, old: DirectoryMark, new: DirectoryMark, boot: str) -> None:
+    def bind_pending(
+        self, held: Binding, old: DirectoryMark, new: DirectoryMark, boot: str, part: PendingPart | None = None
+    ) -> None:
         """Note, together with the last write, that a directory is about to hold what it makes.
 
-        held: what the directory holds. old, new: the marks of the two directories. boot: the run of the system.
+        held: what the directory holds. old, new: the marks of the two directories. boot: the run of the system. part:
+        what of the directory is put in place, None for the whole.
         """
         plan = len(self._plans) - 1
 
         def note(writer: Writer, written: Sequence[WriteResult]) -> None:
             done = written[plan]
             if done.changed and done.version is not None and held.version is not None:
-                text = str(PendingCheckout(boot, held.version, old, done.version, new))
+                text = str(PendingCheckout(boot, held.version, old, done.version, new, part))
                 writer.bind(held.folder, held.directory, done.id, held.version, text, "")
 
         self._bindings.append(note)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from evolvable_store.search.index_writer import BulkIndexer
     from evolvable_store.storage.evidence import EvidenceLog
     from evolvable_store.transaction import Transaction
-    from evolvable_store.workingcopy.registry import StagedCheckout, WorkingCopies
+    from evolvable_store.workingcopy.registry import WorkingCopies
+    from evolvable_store.workingcopy.staged_checkout import StagedCheckout
     from evolvable_tools.approvals import ApprovalsLock
     from evolvable_tools.redaction.redactor import Redactor
 

@@ -65,13 +65,30 @@ class DirectoryMark:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingPart:
+    """One file, or one new folder, that is put into a directory while the rest of it stays.
+
+    stem: of the swap that built it; until it is in its place it waits in the staging folder. path: of a file, '' for a
+    folder. A rename sets the time of a file's last change, so the mark of the new directory leaves that of this file
+    out, and the file is told by its content besides. sha256: of the file.
+    """
+
+    stem: str
+    sha256: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.stem} {self.sha256} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
 class PendingCheckout:
     """Two directories, one of which lies at the binding's path: that of `old_version`, or that of `version`.
 
     A checkout that is prepared before its version exists stands as this text in the binding's signature, written in
     the transaction that makes the version: the exchange of the directories follows the commit. Servers that do not
     know the text find it unequal to every signature, and compare contents. boot: the run of the system that it was
-    recorded in.
+    recorded in. part: what of the directory is put in place, None for the whole.
     """
 
     boot: str
@@ -79,6 +96,7 @@ class PendingCheckout:
     old: DirectoryMark
     version: int
     new: DirectoryMark
+    part: PendingPart | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
@@ -86,19 +104,22 @@ class PendingCheckout:
         match = _PENDING.fullmatch(text)
         if match is None:
             return None
-        boot, *said = match.groups()
+        boot, *said, stem, sha256, path = match.groups()
         old, new = (DirectoryMark(said[at], said[at + 1], int(said[at + 2])) for at in (1, 5))
-        return cls(boot, int(said[0]), old, int(said[4]), new)
+        part = PendingPart(stem, sha256, path) if stem else None
+        return cls(boot, int(said[0]), old, int(said[4]), new, part)
 
     def __str__(self) -> str:
-        return f"pending {self.boot} {self.old_version} {self.old} {self.version} {self.new}"
+        text = f"pending {self.boot} {self.old_version} {self.old} {self.version} {self.new}"
+        return f"{text} {self.part}" if self.part else text
 
 
 Place = tuple[WatchedFolder, Binding, bool]
 """A folder that holds a resource, with the binding, and whether its directory is held."""
 
 _MARKED = r" ([0-9]{1,18}) ([0-9a-f]{64}) ([0-9a-f]{64}|-) ([0-9]{1,20})"
-_PENDING = re.compile(f"pending ([0-9a-f-]{{36}}){_MARKED}{_MARKED}")
+_PART = r"(?: ([A-Za-z0-9_-]{1,64}\.[0-9]{1,10}-[0-9a-f]{12}) ([0-9a-f]{64}) (.{0,4096}))?"
+_PENDING = re.compile(f"pending ([0-9a-f-]{{36}}){_MARKED}{_MARKED}{_PART}", re.DOTALL)
 
 
 class Bindings(SqliteRepository):
@@ -169,6 +190,15 @@ class Bindings(SqliteRepository):
             return folder, _as_binding(*row[4:10]), row[10] == 1
 
         return self._all(place, _PLACES, json.dumps(list(resources)))
+
+    def pending(self, folder: WatchedFolder) -> list[Binding]:
+        """Return the bindings of a folder whose signature is a PendingCheckout."""
+        return self._all(_as_binding, f"{_BINDING} WHERE folder = ? AND signature LIKE 'pending %'", folder.id)
+
+    def pending_stems(self, folder: WatchedFolder) -> set[str]:
+        """Return the stems of the swaps that put a part of a directory in its place, or have yet to."""
+        found = (PendingCheckout.parse(binding.signature) for binding in self.pending(folder))
+        return {pending.part.stem for pending in found if pending and pending.part}
 
     def settle(self, bindings: Iterable[tuple[Binding, Binding]]) -> None:
         """Store each second binding, where the first one is still what is stored."""

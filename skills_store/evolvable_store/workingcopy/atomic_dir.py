@@ -79,7 +79,7 @@ class RecoveredDirectory:
 
     files: what it holds. believed: the tree it was believed to hold ('' when nobody said). stuck: paths in `old` that
     belong to no version and did not go back to `target`, mostly because something else has their place. Every sweep
-    returns it again until `discard(old)`.
+    returns it again until `discard(old)`. part: whether only one path of it was replaced, and files has only that.
     """
 
     target: Path
@@ -87,6 +87,7 @@ class RecoveredDirectory:
     old: Path
     believed: str
     stuck: tuple[str, ...]
+    part: bool = False
 
 
 def write_folder(
@@ -226,10 +227,15 @@ def still_holds(old: Path, tree: str, modes: Mapping[str, File | TreeEntry] = _N
         return False
 
 
-def read_back(old: Path) -> FolderContents:
-    """Return what lies in a replaced folder; of a replaced file, it as SINGLE. Raises FileNotFoundError."""
-    single = old.is_file() and not old.is_symlink()
-    return read_single(old, SINGLE, real=True) if single else read_folder(old, real=True)
+def read_back(old: Path, path: str = "") -> FolderContents:
+    """Return what lies in a replaced folder; of a replaced file, it as SINGLE. Raises FileNotFoundError.
+
+    path: where in its directory it lay; its files are then named by where they lay there.
+    """
+    if old.is_file() and not old.is_symlink():
+        return read_single(old, path or SINGLE, real=True)
+    reading = read_folder(old, real=True)
+    return replace(reading, files={f"{path}/{name}": file for name, file in reading.files.items()}) if path else reading
 
 
 def sweep(
@@ -324,7 +330,8 @@ def put_in_place(slot: Slot, note: RecoveryNote) -> None:
             if target.exists():
                 single = slot.ready.is_file()
                 ways = (_exchange, _two_renames) if single else (_exchange, _two_renames, replace_files)
-                _first_possible(ways, slot, note)
+                # A file that is gone for a moment would be one that was deleted.
+                _first_possible(ways[:1] if note.path else ways, slot, note)
             else:
                 rename_new(slot.ready, target)
             return
@@ -430,7 +437,7 @@ def _sweep_old(
         return None
     trees = (tree for tree in (note.believed, note.written) if tree)
     believed = not stuck and any(still_as_believed(slot.old.path, tree) for tree in trees)
-    reading = None if believed else read_back(slot.old.path)
+    reading = None if believed else read_back(slot.old.path, note.path)
     # A folder that held untracked files alone is empty now: they are at the target.
     if reading is None or not (stuck or reading.files or reading.left_out):
         if keep is not None and not note.written:
@@ -442,4 +449,5 @@ def _sweep_old(
         return None
     # A file that was not read belongs to no version, as one that is stuck: without it the rest is no whole directory.
     unread = tuple(path for path in reading.left_out if path not in stuck)
-    return RecoveredDirectory(target.path, reading.files, slot.old.path, note.believed, stuck + unread)
+    tree, whole = (note.tree, slot.place.target(note.target)) if note.path else (note.believed, target)
+    return RecoveredDirectory(whole.path, reading.files, slot.old.path, tree, stuck + unread, bool(note.path))

@@ -71,10 +71,28 @@ def build_folder(folder: PathAt, files: Files, like: PathAt, *, durable: bool = 
         sync_folder(folder)
 
 
-def build_single(path: PathAt, file: File, like: PathAt) -> None:
+def build_single(path: PathAt, file: File, like: PathAt, *, durable: bool = True) -> None:
     """Make the file `path`, as `build_folder` does one of a folder; `like` is the file that it will replace."""
-    parents = like.parents
-    _write(path, file, like, _status(parents[0], stat.S_ISDIR) if parents else like.base.status())
+    _write(path, file, like, _status_above(like), durable)
+
+
+def build_branch(folder: PathAt, inner: str, file: File, like: PathAt) -> None:
+    """Make `folder`, which must not exist, with this file and the folders down to it; `like` is its later path.
+
+    All get the owner of the folder that `like` will lie in. Nothing waits for the disk. Raises OSError.
+    """
+    was = _status_above(like)
+    above = inner.split("/")[:-1]
+    for depth in range(len(above) + 1):
+        made = folder / "/".join(above[:depth]) if depth else folder
+        made.mkdir()
+        _adopt_folder(made, was, None)
+    _write(folder / inner, file, None, was, durable=False)
+
+
+def _status_above(path: PathAt) -> os.stat_result | None:
+    parents = path.parents
+    return _status(parents[0], stat.S_ISDIR) if parents else path.base.status()
 
 
 def _write(

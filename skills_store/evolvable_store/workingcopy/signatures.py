@@ -1,24 +1,15 @@
-"""Recognise a directory by what the system says of its files, without reading them.
-
-A signature tells whether a directory changed. After a checkout that was prepared before its version existed (see
-`storage.bindings.PendingCheckout`), the marks of two directories tell which of them is there. A crash between commit
-and exchange leaves the old one. The new files are not synced, so a power failure can cut them, or bring an older
-directory back.
-"""
+"""Recognise a directory by what the system says of its files, without reading them."""
 
 import errno
 import hashlib
 import os
-import re
 import stat
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from evolvable_store.objects import MAX_FILES
 from evolvable_store.paths import MAX_DEPTH, is_ignored, path_problem
-from evolvable_store.storage.bindings import Binding, DirectoryMark, PendingCheckout
 from evolvable_store.workingcopy.openat import is_link
 
 MAX_SEEN = 4 * MAX_FILES
@@ -32,12 +23,19 @@ SYMLINK, UNREADABLE = "a symlink", "unreadable"
 """Why an entry is left out."""
 
 
+StatEntries = list[tuple[str, os.stat_result | None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A fingerprint of a folder by stat alone. `newest`: nanoseconds of the newest change of any file, 0 for none."""
+    """A fingerprint of a folder by stat alone. `newest`: nanoseconds of the newest change of any file, 0 for none.
+
+    entries: what it was taken of, as of `stat_entries`; none for a single file.
+    """
 
     digest: str
     newest: int
+    entries: StatEntries = field(default_factory=list, compare=False, repr=False)
 
     def trusted(self, taken_ns: int) -> bool:
         """Return whether an equal digest later means equal content, when this was taken at `taken_ns`."""
@@ -54,13 +52,13 @@ def signature(folder: "os.PathLike[str]", *, sizes: bool = True) -> Signature | 
     return None if entries is None else sign_entries(entries, sizes=sizes)
 
 
-def stat_entries(folder: "os.PathLike[str]") -> "list[tuple[str, os.stat_result | None]] | None":
+def stat_entries(folder: "os.PathLike[str]") -> StatEntries | None:
     """Return every entry that `signature` covers with its status, None when there is no folder.
 
     A folder has no status; a path with a NUL is followed by why the rest is not there.
     """
     top = os.fspath(folder)
-    entries: list[tuple[str, os.stat_result | None]] = []
+    entries: StatEntries = []
     try:
         own = os.lstat(top)
         if is_link(own):
@@ -73,13 +71,16 @@ def stat_entries(folder: "os.PathLike[str]") -> "list[tuple[str, os.stat_result 
     return entries
 
 
-def sign_entries(entries: "Iterable[tuple[str, os.stat_result | None]]", *, sizes: bool = True) -> Signature:
-    """Return the fingerprint of these entries, as `signature` does."""
+def sign_entries(entries: StatEntries, *, sizes: bool = True, undated: str = "") -> Signature:
+    """Return the fingerprint of these entries, as `signature` does.
+
+    undated: the path of a file the time of whose last change is not covered.
+    """
     lines, newest = list[str](), 0
     for path, status in entries:
-        lines.append(path if status is None else entry_line(path, status, sizes))
+        lines.append(path if status is None else entry_line(path, status, sizes, dated=path != undated))
         newest = newest if status is None else max(newest, _changed_ns(status))
-    return Signature(_digest(lines), newest)
+    return Signature(_digest(lines), newest, entries)
 
 
 def single_signature(file: Path) -> Signature | None:
@@ -93,7 +94,7 @@ def single_signature(file: Path) -> Signature | None:
     return Signature(_digest([entry_line(".", status)]), _changed_ns(status))
 
 
-def _sign(top: str, prefix: str, found: "list[tuple[str, os.stat_result | None]]") -> None:
+def _sign(top: str, prefix: str, found: StatEntries) -> None:
     """Add each entry of the folder at `top`."""
     _, files, folders = list_entries(top)
     for entry in files:
@@ -169,79 +170,25 @@ def _changed_ns(status: os.stat_result) -> int:
     return status.st_ctime_ns if _POSIX else status.st_mtime_ns
 
 
-def entry_line(path: str, s: os.stat_result, sizes: bool = True) -> str:
-    return f"{path}\0{s.st_size if sizes else '-'} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino} {s.st_mode}"
+def entry_line(path: str, s: os.stat_result, sizes: bool = True, dated: bool = True) -> str:
+    """Return what a signature covers of an entry. dated: whether with the time of its last change."""
+    changed = s.st_ctime_ns if dated else "-"
+    return f"{path}\0{s.st_size if sizes else '-'} {s.st_mtime_ns} {changed} {s.st_ino} {s.st_mode}"
+
+
+def with_entries(entries: StatEntries, added: StatEntries) -> StatEntries:
+    """Return the entries of a folder once these are in it as well, or in the place of those that are there."""
+    paths = {path for path, _ in added}
+    both = [*(entry for entry in entries if entry[0] not in paths), *added]
+    return sorted(both, key=lambda entry: _order(entry[0], entry[1] is None))
+
+
+def _order(path: str, is_folder: bool) -> list[tuple[bool, bool, str]]:
+    """Return what sorts an entry as `stat_entries` does: of one folder its files before its folders."""
+    *above, name = path.split("/")
+    last = (is_folder, not (is_folder or name.endswith(".md")), name)
+    return [*((True, False, part) for part in above), last]
 
 
 def _digest(lines: list[str]) -> str:
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
-
-
-@cache
-def boot_id() -> str:
-    """Return what tells this run of the system from the runs before it; '' where the system does not say."""
-    try:
-        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return ""
-    return text if re.fullmatch(r"[0-9a-f-]{36}", text) else ""
-
-
-def mark_of(place: "os.PathLike[str]") -> DirectoryMark | None:
-    """Return the mark of a directory that was just built; None where it could not tell every later save.
-
-    It can where each file is dated before its last change: a save by anybody sets the time of that moment.
-    """
-    entries = stat_entries(place)
-    if not entries or any(one is not None and one.st_mtime_ns >= one.st_ctime_ns for _, one in entries):
-        return None
-    sizeless = sign_entries(entries, sizes=False)
-    return DirectoryMark(sign_entries(entries).digest, sizeless.digest, _inode(place))
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedBinding:
-    """A binding with the version that its directory holds, or that an edit in it was made of.
-
-    mark: of the directory, when nobody wrote to it since. unsynced: its files may not be on the disk yet.
-    before_restart: the system was restarted since it was written; then untouched says whether nobody but us wrote to
-    the files, and known whether the directory is one of the two.
-    """
-
-    binding: Binding
-    mark: DirectoryMark | None = None
-    unsynced: bool = False
-    before_restart: bool = False
-    untouched: bool = False
-    known: bool = True
-
-
-def resolve(binding: Binding, place: Path, seen: Signature | None) -> ResolvedBinding:
-    """Return the version that the directory at `place` holds. seen: its signature now."""
-    pending = PendingCheckout.parse(binding.signature)
-    if pending is None:
-        same = seen is not None and binding.signature == seen.digest
-        return ResolvedBinding(binding, DirectoryMark(seen.digest, "-", _inode(place)) if seen and same else None)
-    new = replace(binding, signature="")
-    old = replace(binding, version=pending.old_version, signature="")
-    if seen is None:
-        return ResolvedBinding(new)
-    sides = ((new, pending.new), (old, pending.old))
-    if pending.boot == boot_id():
-        for bound, mark in sides:
-            if seen.digest == mark.signature:
-                return ResolvedBinding(replace(bound, signature=mark.signature), mark, unsynced=True)
-        return ResolvedBinding(old if _inode(place) == pending.old.inode else new, unsynced=True)
-    sizeless = signature(place, sizes=False)
-    for bound, mark in sides:
-        untouched = sizeless is not None and sizeless.digest == mark.sizeless or seen.digest == mark.signature
-        if untouched or _inode(place) == mark.inode:
-            return ResolvedBinding(bound, before_restart=True, untouched=untouched)
-    return ResolvedBinding(new, before_restart=True, known=False)
-
-
-def _inode(place: "os.PathLike[str]") -> int:
-    try:
-        return os.lstat(place).st_ino
-    except OSError:
-        return 0

@@ -28,6 +28,7 @@ from evolvable_store.workingcopy.openat import BY_DESCRIPTOR, Directory, PathAt,
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM}
 _UNKNOWN_SECONDS, _ALIVE_SECONDS = 60.0, 600.0
 _INSIDE = ".evolvable"
+_OF_PATHS = ("path", "tree")  # fields of the notes that are about one path of a directory
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY"))
 
 
@@ -166,6 +167,9 @@ class RecoveryNote:
     target: relative to the watched root, with `/`. at: seconds. host, process: who does
     it. inode: of the folder that was built, 0 for a removal. believed, written: the trees of the replaced and of the
     new folder. drop: None, or (where files are replaced one by one) the paths to take away.
+
+    path: of the one file, or the new folder, below the target that is put in place, '' for the whole target; the trees
+    are that file's (as `SINGLE`) or that folder's then. tree: of the whole target before.
     """
 
     target: str
@@ -176,6 +180,8 @@ class RecoveryNote:
     believed: str
     written: str
     drop: list[str] | None = None
+    path: str = ""
+    tree: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +227,15 @@ class Slot:
         return self.place.staging.notes / f"{self.stem}.part"
 
     def target(self, note: RecoveryNote) -> PathAt:
-        """Return the folder that the swap is about. Raise Refused as `OpenStaging.target`."""
-        return self.place.target(note.target)
+        """Return what the swap puts something in the place of. Raise Refused as `OpenStagingDirectory.target`."""
+        target = self.place.target(note.target)
+        return target / note.path if note.path else target
 
     def write_note(self, note: RecoveryNote, *, durable: bool = True) -> None:
         """Write the note, whole or not at all; when `durable`, it survives a power failure."""
-        text = json.dumps({name: getattr(note, name) for name in RecoveryNote.__dataclass_fields__})
+        fields = {name: getattr(note, name) for name in RecoveryNote.__dataclass_fields__}
+        # Earlier versions read notes without these alone; what has them is not theirs to tidy up.
+        text = json.dumps({name: value for name, value in fields.items() if value or name not in _OF_PATHS})
         part = os.fspath(self.part)
         fd = os.open(part, _NEW, 0o666)
         try:
@@ -258,9 +267,10 @@ class Slot:
 
     def clear(self) -> None:
         """Delete all of the slot; the note stays as long as a folder could not be deleted."""
-        for folder in (self.new, self.ready, self.old, self.gone):
+        there = [folder for folder in (self.new, self.ready, self.old, self.gone) if folder.exists()]
+        for folder in there:
             self.delete(folder)
-        if not any(folder.exists() for folder in (self.new, self.ready, self.old)):
+        if not any(folder.exists() for folder in there if folder != self.gone):
             self.part.unlink(missing_ok=True)
             self.note.unlink(missing_ok=True)
 
@@ -303,15 +313,26 @@ def possible_staging(root: Path) -> tuple[Path, Path]:
     return root.parent / f".{root.name}.evolvable", root / _INSIDE
 
 
+def is_waiting(root: Path, stem: str, inode: int) -> bool:
+    """Return whether what a swap built still waits in a staging folder of this root. inode: of what was built."""
+    for place in possible_staging(root):
+        with suppress(OSError):
+            if os.lstat(place / f"{stem}.ready").st_ino == inode:
+                return True
+    return False
+
+
 def _as_note(fields: object) -> RecoveryNote:
     """Return the note that these JSON fields are. Raise ValueError for anything else."""
-    if not isinstance(fields, dict) or set(fields) != {*RecoveryNote.__dataclass_fields__}:
+    if not isinstance(fields, dict) or {*fields, *_OF_PATHS} != {*RecoveryNote.__dataclass_fields__}:
         raise ValueError("not the fields of a note")
-    texts = all(type(fields[key]) is str for key in ("target", "host", "believed", "written"))
+    fields = {**dict.fromkeys(_OF_PATHS, ""), **fields}
+    texts = all(type(fields[key]) is str for key in ("target", "host", "believed", "written", *_OF_PATHS))
     numbers = type(fields["at"]) in (int, float) and all(type(fields[key]) is int for key in ("process", "inode"))
     drop = fields["drop"]
     paths = drop is None or isinstance(drop, list) and all(type(path) is str and is_inside(path) for path in drop)
-    if not (texts and numbers and paths and is_inside(fields["target"])):
+    places = is_inside(fields["target"]) and (not fields["path"] or is_inside(fields["path"]))
+    if not (texts and numbers and paths and places):
         raise ValueError("a field of the note has a wrong value")
     return RecoveryNote(**fields)
 

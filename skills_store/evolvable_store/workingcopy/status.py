@@ -26,14 +26,8 @@ from evolvable_store.store import Store
 from evolvable_store.workingcopy import tree_reader
 from evolvable_store.workingcopy.atomic_dir import SINGLE
 from evolvable_store.workingcopy.openat import first_link, open_real
-from evolvable_store.workingcopy.signatures import (
-    ResolvedBinding,
-    Signature,
-    mark_of,
-    resolve,
-    signature,
-    single_signature,
-)
+from evolvable_store.workingcopy.pending_checkout import ResolvedBinding, mark_of, resolve
+from evolvable_store.workingcopy.signatures import Signature, signature, single_signature
 from evolvable_store.workingcopy.tree_reader import FolderContents, keep_modes, read_folder, read_single
 
 SINGLE_SUFFIX = ".md"
@@ -289,6 +283,7 @@ class StatusReader:
         self._store, self._bindings, self._folder = store, bindings, folder
         self.missing: dict[str, float] = {}
         self.refused: dict[str, str] = {}
+        self._last: tuple[Binding, Signature | None, ResolvedBinding] | None = None
 
     def directories_at(self, places: Iterable[str]) -> set[str]:
         """Return the directories of resources that these paths below the folder lie in, are, or contain."""
@@ -383,12 +378,24 @@ class StatusReader:
     def is_unchanged(self, binding: Binding, head: Head) -> bool:
         """Return whether a directory still holds the head of its resource, by stat alone."""
         now = self.signature(binding.directory)
-        held = self.resolve(binding, now).binding if binding.is_pending else binding
-        return self._unchanged(binding.directory, held, head, now)
+        resolved = self.resolve(binding, now)
+        self._last = (binding, now, resolved)
+        return self._unchanged(binding.directory, resolved.binding, head, now)
+
+    def last_seen(self, binding: Binding) -> tuple[Signature | None, ResolvedBinding]:
+        """Return the signature of a directory and what it holds, as `is_unchanged` saw it if that was just asked.
+
+        Who relies on it compares the signature again, with the folder's lock held.
+        """
+        last, self._last = self._last, None
+        if last is not None and last[0] == binding:
+            return last[1:]
+        now = self.signature(binding.directory)
+        return now, self.resolve(binding, now)
 
     def resolve(self, binding: Binding, now: Signature | None) -> ResolvedBinding:
         """Return a binding with the version that its directory holds. now: the directory's signature."""
-        return resolve(binding, self._folder.path / binding.directory, now)
+        return resolve(binding, self._folder.path, now)
 
     def resource_name(self, directory: str) -> str:
         """Return the name that the last part of a directory's path gives a resource, '' for none."""

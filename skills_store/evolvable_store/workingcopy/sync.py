@@ -89,6 +89,8 @@ class WorkingCopy:
         self._swept: dict[str, float] = {}
         self._found: StagingDirectory | None = None
         self._trash = Trash(store.home)
+        self.can_exchange = True
+        """Whether the file system can let two files change places in one step."""
 
     def sync(
         self,
@@ -400,6 +402,7 @@ class WorkingCopy:
             known |= complete_swaps(notes, (stem for stem in stems if stem not in known))
         waiting = {stem for stem, at in known.items() if abs(now - at) <= KEEP_SECONDS or not self._removals}
         if len(waiting) < len(stems):
+            waiting |= self._bindings.pending_stems(self.folder)  # what waits tells which version a directory holds
             with contextlib.suppress(EvolvableError, OSError):
                 found = sweep(self.staging(), now, KEEP_SECONDS, keep=self._keep, skip=waiting)
                 known |= dict.fromkeys((stem for stem in stems if stem not in waiting), now)
@@ -412,23 +415,39 @@ class WorkingCopy:
                 heads = self.store.backend.heads_by_id([binding.resource]) if binding else {}
                 head = next(iter(heads.values()), None)
                 safe = head is not None and not late.stuck
-                if not safe or not self._take_late(directory, head, late.believed, late.files, late.old, sync):
+                if not safe or not self._take_late(
+                    directory, head, late.believed, late.files, late.old, sync, part=late.part
+                ):
                     kept = f"something of yours that belongs to no version was replaced; it is kept in {late.old}"
                     sync.refused.append(DirectoryIssue(directory, (kept,)))
 
-    def import_replaced(self, directory: str, head: Head, believed: str, old: Path, sync: SyncReport) -> None:
+    def import_replaced(
+        self, directory: str, head: Head, believed: str, old: Path, sync: SyncReport, path: str = ""
+    ) -> None:
         """Make a version of what was saved into a directory just before it was replaced; `old`: where that lies now.
 
-        What cannot be read whole is left to the sweep, which reports it: a part of it would delete the rest.
+        What cannot be read whole is left to the sweep, which reports it: a part of it would delete the rest. path: what
+        of the directory was replaced, '' for the whole.
         """
-        reading = read_back(old)
+        reading = read_back(old, path)
         if not reading.left_out:
-            self._take_late(directory, head, believed, reading.files, old, sync)
+            self._take_late(directory, head, believed, reading.files, old, sync, part=bool(path))
 
     def _take_late(
-        self, directory: str, head: Head | None, believed: str, files: Files, old: Path, sync: SyncReport
+        self,
+        directory: str,
+        head: Head | None,
+        believed: str,
+        files: Files,
+        old: Path,
+        sync: SyncReport,
+        *,
+        part: bool = False,
     ) -> bool:
-        """Make a version of what was written into a replaced directory; return whether that could be done."""
+        """Make a version of what was written into a replaced directory; return whether that could be done.
+
+        part: the files are only those of the directory that were replaced; the others are as they were.
+        """
         assert head is not None
         head = self.store.head_or_none(head.ref)
         assert head is not None
@@ -437,6 +456,7 @@ class WorkingCopy:
         look = self.status.look(directory, None, head, head.name, now, taken_ns)
         if base is None or not files:
             return False
+        files = {**self.store.files(head, base), **files} if part else files
         if is_single(self.folder.kind, directory):
             files = self.status.whole(head, base, files)
         files = self.status.with_modes(head, base, files)
