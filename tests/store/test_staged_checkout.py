@@ -453,6 +453,23 @@ def test_a_file_that_appears_where_an_update_puts_one_is_merged(desk: Desk, monk
     assert mine.read_text() == "the person's\n"
 
 
+def test_a_folder_that_appears_where_an_update_puts_one_is_merged(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, real = desk.main.parent / "notes", atomic_dir.put_in_place
+
+    def saved_meanwhile(*arguments: Any) -> None:
+        mine.mkdir()
+        (mine / "mine.md").write_text("the person's\n")
+        (mine / ".cache").write_text("of no version\n")
+        real(*arguments)
+
+    monkeypatch.setattr(staged_checkout, "put_in_place", saved_meanwhile)
+    desk.add("notes/deep/more.md", "the agent's\n")
+
+    there = {path.relative_to(mine).as_posix(): path.read_text() for path in mine.rglob("*") if path.is_file()}
+    assert there == {"deep/more.md": "the agent's\n", "mine.md": "the person's\n", ".cache": "of no version\n"}
+    assert {"notes/deep/more.md", "notes/mine.md"} <= desk.store.files(desk.store.head(PDF)).keys()
+
+
 def test_where_two_files_cannot_change_places_the_directory_is_left_to_a_sync_once(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
