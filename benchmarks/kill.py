@@ -40,6 +40,9 @@ SAVED = tuple(f"saved-{number}" for number in range(6))
 """Skills that only the person changes."""
 
 PATHS = ("SKILL.md", "scripts/run.py", "references/one.md", "references/deep/two.md", "assets/three.txt")
+PARTS = ("SOURCES.md", "references/sources.md", "notes/deep/sources.md")
+"""Files that an update changes alone: each holds the token of the update that wrote it."""
+
 FSCK_EVERY = 50
 """Rounds between two checks of everything."""
 
@@ -49,6 +52,19 @@ def files(name: str, token: str) -> Files:
     paths = PATHS if sum(token.encode()) % 2 else PATHS[:3]
     top = f"---\nname: {name}\ndescription: Written by {token}\n---\n"
     return {path: File((top + f"{token} in {path}\n" * 60).encode()) for path in paths}
+
+
+def tokens_of(found: Files) -> set[str]:
+    """Return the tokens of the updates that these files are of, none when they are not the whole of one version."""
+    parts = {path: file.data.decode() for path, file in found.items() if path in PARTS}
+    shared = token_of({path: file for path, file in found.items() if path not in parts})
+    whole = all(text == part_text(text.partition("\n")[0]) for text in parts.values())
+    return {shared, *(text.partition("\n")[0] for text in parts.values())} if shared and whole else set()
+
+
+def part_text(token: str) -> str:
+    """Return what a file that is changed alone holds."""
+    return f"{token}\n" * 60
 
 
 def token_of(found: Files) -> str | None:
@@ -91,6 +107,12 @@ def staged(home: Path, worker: str) -> None:
     with Library.open(home) as library:
         for number in itertools.count(1):
             token, ref = f"{worker}.{number}", Ref.parse(rng.choice(WRITTEN))
+            if rng.random() < 0.5:
+                part = {rng.choice(PARTS): part_text(token)}
+                with contextlib.suppress(VersionConflict):
+                    edit.update_resource(library, Caller(Actor.AGENT), ref, token, files=part)
+                    print(token, flush=True)
+                continue
             made = files(ref.name, token)
             texts = {path: made[path].data if path in made else None for path in PATHS}
             # Which paths are deleted depends on the head; with another one the version would be a mix of both.
@@ -210,7 +232,7 @@ class Scene:
     def look_at_folder(self) -> None:
         for name in WRITTEN:
             try:
-                self.wrong["mixed folders"] += token_of(read_folder(self.folder / name).files) is None
+                self.wrong["mixed folders"] += not tokens_of(read_folder(self.folder / name).files)
             except FileNotFoundError:
                 self.wrong["missing folders"] += 1
         for name, data in self.last_saved.items():
@@ -231,7 +253,8 @@ class Scene:
             )
             head = store.head_or_none(change.ref)
             assert head is not None
-            if operation.actor is Actor.AGENT and token_of(store.files(head, change.after)) != operation.reason:
+            made = tokens_of(store.files(head, change.after)) if operation.actor is Actor.AGENT else {operation.reason}
+            if operation.reason not in made:
                 self.wrong["versions that are not what was written"] += 1
         self.wrong["acknowledged updates lost"] += len(set(acknowledged) - set(reasons))
         self.wrong["updates made twice"] += sum(reasons[token] - 1 for token in acknowledged if token in reasons)
