@@ -319,7 +319,8 @@ class Watcher:
         with self._busy:
             copy = self._copies.copy(folder)
             directories = copy.status.changed(copy.directories_at(places))
-            self._indexer.begin(len(directories))
+            if again:  # else they were read before, and what changed since is little
+                self._indexer.begin(len(directories))
             sync = copy.sync(directories) if directories else None
         if sync is None:
             return

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from processes import poll
 from samples import put_texts
 
 from evolvable_server.index_worker import BURST, WORTHWHILE, BurstIndexer, index_elsewhere, index_worker
+from evolvable_server.watcher import Watcher
 from evolvable_store.errors import LibraryBusy
 from evolvable_store.resource import Kind
 from evolvable_store.search import index_file
@@ -26,7 +28,9 @@ from evolvable_store.search.index_file import IndexFile
 from evolvable_store.search.index_writer import BATCH, Analyze
 from evolvable_store.search.postings import MAX_PENDING, count_pending
 from evolvable_store.store import Store
+from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_store.workingcopy.status import LOOKS, count_resources
+from evolvable_tools.library import Library
 
 pytestmark = pytest.mark.process
 
@@ -227,6 +231,35 @@ def test_a_burst_is_indexed_by_another_process_that_ends_when_it_is_over(store):
     burst.stop()
     burst.end()
     assert psutil.wait_procs([one for one in below() if one not in before], timeout=PATIENCE)[1] == []
+
+
+def test_a_server_that_looks_again_at_files_saved_just_before_their_import_starts_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such files may have been saved twice within one tick of the clock, so they are read once more."""
+    begun: list[int] = []
+    monkeypatch.setattr(BurstIndexer, "begin", lambda self, expected: begun.append(expected))
+    with Store.open(tmp_path / "home", create=True) as store:
+        copies = WorkingCopies(store)
+        (tmp_path / "skills").mkdir()
+        for number in range(BURST):
+            place = tmp_path / "skills" / f"skill-{number}"
+            place.mkdir()
+            (place / "SKILL.md").write_text(f"---\nname: skill-{number}\ndescription: The {number}th.\n---\n")
+        copies.add(tmp_path / "skills")
+        (folder,) = copies.folders()
+        # As an import leaves them that comes within two seconds.
+        copies.bindings.bind([replace(one, signature="") for one in copies.bindings.of_folder(folder).values()])
+
+    with Library.open(tmp_path / "home") as library:
+        watcher = Watcher(library, lambda _: None)
+        watcher.start()
+        try:
+            bindings = library.store.backend.bindings
+            poll(lambda: all(one.signature for one in bindings.of_folder(folder).values()), "the second look")
+        finally:
+            watcher.stop()
+    assert [expected for expected in begun if expected >= BURST] == []
 
 
 def waiting(store: Store) -> int:
