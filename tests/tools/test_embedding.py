@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -32,7 +34,7 @@ from embedding_place import (
     until,
 )
 from embedding_place import worker as worker_of
-from processes import poll
+from processes import PATIENCE, poll
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 from evolvable_store.resource import Kind
@@ -49,6 +51,7 @@ from evolvable_store.storage.learned import LearnedTask, TaskSource
 from evolvable_store.store import Store
 from evolvable_tools.embedding import KEPT_TOKENS, Embedder, SimilarResources, ipc, parse_spec
 from evolvable_tools.embedding.embedder_client import LOG, MAX_TASK, SharedEmbedder, truncate_task
+from evolvable_tools.embedding.vector_service import TokenReader
 from evolvable_tools.retrieval.cascade import PAPER_PATIENCE
 
 Connect = Callable[..., SharedEmbedder]
@@ -430,6 +433,40 @@ def with_vectors(home: Path) -> set[str]:
         every = [(model, *vectors.counted(model, [TextRole.WHOLE])) for model in vectors.models()]
     assert len(every) <= 3
     return {model.name.removeprefix("onnx:").partition("@")[0] for model, done, total in every if done == total}
+
+
+def test_the_vectors_of_tokens_are_closed_only_when_no_client_reads_them(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite crashes under a thread whose connection another one closes."""
+    reading, closed, steps = threading.Event(), threading.Event(), list[str]()
+    real = Vectors.tokens_of
+
+    def slow(vectors: Vectors, *asked: Any) -> dict[int, bytes]:
+        reading.set()
+        closed.wait(0.2)  # in vain
+        found = real(vectors, *asked)
+        steps.append("read")
+        return found
+
+    def close() -> None:
+        reader.close()
+        steps.append("closed")
+        closed.set()
+
+    monkeypatch.setattr(Vectors, "tokens_of", slow)
+    with Vectors.open(home) as vectors:
+        service: Any = SimpleNamespace(model=vectors.model("m", "1"), embedder=SimpleNamespace(dimension=4))
+    reader = TokenReader(Vectors.open(home))
+    client = threading.Thread(target=reader.read, args=(service, [1]))
+    client.start()
+    assert reading.wait(PATIENCE)
+    close()
+    client.join(PATIENCE)
+
+    assert steps == ["read", "closed"]
+    assert reader.read(service, [1]) == {}
+    assert steps == ["read", "closed"]
 
 
 def test_two_clients_share_one_process(connect: Connect, model: str, home: Path) -> None:

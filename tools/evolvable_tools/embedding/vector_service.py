@@ -58,11 +58,19 @@ class TokenReader:
     """The stored vectors of tokens, over a connection of its own. Safe to share between threads."""
 
     def __init__(self, vectors: Vectors) -> None:
-        self._vectors, self._lock = vectors, threading.Lock()
+        self._vectors, self._lock, self._closed = vectors, threading.Lock(), False
+
+    def close(self) -> None:
+        """Close the connection, once no thread reads any more: SQLite crashes under one that does."""
+        with self._lock:
+            self._closed = True
+            self._vectors.close()
 
     def read(self, service: IndexingState, resources: Sequence[int]) -> dict[int, TokenVectors]:
-        """Return the vectors of the tokens of those of these resources that have them; none from a damaged file."""
+        """Return the token vectors of those of these resources that have them; none from a damaged or closed file."""
         with self._lock, contextlib.suppress(DamagedFile, LibraryError, ValueError):
+            if self._closed:
+                return {}
             found = self._vectors.tokens_of(service.model, resources)
             shape = (-1, service.embedder.dimension)
             return {id_: np.frombuffer(data, np.int8).reshape(shape) for id_, data in found.items()}
@@ -196,10 +204,10 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
         with (
             Store.open(home, registered=lambda: [home]) as store,
             Vectors.open(home) as vectors,
-            Vectors.open(home) as reading,
+            contextlib.closing(TokenReader(Vectors.open(home))) as tokens,
         ):
             keeper = VectorIndexer(store, vectors, embedder, split_reranker(spec)[0], _say)
-            _Office(home, spec, keeper, TokenReader(reading), idle).open()
+            _Office(home, spec, keeper, tokens, idle).open()
         return 0
     except DamagedFile as error:
         _say(f"{vector_store.FILE} is damaged ({error}) and is rebuilt")
