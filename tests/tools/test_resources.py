@@ -67,27 +67,47 @@ def test_a_stale_expected_version_is_a_conflict_that_names_both(library, agent, 
         )
 
 
-def test_without_expected_version_an_edit_is_applied_to_whatever_the_head_is_by_then(
-    library, agent, skill, monkeypatch
-):
-    skill("pdf")
-    real, others = library.store.transaction, [1]
+@pytest.fixture
+def others(library, monkeypatch):
+    """Return a list of numbers: for each, another change comes first, as long as there are any."""
+    real, left = library.store.transaction, list[int]()
 
     def somebody_is_faster(*arguments, **more):
-        if others:
-            others.pop()
+        if left:
+            number = left.pop()
             files = library.store.files(library.store.head(PDF))
-            text = files["SKILL.md"].data.replace(b"three", b"THREE")
             with real(Actor.HUMAN, "in between") as tx:
-                tx.put(PDF, {"SKILL.md": File(text)})
+                tx.put(PDF, {**files, f"{number}.md": File(b"theirs")})
         return real(*arguments, **more)
 
     monkeypatch.setattr(library.store, "transaction", somebody_is_faster)
+    monkeypatch.setattr(resources, "_LONGEST_PAUSE", 0.0)
+    return left
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_without_expected_version_an_edit_is_applied_to_whatever_the_head_is_by_then(
+    library, agent, skill, others, count
+):
+    skill("pdf")
+    others += range(count)
+
     done = resources.update_resource(library, agent, PDF, "mine", edits=[TextEdit("SKILL.md", "one", "ONE")])
 
-    assert done.version == 3
-    text = load.get_resource(library, agent, PDF).text
-    assert "ONE" in text and "THREE" in text
+    assert done.version == count + 2
+    assert "ONE" in load.get_resource(library, agent, PDF).text
+    assert len(library.store.files(library.store.head(PDF))) == count + 1
+
+
+def test_an_edit_that_others_are_faster_than_for_long_is_refused_with_the_versions(
+    library, agent, skill, others, monkeypatch
+):
+    skill("pdf")
+    monkeypatch.setattr(resources, "RETRY_SECONDS", 0.0)
+    others += range(2)
+
+    with pytest.raises(VersionConflict, match="not at version 1: its head is version 2"):
+        resources.update_resource(library, agent, PDF, "mine", edits=[TextEdit("SKILL.md", "one", "ONE")])
 
 
 @pytest.mark.parametrize(("old", "words"), [("nowhere", "is not there"), ("o", "times"), ("", "is not there")])

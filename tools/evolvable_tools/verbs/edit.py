@@ -3,7 +3,9 @@
 The verbs that change one resource: update, restore, remove.
 """
 
+import random
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -59,8 +61,10 @@ def frontmatter_bytes(ref: Ref, files: Files) -> bytes:
     return main.data.partition(b"\n---")[0] if main else b""
 
 
-TRIES = 8
-"""How often a change without expected_version is applied again after another change of the head."""
+RETRY_SECONDS = 10.0
+"""How long a change without expected_version is applied again after another change of the head."""
+
+_LONGEST_PAUSE = 0.2  # seconds between two tries
 _MAX_NEAR_DUPLICATES = 3  # named in the warnings of a change
 
 
@@ -109,7 +113,9 @@ def update_resource(
     if expected_version is not None and expected_version < 0:
         raise InvalidArgument(f"{expected_version} is not a version.", "Versions are numbered 1, 2, 3, ...; 0 is none.")
     reason, asked = library.redacted(reason), approvals.needs_person(library.policies, ref, caller.actor)
-    for _ in range(TRIES):
+    deadline = time.monotonic() + RETRY_SECONDS
+    tries = 0
+    while True:
         try:
             head, places = (None, None) if create else library.latest(_existing(library, caller, ref))
             target = head.ref if head else _new_name(library, ref)
@@ -131,9 +137,11 @@ def update_resource(
                 return _propose(library, caller, draft, reason, found, meant=propose)
             return _publish(library, caller, draft, reason, found)
         except VersionConflict:
-            if expected_version is not None or create:
+            if expected_version is not None or create or time.monotonic() > deadline:
                 raise
-    raise VersionConflict(str(ref), 0, library.store.head(ref, caller.scopes).version or 0)
+            # Of many at once, those that lost some rounds leave the others time to finish theirs.
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.005 * 2 ** min(tries, 10))))
+            tries += 1
 
 
 @dataclass(frozen=True, slots=True)
