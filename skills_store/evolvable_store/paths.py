@@ -157,7 +157,17 @@ _BESIDE = frozenset({"ags", "callers", "copies.jsonl", "evolve", "hooks", "locks
 _BESIDE |= {"reviews", "tokens.json", "tokens.lock", "trash"}
 """What may lie in a home before its library does, with `_BESIDE_BEGINS`, the beginnings of names."""
 
-_BESIDE_BEGINS = ("library.db", "index.db", "vectors.db", "postgres", "embedder", "approvals", ".backup-", ".DS_Store")
+_BESIDE_BEGINS = (
+    "library.db",
+    "index.db",
+    "index-",
+    "vectors.db",
+    "postgres",
+    "embedder",
+    "approvals",
+    ".backup-",
+    ".DS_Store",
+)
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH

@@ -484,6 +484,22 @@ def test_a_private_copy_of_an_earlier_analysis_is_used_as_it_is(store: Store, in
         assert index_file.read_state(db, "applied") == "1"
 
 
+def test_the_file_of_an_earlier_format_stays_while_a_process_uses_it_and_goes_then(store: Store) -> None:
+    """Servers of two versions on one library each have an index of their own."""
+    put(store, "pdf", PDF)
+    earlier = store.home / "index.db"
+    with contextlib.closing(sqlite3.connect(earlier)) as other:
+        other.execute("PRAGMA journal_mode=WAL")
+        other.execute("CREATE TABLE posting (term TEXT)")
+        other.commit()
+        for _ in range(2):
+            with Index.open(store) as index:
+                assert found(index, "signature") == ["skill:pdf"]
+            assert other.execute("SELECT count(*) FROM posting").fetchone() == (0,) and earlier.exists()
+    with Index.open(store):
+        assert not earlier.exists()
+
+
 def test_a_file_that_goes_bad_while_it_is_open_is_made_anew(store: Store, index: Index) -> None:
     put(store, "pdf", PDF)
     index.catch_up()
@@ -537,7 +553,7 @@ def test_eight_processes_may_open_it_at_once(store: Store, tmp_path: Path) -> No
         for process in children:
             told = said(process)
             assert (told["found"], told["entries"], told["faults"]) == (["skill-550"], BATCH + 100, [])
-            assert told["path"] == str(store.home / "index.db")
+            assert told["path"] == str(store.home / index_file.FILE)
     finally:
         for process in children:
             process.kill()

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import random
+import struct
 import time
 import unicodedata
 from collections import Counter
@@ -16,8 +17,7 @@ from samples import put_texts
 from evolvable_store import fsck
 from evolvable_store.bundle.export import backup
 from evolvable_store.resource import Ref
-from evolvable_store.search import bm25, index_file, postings
-from evolvable_store.search import postings as plain_sums
+from evolvable_store.search import bm25, index_file, posting_loops, postings, rare_postings
 from evolvable_store.search.analyzer import (
     FIELD_NUMBERS,
     FIELDS,
@@ -351,7 +351,7 @@ def test_in_a_library_of_some_hundred_every_score_is_that_of_the_definition(stor
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("loops", [bm25, plain_sums])
+@pytest.mark.parametrize("loops", [bm25, posting_loops])
 def test_in_a_large_library_the_best_are_those_of_a_sum_over_all(
     store: Store, index: Index, loops: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,14 +369,33 @@ def test_in_a_large_library_the_best_are_those_of_a_sum_over_all(
             assert gained * (1 - COVERAGE + COVERAGE * scored.coverage) == pytest.approx(scored.score, abs=1e-9)
 
 
+OFTENEST = b"bababa"
+
+
+def entry_of(field: int, count: int, places: bytes) -> str:
+    """Returns the statement that puts an entry of the word that is said most into its bucket."""
+    data = struct.pack("=IHBB", 0, len(OFTENEST), field, count) + OFTENEST + places
+    bucket = posting_loops.bucket_of(OFTENEST, rare_postings.BUCKETS)
+    return f"INSERT OR REPLACE INTO rare VALUES ({bucket}, x'{data.hex()}')"
+
+
+HURT = {
+    "no weights of some places": "UPDATE posting SET weights = x'01'",
+    "a place beyond the block": "UPDATE posting SET documents = x'ffff', weights = x'01'",
+    "an entry that is cut off": entry_of(0, 2, b"\0\0\1"),
+    "an entry of a field that is none": entry_of(200, 1, b"\0\0\1"),
+    "an entry with a place beyond the block": entry_of(0, 1, b"\xff\xff\1"),
+}
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("hurt", ["weights = x'01'", "documents = x'ffff', weights = x'01'"])
+@pytest.mark.parametrize("hurt", HURT.values(), ids=HURT)
 def test_postings_that_cannot_be_are_made_anew(store: Store, index: Index, hurt: str) -> None:
     """SQLite does not notice a bit that was flipped inside of a value."""
     library(random.Random(29), store, MAX_PENDING + 1)
     wanted = scores(index, "bababa bakoba")
     with contextlib.closing(IndexFile(store.home)) as file, file.writing() as db:
-        db.execute(f"UPDATE posting SET {hurt}")
+        db.execute(hurt)
 
     with Index.open(store) as reading:
         assert scores(reading, "bababa bakoba") == wanted

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolvable_store.search import analyzer, bm25
-from evolvable_store.search import postings as plain_sums
+from evolvable_store.search import analyzer, bm25, posting_loops
 from evolvable_store.search.analyzer import TermCounterInPython as InPython
 
 LENGTH = 12
@@ -24,18 +23,22 @@ terms = st.lists(st.tuples(st.lists(postings, max_size=3), st.floats(0, 9), st.f
 Terms = list[tuple[list[dict[int, int]], float, float]]
 
 
-@pytest.fixture(scope="module", params=["_scoring", "plain_sums"])
+@pytest.fixture(scope="module", params=["_scoring", "posting_loops"])
 def loops(request: pytest.FixtureRequest) -> ModuleType:
     if request.param == "_scoring" and not bm25.COMPILED:
         pytest.skip("nothing was compiled where this was installed")
-    return plain_sums if request.param == "plain_sums" else importlib.import_module("evolvable_store.search._scoring")
+    return (
+        posting_loops
+        if request.param == "posting_loops"
+        else importlib.import_module("evolvable_store.search._scoring")
+    )
 
 
 def packed(its: dict[int, int]) -> tuple[bytes, bytes]:
     return array("H", its).tobytes(), bytes(its.values())
 
 
-def summed(loops: ModuleType, asked: Terms) -> "plain_sums.Sums":
+def summed(loops: ModuleType, asked: Terms) -> "posting_loops.Sums":
     found = loops.Sums(LENGTH)
     for number, (fields, factor, share) in enumerate(asked, 1):
         for its in fields:
@@ -230,16 +233,16 @@ gathered = st.lists(
 
 
 @settings(max_examples=40, deadline=None)
-@given(gathered, st.integers(1, 7))
+@given(gathered, st.integers(1, 7), st.integers(0, 3))
 def test_rows_are_gathered_alike_with_and_without_a_compiler(
-    compiled: ModuleType, documents: list[list[dict[str, int]]], block_size: int
+    compiled: ModuleType, documents: list[list[dict[str, int]]], block_size: int, most: int
 ) -> None:
     noted = [
         (3 * id_, [(field, "\n".join(its), bytes(its.values())) for field, its in enumerate(fields)])
         for id_, fields in enumerate(documents)
     ]
-    expected = plain_sums.gather_postings_plainly(noted, block_size)
-    assert compiled.gather_postings(noted, block_size) == expected == sorted(expected)
+    rows, entries = expected = posting_loops.gather_postings(noted, block_size, most, 3)
+    assert compiled.gather_postings(noted, block_size, most, 3) == expected == (sorted(rows), sorted(entries))
 
 
 @pytest.mark.parametrize(
@@ -248,6 +251,58 @@ def test_rows_are_gathered_alike_with_and_without_a_compiler(
 )
 def test_what_is_no_document_is_refused(compiled: ModuleType, wrong: object) -> None:
     with pytest.raises((ValueError, TypeError)):
-        compiled.gather_postings(wrong, 10)
+        compiled.gather_postings(wrong, 10, 1, 1)
     with pytest.raises(ValueError):
-        compiled.gather_postings([], 0)
+        compiled.gather_postings([], 0, 1, 1)
+    for most, buckets in ((-1, 1), (256, 1), (1, 0)):
+        with pytest.raises(ValueError):
+            compiled.gather_postings([], 10, most, buckets)
+
+
+def test_a_term_too_long_for_an_entry_has_rows_of_its_own(loops: ModuleType) -> None:
+    longest, longer = "a" * 65_535, "b" * 65_536
+    rows, entries = loops.gather_postings([(1, [(0, f"{longest}\n{longer}", b"12")])], 10, 1, 1)
+    assert [row[0] for row in rows] == [longer]
+    assert [entry[0] for entry in loops.read_entries(entries[0][1])] == [longest]
+
+
+@settings(max_examples=40, deadline=None)
+@given(gathered)
+def test_entries_say_what_rows_say(loops: ModuleType, documents: list[list[dict[str, int]]]) -> None:
+    noted = [
+        (40 * id_, [(field, "\n".join(its), bytes(its.values())) for field, its in enumerate(fields)])
+        for id_, fields in enumerate(documents)
+    ]
+    rows, none = loops.gather_postings(noted, 60, 0, 3)
+    often, entries = loops.gather_postings(noted, 60, 255, 3)
+    assert not none and not often
+    assert sorted(row for _, data in entries for row in loops.read_entries(data)) == rows
+    for term in {row[0] for row in rows}:
+        bucket = posting_loops.bucket_of(term.encode(), 3)
+        found = [row for number, data in entries if number == bucket for row in loops.read_entries(data, term.encode())]
+        assert found == [row for row in rows if row[0] == term]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=60), st.none() | st.binary(max_size=3))
+def test_entries_that_are_none_are_refused_alike(compiled: ModuleType, data: bytes, term: bytes | None) -> None:
+    def read(loops: ModuleType) -> object:
+        try:
+            return loops.read_entries(data, term)
+        except ValueError as error:
+            return type(error), str(error)
+
+    assert read(compiled) == read(posting_loops)
+
+
+@settings(max_examples=40, deadline=None)
+@given(gathered, st.integers(1, 30))
+def test_an_entry_that_is_cut_off_is_refused(
+    loops: ModuleType, documents: list[list[dict[str, int]]], less: int
+) -> None:
+    noted = [(id_, [(0, "\n".join(fields[0]), bytes(fields[0].values()))]) for id_, fields in enumerate(documents)]
+    for _, data in loops.gather_postings(noted, 60, 1, 1)[1]:
+        whole = {sum(map(posting_loops.size_of_entry, loops.read_entries(data)[:count])) for count in range(len(data))}
+        if len(data) - less not in whole and less < len(data):
+            with pytest.raises(ValueError, match="cut off"):
+                loops.read_entries(data[:-less])

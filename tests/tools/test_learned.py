@@ -14,6 +14,7 @@ from evolvable_server.cli.command_line import cli
 from evolvable_store.errors import InvalidArgument, NoSuchUse, Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
+from evolvable_store.search.index_file import FILE
 from evolvable_store.storage.learned import MAX_TASKS, LearnedTask, TaskSource
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.ingest import record_uses
@@ -393,7 +394,7 @@ def test_old_tasks_fade(skills: Library) -> None:
     skills.store.clock = lambda: real() + timedelta(days=3 * 365)
     skills.index.close()
     del skills.__dict__["index"]
-    (skills.store.home / "index.db").unlink()
+    (skills.store.home / FILE).unlink()
 
     assert first(skills) == "skill:letters"
 
@@ -416,7 +417,7 @@ def test_a_rebuilt_index_knows_what_was_learned(skills: Library) -> None:
     before = find_skill(skills, client("asks"), ASKED).matches
     skills.index.close()
     del skills.__dict__["index"]
-    (skills.store.home / "index.db").unlink()
+    (skills.store.home / FILE).unlink()
 
     assert find_skill(skills, client("asks"), ASKED).matches == before
     assert skills.index.in_step() == []

@@ -1,5 +1,5 @@
-/* The loops of a search over postings and of indexing. postings.py and analyzer.py do the same without a compiler, and say
-   what each is for; both give the same results to the last bit, and one test suite tries both. */
+/* The loops of a search over postings and of indexing. posting_loops.py and analyzer.py do the same without a compiler, and
+   say what each is for; both give the same results to the last bit, and one test suite tries both. */
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -668,15 +668,32 @@ typedef struct {
     uint32_t length, term;
 } SortedTerm;
 
+/* What stands before the term, the places and the weights of an entry. */
+typedef struct {
+    uint32_t block;
+    uint16_t length; /* of the term */
+    uint8_t field, count;
+} EntryHead;
+
+enum { ENTRY_HEAD = 8 };
+
+typedef struct {
+    uint32_t bucket, size;
+    size_t start; /* in the bytes of the entries */
+} Entry;
+
 /* The postings of many documents. A term is kept once, as bytes. */
 typedef struct {
     Noted *noted;
     long long *documents;
     GatheredTerm *terms;
     uint32_t *places; /* a hash table of numbers of terms, plus one; at most half of it is full */
-    char *letters;
-    size_t letters_used, letters_room;
-    Py_ssize_t used, room, document_count, document_room, term_count, term_room, place_room;
+    char *letters, *entry_bytes;
+    Entry *entries;
+    PyObject *rows;
+    size_t letters_used, letters_room, entry_used, entry_bytes_room;
+    Py_ssize_t used, room, document_count, document_room, term_count, term_room, place_room, entry_count, entry_room;
+    int block_size, most, buckets;
 } Gathered;
 
 /* Makes room for one more element. */
@@ -687,6 +704,18 @@ static int reserve(void **array, Py_ssize_t used, Py_ssize_t *room, size_t size)
     if (longer == NULL) return PyErr_NoMemory(), -1;
     *array = longer;
     *room = more;
+    return 0;
+}
+
+/* Makes room for so many more bytes. */
+static int make_room(char **bytes, size_t used, size_t *room, size_t more) {
+    if (used + more <= *room) return 0;
+    size_t wanted = *room ? 2 * *room : 65536;
+    while (wanted < used + more) wanted *= 2;
+    char *longer = realloc(*bytes, wanted);
+    if (longer == NULL) return PyErr_NoMemory(), -1;
+    *bytes = longer;
+    *room = wanted;
     return 0;
 }
 
@@ -708,14 +737,7 @@ static int grow_places(Gathered *all) {
 /* Adds a term that is not known yet, at a free place of the table. */
 static int add_term(Gathered *all, Py_ssize_t at, const char *start, size_t length, uint32_t hash) {
     if (reserve((void **)&all->terms, all->term_count, &all->term_room, sizeof *all->terms) < 0) return -1;
-    if (all->letters_used + length > all->letters_room) {
-        size_t room = all->letters_room ? 2 * all->letters_room : 65536;
-        while (room < all->letters_used + length) room *= 2;
-        char *letters = realloc(all->letters, room);
-        if (letters == NULL) return PyErr_NoMemory(), -1;
-        all->letters = letters;
-        all->letters_room = room;
-    }
+    if (make_room(&all->letters, all->letters_used, &all->letters_room, length) < 0) return -1;
     memcpy(all->letters + all->letters_used, start, length);
     all->terms[all->term_count] = (GatheredTerm){all->letters_used, (uint32_t)length, hash, 0, 0};
     all->letters_used += length;
@@ -804,27 +826,37 @@ static int sort_postings(Gathered *all) {
     return 0;
 }
 
-/* Appends the row of those postings from `here` on that are of its field and block. */
-static int add_row(
-    const Gathered *all, PyObject *rows, PyObject *term, const Noted *here, const Noted *end, int block_size) {
-    long long block = all->documents[here->document] / block_size;
+/* How many of the postings from `here` on are of its field and block. */
+static Py_ssize_t count_row(const Gathered *all, const Noted *here, const Noted *end, long long block) {
     Py_ssize_t count = 0;
     for (const Noted *its = here; its < end; its++)
-        count += its->field == here->field && all->documents[its->document] / block_size == block;
+        count += its->field == here->field && all->documents[its->document] / all->block_size == block;
+    return count;
+}
+
+/* Writes the places and the weights of these. */
+static void fill_row(
+    const Gathered *all, const Noted *here, const Noted *end, long long block, char *places, char *weights) {
+    for (const Noted *its = here; its < end; its++) {
+        long long document = all->documents[its->document];
+        if (its->field != here->field || document / all->block_size != block) continue;
+        uint16_t within = (uint16_t)(document % all->block_size);
+        memcpy(places, &within, sizeof within);
+        places += sizeof within;
+        *weights++ = (char)its->weight;
+    }
+}
+
+/* Appends them to the rows; makes the term when it is the first of its rows. */
+static int add_row(Gathered *all, const SortedTerm *sorted, PyObject **term, const Noted *here, const Noted *end,
+                   long long block, Py_ssize_t count) {
+    if (*term == NULL && (*term = PyUnicode_DecodeUTF8(sorted->start, sorted->length, NULL)) == NULL) return -1;
     PyObject *places = PyBytes_FromStringAndSize(NULL, 2 * count), *weights = PyBytes_FromStringAndSize(NULL, count);
-    PyObject *row = places && weights ? Py_BuildValue("OiLOO", term, here->field, block, places, weights) : NULL;
+    PyObject *row = places && weights ? Py_BuildValue("OiLOO", *term, here->field, block, places, weights) : NULL;
     int failed = row == NULL;
     if (!failed) {
-        char *place = PyBytes_AsString(places), *weight = PyBytes_AsString(weights);
-        for (const Noted *its = here; its < end; its++) {
-            long long document = all->documents[its->document];
-            if (its->field != here->field || document / block_size != block) continue;
-            uint16_t within = (uint16_t)(document % block_size);
-            memcpy(place, &within, sizeof within);
-            place += sizeof within;
-            *weight++ = (char)its->weight;
-        }
-        failed = PyList_Append(rows, row) < 0;
+        fill_row(all, here, end, block, PyBytes_AsString(places), PyBytes_AsString(weights));
+        failed = PyList_Append(all->rows, row) < 0;
     }
     Py_XDECREF(places);
     Py_XDECREF(weights);
@@ -832,23 +864,82 @@ static int add_row(
     return failed ? -1 : 0;
 }
 
-static int add_rows(const Gathered *all, PyObject *rows, const SortedTerm *sorted, int block_size) {
-    PyObject *term = PyUnicode_DecodeUTF8(sorted->start, sorted->length, NULL);
+static uint32_t crc32_of(const char *start, size_t length) {
+    uint32_t rest = 0xFFFFFFFFu;
+    for (size_t i = 0; i < length; i++) {
+        rest ^= (unsigned char)start[i];
+        for (int bit = 0; bit < 8; bit++) rest = rest >> 1 ^ (0xEDB88320u & (0u - (rest & 1)));
+    }
+    return ~rest;
+}
+
+/* Appends them to the entries of rare terms, as rare_postings.py describes those. */
+static int add_entry(Gathered *all, const SortedTerm *sorted, const Noted *here, const Noted *end, long long block,
+                     Py_ssize_t count) {
+    size_t size = ENTRY_HEAD + sorted->length + 3 * count;
+    if (reserve((void **)&all->entries, all->entry_count, &all->entry_room, sizeof *all->entries) < 0) return -1;
+    if (make_room(&all->entry_bytes, all->entry_used, &all->entry_bytes_room, size) < 0) return -1;
+    char *start = all->entry_bytes + all->entry_used;
+    EntryHead head = {(uint32_t)block, (uint16_t)sorted->length, (uint8_t)here->field, (uint8_t)count};
+    memcpy(start, &head, ENTRY_HEAD);
+    memcpy(start + ENTRY_HEAD, sorted->start, sorted->length);
+    char *places = start + ENTRY_HEAD + sorted->length;
+    fill_row(all, here, end, block, places, places + 2 * count);
+    uint32_t bucket = crc32_of(sorted->start, sorted->length) % (uint32_t)all->buckets;
+    all->entries[all->entry_count++] = (Entry){bucket, (uint32_t)size, all->entry_used};
+    all->entry_used += size;
+    return 0;
+}
+
+static int add_rows(Gathered *all, const SortedTerm *sorted) {
+    PyObject *term = NULL;
     const Noted *start = all->noted + all->terms[sorted->term].first, *end = start + all->terms[sorted->term].count;
     uint64_t fields = 0;
-    int failed = term == NULL;
+    int failed = 0;
     for (const Noted *its = start; its < end; its++) fields |= 1ull << its->field;
     for (int field = 0; field < 64 && fields >> field && !failed; field++) {
         long long block = -1;
         if (!(fields >> field & 1)) continue;
         for (const Noted *its = start; its < end && !failed; its++) {
-            if (its->field != field || all->documents[its->document] / block_size == block) continue;
-            block = all->documents[its->document] / block_size;
-            failed = add_row(all, rows, term, its, end, block_size) < 0;
+            if (its->field != field || all->documents[its->document] / all->block_size == block) continue;
+            block = all->documents[its->document] / all->block_size;
+            Py_ssize_t count = count_row(all, its, end, block);
+            if (count <= all->most && sorted->length <= UINT16_MAX && block <= UINT32_MAX)
+                failed = add_entry(all, sorted, its, end, block, count) < 0;
+            else
+                failed = add_row(all, sorted, &term, its, end, block, count) < 0;
         }
     }
     Py_XDECREF(term);
     return failed ? -1 : 0;
+}
+
+/* Returns a list of the buckets with the bytes of their entries. */
+static PyObject *entries_by_bucket(const Gathered *all) {
+    size_t *sizes = calloc(all->buckets, sizeof *sizes);
+    char **ends = calloc(all->buckets, sizeof *ends);
+    PyObject *found = PyList_New(0);
+    int failed = sizes == NULL || ends == NULL || found == NULL;
+    if (sizes == NULL || ends == NULL) PyErr_NoMemory();
+    for (Py_ssize_t i = 0; !failed && i < all->entry_count; i++) sizes[all->entries[i].bucket] += all->entries[i].size;
+    for (int bucket = 0; !failed && bucket < all->buckets; bucket++) {
+        if (!sizes[bucket]) continue;
+        PyObject *bytes = PyBytes_FromStringAndSize(NULL, sizes[bucket]);
+        PyObject *pair = bytes ? Py_BuildValue("iO", bucket, bytes) : NULL;
+        failed = pair == NULL || PyList_Append(found, pair) < 0;
+        if (!failed) ends[bucket] = PyBytes_AsString(bytes);
+        Py_XDECREF(bytes);
+        Py_XDECREF(pair);
+    }
+    for (Py_ssize_t i = 0; !failed && i < all->entry_count; i++) {
+        const Entry *its = &all->entries[i];
+        memcpy(ends[its->bucket], all->entry_bytes + its->start, its->size);
+        ends[its->bucket] += its->size;
+    }
+    free(sizes);
+    free(ends);
+    if (failed) Py_CLEAR(found);
+    return found;
 }
 
 /* UTF-8 sorts as its code points do, and as SQLite does. */
@@ -859,14 +950,19 @@ static int compare_terms(const void *one, const void *other) {
 }
 
 static PyObject *gather_postings(PyObject *module, PyObject *args) {
-    PyObject *documents, *rows = NULL;
-    int block_size;
-    if (!PyArg_ParseTuple(args, "O!i:gather_postings", &PyList_Type, &documents, &block_size)) return NULL;
-    if (block_size < 1 || block_size > 1 << 16) {
+    PyObject *documents, *found = NULL;
+    Gathered all = {0};
+    if (!PyArg_ParseTuple(
+            args, "O!iii:gather_postings", &PyList_Type, &documents, &all.block_size, &all.most, &all.buckets))
+        return NULL;
+    if (all.block_size < 1 || all.block_size > 1 << 16) {
         PyErr_SetString(PyExc_ValueError, "a row has 1 to 65536 places");
         return NULL;
     }
-    Gathered all = {0};
+    if (all.most < 0 || all.most > UINT8_MAX || all.buckets < 1) {
+        PyErr_SetString(PyExc_ValueError, "an entry has at most 255 places, and stands in a bucket");
+        return NULL;
+    }
     SortedTerm *sorted = NULL;
     for (Py_ssize_t i = 0; i < PyList_Size(documents); i++)
         if (note_document(&all, PyList_GetItem(documents, i)) < 0) goto done;
@@ -879,9 +975,12 @@ static PyObject *gather_postings(PyObject *module, PyObject *args) {
     for (Py_ssize_t i = 0; i < all.term_count; i++)
         sorted[i] = (SortedTerm){all.letters + all.terms[i].start, all.terms[i].length, (uint32_t)i};
     qsort(sorted, all.term_count, sizeof *sorted, compare_terms);
-    rows = PyList_New(0);
-    for (Py_ssize_t i = 0; rows != NULL && i < all.term_count; i++)
-        if (add_rows(&all, rows, &sorted[i], block_size) < 0) Py_CLEAR(rows);
+    all.rows = PyList_New(0);
+    if (all.rows == NULL) goto done;
+    for (Py_ssize_t i = 0; i < all.term_count; i++)
+        if (add_rows(&all, &sorted[i]) < 0) goto done;
+    PyObject *entries = entries_by_bucket(&all);
+    if (entries != NULL) found = Py_BuildValue("ON", all.rows, entries);
 done:
     free(sorted);
     free(all.noted);
@@ -889,7 +988,49 @@ done:
     free(all.terms);
     free(all.places);
     free(all.letters);
-    return rows;
+    free(all.entries);
+    free(all.entry_bytes);
+    Py_XDECREF(all.rows);
+    return found;
+}
+
+/* Appends what one entry says to a list. */
+static int add_found(PyObject *found, const EntryHead *head, const char *term) {
+    const char *places = term + head->length;
+    PyObject *row = Py_BuildValue(
+        "s#iIy#y#", term, (Py_ssize_t)head->length, (int)head->field, (unsigned int)head->block, places,
+        (Py_ssize_t)2 * head->count, places + 2 * head->count, (Py_ssize_t)head->count);
+    int failed = row == NULL || PyList_Append(found, row) < 0;
+    Py_XDECREF(row);
+    return failed ? -1 : 0;
+}
+
+static PyObject *read_entries(PyObject *module, PyObject *args) {
+    Py_buffer data;
+    const char *wanted = NULL;
+    Py_ssize_t length = 0;
+    if (!PyArg_ParseTuple(args, "y*|z#:read_entries", &data, &wanted, &length)) return NULL;
+    const char *here = data.buf, *end = here + data.len;
+    PyObject *found = PyList_New(0);
+    int failed = found == NULL;
+    while (!failed && here < end) {
+        EntryHead head;
+        size_t size = ENTRY_HEAD;
+        if ((size_t)(end - here) >= ENTRY_HEAD) {
+            memcpy(&head, here, ENTRY_HEAD);
+            size += head.length + 3 * (size_t)head.count;
+        }
+        if ((size_t)(end - here) < size) {
+            PyErr_SetString(PyExc_ValueError, "an entry is cut off");
+            failed = 1;
+        } else if (wanted == NULL || (head.length == length && !memcmp(here + ENTRY_HEAD, wanted, length))) {
+            failed = add_found(found, &head, here + ENTRY_HEAD) < 0;
+        }
+        here += failed ? 0 : size;
+    }
+    PyBuffer_Release(&data);
+    if (failed) Py_CLEAR(found);
+    return found;
 }
 
 static int add_type(PyObject *module, const char *name, PyType_Spec *spec) {
@@ -911,6 +1052,7 @@ static int executed(PyObject *module) {
 static PyMethodDef methods[] = {
     {"weights_at", weights_at, METH_VARARGS, NULL},
     {"gather_postings", gather_postings, METH_VARARGS, NULL},
+    {"read_entries", read_entries, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,8 +1,4 @@
-"""The loops of a search over postings: compiled where the installation found a compiler, else in Python.
-
-Both give the same numbers to the last bit.
-
-Full-text ranking: BM25 in each field, summed with weights over all words of the query, for every document.
+"""Full-text ranking: BM25 in each field, summed with weights over all words of the query, for every document.
 
 Nothing is left out or estimated, so the order does not depend on the size of the library or on how words are spread.
 """
@@ -29,15 +25,15 @@ from evolvable_store.search.postings import BLOCK, Postings, VisibleDocuments
 from evolvable_store.storage.connection import Connection
 
 if TYPE_CHECKING:
-    from evolvable_store.search.postings import Sums, weights_at
+    from evolvable_store.search.posting_loops import Sums, weights_at
 else:
     try:
         from evolvable_store.search._scoring import Sums, weights_at
     except ImportError:
-        from evolvable_store.search.postings import Sums, weights_at
+        from evolvable_store.search.posting_loops import Sums, weights_at
 
 COMPILED = Sums.__module__.endswith("._scoring")
-"""Whether they are compiled."""
+"""Whether the loops are those in C."""
 
 __all__ = ["COMPILED", "Sums", "weights_at"]
 

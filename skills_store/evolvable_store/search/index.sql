@@ -27,3 +27,5 @@ CREATE TABLE posting (
     documents BLOB NOT NULL, weights BLOB NOT NULL,
     PRIMARY KEY (term, field, block)
 ) STRICT, WITHOUT ROWID;
+-- Postings of rare terms, as rare_postings.py describes them.
+CREATE TABLE rare (bucket INTEGER PRIMARY KEY, entries BLOB NOT NULL) STRICT;

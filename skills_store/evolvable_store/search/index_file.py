@@ -37,17 +37,20 @@ from evolvable_store.storage.connection import Connection
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-FILE = "index.db"
-
 FORMAT = driver.DerivedFormat(
     application_id=0x45564C58,  # EVLX
-    version=4,
+    version=5,
     script=Path(__file__).with_name("index.sql"),
-    tables=("entry", "phrase", "answer", "document", "posting"),
+    tables=("entry", "phrase", "answer", "document", "posting", "rare"),
     # A row of postings takes several pages; with SQLite's own 4096 bytes they are read half as fast.
     page_size=8192,
 )
 
+FILE = f"index-{FORMAT.version}.db"
+"""Each format has a file of its own, so servers of two versions do not make it again in turns."""
+
+_EARLIER = "index.db"
+"""The file of formats up to 4."""
 
 BACKLOG_SECONDS, PATIENT_AGAIN_SECONDS = 10.0, 60.0
 """How long a search waits for another process that indexes many changes; and how long none does after one in vain."""
@@ -191,6 +194,8 @@ class IndexFile:
         return self._known
 
     def _open_first(self) -> None:
+        if self.path.parent == self._home:
+            _remove_earlier(self._home)
         try:
             try:
                 self._idle.append(self._opened(refuse_outdated=self.path.parent == self._home))
@@ -242,6 +247,13 @@ def _acquire(lock: "BaseFileLock", seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _remove_earlier(home: Path) -> None:
+    """Remove the index of an earlier format once no process uses it: SQLite removes the shared memory at the end."""
+    if (home / _EARLIER).exists() and not (home / f"{_EARLIER}-shm").exists():
+        with contextlib.suppress(OSError):
+            (home / _EARLIER).unlink()
 
 
 def _remove(folder: Path, owner: int) -> None:

@@ -1,105 +1,43 @@
-"""The loops of a search over postings, for where no compiler was at hand: the same numbers, slower.
-
-Who may be found: the documents that a search may return.
-
-Postings: for each term, the documents that have it in each field and how much it weighs there.
+"""Postings: for each term, the documents that have it in each field and how much it weighs there.
 
 A document is one text of one resource; a changed resource becomes a new document. Postings lie in rows of at most
-BLOCK documents, so that adding one rewrites little. Documents that came or went lately wait beside them, with all
-their terms, until there are MOST_WAITING; every process keeps those in memory and counts them as if they had been
-settled. So a ranking depends on what the library says now, and not on how it came to say it.
+BLOCK documents, so that adding one rewrites little; those of rare terms as `rare_postings` says. Documents that came or
+went lately wait beside them, with all their terms, until there are MAX_PENDING; every process keeps those in memory and
+counts them as if they had been settled. So a ranking depends on what the library says now, and not on how it came to
+say it. Of all documents a search returns those that its VisibilityFilter lets through.
 """
 
 import dataclasses
-import heapq
 import json
 from array import array
-from bisect import bisect_left
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from evolvable_store.errors import DamagedFile
 from evolvable_store.search.analyzer import unpack_fields, unpack_weights
+from evolvable_store.search.posting_loops import JoinedTerms, PostingKey
+from evolvable_store.search.rare_postings import (
+    BUCKETS,
+    append_entries,
+    count_rare,
+    most_of_rare,
+    read_rare,
+    take_out_rare,
+    without_places,
+)
 from evolvable_store.storage.connection import Connection
 
-_Bytes = bytes | bytearray | memoryview
-
-
-class Sums:
-    """What the terms of a query add to each place of a row: a score, and a share of what the query weighs.
-
-    Scores are added up in the order in which the terms are given, as doubles.
-    """
-
-    def __init__(self, length: int) -> None:
-        """Raise ValueError unless it has 1 to 65,536 places."""
-        if not 1 <= length <= 1 << 16:
-            raise ValueError("a row has 1 to 65536 places")
-        self._scores, self._shares, self._latest = [0.0] * length, [0.0] * length, [0] * length
-
-    def add(self, places: _Bytes, weights: _Bytes, factor: float, term: int, share: float) -> None:
-        """Add `factor` times its weight to the score of each place, and the share once for each term.
-
-        places: two bytes each, in the machine's order. weights: a byte each. term: not 0; postings of one term in
-        several fields follow each other. Raises ValueError, and adds nothing, when they do not belong together or one
-        is beyond the row.
-        """
-        numbers = _numbers(places, weights)
-        if numbers and max(numbers) >= len(self._scores):
-            raise ValueError("there is a place beyond the row")
-        scores, shares, latest = self._scores, self._shares, self._latest
-        for at, weight in zip(numbers, weights, strict=True):
-            scores[at] += weight * factor
-            if latest[at] != term:
-                latest[at] = term
-                shares[at] += share
-
-    def cover(self, all_: float, part: float) -> None:
-        """End the adding: shares become parts of `all_`, at most 1, and `part` of each score grows with them."""
-        rest = 1 - part
-        for at, (score, share) in enumerate(zip(self._scores, self._shares, strict=True)):
-            if score or share:
-                self._shares[at] = covered = min(share / all_, 1.0)
-                self._scores[at] = score * (rest + part * covered)
-
-    def best(self, limit: int) -> list[tuple[int, float, float]]:
-        """Return the places with the highest scores above 0, each with its sums, best first, of equals the lower."""
-        there = ((-score, at) for at, score in enumerate(self._scores) if score > 0)
-        return [self.at(at) for _, at in heapq.nsmallest(limit, there)]
-
-    def at(self, place: int) -> tuple[int, float, float]:
-        """Return a place with its score and its share. Raises IndexError when there is none."""
-        if not 0 <= place < len(self._scores):
-            raise IndexError("there is no such place in the row")
-        return place, self._scores[place], self._shares[place]
-
-
-def weights_at(places: _Bytes, weights: _Bytes, asked: _Bytes) -> bytes:
-    """Return the weight of each of the places that are asked for, 0 where it has none.
-
-    places: as for `Sums.add`, in order. asked: in any order. Raises ValueError when they do not belong together.
-    """
-    if len(asked) % 2:
-        raise ValueError("a place takes two bytes")
-    numbers = _numbers(places, weights)
-    found = bytearray()
-    for at in array("H", bytes(asked)):
-        where = bisect_left(numbers, at)
-        found.append(weights[where] if where < len(numbers) and numbers[where] == at else 0)
-    return bytes(found)
-
-
-def _numbers(places: _Bytes, weights: _Bytes) -> "array[int]":
-    if len(places) != 2 * len(weights):
-        raise ValueError("there is not one weight for each place")
-    numbers = array("H")
-    numbers.frombytes(places)
-    return numbers
-
+if TYPE_CHECKING:
+    from evolvable_store.search.posting_loops import gather_postings
+else:
+    try:
+        from evolvable_store.search._scoring import gather_postings
+    except ImportError:
+        from evolvable_store.search.posting_loops import gather_postings
 
 FEW = 400
 """So many documents are looked at one by one; of more, the best are looked up."""
@@ -165,11 +103,7 @@ _OF_TERM, _OF_RUN = 300, 250  # bytes that Python takes besides
 
 _WAITING = "settled = 0 OR resource IS NULL"
 
-_Key = tuple[str, int, int]  # term, field, block
-_Rows = defaultdict[str, "array[int]"]  # by term: places of documents in one block, each with its weight in 8 bits
 _Terms = list[tuple[int, list[str], bytes]]  # by field: its number, its terms, their weights
-_JoinedTerms = list[tuple[int, str, bytes]]  # the same, the terms as lines of one text
-_Row = tuple[str, int, int, bytes, bytes]  # term, field, block; places and weights
 
 
 def add_document(db: Connection, resource: int, weights: bytes) -> int:
@@ -198,8 +132,8 @@ def flush_pending(db: Connection, at_once: int = SETTLED_AT_ONCE) -> None:
 
     at_once: packed bytes of those, about.
     """
-    new: list[tuple[int, _JoinedTerms]] = []
-    gone: dict[_Key, set[int]] = {}
+    new: list[tuple[int, JoinedTerms]] = []
+    gone: dict[PostingKey, set[int]] = {}
     done: list[int] = []
     size = 0
     for id_, settled, data in db.execute(f"SELECT id, settled, terms FROM document WHERE {_WAITING} ORDER BY id"):
@@ -213,7 +147,10 @@ def flush_pending(db: Connection, at_once: int = SETTLED_AT_ONCE) -> None:
             new.append((id_, unpack_fields(data)))
     for key, documents in gone.items():
         _take_out(db, key, documents)
-    db.executemany(_APPEND, gather_postings(new, BLOCK))
+    take_out_rare(db, gone)
+    rows, entries = gather_postings(new, BLOCK, most_of_rare(len(new)), BUCKETS)
+    db.executemany(_APPEND, rows)
+    append_entries(db, entries)
     these = json.dumps(done)
     db.execute("DELETE FROM document WHERE resource IS NULL AND id IN (SELECT value FROM json_each(?))", (these,))
     db.execute("UPDATE document SET settled = 1 WHERE id IN (SELECT value FROM json_each(?))", (these,))
@@ -221,41 +158,11 @@ def flush_pending(db: Connection, at_once: int = SETTLED_AT_ONCE) -> None:
         ON CONFLICT DO UPDATE SET value = CAST(value + 1 AS TEXT)""")
 
 
-def _note_gone(id_: int, its: _Terms, gone: dict[_Key, set[int]]) -> None:
+def _note_gone(id_: int, its: _Terms, gone: dict[PostingKey, set[int]]) -> None:
     block, at = divmod(id_, BLOCK)
     for number, terms, _ in its:
         for term in terms:
             gone.setdefault((term, number, block), set()).add(at)
-
-
-def gather_postings_plainly(documents: Iterable[tuple[int, _JoinedTerms]], block_size: int) -> list[_Row]:
-    """Return the rows of the postings of these documents, in the order of the table.
-
-    documents: by rising number, each with its terms.
-    """
-    new: dict[tuple[int, int], _Rows] = {}
-    for id_, its in documents:
-        block, at = divmod(id_, block_size)
-        for number, lines, weights in filter(itemgetter(2), its):
-            rows = new.setdefault((number, block), defaultdict(lambda: array("I")))
-            # A loop that Python does not see, four times as fast as one that it does.
-            deque(map(array.append, map(rows.__getitem__, lines.split("\n")), map((at << 8).__or__, weights)), maxlen=0)
-    found: list[_Row] = []
-    for (number, block), rows in sorted(new.items(), key=itemgetter(0)):
-        for term, noted in rows.items():
-            places = array("H", [one >> 8 for one in noted]).tobytes()
-            found.append((term, number, block, places, bytes([one & 255 for one in noted])))
-    found.sort(key=itemgetter(0))  # which leaves those of one term in their order
-    return found
-
-
-if not TYPE_CHECKING:
-    try:
-        from evolvable_store.search._scoring import gather_postings
-    except ImportError:
-        gather_postings = gather_postings_plainly
-else:
-    gather_postings = gather_postings_plainly
 
 
 _APPEND = """INSERT INTO posting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
@@ -263,15 +170,14 @@ _APPEND = """INSERT INTO posting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SE
 # The numbers of new documents are higher than all before, so a row stays in order.
 
 
-def _take_out(db: Connection, key: _Key, gone: set[int]) -> None:
+def _take_out(db: Connection, key: PostingKey, gone: set[int]) -> None:
     where = "WHERE term = ? AND field = ? AND block = ?"
     row = db.execute(f"SELECT documents, weights FROM posting {where}", key).fetchone()
     if row is None:
         return
-    kept = [(at, weight) for at, weight in zip(array("H", row[0]), row[1], strict=True) if at not in gone]
-    if kept:
-        values = (array("H", [at for at, _ in kept]).tobytes(), bytes(weight for _, weight in kept))
-        db.execute(f"UPDATE posting SET documents = ?, weights = ? {where}", (*values, *key))
+    left = without_places(row[0], row[1], gone)
+    if left:
+        db.execute(f"UPDATE posting SET documents = ?, weights = ? {where}", (*left, *key))
     else:
         db.execute(f"DELETE FROM posting {where}", key)
 
@@ -414,7 +320,7 @@ class PostingsReader:
         self._size = 0
 
     def read(self, db: Connection, terms: Iterable[str]) -> Mapping[str, Sequence[Postings]]:
-        """Return the postings of each of the terms, in each of the fields that has any."""
+        """Return the postings of each of the terms, in each of the fields that has any. Raises DamagedFile."""
         wanted = list(terms)
         kept = {term: self._kept.pop(term) for term in wanted if term in self._kept}
         missing = [term for term in wanted if term not in kept]
@@ -429,7 +335,10 @@ class PostingsReader:
         found: dict[tuple[str, int], Postings] = {}
         query = """SELECT p.term, p.field, p.block, p.documents, p.weights FROM json_each(?) asked
             CROSS JOIN posting p ON p.term = asked.value"""
-        for term, number, block, documents, weights in db.execute(query, (json.dumps(terms),)):
+        rows = db.execute(query, (json.dumps(terms),)).fetchall()
+        for term, number, block, documents, weights in chain(rows, read_rare(db, terms)):
+            if number not in self._numbers:
+                raise DamagedFile(f"a posting of {term!r} names the field {number}")
             its = found.get((term, number)) or found.setdefault((term, number), Postings(term, number))
             its.runs.append(PostingRun(block * BLOCK, documents, weights))
             its.count += len(weights)
@@ -459,4 +368,8 @@ def matches_entries(db: Connection, entries: str) -> bool:
     settled = db.execute("SELECT terms FROM document WHERE settled = 1")
     terms = sum(len(weights) for (data,) in settled for _, _, weights in unpack_weights(data))
     sums = "SELECT ifnull(sum(length(weights)), 0), ifnull(sum(length(documents)), 0) FROM posting"
+    try:
+        terms -= count_rare(db)
+    except DamagedFile:
+        return False
     return not theirs and not ours and db.execute(sums).fetchone() == (terms, 2 * terms)

@@ -1,0 +1,119 @@
+"""Postings of rare terms, many in one row of the index: a row for each would take most of the time of an import.
+
+Most terms of a library are in one document alone. A term that few of the documents have that are settled together
+becomes an entry for each field: the number of the block in four bytes, the length of the term in two, the field and the
+count of documents in one each; then the term in UTF-8, the places of the documents in two bytes each, and their weights
+in one. Numbers are in the machine's order. The hash of the term chooses the bucket; a bucket is one row, and new
+entries are appended to it. A term can have both entries and rows of its own in `posting`, with other documents.
+"""
+
+import json
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import TYPE_CHECKING
+
+from evolvable_store.errors import DamagedFile
+from evolvable_store.search.posting_loops import (
+    MOST_OF_ENTRY,
+    PostingKey,
+    PostingRow,
+    bucket_of,
+    pack_entry,
+    size_of_entry,
+)
+from evolvable_store.storage.connection import Connection
+
+if TYPE_CHECKING:
+    from evolvable_store.search.posting_loops import read_entries
+else:
+    try:
+        from evolvable_store.search._scoring import read_entries
+    except ImportError:
+        from evolvable_store.search.posting_loops import read_entries
+
+BUCKETS = 4096
+"""At 10,000 skills a bucket has some 90 entries, two kilobytes."""
+
+_APPEND = """INSERT INTO rare VALUES (?, ?)
+    ON CONFLICT DO UPDATE SET entries = CAST(entries || excluded.entries AS BLOB)"""
+
+
+def most_of_rare(documents: int) -> int:
+    """Return how many of so many documents that are settled together may have a rare term: one in a thousand."""
+    return min(1 + documents // 1000, MOST_OF_ENTRY)
+
+
+def append_entries(db: Connection, entries: Iterable[tuple[int, bytes]]) -> None:
+    """Append entries to their buckets."""
+    db.executemany(_APPEND, entries)
+
+
+def read_rare(db: Connection, terms: Iterable[str]) -> Iterator[PostingRow]:
+    """Yield the entries of these terms, those of one term, field and block as one. Raises DamagedFile."""
+    asked: defaultdict[int, list[bytes]] = defaultdict(list)
+    for term in terms:
+        key = term.encode("utf-8", "surrogatepass")
+        asked[bucket_of(key, BUCKETS)].append(key)
+    query = "SELECT bucket, entries FROM rare WHERE bucket IN (SELECT value FROM json_each(?))"
+    for bucket, data in db.execute(query, (json.dumps(list(asked)),)):
+        for key in asked[bucket]:
+            if key in data:  # which is faster than to read the entries, and mostly not so
+                found = _entries(bucket, data, key)
+                yield from found if len(found) < 2 else _joined(found)
+
+
+def _joined(rows: Iterable[PostingRow]) -> Iterator[PostingRow]:
+    """Yield the rows with those of one key as one: later ones have documents of higher numbers."""
+    together: defaultdict[PostingKey, list[PostingRow]] = defaultdict(list)
+    for row in rows:
+        together[row[:3]].append(row)
+    for key, its in together.items():
+        yield (*key, b"".join(row[3] for row in its), b"".join(row[4] for row in its))
+
+
+def take_out_rare(db: Connection, gone: Mapping[PostingKey, Set[int]]) -> None:
+    """Take postings out of the buckets. gone: the places of their documents. Raises DamagedFile."""
+    buckets = {bucket_of(term.encode("utf-8", "surrogatepass"), BUCKETS) for term, _, _ in gone}
+    for bucket in sorted(buckets):
+        row = db.execute("SELECT entries FROM rare WHERE bucket = ?", (bucket,)).fetchone()
+        left = _entries_left(bucket, row[0], gone) if row else None
+        if left is not None:
+            db.execute("DELETE FROM rare WHERE bucket = ?", (bucket,))
+            append_entries(db, [(bucket, left)] if left else [])
+
+
+def _entries_left(bucket: int, data: bytes, gone: Mapping[PostingKey, Set[int]]) -> bytes | None:
+    """Return the entries without those postings, None when they have none of them."""
+    left: list[bytes] = []
+    copied = at = 0
+    for row in _entries(bucket, data):
+        end = at + size_of_entry(row)
+        if places := gone.get(row[:3]):
+            left.append(data[copied:at])
+            if some := without_places(*row[3:], places):
+                left.append(pack_entry((*row[:3], *some)))
+            copied = end
+        at = end
+    return b"".join((*left, data[copied:])) if copied else None
+
+
+def without_places(places: bytes, weights: bytes, gone: Set[int]) -> tuple[bytes, bytes] | None:
+    """Return places and weights without those of some places, None when none is left."""
+    kept = [(at, weight) for at, weight in zip(array("H", places), weights, strict=True) if at not in gone]
+    if not kept:
+        return None
+    return array("H", [at for at, _ in kept]).tobytes(), bytes(weight for _, weight in kept)
+
+
+def count_rare(db: Connection) -> int:
+    """Return how many postings the entries have. Raises DamagedFile."""
+    buckets = db.execute("SELECT bucket, entries FROM rare")
+    return sum(len(row[4]) for bucket, data in buckets for row in _entries(bucket, data))
+
+
+def _entries(bucket: int, data: bytes, term: bytes | None = None) -> list[PostingRow]:
+    try:
+        return read_entries(data, term)
+    except ValueError as error:
+        raise DamagedFile(f"the entries of bucket {bucket} are none: {error}") from error
