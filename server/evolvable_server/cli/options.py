@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 from evolvable_server.cli.command_context import CommandContext
 from evolvable_server.cli.terminal import say
 from evolvable_store.errors import EvolvableError, InvalidRef, TooLarge
+from evolvable_store.objects import MAX_FILE
 from evolvable_store.resource import Kind, Ref
 
 
@@ -76,8 +77,6 @@ expect_option = click.option(
 
 def read_source(source: str) -> bytes:
     """Return the bytes of the file that an option names, of stdin for `-`. Raise click.BadParameter, TooLarge."""
-    from evolvable_store.objects import MAX_FILE
-
     try:
         with click.open_file(source, "rb") as stream:
             data: bytes = stream.read(MAX_FILE + 1)
