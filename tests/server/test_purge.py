@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from command_line import CommandLine, skill_text
 from evolvable_store.fsck import check_library
 from evolvable_store.resource import Ref
 from evolvable_store.search.index import check_index
+from evolvable_store.search.index_file import FILE
 from evolvable_store.store import Store
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, read_ledger
 from evolvable_tools.library import Library
@@ -168,10 +170,14 @@ def test_a_purged_secret_is_nowhere_below_the_home_and_every_hash_holds(shop: Co
             (f"use {SECRET}", json.dumps({"quote": SECRET})),
         )
     db.close()
+    packed = ["index.db", "index.db-shm", "index.db.damaged", f"{FILE}.damaged"]  # an earlier version's server runs
+    for name in packed:
+        (home / name).write_bytes(zlib.compress(SECRET.encode()))
     hashes = history(home)
 
     shop("purge", "--secret", secret_id(shop), "--edit-copies", "--yes", "-m", "it leaked")
 
+    assert not [name for name in packed if (home / name).exists()]
     assert holding(home, SECRET) == [] and holding(home / "kept", SECRET) == []
     assert SECRET not in (skills(shop) / "shop/SKILL.md").read_text()
     assert history(home)[: len(hashes)] == hashes

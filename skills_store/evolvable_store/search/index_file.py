@@ -49,7 +49,7 @@ FORMAT = driver.DerivedFormat(
 FILE = f"index-{FORMAT.version}.db"
 """Each format has a file of its own, so servers of two versions do not make it again in turns."""
 
-_EARLIER = "index.db"
+EARLIER = "index.db"
 """The file of formats up to 4."""
 
 BACKLOG_SECONDS, PATIENT_AGAIN_SECONDS = 10.0, 60.0
@@ -112,7 +112,7 @@ class IndexFile:
         """
         place = self.path.parent / "locks"
         place.mkdir(mode=0o700, exist_ok=True)
-        lock = driver.file_lock(place / "index.lock")
+        lock = driver.file_lock(place / f"{self.path.stem}.lock")
         if not self._await_turn(lock, wait, done):
             raise LibraryBusy("Another process is indexing the library.", "Searches find what it has indexed so far.")
         try:
@@ -224,7 +224,7 @@ class IndexFile:
 
     def _set_aside(self) -> None:
         """Move the file away for diagnosis; only the last one stays."""
-        with driver.file_lock(self.path.with_name("index.lock")):
+        with driver.file_lock(self.path.with_name(f"{FILE}.lock")):
             if _identity(self.path) == self._known:  # else another process was faster
                 driver.set_aside(self.path)
 
@@ -251,9 +251,9 @@ def _acquire(lock: "BaseFileLock", seconds: float) -> bool:
 
 def _remove_earlier(home: Path) -> None:
     """Remove the index of an earlier format once no process uses it: SQLite removes the shared memory at the end."""
-    if (home / _EARLIER).exists() and not (home / f"{_EARLIER}-shm").exists():
+    if (home / EARLIER).exists() and not (home / f"{EARLIER}-shm").exists():
         with contextlib.suppress(OSError):
-            (home / _EARLIER).unlink()
+            (home / EARLIER).unlink()
 
 
 def _remove(folder: Path, owner: int) -> None:

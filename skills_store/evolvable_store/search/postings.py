@@ -95,7 +95,7 @@ MAX_PENDING_BYTES = 1 << 19
 """Bytes that their terms may take, packed: some skills are dictionaries."""
 
 SETTLED_AT_ONCE = 8 << 20
-"""Packed bytes that are settled while the index is locked once: a second or two."""
+"""Packed bytes that are settled while the index is locked once: half a second."""
 
 _FEW_LEFT = 20  # documents that leave one by one; of more, those that stay are entered again
 _MOST_KEPT = 4 << 20  # of each server; a search that reads all again takes a tenth longer

@@ -9,6 +9,7 @@ import shutil
 import zipfile
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -20,13 +21,16 @@ from evolvable_store.operation import Head
 from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.remotes.git_process import MIRRORS
 from evolvable_store.resource import Ref, main_file
-from evolvable_store.search.index_file import FILE as INDEX
+from evolvable_store.search import index_file
 from evolvable_store.search.vector_store import forget_vectors
 from evolvable_store.storage.maintenance import PurgeJob
 from evolvable_store.storage.remotes import RemoteState
 from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library, built_in_redactor
 from evolvable_tools.secret_leaks import LeakedSecret, as_leak, check_may_decide, found_secrets, leak_id, leaks, spans
+
+_INDEXES = (index_file.FILE, index_file.EARLIER)
+_ENDS = ("", "-wal", "-shm", "-journal")
 
 MIN_TEXT = 8
 """Characters of a value in a purged file that is looked for elsewhere too."""
@@ -232,15 +236,15 @@ def _forget_index(library: Library) -> None:
     if "index" in library.__dict__:
         library.index.close()
         del library.__dict__["index"]
-    for end in ("", "-wal", "-shm", "-journal"):
-        (library.store.home / f"{INDEX}{end}").unlink(missing_ok=True)
+    for name, end in product(_INDEXES, (*_ENDS, ".damaged")):
+        (library.store.home / f"{name}{end}").unlink(missing_ok=True)
 
 
 # Files below the home
 
 
 def _files(home: Path) -> Iterator[Path]:
-    own = {f"{name}{end}" for name in (LIBRARY_FILE, INDEX) for end in ("", "-wal", "-shm", "-journal")}
+    own = {f"{name}{end}" for name, end in product((LIBRARY_FILE, *_INDEXES), _ENDS)}
     for folder, _, names in os.walk(home, followlinks=False):
         for name in sorted(names):
             path = Path(folder) / name
