@@ -42,20 +42,39 @@ _PAUSE = 0.05  # seconds between two looks at what is new
 _AT_ONCE, _AHEAD = 25, 80  # texts that another process analyzes at once; such lists before it: those of a large batch
 
 
-@contextlib.contextmanager
-def index_worker(home: Path, expected: int) -> Iterator[Callable[[], None]]:
-    """Keep the index of a library in sync while the body fills it, where `expected` resources are worthwhile.
+class IndexWorker:
+    """The process that keeps the index in sync while this one fills the library; none where that is not worthwhile."""
 
-    Yield a function that says that this was all; the end of the body says so too, and waits for the rest. If that
-    process fails, the next search indexes the rest.
+    def __init__(self, process: "subprocess.Popen[bytes] | None") -> None:
+        self._process = process
+
+    @contextlib.contextmanager
+    def indexing(self) -> Iterator[Callable[[], None]]:
+        """Have it index, from now on, what the body imports; the library is open.
+
+        Yield a function that says that this was all; the end of the body says so too, and waits for the rest.
+        """
+        if self._process is None or self._process.stdin is None:
+            yield lambda: None
+            return
+        _begin(self._process)
+        yield self._process.stdin.close
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def start_index_worker(home: Path, expected: int) -> Iterator[IndexWorker]:
+    """Start the process if `expected` resources are worthwhile: it loads its modules while the body opens the library.
+
+    If that process fails, the next search indexes the rest.
     """
     if expected < WORTHWHILE:
-        yield lambda: None
+        yield IndexWorker(None)
         return
     with _start_worker(home) as process:
-        assert process.stdin is not None
         try:
-            yield process.stdin.close
+            yield IndexWorker(process)
         except BaseException:
             process.terminate()
             raise
@@ -76,6 +95,7 @@ class BurstIndexer:
         if self._process is None and expected >= BURST:
             with contextlib.suppress(OSError):
                 self._process = _start_worker(self._home, BESIDE)
+                _begin(self._process)
 
     def end(self) -> None:
         """Let it index what is there, and end. Returns at once; called again, it takes note of the end."""
@@ -101,6 +121,7 @@ def index_elsewhere(home: Path, missing: int, alive: Callable[[], object]) -> No
     if missing < WORTHWHILE:
         return
     with contextlib.suppress(OSError), _start_worker(home, ONCE) as process:
+        _begin(process)
         try:
             while process.poll() is None:
                 alive()
@@ -117,20 +138,36 @@ def _start_worker(home: Path, *mode: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet)
 
 
+def _begin(process: "subprocess.Popen[bytes]") -> None:
+    """Tell a process that was started that the library is open."""
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):  # it has failed
+            os.write(process.stdin.fileno(), b"\n")  # not through its buffer, which is written again at its end
+
+
 def main() -> None:
-    """Index the library in the folder that the command line names: until stdin ends, or once what is missing now."""
+    """Index the library in the folder that the command line names: until stdin ends, or once what is missing now.
+
+    Begins when stdin has a first byte.
+    """
+    home, modes = Path(sys.argv[1]), sys.argv[2:]
+    with _analyzing() as analyze:
+        if os.read(0, 1):
+            with contextlib.suppress(EvolvableError):
+                _index(home, modes, analyze)
+
+
+def _index(home: Path, modes: Sequence[str], analyze: "Analyze | None") -> None:
     from evolvable_store.search.index import Index
     from evolvable_store.search.index_writer import BACKLOG_BATCH, BATCH
     from evolvable_store.search.postings import SETTLED_AT_ONCE
     from evolvable_store.store import Store
 
-    home, once = Path(sys.argv[1]), ONCE in sys.argv[2:]
-    batch, at_once = (BATCH, _PIECE) if BESIDE in sys.argv[2:] else (BACKLOG_BATCH, SETTLED_AT_ONCE)
+    once = ONCE in modes
+    batch, at_once = (BATCH, _PIECE) if BESIDE in modes else (BACKLOG_BATCH, SETTLED_AT_ONCE)
     ended = threading.Event()
     threading.Thread(target=_wait, args=(partial(os._exit, 1) if once else ended.set,), daemon=True).start()
     with (
-        _analyzing() as analyze,
-        contextlib.suppress(EvolvableError),
         # The process that started this one has opened the library.
         Store.open(home, registered=lambda: [home]) as store,
         Index.open(store, analyze) as index,
@@ -160,6 +197,7 @@ def _analyzing() -> "Iterator[Analyze | None]":
     helpers = max(1, cores - 2)
     started = ProcessPoolExecutor(helpers, mp_context=get_context("spawn"), initializer=_end_with_parent)
     with started as pool:
+        pool.submit(_analyze, ())  # which starts the process, and loads its modules
         yield partial(_share, pool)
 
 

@@ -93,7 +93,8 @@ def purge_content(store: Store, job: PurgeJob) -> list[str]:
     return done
 
 
-_BATCH = 200
+_READ_TOGETHER, _STORED_TOGETHER = 200, 2_000
+"""Blobs that are in memory at once, and those whose findings are stored in one transaction: each waits for the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +133,15 @@ class SecretFindings:
         A library that cannot be written is scanned again each time. progress: called with the blobs scanned, and all.
         """
         unseen = self._store.backend.secrets.unscanned(self._rules)
-        for start in range(0, len(unseen), _BATCH):
-            findings = list(self._scan(unseen[start : start + _BATCH]))
-            if not self._store.read_only:
+        findings: list[tuple[str, int, str]] = []
+        for start in range(0, len(unseen), _READ_TOGETHER):
+            end = start + _READ_TOGETHER
+            findings += self._scan(unseen[start:end])
+            if (len(findings) >= _STORED_TOGETHER or end >= len(unseen)) and not self._store.read_only:
                 self._store.backend.secrets.add(findings)
+                findings = []
             if progress is not None:
-                progress(start + _BATCH, len(unseen))
+                progress(min(end, len(unseen)), len(unseen))
         return len(unseen)
 
     def _scan(self, names: Iterable[str]) -> Iterator[tuple[str, int, str]]:

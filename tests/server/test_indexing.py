@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from processes import poll
 from samples import put_texts
 
-from evolvable_server.index_worker import BURST, WORTHWHILE, BurstIndexer, index_elsewhere, index_worker
+from evolvable_server.index_worker import BURST, WORTHWHILE, BurstIndexer, index_elsewhere, start_index_worker
 from evolvable_server.watcher import Watcher
 from evolvable_store.errors import LibraryBusy
 from evolvable_store.resource import Kind
@@ -71,7 +71,7 @@ def started(since: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def test_the_index_is_in_step_when_the_body_ends_without_a_search(store):
-    with index_worker(store.home, WORTHWHILE):
+    with start_index_worker(store.home, WORTHWHILE) as worker, worker.indexing():
         fill(store, 0)
         fill(store, 60)
 
@@ -83,7 +83,7 @@ def test_the_index_is_in_step_when_the_body_ends_without_a_search(store):
 
 def test_a_body_that_has_filled_the_library_goes_on_while_the_rest_is_indexed(store):
     before = below()
-    with index_worker(store.home, WORTHWHILE) as all_filled:
+    with start_index_worker(store.home, WORTHWHILE) as worker, worker.indexing() as all_filled:
         fill(store, 0)
         indexing = started(since=before)
         all_filled()
@@ -91,9 +91,27 @@ def test_a_body_that_has_filled_the_library_goes_on_while_the_rest_is_indexed(st
         assert applied(store) == store.sequence()
 
 
+def test_the_process_may_be_started_before_the_library_is_made(tmp_path):
+    home = tmp_path / "later"
+    with start_index_worker(home, WORTHWHILE) as worker:
+        started(since=[])
+        with Store.open(home, create=True) as store, worker.indexing():
+            fill(store, 0)
+        with Store.open(home) as store:
+            assert applied(store) == store.sequence() > 0
+
+
+def test_a_process_that_is_never_told_to_begin_ends_and_makes_nothing(tmp_path):
+    before = below()
+    with start_index_worker(tmp_path / "none", WORTHWHILE):
+        waiting_one = started(since=before)
+    assert psutil.wait_procs(waiting_one, timeout=PATIENCE)[1] == []
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_few_resources_are_not_worth_another_process(store):
     before = below()
-    with index_worker(store.home, WORTHWHILE - 1) as all_filled:
+    with start_index_worker(store.home, WORTHWHILE - 1) as worker, worker.indexing() as all_filled:
         fill(store, 0)
         assert set(below()) <= set(before)
         all_filled()
@@ -101,7 +119,7 @@ def test_a_few_resources_are_not_worth_another_process(store):
 
 def test_when_the_process_is_killed_the_next_search_takes_in_what_it_did_not(store):
     before = below()
-    with index_worker(store.home, WORTHWHILE):
+    with start_index_worker(store.home, WORTHWHILE) as worker, worker.indexing():
         fill(store, 0)
         indexing = started(since=before)
         indexing[0].kill()
@@ -151,11 +169,18 @@ def test_what_the_other_process_leaves_is_indexed_by_the_one_that_waits_for_it(s
     assert psutil.wait_procs([child for child in below() if child not in before], timeout=PATIENCE)[1] == []
 
 
+def begin(indexing: "subprocess.Popen[bytes]") -> None:
+    assert indexing.stdin is not None
+    indexing.stdin.write(b"\n")
+    indexing.stdin.flush()
+
+
 def test_the_other_process_ends_with_the_one_that_waits_for_it(store):
     fill(store, 0, WORTHWHILE)
     with contextlib.closing(IndexFile(store.home)) as file, file.writing():  # so long it indexes nothing
         command = [sys.executable, "-m", "evolvable_server.index_worker", str(store.home), "once"]
         with subprocess.Popen(command, stdin=subprocess.PIPE) as indexing:
+            begin(indexing)
             assert indexing.poll() is None
             indexing.stdin.close()
             assert indexing.wait(timeout=PATIENCE) == 1
@@ -165,6 +190,7 @@ def test_the_other_process_ends_cleanly_while_its_stdin_is_open(store):
     fill(store, 0)
     command = [sys.executable, "-m", "evolvable_server.index_worker", str(store.home), "once"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as indexing:
+        begin(indexing)
         assert indexing.stderr is not None
         assert indexing.stderr.read() == b""
         assert indexing.wait(timeout=PATIENCE) == 0
@@ -278,7 +304,7 @@ def held(store: Store) -> bool:
 
 def test_the_process_that_fills_the_index_holds_the_lock_of_it_until_its_end(store):
     (store.home / "locks").mkdir(exist_ok=True)
-    with index_worker(store.home, WORTHWHILE):
+    with start_index_worker(store.home, WORTHWHILE) as worker, worker.indexing():
         poll(lambda: held(store), "the other process to hold the lock")
         fill(store, 0)
         assert held(store)
@@ -289,7 +315,7 @@ def test_the_process_that_fills_the_index_holds_the_lock_of_it_until_its_end(sto
 
 def test_a_body_that_fails_leaves_no_process_behind(store):
     before = below()
-    with pytest.raises(ZeroDivisionError), index_worker(store.home, WORTHWHILE):
+    with pytest.raises(ZeroDivisionError), start_index_worker(store.home, WORTHWHILE) as worker, worker.indexing():
         fill(store, 0)
         indexing = started(since=before)
         raise ZeroDivisionError

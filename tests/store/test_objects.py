@@ -1,14 +1,17 @@
 """Files, manifests and versions: what identifies content, and what no resource may hold."""
 
+import contextlib
 import hashlib
 import json
+import zlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import attacks
 
+from evolvable_store import objects
 from evolvable_store.errors import InvalidPath, TooLarge
 from evolvable_store.objects import (
     EXECUTABLE,
@@ -147,3 +150,25 @@ def test_a_chain_hash_covers_parent_number_tree_and_operation() -> None:
 def test_the_parent_of_a_version_is_the_one_before() -> None:
     assert Version(3, "", "", 1).parent == 2
     assert Version(1, "", "", 1).parent is None
+
+
+# Packing
+
+
+@given(data=st.binary(max_size=3_000) | st.binary(max_size=20).map(lambda data: data * 500))
+def test_what_was_packed_is_unpacked_by_us_and_by_zlib(data: bytes) -> None:
+    packed, codec = objects.pack(data)
+    assert objects.unpack(packed, codec) == data
+    assert codec == "raw" and packed == data or zlib.decompress(packed) == data
+    assert objects.unpack(zlib.compress(data), "zlib") == data
+
+
+@pytest.mark.process
+@settings(max_examples=300)
+@given(data=st.binary(min_size=40, max_size=400), flipped=st.sets(st.integers(0, 60 * 8), min_size=1, max_size=4))
+def test_packed_bytes_that_are_damaged_are_refused_or_what_they_were(data: bytes, flipped: set[int]) -> None:
+    packed = bytearray(objects.pack(data * 4)[0])
+    for bit in flipped:
+        packed[bit // 8 % len(packed)] ^= 1 << bit % 8
+    with contextlib.suppress(zlib.error):
+        assert objects.unpack(bytes(packed), "zlib") == data * 4

@@ -402,6 +402,22 @@ def test_postings_that_cannot_be_are_made_anew(store: Store, index: Index, hurt:
     assert list(check_index(store)) == []
 
 
+TERMS = {"not compressed": "7801ffff", "cut off": "00ff", "of no encoding": "000100000000000000ff"}
+
+
+@pytest.mark.parametrize("terms", TERMS.values(), ids=TERMS)
+def test_terms_of_a_document_that_cannot_be_are_made_anew(store: Store, index: Index, terms: str) -> None:
+    library(random.Random(31), store, 5)
+    wanted = scores(index, "bababa bakoba")
+    with contextlib.closing(IndexFile(store.home)) as file, file.writing() as db:
+        db.execute(f"UPDATE document SET terms = x'{terms}'")
+
+    assert [fault.what[:29] for fault in check_index(store)] == ["the text index cannot be read"]
+    with Index.open(store) as reading:
+        assert scores(reading, "bababa bakoba") == wanted
+    assert list(check_index(store)) == []
+
+
 @pytest.mark.parametrize("count", [50, 2 * FEW])
 def test_a_resource_weighed_alone_has_the_score_that_the_search_gave_it(store: Store, index: Index, count: int) -> None:
     chance = random.Random(13)

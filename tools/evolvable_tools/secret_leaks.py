@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import string
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.gc import DetectedSecret, SecretFindings, SecretOccurrence
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.redaction import certain_runs
 
 RULES = 1
 """Counts up whenever the rules find something else; every blob is then looked at once more."""
@@ -18,11 +18,6 @@ ENV_FILE = "env-file"
 MAX_TOLD = 10
 
 _ENV = re.compile(r"(?:^|/)\.env(?:\.(?!example$|sample$|template$|dist$|defaults$)[\w.-]+)?$|(?:^|/)[\w-]+\.env$")
-_RUN_CHARS = string.ascii_letters + string.digits + "_-"
-_AS_RUNS = bytes(ord("a" if chr(code) in _RUN_CHARS else " ") for code in range(256))
-_LEAST = 20
-_RUN = b"a" * _LEAST
-_DIGIT = re.compile(rb"\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +55,11 @@ def is_env_file(path: str) -> bool:
 
 def find_secrets(data: bytes) -> list[DetectedSecret]:
     """Return the secrets of a file that name themselves. What is no text holds none that is looked for."""
-    if b"\0" in data[:8_000] or not (b"PRIVATE KEY" in data or _may_hold(data)):
+    if b"\0" in data[:8_000] or not (b"PRIVATE KEY" in data or any(certain_runs(data))):
         return []
     text = data.decode("utf-8", "replace")
     found = ((leak_id(text[start:end]), kind, text.count("\n", 0, start) + 1) for start, end, kind in spans(text))
     return [DetectedSecret(*one) for one in found]
-
-
-def _may_hold(data: bytes) -> bool:
-    """Return whether a file has a run of characters that is long enough, with a digit: most files have none."""
-    runs = data.translate(_AS_RUNS)
-    start = runs.find(_RUN)
-    while start >= 0:
-        end = runs.find(b" ", start)
-        end = len(runs) if end < 0 else end
-        if _DIGIT.search(data, start, end):
-            return True
-        start = runs.find(_RUN, end)
-    return False
 
 
 def spans(text: str) -> list[tuple[int, int, str]]:

@@ -25,7 +25,7 @@ from evolvable_server.cli.maintenance import (
 from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table, some
 from evolvable_server.config import client_folders, skill_folders
-from evolvable_server.index_worker import WORTHWHILE, index_worker
+from evolvable_server.index_worker import WORTHWHILE, start_index_worker
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import holds_library
@@ -200,13 +200,9 @@ def init_command(
     if not folders and choices and not yes:
         _confirm_folders(choices)
     made = not holds_library(config.home)
-    with state.library(create=True) as (library, _):
-        with (
-            progress("Writing the index"),
-            index_worker(
-                config.home, sum(count_resources(one.path, one.kind, WORTHWHILE) for one in choices)
-            ) as all_read,
-        ):
+    expected = sum(count_resources(one.path, one.kind, WORTHWHILE) for one in choices)
+    with start_index_worker(config.home, expected) as worker, state.library(create=True) as (library, _):
+        with progress("Writing the index"), worker.indexing() as all_read:
             results = list(add_folders(library, choices, state.identity))
             all_read()
             scan_for_secrets(library)  # meanwhile the rest is indexed

@@ -4,7 +4,8 @@ One analysis serves what is indexed, what is searched and what triggers. Nearly 
 begin no name and no trigger; a filter in memory saves the search of a table in the index.
 """
 
-import json
+import struct
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from Stemmer import Stemmer
 
 from evolvable_store import objects
+from evolvable_store.errors import DamagedFile
 from evolvable_store.search.exclusions import split_exclusions
 from evolvable_store.search.tokenizer import (
     ASCII_WORD,
@@ -413,20 +415,37 @@ def _weigh_counts(field: Field, counts: Mapping[str, float], length: float | Non
     return "\n".join(most), bytes(map(weights.__getitem__, most.values()))
 
 
+_FIELD_HEAD = struct.Struct("<BII")  # its number; bytes of its terms, and of their weights
+_COMPRESSED = b"\x78"  # how zlib begins; no field has that number
+
+
 def pack_weights(weights: Mapping[str, TermWeights]) -> bytes:
-    """Return the weights as bytes."""
-    fields = [[FIELD_NUMBERS[name], terms, its.hex()] for name, (terms, its) in weights.items()]
-    return objects.pack(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))[0]
+    """Return the weights as bytes: for each field its head, its terms as UTF-8, its weights; compressed if shorter."""
+    parts: list[bytes] = []
+    for name, (said, its) in weights.items():
+        data = said.encode("utf-8", "replace")
+        parts += (_FIELD_HEAD.pack(FIELD_NUMBERS[name], len(data), len(its)), data, its)
+    return objects.pack(b"".join(parts))[0]
 
 
 def unpack_fields(data: bytes) -> list[tuple[int, str, bytes]]:
-    """Return what `pack_weights` took, each field with its number."""
-    text = data if data[:1] == b"[" else objects.unpack(data, "zlib")
-    return [(number, its, bytes.fromhex(weights)) for number, its, weights in json.loads(text)]
+    """Return what `pack_weights` took, each field with its number. Raises DamagedFile."""
+    found: list[tuple[int, str, bytes]] = []
+    at = 0
+    try:
+        text = objects.unpack(data, "zlib") if data[:1] == _COMPRESSED else data
+        while at < len(text):
+            number, size, count = _FIELD_HEAD.unpack_from(text, at)
+            middle = at + _FIELD_HEAD.size + size
+            found.append((number, text[middle - size : middle].decode(), text[middle : middle + count]))
+            at = middle + count
+    except (zlib.error, struct.error, UnicodeDecodeError) as error:
+        raise DamagedFile(f"the terms of a document are none: {error}") from error
+    return found
 
 
 def unpack_weights(data: bytes) -> list[tuple[int, list[str], bytes]]:
-    """Return the same with a list of terms for each field."""
+    """Return the same with a list of terms for each field. Raises DamagedFile."""
     return [(number, its.split("\n"), weights) for number, its, weights in unpack_fields(data)]
 
 

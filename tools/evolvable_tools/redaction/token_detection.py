@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from evolvable_tools.redaction import Hit
+from evolvable_tools.redaction import Hit, certain_runs
 
 LEAST = 12
 """Characters of a run that may be a secret; every rule asks for as many."""
@@ -26,7 +26,6 @@ LEAD, TAIL = 110, 4
 """Characters before and after a run that may hold a rule's fixed part."""
 
 _RUN = re.compile(r"[A-Za-z0-9_+/=.~-]{12,}")
-_CERTAIN_RUN = re.compile(r"[A-Za-z0-9_-]{20,}")
 _DIGIT = re.compile(r"\d")
 
 
@@ -43,10 +42,8 @@ class CandidateText:
         if words is not None and not any(map(_may_be_one, words)):
             return
         lead, tail = (NEAR, NEAR) if certain else (LEAD, TAIL)
-        for run in (_CERTAIN_RUN if certain else _RUN).finditer(text):
-            start, end = run.span()
-            if _DIGIT.search(text, start, end) is None and (certain or end - start < 2 * LEAST):
-                continue
+        # A byte for each character: what is not ASCII belongs to no run.
+        for start, end in certain_runs(text.encode("ascii", "replace")) if certain else _runs(text):
             start, end = max(0, start - lead), end + tail
             if self.windows and start <= self.windows[-1][1]:
                 self.windows[-1] = (self.windows[-1][0], end)
@@ -75,6 +72,13 @@ class CandidateText:
             while at >= 0:
                 yield at
                 at = self.lower.find(anchor, at + 1, end)
+
+
+def _runs(text: str) -> Iterator[tuple[int, int]]:
+    for run in _RUN.finditer(text):
+        start, end = run.span()
+        if end - start >= 2 * LEAST or _DIGIT.search(text, start, end):
+            yield start, end
 
 
 def _may_be_one(word: str) -> bool:
