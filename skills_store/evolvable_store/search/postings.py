@@ -14,18 +14,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evolvable_store.errors import DamagedFile
 from evolvable_store.search.analyzer import unpack_fields, unpack_weights
-from evolvable_store.search.posting_loops import JoinedTerms, PostingKey
+from evolvable_store.search.posting_loops import JoinedTerms, PostingKey, PostingRow
 from evolvable_store.search.rare_postings import (
     BUCKETS,
     append_entries,
     count_rare,
+    keys_by_bucket,
     most_of_rare,
-    read_rare,
+    read_bucket,
     take_out_rare,
     without_places,
 )
@@ -333,10 +334,7 @@ class PostingsReader:
 
     def _fresh(self, db: Connection, terms: Sequence[str]) -> dict[str, list[Postings]]:
         found: dict[tuple[str, int], Postings] = {}
-        query = """SELECT p.term, p.field, p.block, p.documents, p.weights FROM json_each(?) asked
-            CROSS JOIN posting p ON p.term = asked.value"""
-        rows = db.execute(query, (json.dumps(terms),)).fetchall()
-        for term, number, block, documents, weights in chain(rows, read_rare(db, terms)):
+        for term, number, block, documents, weights in _read(db, terms):
             if number not in self._numbers:
                 raise DamagedFile(f"a posting of {term!r} names the field {number}")
             its = found.get((term, number)) or found.setdefault((term, number), Postings(term, number))
@@ -351,6 +349,19 @@ class PostingsReader:
             if its.count > 0:
                 by_term[its.term].append(its)
         return by_term
+
+
+def _read(db: Connection, terms: Sequence[str]) -> Iterator[PostingRow]:
+    query = """SELECT p.term, p.field, p.block, p.documents, p.weights FROM json_each(?) asked
+            CROSS JOIN posting p ON p.term = asked.value
+        UNION ALL SELECT NULL, r.bucket, 0, r.entries, NULL FROM json_each(?) asked
+            CROSS JOIN rare r ON r.bucket = asked.value"""
+    keys = keys_by_bucket(terms)
+    for row in db.execute(query, (json.dumps(terms), json.dumps(list(keys)))).fetchall():
+        if row[0] is not None:
+            yield row
+        else:
+            yield from read_bucket(row[1], row[3], keys[row[1]])
 
 
 def _size(its: Sequence[Postings]) -> int:

@@ -7,7 +7,6 @@ in one. Numbers are in the machine's order. The hash of the term chooses the buc
 entries are appended to it. A term can have both entries and rows of its own in `posting`, with other documents.
 """
 
-import json
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -49,18 +48,21 @@ def append_entries(db: Connection, entries: Iterable[tuple[int, bytes]]) -> None
     db.executemany(_APPEND, entries)
 
 
-def read_rare(db: Connection, terms: Iterable[str]) -> Iterator[PostingRow]:
-    """Yield the entries of these terms, those of one term, field and block as one. Raises DamagedFile."""
-    asked: defaultdict[int, list[bytes]] = defaultdict(list)
+def keys_by_bucket(terms: Iterable[str]) -> dict[int, list[bytes]]:
+    """Return the terms, as entries have them, by the bucket of their entries."""
+    found: defaultdict[int, list[bytes]] = defaultdict(list)
     for term in terms:
         key = term.encode("utf-8", "surrogatepass")
-        asked[bucket_of(key, BUCKETS)].append(key)
-    query = "SELECT bucket, entries FROM rare WHERE bucket IN (SELECT value FROM json_each(?))"
-    for bucket, data in db.execute(query, (json.dumps(list(asked)),)):
-        for key in asked[bucket]:
-            if key in data:  # which is faster than to read the entries, and mostly not so
-                found = _entries(bucket, data, key)
-                yield from found if len(found) < 2 else _joined(found)
+        found[bucket_of(key, BUCKETS)].append(key)
+    return found
+
+
+def read_bucket(bucket: int, data: bytes, keys: Iterable[bytes]) -> Iterator[PostingRow]:
+    """Yield the entries of some terms of a bucket, those of one term, field and block as one. Raises DamagedFile."""
+    for key in keys:
+        if key in data:  # which is faster than to read the entries, and mostly not so
+            found = _entries(bucket, data, key)
+            yield from found if len(found) < 2 else _joined(found)
 
 
 def _joined(rows: Iterable[PostingRow]) -> Iterator[PostingRow]:
@@ -74,8 +76,7 @@ def _joined(rows: Iterable[PostingRow]) -> Iterator[PostingRow]:
 
 def take_out_rare(db: Connection, gone: Mapping[PostingKey, Set[int]]) -> None:
     """Take postings out of the buckets. gone: the places of their documents. Raises DamagedFile."""
-    buckets = {bucket_of(term.encode("utf-8", "surrogatepass"), BUCKETS) for term, _, _ in gone}
-    for bucket in sorted(buckets):
+    for bucket in sorted(keys_by_bucket({term for term, _, _ in gone})):
         row = db.execute("SELECT entries FROM rare WHERE bucket = ?", (bucket,)).fetchone()
         left = _entries_left(bucket, row[0], gone) if row else None
         if left is not None:
