@@ -10,6 +10,7 @@ from evolvable_store.operation import Head, Identity, Principal
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.workingcopy.incoming import IncomingDirectory
+from evolvable_tools import markdown_sections
 from evolvable_tools.approvals import touches_frozen_section
 from evolvable_tools.markdown_sections import changed_frozen_sections, read_sections
 from evolvable_tools.verbs import edit, load
@@ -211,6 +212,22 @@ MARKS = st.lists(
 def test_a_change_of_a_frozen_section_waits_however_its_mark_is_written(body):
     before = {"SKILL.md": File(f"---\nname: pdf\n---\n{body}".encode())}
     assert touches_frozen_section(before, {}) is bool(changed_frozen_sections(before, {}))
+
+
+FROZEN = File(b"# Pdf\n\n## Rules\n\n<!-- frozen -->\n\nAsk first.\n")
+
+
+def test_a_file_that_stays_as_it_is_is_not_read_for_frozen_sections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a long file takes longer than all the rest of a change."""
+    before = {"SKILL.md": FROZEN, "a.md": File(b"a")}
+    read: list[bytes] = []
+    monkeypatch.setattr(markdown_sections, "read_sections", lambda data: read.append(data) or read_sections(data))
+
+    assert not touches_frozen_section(before, {**before, "a.md": File(b"b"), "new.md": FROZEN})
+    assert read == []
+    assert touches_frozen_section(before, {**before, "SKILL.md": File(FROZEN.data.replace(b"first", b"later"))})
+    assert touches_frozen_section(before, {"moved.md": FROZEN, "a.md": File(b"a")})
+    assert len(read) == 3
 
 
 @settings(max_examples=100)

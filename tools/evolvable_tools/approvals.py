@@ -134,7 +134,8 @@ _MAY_BE_FROZEN = re.compile(rb"<!--[^<]*frozen")
 
 def touches_frozen_section(before: Files, after: Files) -> bool:
     """Return whether a change touches a section that is marked as frozen."""
-    if not any(_MAY_BE_FROZEN.search(file.data) for path, file in before.items() if path.endswith(".md")):
+    changed = (file.data for path, file in before.items() if path.endswith(".md") and after.get(path) != file)
+    if not any(map(_MAY_BE_FROZEN.search, changed)):
         return False
     from evolvable_tools.markdown_sections import changed_frozen_sections  # late: 20 ms, and few files have the mark
 
