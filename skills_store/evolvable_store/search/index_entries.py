@@ -12,9 +12,10 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import unpack_verified
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.search.analyzer import Learned, PrefixFilter, QueryTerm, pack_weights, terms, weigh_fields
+from evolvable_store.search.analyzer import Learned, QueryTerm, pack_weights, terms, weigh_fields
 from evolvable_store.search.bm25 import DocumentScore, Query, TermScore
 from evolvable_store.search.postings import VisibilityFilter
+from evolvable_store.search.prefix_filter import PrefixFilter
 from evolvable_store.search.tokenizer import tokenize
 from evolvable_store.storage.connection import Connection
 

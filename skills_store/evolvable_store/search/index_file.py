@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryError, LibraryReadOnly
 from evolvable_store.resource import Kind
 from evolvable_store.search import postings
-from evolvable_store.search.analyzer import ANALYSIS, FIELD_NUMBERS, PrefixFilter
+from evolvable_store.search.analyzer import ANALYSIS, FIELD_NUMBERS
 from evolvable_store.search.bm25 import Query, searched_terms
 from evolvable_store.search.index_entries import (
     IndexEntry,
@@ -31,6 +31,7 @@ from evolvable_store.search.index_entries import (
     match_phrases,
 )
 from evolvable_store.search.postings import VisibilityFilter, VisibleDocuments
+from evolvable_store.search.prefix_filter import PrefixFilter
 from evolvable_store.storage import connection as driver
 from evolvable_store.storage.connection import Connection
 
