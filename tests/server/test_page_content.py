@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from earned import client
 from evolve_runs import program, running, scripted, task
 from hostile_strings import OWN
 from page_place import AGENT, PagePlace, open_page, skill_text
@@ -30,12 +31,13 @@ from evolvable_server.ui.text import make_visible, render_markdown, restore_line
 from evolvable_store.objects import File
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import Ref
+from evolvable_store.storage.evidence import Outcome
 from evolvable_store.storage.proposals import Draft
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.run_context import RunStopped
 from evolvable_tools.evolve.task import Split
-from evolvable_tools.verbs import edit
+from evolvable_tools.verbs import edit, load
 
 HIDDEN = "\u202e\u2066\u2069\u200b\U000e0041\x7f\x01\u2028"
 
@@ -182,6 +184,23 @@ def test_a_version_is_restored_and_every_author_has_a_letter_in_the_lane(page: P
     assert b"first" in page.library.store.file(head, "SKILL.md").data and head.version == 4
     page.post("/do/remove", ref="skill:laned", expected=4)
     assert "It was removed" in page.get("/resource/skill:laned").text
+
+
+@pytest.mark.parametrize(("uses", "share"), [(1, "0 of 1"), (4, "0 of 4"), (5, "0 of 5 (0% to 43%)")])
+def test_a_share_of_under_five_uses_is_two_numbers_without_a_bar(page: PagePlace, uses: int, share: str) -> None:
+    name = f"counted-{uses}"
+    page.create(name)
+    for number in range(uses):
+        caller = client(f"{name}-{number}")
+        use = load.load_skill(page.library, caller, Ref.parse(name))
+        load.report_outcome(page.library, caller, outcome=Outcome.FAILED, use_id=use.use_id)
+    shown, listed = page.get(f"/resource/skill:{name}").text, page.get(f"/library?q={name}").text
+    assert share in shown
+    if uses < 5:
+        assert "wilson" not in shown and "% to" not in shown and f"0 of {uses} well" in listed
+    else:
+        # Filled as far as the share, which is nothing; the interval is a line.
+        assert 'width="0.0" height="8" class="mean"' in shown and "0% of 5 well" in listed
 
 
 def test_a_correction_in_the_search_is_a_learned_task_of_the_person(page: PagePlace) -> None:

@@ -173,7 +173,22 @@ def test_what_is_asked_wrongly_is_refused(library, person):
         stats(library, person, days=0)
 
 
-def test_the_command_never_shows_a_share_without_its_number_and_interval(library, skill):
+@pytest.mark.parametrize(("uses", "listed", "share"), [(1, "0 of 1", "0 of 1"), (5, "0% of 5", "0 of 5 (0% to 43%)")])
+def test_a_share_of_under_five_uses_is_two_numbers_in_every_command(library, skill, uses, listed, share):
+    skill("pdf")
+    tell(library, "pdf", ["failed"] * uses)
+    library.close()
+
+    def run(*words):
+        return CliRunner().invoke(cli, ["--home", str(library.store.home), *words]).output
+
+    assert listed in run("list")
+    for words in (("stats",), ("stats", "pdf")):
+        assert share in run(*words)
+        assert ("% to" in run(*words)) == (uses == 5)
+
+
+def test_the_command_never_shows_a_share_without_its_number_and_from_five_on_its_interval(library, skill):
     skill("pdf")
     tell(library, "pdf", ["succeeded"] * 7 + ["failed"] * 2, task_type="forms")
     for number in range(4):

@@ -13,6 +13,16 @@ Z = 1.959963984540054
 Z_ONE_SIDED = 1.6448536269514722
 """Standard deviations up to a bound that holds in 95 %: the 0.95 quantile of the normal distribution."""
 
+ENOUGH = 5
+"""Ends below which no percentage is given, nothing is said to help or to harm, and nothing is compared with."""
+
+
+def format_success(success: float | None, rated: int) -> str:
+    """Return a share of rated uses in words: a percentage where they are enough, else the counts; '' without any."""
+    if success is None or not rated:
+        return ""
+    return f"{success:.0%} of {rated}" if rated >= ENOUGH else f"{round(success * rated)} of {rated}"
+
 
 def wilson_interval(successes: int, ends: int, z: float = Z) -> tuple[float, float]:
     """Return both ends of Wilson's interval for the share of successes; (0, 1) without any ends.

@@ -26,6 +26,7 @@ from evolvable_store.resource import Kind, Ref, check_scope
 from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_tools.delegation import inline_text
 from evolvable_tools.library import Library
+from evolvable_tools.metrics import ENOUGH, format_success
 from evolvable_tools.untrusted_text import marks, quote_marks
 from evolvable_tools.verbs import load, search, versions
 
@@ -127,7 +128,8 @@ def _helped(listed: search.ListedResource) -> str:
     """Return the share of rated uses that ended well, and how many of them are verified."""
     if listed.success is None:
         return "-"
-    return f"{listed.success:.0%}" + (f", {listed.verified} verified" if listed.verified else "")
+    share = format_success(listed.success, listed.rated)
+    return share + (f", {listed.verified} verified" if listed.verified else "")
 
 
 MAX_FILES_SHOWN = 10
@@ -304,7 +306,7 @@ def report_command(state: CommandContext, use_or_ref: str, **given: Any) -> Outp
 def _show_summary(summary: load.EvidenceSummary) -> None:
     ends = ("succeeded", "failed", "partial", "abandoned", "unknown")
     counts = ", ".join(f"{number} {end}" for end in ends if (number := getattr(summary, end)))
-    success = "" if summary.success is None else f", {summary.success:.0%} well"
+    success = f", {summary.success:.0%} well" if summary.success is not None and summary.rated >= ENOUGH else ""
     said = [f"loaded {summary.loaded}", *([f"{counts}{success}"] if counts else [])]
     said.append(f"{summary.verified} verified, {summary.reported} reported")
     say(f"{summary.ref}: {summary.maturity}; {', '.join(said)}")

@@ -432,6 +432,4 @@ def _show_parts(line: verbs.ResourceStats) -> None:
 
 
 def _share(share: verbs.Share) -> str:
-    if not share.n:
-        return "outcome unknown"
-    return f"{share.successes} of {share.n} ({share.low:.0%} to {share.high:.0%})"
+    return str(share) if share.n else "outcome unknown"

@@ -165,17 +165,20 @@ def resource_link(ref: object, said: str = "", **query: object) -> Node:
 
 
 def share_bar(share: Share) -> Node:
-    """Return a share with Wilson's 95 % interval, drawn and in words."""
+    """Return a share in words, and drawn where its counts are enough: the filled part is the share, the line its
+    interval."""
     if not share.n:
         return h.span(".none")["outcome unknown"]
+    if not share.is_enough:
+        return h.span(".share")[str(share)]
     low, high, mean = 100 * share.low, 100 * share.high, 100 * share.successes / share.n
     return h.span(".share")[
         svg(viewBox="0 0 100 12", width="100", height="12", aria_hidden="true", class_="wilson")[
-            shape("rect", x="0", y="5", width="100", height="2", class_="axis"),
-            shape("rect", x=f"{low:.1f}", y="2", width=f"{max(high - low, 1):.1f}", height="8", class_="interval"),
-            shape("rect", x=f"{min(mean, 98.5):.1f}", y="0", width="1.5", height="12", class_="mean"),
+            shape("rect", x="0", y="2", width="100", height="8", class_="axis"),
+            shape("rect", x="0", y="2", width=f"{mean:.1f}", height="8", class_="mean"),
+            shape("rect", x=f"{low:.1f}", y="5", width=f"{max(high - low, 1):.1f}", height="2", class_="interval"),
         ],
-        f" {share.successes} of {share.n} ({share.low:.0%} to {share.high:.0%})",
+        f" {share}",
     ]
 
 

@@ -11,6 +11,7 @@ from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, ac
 from evolvable_server.ui.text import make_visible, one_line, quoted
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind, Ref, check_scope
+from evolvable_tools.metrics import format_success
 from evolvable_tools.outcomes import learning
 from evolvable_tools.outcomes.usage_report import ResourceStats, Stats, stats
 from evolvable_tools.retrieval import MODES, ChooseBetween
@@ -100,7 +101,7 @@ _TRUST = {"person": "good", "approved": "good", "proven": "good", "untrusted": "
 
 def _listed_row(one: ListedResource) -> list[Node]:
     used = "never" if not one.uses else f"{one.uses:,} times"
-    success = "" if one.success is None else f", {one.success:.0%} well"
+    success = f", {share} well" if (share := format_success(one.success, one.rated)) else ""
     return [
         resource_link(one.ref, f"{one.ref}@{one.version}"),
         tag(one.trust, _TRUST.get(one.trust, "doubtful")),

@@ -16,6 +16,7 @@ from evolvable_store.storage.evidence import Attempt, ImpressionCount, Outcome, 
 from evolvable_store.transaction import format_time
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import (
+    ENOUGH,
     Utility,
     agent_episodes,
     agent_utilities,
@@ -24,9 +25,6 @@ from evolvable_tools.metrics import (
     verified_utilities,
     wilson_interval,
 )
-
-ENOUGH = 5
-"""Ends below which nothing is said to help or to harm, and nothing is compared with."""
 
 OFTEN = 5
 """How often something must have been shown, without ever being opened, before it is called dead."""
@@ -47,8 +45,14 @@ class Share:
     low: float
     high: float
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether there are enough uses for a percentage or a bar; below that only the counts are shown."""
+        return self.n >= ENOUGH
+
     def __str__(self) -> str:
-        return f"{self.successes} of {self.n} ({self.low:.0%} to {self.high:.0%})"
+        counts = f"{self.successes} of {self.n}"
+        return f"{counts} ({self.low:.0%} to {self.high:.0%})" if self.is_enough else counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,11 @@ class EvidenceSummary:
     counted: bool = True
     note: str = ""
 
+    @property
+    def rated(self) -> int:
+        """The uses of which `success` is the share."""
+        return self.succeeded + self.failed + self.partial
+
 
 def load_skill(
     library: Library,

@@ -82,7 +82,7 @@ class FoundSkills:
 @dataclass(frozen=True, slots=True)
 class ListedResource:
     """One resource of a listing. uses: how often it was loaded; success: share among the rated uses that count, None
-    without any.
+    without any; rated: how many these are.
 
     trust, principal, via: who vouches for it, and who answers for it; reported, verified: as in FoundMatch.
     """
@@ -98,6 +98,7 @@ class ListedResource:
     verified: int = 0
     principal: str = ""
     via: str = ""
+    rated: int = 0
 
 
 @dataclass(frozen=True)
@@ -356,8 +357,13 @@ def list_resources(
     ordered = []
     for entry in entries:
         tally, proof, status = tallies.get(entry.id, Tally()), known.get(entry.id), stand.get(entry.id, _NOBODY)
-        success = summarise(str(entry.ref), tally, proof).success
-        listed = ListedResource(**_described(entry, status, proof, marks), uses=tally.loaded, success=success)
+        known_uses = summarise(str(entry.ref), tally, proof)
+        listed = ListedResource(
+            **_described(entry, status, proof, marks),
+            uses=tally.loaded,
+            success=known_uses.success,
+            rated=known_uses.rated,
+        )
         # What nobody trusts comes behind the person's own of the same name.
         ordered.append(((entry.name, entry.kind, status.trust is Trust.UNTRUSTED), listed))
     ordered.sort(key=lambda one: one[0])
