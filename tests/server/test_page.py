@@ -137,7 +137,8 @@ def test_a_promoted_run_waits_in_the_inbox_with_its_gain_until_it_is_adopted(tmp
         assert "simulated" in waits and "points (95 % +" in waits
         seen = page.get("/evolution/20260101-000000-abcd/adopt")
         fields = {"run": seen.field("run"), "candidate": seen.field("candidate")}
-        assert page.post("/do/evolve-adopt", **fields).status == 303
+        adopted = page.post("/do/evolve-adopt", **fields)
+        assert adopted.status == 303 and "Take it back" in page.get(adopted.location).text
         poll(lambda: "Results of evolution" not in page.get("/inbox").text, "the inbox without the run")
 
 

@@ -92,7 +92,7 @@ def test_proposals_are_decided_by_keys_in_two_tabs_and_none_twice(browser: Any, 
     assert refused.decision == "not that way"
     first.wait_for_timeout(260)
     first.keyboard.press("u")
-    first.wait_for_url(f"**/inbox/{refused.id}")
+    first.wait_for_url(f"**/inbox/{refused.id}?done={refused.id}")
     assert page.library.store.backend.proposals.get(refused.id).state == "open"
     assert not [line for line in (*tabs[0].errors, *tabs[1].errors) if "40" not in line]
 

@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Literal
@@ -47,6 +47,9 @@ MAX_SIGNED_IN = 1_000
 
 MAX_TOKENS = 16
 """Links that wait to be opened."""
+
+MAX_ANSWERS = 100
+"""Forms of a session whose answers are known; an older one that is sent again counts again."""
 
 MAX_BODY = 4 * 1024 * 1024
 """Bytes of a form: a person may edit the texts of a proposal in it."""
@@ -89,6 +92,24 @@ class PageSession:
     ends: float = math.inf
     checked: float = 0.0
     address: str = ""
+    _answers: dict[str, str] = field(default_factory=dict)
+    _acting: threading.Lock = field(default_factory=threading.Lock)
+
+    def answer_once(self, form: str, act: Callable[[], str]) -> str:
+        """Return the address that `act` leads to; the one of the first time where the same form was sent before.
+
+        A double click sends a form twice, and so does a reload of its answer. form: what is sent, with what differs in
+        every form that is drawn; '' acts each time. A form that failed may be sent again.
+        """
+        with self._acting:
+            if form in self._answers:
+                return self._answers[form]
+            address = act()
+            if form:
+                self._answers[form] = address
+                if len(self._answers) > MAX_ANSWERS:
+                    del self._answers[next(iter(self._answers))]
+            return address
 
 
 class PageAccess:

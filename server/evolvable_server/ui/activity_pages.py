@@ -3,7 +3,8 @@
 import htpy as h
 from htpy import Node
 
-from evolvable_server.ui.layout import PageBody, form, resource_link, swapping, table, tag, when
+from evolvable_server.ui.decision_notes import moved_resources, operation_note
+from evolvable_server.ui.layout import PageBody, form, swapping, table, tag, when
 from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_server.ui.text import make_visible, one_line, quoted
 from evolvable_store.errors import InvalidArgument
@@ -13,9 +14,6 @@ from evolvable_tools.verbs import proposal_inbox
 
 PAGE = 50
 """Operations on a page."""
-
-MAX_SHOWN = 6
-"""Resources that a row names of one operation."""
 
 
 def _operations(site: Site, asked: PageRequest) -> PageBody:
@@ -29,7 +27,7 @@ def _operations(site: Site, asked: PageRequest) -> PageBody:
             tag(str(one.principal or one.actor), "good" if str(one.principal) == "person" else ""),
             _session(one),
             make_visible(one.reason),
-            _moved(site.library, one.id),
+            moved_resources(site.library, one.id),
             _undo_form(asked, one),
         ]
         for one in made
@@ -39,7 +37,7 @@ def _operations(site: Site, asked: PageRequest) -> PageBody:
         "Operations",
         [
             h.h1["Operations"],
-            _note(site, asked),
+            operation_note(site, asked),
             h.p[f"Of session {one_line(session, 60)}. ", h.a(href="/operations")["All"]] if session else None,
             h.div(id="operations", data_live=True)[
                 table(heads, rows, "The newest operations") if rows else h.p["Nothing has happened yet."]
@@ -55,30 +53,10 @@ def _session(made: Operation) -> Node:
     return h.a(href=f"/sessions/{quoted(made.session)}")[one_line(made.session, 16)]
 
 
-def _moved(library: Library, operation: int) -> Node:
-    """Return what an operation changed, as links; an import may have changed thousands."""
-    # The id of an operation is the sequence of its first change.
-    changes = [one for one in library.store.changes(operation - 1, MAX_SHOWN + 1) if one.operation == operation]
-    names: list[Node] = []
-    for change in changes[:MAX_SHOWN]:
-        to = f"{change.ref}@{change.after}" if change.after else f"{change.ref} removed"
-        names.append([resource_link(change.ref, to), " "])
-    return [*names, "and more" if len(changes) > MAX_SHOWN else None]
-
-
 def _undo_form(asked: PageRequest, made: Operation) -> Node:
     button = h.button(type="submit", aria_label=f"Take back operation {made.id}")["Take back"]
     fields = {"operation": made.id, "back": "/operations"}
     return form(asked.session.csrf, action_path("undo"), button, fields=fields, **swapping())
-
-
-def _note(site: Site, asked: PageRequest) -> Node:
-    """Return what the last undo did."""
-    undone = asked.number("undone")
-    if undone is not None:
-        took = ", ".join(map(str, site.library.store.operation(undone).intent.undoes))
-        return h.div(".done", role="status", id="done")[h.p[f"Operation {undone} took back operation {took}."]]
-    return h.p(role="status")["Nothing had to be changed."] if asked.get("nothing") else None
 
 
 BACK = {"/inbox": "/inbox", "/operations": "/operations"}
@@ -103,7 +81,8 @@ def _ask_undo(site: Site, asked: PageRequest) -> PageBody:
     made, going = site.library.store.operation(number), _going(site.library, number)
     more = h.p[f"and {len(going) - MAX_DIRECTORIES:,} more"] if len(going) > MAX_DIRECTORIES else None
     said = "These directories hold what it created, and go from the disk if nobody changed it since:"
-    fields = {"operation": number, "back": "/operations", "sure": "1"}
+    back = BACK.get(asked.get("back"), "/operations")
+    fields = {"operation": number, "back": back, "sure": "1"}
     button = h.button(".bad", type="submit")[f"Take back operation {number}"]
     return PageBody(
         f"Operation {number}",
@@ -114,7 +93,7 @@ def _ask_undo(site: Site, asked: PageRequest) -> PageBody:
             if going
             else None,
             form(asked.session.csrf, action_path("undo"), button, fields=fields),
-            h.p[h.a(href="/operations")["Leave it as it is"]],
+            h.p[h.a(href=back)["Leave it as it is"]],
         ],
         "operations",
     )
@@ -122,14 +101,15 @@ def _ask_undo(site: Site, asked: PageRequest) -> PageBody:
 
 def _undo(site: Site, asked: PageRequest) -> str:
     number = asked.needed("operation")
+    back = BACK.get(asked.get("back"), "/operations")
     if not asked.get("sure") and _going(site.library, number):
-        return f"/operations/{number}/undo"
+        return f"/operations/{number}/undo" + (f"?back={back}" if back != "/operations" else "")
     undone = proposal_inbox.revert_or_propose(site.library, site.caller, f"operation {number} undone", operation=number)
     if undone.conflicts:
         conflict = undone.conflicts[0]
         raise InvalidArgument(f"{conflict.ref} was skipped: {conflict.reason}", "Operations shows what happened.")
-    said = f"undone={undone.operation}" if undone.operation is not None else "nothing=1"
-    return f"{BACK.get(asked.get('back'), '/operations')}?{said}"
+    said = f"operation={undone.operation}" if undone.operation is not None else "nothing=1"
+    return f"{back}?{said}"
 
 
 VIEWS = (PageView("/operations", _operations), PageView("/operations/{number:int}/undo", _ask_undo))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import htpy as h
 from htpy import Node
 
+from evolvable_server.ui.decision_notes import operation_note
 from evolvable_server.ui.diff_view import draw_diff
 from evolvable_server.ui.layout import PageBody, form, passphrase_field, table, tag, when, with_code
 from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, action_path
@@ -83,7 +84,7 @@ def _run(site: Site, asked: PageRequest) -> PageBody:
         _events(status),
     ]
     title = h.h1["Run ", h.code[status.run], " ", tag(status.label)]
-    main = [title, _controls(site, asked, status), live]
+    main = [operation_note(site, asked), title, _controls(site, asked, status), live]
     return PageBody(f"Run {status.run}", main, "evolution")
 
 
@@ -212,8 +213,8 @@ def _adopt(site: Site, asked: PageRequest) -> str:
     run = find_run(site.library.store.home, asked.get("run")).id
     if deploy.preview_adoption(site.library.store.home, run).candidate != asked.get("candidate"):
         raise InvalidArgument("The run has another finalist than you saw.", "Look at it again.")
-    deploy.adopt(site.library, site.decider(asked), run, asked.get("reason"))
-    return f"/evolution/{run}"
+    adopted = deploy.adopt(site.library, site.decider(asked), run, asked.get("reason"))
+    return f"/evolution/{run}?operation={adopted.operation}"
 
 
 def _stop(site: Site, asked: PageRequest) -> str:

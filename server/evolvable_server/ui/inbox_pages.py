@@ -5,12 +5,18 @@ from collections.abc import Sequence
 import htpy as h
 from htpy import Node
 
+from evolvable_server.ui.decision_notes import (
+    decision_note,
+    link_or_name,
+    next_address,
+    proposal_line,
+    take_back_forms,
+)
 from evolvable_server.ui.diff_view import draw_diff
 from evolvable_server.ui.layout import (
     PageBody,
     form,
     passphrase_field,
-    resource_link,
     share_bar,
     swapping,
     tag,
@@ -21,7 +27,7 @@ from evolvable_server.ui.site import MOST_WAITING, PageAction, PageRequest, Page
 from evolvable_server.ui.text import make_visible, one_line, quoted, restore_line_ends
 from evolvable_store.errors import Conflict, InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_store.storage.proposals import APPROVED, OPEN, REJECTED
+from evolvable_store.storage.proposals import OPEN, REJECTED
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.usage_report import stats
 from evolvable_tools.scan import Finding
@@ -42,11 +48,10 @@ def _inbox(site: Site, asked: PageRequest) -> PageBody | str:
     """
     waiting = proposal_inbox.list_waiting(site.library, 1)
     if waiting:
-        said = "&".join(f"{name}={quoted(asked.get(name))}" for name in ("done", "undone") if asked.get(name))
-        return f"/inbox/{waiting[0].proposal_id}" + (f"?{said}" if said else "")
+        return next_address(f"/inbox/{waiting[0].proposal_id}", asked)
     empty = h.p["Nothing waits for a decision. What agents and reviews propose appears here by itself."]
     live = h.div(id="inbox", data_live=True)[empty, _first_steps(site), draw_promoted(site)]
-    return PageBody("Inbox", [h.h1["Inbox"], _done_note(site, asked), live], "inbox")
+    return PageBody("Inbox", [h.h1["Inbox"], decision_note(site, asked), live], "inbox")
 
 
 def _first_steps(site: Site) -> Node:
@@ -69,17 +74,11 @@ def _first_steps(site: Site) -> Node:
 def _proposal(site: Site, asked: PageRequest) -> PageBody:
     """Show one proposal."""
     waiting = proposal_inbox.list_waiting(site.library, MOST_WAITING)
-    done, shown = _done_note(site, asked), proposal_inbox.show_proposal(site.library, asked.needed("number"))
+    done, shown = decision_note(site, asked), proposal_inbox.show_proposal(site.library, asked.needed("number"))
     queue = _queue(waiting, shown.proposal_id, draw_promoted(site))
     parts = h.div(".inbox")[_left(site, shown), _right(site, asked, shown, waiting), queue]
     main = [done, parts, h.p(".keys")[KEYS]]
     return PageBody(f"{shown.ref} · Inbox", main, "inbox", of=f"proposal {shown.proposal_id}")
-
-
-def _resource(library: Library, ref: object) -> Node:
-    """Return a link to a resource, only its name while it is no more than proposed and has no page."""
-    there = library.store.head_or_none(Ref.parse(str(ref))) is not None
-    return resource_link(ref) if there else one_line(str(ref), 120)
 
 
 def _left(site: Site, shown: WaitingProposal) -> Node:
@@ -90,7 +89,7 @@ def _left(site: Site, shown: WaitingProposal) -> Node:
     else:
         what = "A new resource"
     return h.article(".left", aria_label="Difference")[
-        h.h1["Proposal ", str(shown.proposal_id), ": ", _resource(site.library, shown.ref)],
+        h.h1["Proposal ", str(shown.proposal_id), ": ", link_or_name(site.library, shown.ref)],
         h.p(".none")[f"{what}. ", f"It changes {', '.join(map(make_visible, shown.files))}." if shown.files else None],
         h.p(".warning")[f"It removes {make_visible(shown.ref)}; the versions stay."] if shown.removes else None,
         draw_diff(shown.diff or "") if not shown.removes else None,
@@ -127,30 +126,51 @@ def _session(session: str | None) -> Node:
 def _decision(site: Site, asked: PageRequest, shown: WaitingProposal) -> Node:
     """Return the forms that decide; what became of a proposal that is decided already."""
     if shown.state != OPEN:
-        said = h.p(".warning", role="status")[f"Proposal {shown.proposal_id} is {shown.state} already."]
-        reopen = _undo_form(site, asked, shown.proposal_id)
-        return h.section(id="decide", data_live=True)[said, reopen]
-    fields = {"number": shown.proposal_id, "seen": shown.head or 0}
-    csrf, lock = asked.session.csrf, passphrase_field(site.passphrase_label)
-    why = h.label["Reason ", h.input(type="text", name="reason", maxlength="2000", id="reason", autocomplete="off")]
-    buttons = [
-        h.button(".good", type="submit", id="approve", aria_keyshortcuts="a")["Approve"],
-        h.button(
-            ".bad",
-            type="submit",
-            formaction=action_path("inbox reject"),
-            formnovalidate=True,
-            id="reject",
-            aria_keyshortcuts="r",
-        )["Reject"],
-    ]
+        proposal = site.library.store.backend.proposals.get(shown.proposal_id)
+        said = h.div(".warning", role="status")[
+            h.p[f"Proposal {shown.proposal_id} is {shown.state} already."], h.p[proposal_line(site.library, proposal)]
+        ]
+        return h.section(id="decide", data_live=True)[said, take_back_forms(site, asked, [proposal])]
     edit = None
     if proposal_inbox.changes_text(site.library, shown.proposal_id):
         edit = h.a(href=f"/inbox/{shown.proposal_id}/edit", id="edit", aria_keyshortcuts="e")
     return h.section(id="decide", data_live=True)[
-        form(csrf, action_path("inbox approve"), why, lock, h.p(".buttons")[buttons], fields=fields, **swapping()),
-        h.p[edit["Edit, then approve"]] if edit is not None else None,
+        _decision_forms(site, asked, [shown]), h.p[edit["Edit, then approve"]] if edit is not None else None
     ]
+
+
+def _decision_forms(site: Site, asked: PageRequest, shown: Sequence[WaitingProposal]) -> Node:
+    """Return one form that approves and another that rejects; those of a single proposal have keys."""
+    single = len(shown) == 1
+    these, csrf = "" if single else f" these {len(shown)}", asked.session.csrf
+    numbers = [h.input(type="hidden", name="number", value=str(one.proposal_id)) for one in shown]
+    seen = [h.input(type="hidden", name="seen", value=str(one.head or 0)) for one in shown]
+    keys = {name: {"id": name, "aria_keyshortcuts": name[0]} if single else {} for name in ("approve", "reject")}
+    approve = h.button(".good", type="submit", **keys["approve"])
+    reject = h.button(".bad", type="submit", **keys["reject"])
+    why = _reason_field("Reason to reject", **({"id": "reason"} if single else {}))
+    own = _reason_field("Reason to approve", form="approve-form")
+    return [
+        form(
+            csrf,
+            action_path("inbox approve"),
+            *(numbers, seen, passphrase_field(site.passphrase_label), approve[f"Approve{these}"]),
+            id="approve-form",
+            **swapping(),
+        ),
+        form(
+            csrf,
+            action_path("inbox reject"),
+            *(numbers, why, reject[f"Reject{these}"]),
+            class_="line",
+            **swapping(),
+        ),
+        h.details[h.summary["Approve with a reason of your own"], own],
+    ]
+
+
+def _reason_field(label: str, **attributes: str) -> Node:
+    return h.label[f"{label} ", h.input(type="text", name="reason", maxlength="2000", autocomplete="off", **attributes)]
 
 
 def _notes(shown: WaitingProposal) -> Node:
@@ -242,7 +262,7 @@ def _queue(waiting: Sequence[WaitingProposal], current: int, promoted: Node) -> 
         for one in waiting
     ]
     more = h.p(".none")[f"The oldest {MOST_WAITING} are listed."] if len(waiting) == MOST_WAITING else None
-    return h.nav(".queue", id="queue", aria_label="Proposals that wait", data_live=True)[
+    return h.nav(".queue", id="queue", tabindex="-1", aria_label="Proposals that wait", data_live=True)[
         h.h2[f"{len(waiting)} wait" if len(waiting) != 1 else "1 waits"],
         h.p[
             h.a(href=f"/inbox/{before[-1]}", id="previous", rel="prev", aria_keyshortcuts="k")["Previous"]
@@ -255,37 +275,6 @@ def _queue(waiting: Sequence[WaitingProposal], current: int, promoted: Node) -> 
         more,
         promoted,
     ]
-
-
-def _done_note(site: Site, asked: PageRequest) -> Node:
-    """Return what was decided or taken back last, with what takes that back. Only numbers come from the address."""
-    undone = asked.number("undone")
-    if undone is not None:
-        took = ", ".join(map(str, site.library.store.operation(undone).intent.undoes))
-        return h.div(".done", role="status", id="done")[h.p[f"Operation {undone} took back operation {took}."]]
-    numbers = [int(text) for text in asked.get("done").split(",")[:MOST_WAITING] if text.isascii() and text.isdigit()]
-    notes = [_done_line(site.library, number) for number in numbers[:5]]
-    if not notes:
-        return None
-    return h.div(".done", role="status", id="done")[notes, _undo_form(site, asked, numbers[0], key="u")]
-
-
-def _done_line(library: Library, number: int) -> Node:
-    proposal = library.store.backend.proposals.get(number)
-    return h.p[f"Proposal {number} is {proposal.state}: ", _resource(library, proposal.ref), "."]
-
-
-def _undo_form(site: Site, asked: PageRequest, number: int, key: str | None = None) -> Node:
-    """Return the form that takes a decision back, as long as it stands."""
-    proposal = site.library.store.backend.proposals.get(number)
-    csrf, button = asked.session.csrf, h.button(type="submit", id="undo" if key else None, aria_keyshortcuts=key)
-    if proposal.state == APPROVED and proposal.operation is not None:
-        fields = {"operation": proposal.operation, "back": "/inbox"}
-        return form(csrf, action_path("undo"), button["Take it back"], fields=fields, **swapping())
-    if proposal.state == REJECTED:
-        fields = {"number": number}
-        return form(csrf, action_path("inbox reopen"), button["Take it back"], fields=fields, **swapping())
-    return None
 
 
 def _approve(site: Site, asked: PageRequest) -> str:
@@ -311,18 +300,23 @@ def _edit(site: Site, asked: PageRequest) -> str:
 
 
 def _reject(site: Site, asked: PageRequest) -> str:
-    """Reject what still waits of the proposals that the form names."""
+    """Reject the proposals that the form names, or none of them where one is decided already."""
     proposals, numbers = site.library.store.backend.proposals, _numbers(asked)
-    left = [number for number in numbers if proposals.get(number).state == OPEN] or numbers[:1]
+    for number in numbers:
+        if (state := proposals.get(number).state) != OPEN:
+            raise InvalidArgument(f"Proposal {number} is {state} already; nothing was rejected.", "Look at it again.")
     return _after(
-        site.library, [proposal_inbox.reject(site.library, number, asked.get("reason"), site.caller) for number in left]
+        site.library,
+        [proposal_inbox.reject(site.library, number, asked.get("reason"), site.caller) for number in numbers],
     )
 
 
 def _reopen(site: Site, asked: PageRequest) -> str:
-    number = asked.needed("number")
-    proposal_inbox.reopen(site.library, site.caller, number)
-    return f"/inbox/{number}"
+    """Let those of the proposals wait again that are still rejected."""
+    proposals, numbers = site.library.store.backend.proposals, _numbers(asked)
+    for number in [one for one in numbers if proposals.get(one).state == REJECTED] or numbers[:1]:
+        proposal_inbox.reopen(site.library, site.caller, number)
+    return f"/inbox/{numbers[0]}?done={','.join(map(str, numbers))}"
 
 
 def _numbers(asked: PageRequest) -> list[int]:
@@ -348,7 +342,7 @@ def _check_seen(library: Library, numbers: Sequence[int], asked: PageRequest) ->
 
 def _after(library: Library, decided: Sequence[Decided]) -> str:
     """Return the address of the next proposal, with what was decided."""
-    done = ",".join(str(one.proposal_id) for one in decided[:5])
+    done = ",".join(str(one.proposal_id) for one in decided)
     ids = [one.proposal_id for one in proposal_inbox.list_waiting(library, MOST_WAITING)]
     following = next((one for one in ids if one > decided[-1].proposal_id), ids[0] if ids else None)
     return f"/inbox/{following}?done={done}" if following else f"/inbox?done={done}"
@@ -366,18 +360,17 @@ def _edit_form(site: Site, asked: PageRequest) -> PageBody:
         ]
         for path, text in texts.items()
     ]
-    why = h.label["Reason ", h.input(type="text", name="reason", maxlength="2000", autocomplete="off")]
     button = h.button(".good", type="submit")["Save and approve"]
     named = {"number": number, "seen": shown.head or 0}
     return PageBody(
         f"Edit proposal {number}",
         [
-            h.h1[f"Edit proposal {number}: ", _resource(site.library, shown.ref)],
+            h.h1[f"Edit proposal {number}: ", link_or_name(site.library, shown.ref)],
             form(
                 asked.session.csrf,
                 action_path("inbox edit"),
                 fields,
-                why,
+                _reason_field("Reason"),
                 passphrase_field(site.passphrase_label),
                 h.p(".buttons")[button, " ", h.a(href=f"/inbox/{number}", id="back")["Back without a change"]],
                 fields=named,
@@ -394,26 +387,11 @@ def _session_form(site: Site, asked: PageRequest) -> PageBody:
     mine = [proposal_inbox.show_proposal(site.library, one.proposal_id) for one in waiting if one.session == session]
     if not mine:
         raise InvalidArgument("Nothing of this session waits.", "The inbox lists what does.")
-    hidden = [
-        [
-            h.input(type="hidden", name="number", value=str(one.proposal_id)),
-            h.input(type="hidden", name="seen", value=str(one.head or 0)),
-        ]
-        for one in mine
-    ]
-    buttons = [
-        h.button(".good", type="submit")[f"Approve these {len(mine)}"],
-        h.button(".bad", type="submit", formaction=action_path("inbox reject"), formnovalidate=True)[
-            f"Reject these {len(mine)}"
-        ],
-    ]
-    why = h.label["Reason ", h.input(type="text", name="reason", maxlength="2000", autocomplete="off")]
-    lock = passphrase_field(site.passphrase_label)
     return PageBody(
         f"Session {session}",
         [
             h.h1[f"Session {one_line(session, 60)}: {len(mine)} proposals"],
-            form(asked.session.csrf, action_path("inbox approve"), hidden, why, lock, h.p(".buttons")[buttons]),
+            h.section(id="decide")[_decision_forms(site, asked, mine)],
             [
                 [_left(site, one), h.blockquote[make_visible(one.reason)], _notes(one), _findings(one.findings)]
                 for one in mine

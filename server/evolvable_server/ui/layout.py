@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from secrets import token_urlsafe
+from typing import Any
 
 import htpy as h
 from htpy import Element, Node
@@ -24,7 +26,7 @@ SECTIONS = {
 
 KEYS = {
     "a": "approve the proposal",
-    "r": "reject it: type why, then Enter",
+    "r": "reject it: type why, then Enter; Escape leaves",
     "e": "edit it before you approve",
     "j, k": "next and previous",
     "u": "take the last decision back",
@@ -104,15 +106,20 @@ def draw_page(body: PageBody, frame: Frame) -> str:
 def form(
     csrf: str, action: str, *content: Node, fields: Mapping[str, object] | None = None, **attributes: str
 ) -> Element:
-    """Return a form that posts to this page. fields: hidden ones."""
-    hidden = [h.input(type="hidden", name=name, value=str(value)) for name, value in (fields or {}).items()]
+    """Return a form that posts to this page, by one of its buttons only. fields: hidden ones.
+
+    `once` differs in every form that is drawn: the same form counts once, however often a browser sends it.
+    """
+    named = {"csrf": csrf, "once": token_urlsafe(12), **(fields or {})}
+    hidden = [h.input(type="hidden", name=name, value=str(value)) for name, value in named.items()]
     made = {"method": "post", "action": action, **attributes}
-    return h.form(**made)[h.input(type="hidden", name="csrf", value=csrf), hidden, content]
+    # HTML: Enter in a field presses the first submit button, and does nothing where that one is disabled.
+    return h.form(**made)[h.input(type="submit", disabled=True, hidden=True), hidden, content]
 
 
-def swapping(target: str = "#main") -> dict[str, str]:
-    """Return the attributes of a form that htmx sends: the part `target` of the answer replaces that of the page."""
-    return {"hx-boost": "true", "hx-target": target, "hx-select": target, "hx-swap": "outerHTML"}
+def swapping() -> dict[str, Any]:
+    """Return the attributes of a form that htmx sends: the main part of the answer replaces that of the page."""
+    return {"hx-boost": "true", "hx-target": "#main", "hx-select": "#main", "hx-swap": "outerHTML"}
 
 
 def _signed_in(frame: Frame) -> Node:

@@ -6,6 +6,7 @@ from urllib.parse import unquote
 import htpy as h
 from htpy import Element, Node
 
+from evolvable_server.ui.decision_notes import operation_note
 from evolvable_server.ui.diff_view import draw_diff
 from evolvable_server.ui.layout import (
     PageBody,
@@ -61,6 +62,7 @@ def _resource(site: Site, asked: PageRequest) -> PageBody:
     )
     proposals = site.library.store.backend.proposals.about(head.ref)
     main = [
+        operation_note(site, asked),
         _title(site, head),
         _removed(head),
         _strip(site, head),
@@ -289,7 +291,7 @@ def _removal(site: Site, asked: PageRequest, head: Head) -> Node:
 
 def _restore(site: Site, asked: PageRequest) -> str:
     ref, version = Ref.parse(asked.get("ref")), asked.needed("version")
-    edit.restore_resource(
+    restored = edit.restore_resource(
         site.library,
         site.signing(asked),
         ref,
@@ -297,15 +299,21 @@ def _restore(site: Site, asked: PageRequest) -> str:
         f"version {version} restored",
         expected_version=asked.number("expected"),
     )
-    return resource_address(ref)
+    return _after(ref, restored)
 
 
 def _remove(site: Site, asked: PageRequest) -> str:
     ref = Ref.parse(asked.get("ref"))
-    edit.remove_resource(
+    removed = edit.remove_resource(
         site.library, site.signing(asked), ref, "removed in the local page", expected_version=asked.number("expected")
     )
-    return resource_address(ref)
+    return _after(ref, removed)
+
+
+def _after(ref: Ref, done: edit.Updated) -> str:
+    """Return the address of the resource, with what was done."""
+    nothing = 1 if done.operation is None else None
+    return resource_address(ref, operation=done.operation, nothing=nothing)
 
 
 VIEWS = (PageView("/resource/{ref:path}", _resource),)

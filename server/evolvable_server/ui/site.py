@@ -348,7 +348,7 @@ class Site:
             try:
                 if verb:
                     _check_permission(asked.session, verb)
-                address = run(self, asked)
+                address = asked.session.answer_once(_form_hash(asked), lambda: run(self, asked))
             except EvolvableError as error:
                 answer = self._failed(_failure(error), asked.session)
                 answer.headers["hx-push-url"] = "false"  # the address of a form shows nothing
@@ -393,6 +393,12 @@ def _fields(text: str) -> dict[str, list[str]]:
         return parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="replace")
     except ValueError:
         return {}
+
+
+def _form_hash(asked: PageRequest) -> str:
+    """Return the hash of all fields of a form, '' for one without the field that differs in every form."""
+    fields = repr(sorted(asked.fields.items()))
+    return sha256(fields.encode("utf-8", "replace")).hexdigest() if asked.get("once") else ""
 
 
 def _same(one: str, other: str) -> bool:

@@ -13,49 +13,74 @@
   const find = (id) => document.getElementById(id);
   const typing = (element) => element && element.matches("input:not([type=hidden]), textarea, select");
 
-  // A decision by key counts only when the person had time to see what it is about, so that a key that is held down or
-  // pressed twice never decides about the next proposal.
+  // A form counts only when the person had time to see what it is about, and a page sends one form: a key that is held
+  // down or pressed twice, or the second click of a double click, never decides about what came in its place.
   const SEEN_MS = 250;
   let shownAt = performance.now();
+  let keyAt = 0;
   let sent = false;
   let shown = 0;
   const seen = () => { shownAt = performance.now(); sent = false; shown += 1; };
-  addEventListener("htmx:after:swap", seen);
+  // Focus on the list: on a button or in a field of the next proposal, Enter would decide about it.
+  const focusList = () => (find("queue") || find("main")).focus({ preventScroll: true });
+  addEventListener("htmx:after:swap", () => { seen(); focusList(); });
+  addEventListener("htmx:error", () => { sent = false; });
   addEventListener("pageshow", seen);
+  addEventListener("submit", (event) => {
+    const form = event.target;
+    if (form.method !== "post") return;
+    const part = form.closest("[data-live]");
+    const since = performance.now() - Math.max(shownAt, part && part.shownAt || 0);
+    if (sent || since < SEEN_MS) { event.preventDefault(); event.stopImmediatePropagation(); return; }
+    sent = true;
+  }, true);
 
-  const decide = (id) => {
+  const press = (id) => {
     const button = find(id);
-    if (!button || sent || performance.now() - shownAt < SEEN_MS) return;
-    const form = button.form;
-    if (button.formNoValidate || form.reportValidity()) {
-      sent = true;
-      form.requestSubmit(button);
-    }
+    if (button && !sent) button.form.requestSubmit(button);
   };
-  const follow = (id) => { const link = find(id); if (link) link.click(); };
+  // After its key, Enter in the field presses the button; after a click into the field Enter does nothing.
+  const arm = (field, button, words) => {
+    field.dataset.presses = button;
+    field.dataset.words = field.placeholder;
+    field.placeholder = words;
+    field.focus();
+  };
+  const disarm = (field) => { delete field.dataset.presses; field.placeholder = field.dataset.words; };
+  addEventListener("focusout", (event) => { if (event.target.dataset.presses) disarm(event.target); });
+
+  const approve = () => {
+    const lock = document.querySelector("#approve-form input[name=passphrase]");
+    if (lock && !lock.value) arm(lock, "approve", "Enter approves, Escape leaves.");
+    else press("approve");
+  };
   const reject = () => {
     const reason = find("reason");
-    if (!reason) return;
-    // The next Enter in the field rejects.
-    reason.dataset.rejects = "1";
-    reason.placeholder = "Why? Enter rejects, Escape leaves.";
-    reason.focus();
+    if (reason) arm(reason, "reject", "Why? Enter rejects, Escape leaves.");
   };
+  const follow = (id) => { const link = find(id); if (link) link.click(); };
   const KEYS = {
-    a: () => decide("approve"), r: reject, e: () => follow("edit"), u: () => decide("undo"),
+    a: approve, r: reject, e: () => follow("edit"), u: () => press("undo"),
     j: () => follow("next"), k: () => follow("previous"),
     "/": () => { const field = document.querySelector("input[type=search]"); if (field) field.focus(); else location.href = "/search"; },
     "?": () => { const keys = find("keys"); keys.open = !keys.open; if (keys.open) { keys.scrollIntoView(); keys.querySelector("summary").focus(); } },
   };
   addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-    if (typing(event.target)) {
-      if (event.key === "Escape") { delete event.target.dataset.rejects; event.target.blur(); }
-      if (event.key === "Enter" && event.target.dataset.rejects) { event.preventDefault(); if (!event.repeat) decide("reject"); }
+    const last = keyAt;
+    if (event.key.length === 1) keyAt = event.timeStamp;
+    // 229: Safari's Enter that ends a composition.
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.keyCode === 229) return;
+    const field = event.target;
+    if (typing(field)) {
+      if (event.key === "Escape") field.blur();
+      if (event.key === "Enter" && field.dataset.presses) { event.preventDefault(); if (!event.repeat) press(field.dataset.presses); }
       return;
     }
     const act = KEYS[event.key];
-    if (act && !event.repeat) { event.preventDefault(); act(); }
+    if (!act || event.repeat) return;
+    event.preventDefault();
+    // A letter of a word that was begun in a field which is gone does nothing.
+    if (!sent && !("arue".includes(event.key) && keyAt - last < SEEN_MS)) act();
   });
 
   // Live parts: when the library changed, the page is read again and each part with `data-live` replaced.
@@ -80,8 +105,11 @@
         if (!part || typing(document.activeElement) && old.contains(document.activeElement)) continue;
         if (part.textContent === old.textContent) continue;
         const made = document.adoptNode(part);
+        const focused = old.contains(document.activeElement);
         old.replaceWith(made);
         htmx.process(made);
+        made.shownAt = performance.now();
+        if (focused) made.focus({ preventScroll: true });
       }
       document.documentElement.dataset.refreshed = String(Number(document.documentElement.dataset.refreshed || 0) + 1);
     } catch { /* the server is gone; the stream says when it is back */ } finally {
@@ -90,6 +118,7 @@
     }
   };
   addEventListener("DOMContentLoaded", () => {
+    if (find("done")) focusList();
     const said = find("live");
     const stream = new EventSource("/live");
     const tell = (text) => { if (said && said.textContent !== text) said.textContent = text; };
