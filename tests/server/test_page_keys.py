@@ -149,6 +149,33 @@ def test_a_button_that_is_pressed_again_and_again_decides_about_one_proposal(bro
     assert states(page, numbers) == ["approved", "rejected", "open"]
 
 
+def test_a_click_that_comes_again_at_the_same_place_decides_about_one_proposal(browser: Any, page: PagePlace) -> None:
+    numbers = propose(page, 4)
+    tab = opened(browser, page, f"/inbox/{numbers[1]}?done={numbers[0]}")  # the buttons stay where they are
+    tab.evaluate(
+        """() => addEventListener(
+            "htmx:after:swap", () => document.querySelector("#approve").click(), { once: true }
+        )"""
+    )
+    tab.locator("#approve").click()
+    decided(tab, numbers[1])
+    tab.wait_for_timeout(500)
+    assert states(page, numbers) == ["open", "approved", "open", "open"]
+
+
+def test_clicks_that_follow_the_page_at_once_are_not_lost(browser: Any, page: PagePlace) -> None:
+    numbers = propose(page, 2)
+    tab = Tab(browser.new_context()).page
+    tab.goto(page.server.access.new_link())
+    tab.locator("#reject").click()
+    decided(tab, numbers[0])
+    tab.locator("#undo").click()
+    tab.wait_for_selector(f"#done:has-text('Proposal {numbers[0]} waits again')")
+    tab.locator("#approve").click()
+    tab.wait_for_selector(f"#done:has-text('Proposal {numbers[0]} is approved')")
+    assert states(page, numbers) == ["approved", "open"]
+
+
 def test_a_decision_key_that_is_held_down_or_pressed_at_once_again_decides_about_one_proposal(
     browser: Any, page: PagePlace
 ) -> None:

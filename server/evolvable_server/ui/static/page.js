@@ -13,31 +13,42 @@
   const find = (id) => document.getElementById(id);
   const typing = (element) => element && element.matches("input:not([type=hidden]), textarea, select");
 
-  // A form counts only when the person had time to see what it is about, and a page sends one form: a key that is held
-  // down or pressed twice, or the second click of a double click, never decides about what came in its place.
+  // A decision counts only when the person had time to see what it is about, and a page sends one form: a key that is
+  // held down or pressed twice, or a click that comes again, never decides about what came in its place.
   const SEEN_MS = 250;
   let shownAt = performance.now();
+  let swappedAt = -Infinity;
+  let moved = false;
   let keyAt = 0;
   let sent = false;
   let shown = 0;
   const seen = () => { shownAt = performance.now(); sent = false; shown += 1; };
+  const early = (at) => performance.now() - at < SEEN_MS;
   // Focus on the list: on a button or in a field of the next proposal, Enter would decide about it.
   const focusList = () => (find("queue") || find("main")).focus({ preventScroll: true });
-  addEventListener("htmx:after:swap", () => { seen(); focusList(); });
+  addEventListener("htmx:after:swap", () => { seen(); swappedAt = shownAt; moved = false; focusList(); });
   addEventListener("htmx:error", () => { sent = false; });
   addEventListener("pageshow", seen);
+  addEventListener("pointermove", (event) => { if (event.movementX || event.movementY) moved = true; });
+  addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    // The second click of a double click may meet the next page.
+    if (button && button.form && button.form.method === "post" && event.detail > 1) event.preventDefault();
+  }, true);
   addEventListener("submit", (event) => {
     const form = event.target;
     if (form.method !== "post") return;
     const part = form.closest("[data-live]");
-    const since = performance.now() - Math.max(shownAt, part && part.shownAt || 0);
-    if (sent || since < SEEN_MS) { event.preventDefault(); event.stopImmediatePropagation(); return; }
-    sent = true;
+    // Who did not move the pointer clicks once more where the last button was.
+    if (sent || !moved && early(swappedAt) || part && early(part.shownAt ?? -Infinity)) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+    } else sent = true;
   }, true);
 
   const press = (id) => {
     const button = find(id);
-    if (button && !sent) button.form.requestSubmit(button);
+    if (button && !sent && !early(shownAt)) button.form.requestSubmit(button);
   };
   // After its key, Enter in the field presses the button; after a click into the field Enter does nothing.
   const arm = (field, button, words) => {
