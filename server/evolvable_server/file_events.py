@@ -1,7 +1,8 @@
 """Events of the file system: what changed below some directories. A thread waits without waking up meanwhile.
 
 Linux has inotify, called here directly: watchfiles asks 50 times a second whether there is something. Other systems use
-watchfiles. Events only say where to look; that they are complete is never assumed.
+watchfiles. Events only say where to look; that they are complete is never assumed. Any system can refuse them, for a
+limit of the account or a permission: an `EventSource` then waits without events, and asks again.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,15 +32,22 @@ _FILE = _MODIFY | _CLOSE_WRITE
 _NEW_FILES = _CREATE | _MOVED_TO | _ONLY_DIRECTORY
 _HEADER = struct.Struct("iIII")
 _BUFFER = 65_536
+_LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM)
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class FileEvents(Protocol):
-    """What one thread waits for, and any thread can wake. lost: whether events were dropped since it was last set."""
+    """What one thread waits for, and any thread can wake.
+
+    lost: whether events were dropped since it was last set. failure: why a directory gives no events, None where all
+    do.
+    """
 
     lost: bool
+    failure: OSError | None
 
     def wait(self, seconds: float) -> set[str]:
-        """Return the paths that changed; none when the time is over or somebody called `wake`."""
+        """Return the paths that changed; none when the time is over or somebody called `wake`. Raise OSError."""
 
     def wake(self) -> None:
         """End the wait of the other thread, or its next one."""
@@ -53,44 +61,115 @@ def tree_events(folders: Iterable[Path]) -> FileEvents:
     if not has_inotify():
         return _WatchfilesEvents(folders)
     events = InotifyEvents()
-    try:
+    with _closed_by_an_error(events):
         for folder in folders:
             events.watch_tree(os.fspath(folder))
-    except BaseException:
-        events.close()
-        raise
     return events
 
 
 def library_events(home: Path, locks: Path) -> "InotifyEvents | None":
-    """Watch the files of a library, and for the end of the process that holds a lock; None where that is not possible.
+    """Watch the files of a library, and for the end of the process that holds a lock; None where no inotify is.
 
-    The kernel closes what a dying process had open, which is an event like any other.
+    The kernel closes what a dying process had open, which is an event like any other. Raise OSError where the system
+    allows no more.
     """
     if not has_inotify():
         return None
-    try:
-        events = InotifyEvents(batch=False)
-    except OSError:
-        return None
-    try:
+    events = InotifyEvents(batch=False)
+    with _closed_by_an_error(events):
         events.watch_files(home, (*LIBRARY_FILES, CHANGE_MARK))
         events.watch_closing(locks)
-    except OSError:
-        events.close()
-        return None
     return events
+
+
+@contextlib.contextmanager
+def _closed_by_an_error(events: FileEvents) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        events.close()
+        raise
 
 
 @cache
 def has_inotify() -> bool:
-    """Return whether this system has inotify."""
+    """Return whether this system has inotify, also where no instance of it is left now."""
     if sys.platform != "linux" or not hasattr(os, "eventfd"):
         return False
-    with contextlib.suppress(OSError, AttributeError):
+    try:
         os.close(_call("inotify_init1", os.O_CLOEXEC))
-        return True
-    return False
+    except AttributeError:
+        return False
+    except OSError as error:
+        return error.errno in _LIMITS
+    return True
+
+
+class EventSource:
+    """Events for one thread, for as long as the system gives them; without any, a wait only takes its time.
+
+    Any thread may call `wake`.
+    """
+
+    def __init__(
+        self, attempt: Callable[[], FileEvents | None], report: Callable[[OSError | None], None], stop: threading.Event
+    ) -> None:
+        """Begin. attempt: makes the events, or raises OSError. report: is given what fails, None when nothing does.
+
+        stop: ends a wait without events.
+        """
+        self._attempt, self._report, self._stop = attempt, report, stop
+        self._events: FileEvents | None = None
+        self._open()
+
+    @property
+    def gives_events(self) -> bool:
+        """Whether a wait ends at an event."""
+        return self._events is not None
+
+    def lost_events(self) -> bool:
+        """Return whether events were dropped since the last call."""
+        lost = self._events is not None and self._events.lost
+        if self._events is not None:
+            self._events.lost = False
+        return lost
+
+    def wait(self, seconds: float) -> set[str]:
+        """Return the paths that changed; none when the time is over, somebody called `wake`, or no events come."""
+        if self._events is None:
+            self._stop.wait(seconds)
+            return set()
+        try:
+            return self._events.wait(seconds)
+        except OSError as error:
+            self.close()
+            self._report(error)
+            return set()
+
+    def retry(self) -> None:
+        """Ask the system again, where it refused something."""
+        if self._events is None or self._events.failure is not None:
+            self.close()
+            self._open()
+
+    def wake(self) -> None:
+        """End the wait of the other thread, or its next one."""
+        if (events := self._events) is not None:
+            events.wake()
+
+    def close(self) -> None:
+        """Stop watching."""
+        events, self._events = self._events, None
+        if events is not None:
+            events.close()
+
+    def _open(self) -> None:
+        try:
+            self._events = self._attempt()
+        except OSError as error:
+            self._report(error)
+        else:
+            self._report(None if self._events is None else self._events.failure)
 
 
 def _call(name: str, *arguments: Any) -> int:
@@ -117,9 +196,14 @@ class InotifyEvents:
     def __init__(self, *, batch: bool = True) -> None:
         """batch: gather events that come close together, see STEP. Raise OSError."""
         self.lost = False
+        self.failure: OSError | None = None
         self._batch = batch
         self._descriptor = _call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
-        self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        except OSError:
+            os.close(self._descriptor)
+            raise
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
         self._poll.register(self._woken, select.POLLIN)
@@ -143,23 +227,31 @@ class InotifyEvents:
         self._add(os.fspath(folder), _CLOSE_WRITE | _ONLY_DIRECTORY)
 
     def _watch_file(self, path: str) -> None:
-        with contextlib.suppress(OSError):  # it is not there
+        try:
             self._add(path, _FILE)
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
 
     def watch_tree(self, path: str) -> None:
-        """Watch a directory and all below it; links and ignored names are passed over. Raise OSError for its end."""
-        try:
-            self._add(path, _TREE)
-            with os.scandir(path) as entries:
-                inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.ENOMEM):
-                hint = "the system's limit of watches (fs.inotify.max_user_watches) is used up"
-                raise OSError(error.errno, hint, path) from None
-            return  # it is gone, or may not be read
-        for child in inner:
-            if not is_ignored(os.path.basename(child)):
-                self.watch_tree(child)
+        """Watch a directory and all below it; links and ignored names are passed over.
+
+        A directory that may not be read is the `failure`. Raise OSError where a limit of the system is reached.
+        """
+        waiting = [path]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                self._add(folder, _TREE)
+                with os.scandir(folder) as entries:
+                    inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            except OSError as error:
+                if error.errno in _LIMITS:
+                    raise
+                if error.errno not in _GONE:
+                    self.failure = self.failure or error
+                continue
+            waiting += [child for child in inner if not is_ignored(os.path.basename(child))]
 
     def wait(self, seconds: float) -> set[str]:
         """As FileEvents.wait."""
@@ -174,6 +266,10 @@ class InotifyEvents:
             self._poll.poll(round(STEP * 1000))
         self._follow(moved)
         return found
+
+    def fileno(self) -> int:
+        """Return the descriptor that the kernel's events come from."""
+        return self._descriptor
 
     def is_ready(self) -> bool:
         """Return whether something happened that a wait would end at."""
@@ -190,7 +286,10 @@ class InotifyEvents:
         os.close(self._woken)
 
     def _add(self, path: str, mask: int) -> None:
-        watch = _call("inotify_add_watch", self._descriptor, os.fsencode(path), mask)
+        try:
+            watch = _call("inotify_add_watch", self._descriptor, os.fsencode(path), mask)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None
         self._paths[watch], self._watches[path] = path, watch
 
     def _read(self, found: set[str], moved: set[str]) -> bool:
@@ -249,14 +348,17 @@ class _WatchfilesEvents:
         from watchfiles._rust_notify import RustNotify
 
         self.lost = False
+        self.failure: OSError | None = None
         self._woken = threading.Event()
-        self._notify = RustNotify([os.fspath(folder) for folder in folders], False, False, 300, True, True)
+        with _as_os_error():
+            self._notify = RustNotify([os.fspath(folder) for folder in folders], False, False, 300, True, True)
 
     def wait(self, seconds: float) -> set[str]:
         """As FileEvents.wait."""
-        found = self._notify.watch(
-            round(LONGEST * 1000), round(STEP * 1000), max(1, round(seconds * 1000)), self._woken
-        )
+        with _as_os_error():
+            found = self._notify.watch(
+                round(LONGEST * 1000), round(STEP * 1000), max(1, round(seconds * 1000)), self._woken
+            )
         self._woken.clear()
         return {path for _, path in found} if isinstance(found, set) else set()
 
@@ -267,3 +369,12 @@ class _WatchfilesEvents:
     def close(self) -> None:
         """As FileEvents.close."""
         self._notify.close()
+
+
+@contextlib.contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Raise what watchfiles raises as OSError: it has RuntimeError for every failure that it does not know."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise OSError(errno.EIO, str(error)) from error

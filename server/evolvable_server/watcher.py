@@ -2,8 +2,9 @@
 
 One process owns the folders of a library (see `evolvable_store.workingcopy.folder_lock`): it watches, scans and writes
 them. The others follow the library alone, and wait for the owner's end. Events of the file system only say where to
-look; a slow scan of everything runs beside them, because events get lost. Changes are found by content, so nothing that
-a process of ours writes comes back as an edit.
+look; a slow scan of everything runs beside them, because events get lost. Where the system gives no events, that scan
+is all there is: the owner notes why beside its sign of life, for `status` and `doctor`, and asks again at every scan.
+Changes are found by content, so nothing that a process of ours writes comes back as an edit.
 """
 
 import contextlib
@@ -13,10 +14,13 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evolvable_server.file_events import EventSource, FileEvents, library_events, tree_events
 from evolvable_server.index_worker import BurstIndexer
+from evolvable_server.watch_failures import RESCAN_SECONDS, WatchFailure, explain_failure, format_failures
 from evolvable_store.errors import EvolvableError, LibraryBusy
 from evolvable_store.operation import Change
 from evolvable_store.storage.bindings import WatchedFolder
@@ -24,7 +28,6 @@ from evolvable_tools.library import Library
 from evolvable_tools.verbs.host_catalog import changes_seen, moves_seen
 
 if TYPE_CHECKING:
-    from evolvable_server.file_events import FileEvents, InotifyEvents
     from evolvable_store.workingcopy.folder_lock import FolderOwner
     from evolvable_store.workingcopy.incoming import SyncReport
     from evolvable_store.workingcopy.registry import WorkingCopies
@@ -54,11 +57,8 @@ A search brings it up to date itself, so the only haste is that the processor is
 concern one resource is indexed.
 """
 
-RESCAN_SECONDS = 30.0
-"""The least time between two scans of every folder, events or not."""
-
-RESCAN_SHARE = 250
-"""A scan of everything is followed by at least this many times its own duration without one."""
+RESCAN_SHARE, ALONE_SHARE = 250, 20
+"""A scan of everything is followed by at least so many times its own duration without one: with events, and without."""
 
 GRACE_SECONDS = 0.4
 """How long a vanished folder may take to come back: editors and `git checkout` replace folders in two steps."""
@@ -95,8 +95,9 @@ class Watcher:
         self._copies: WorkingCopies
         self._owner: FolderOwner
         self._stop, self._owning = threading.Event(), threading.Event()
-        self._library_events: InotifyEvents | None = None
-        self._folder_events: FileEvents | None = None
+        self._library_events: EventSource | None = None
+        self._folder_events: EventSource | None = None
+        self._failures: dict[str, WatchFailure] = {}
         self._folders_changed = self._added = False
         self._busy = threading.Lock()
         self._sequence = library.store.sequence()
@@ -147,14 +148,14 @@ class Watcher:
         self._owner.release()
 
     def _poll(self) -> None:
-        from evolvable_server.file_events import library_events
-
-        seen, pause, next_claim = -1, FIRST_SECONDS, 0.0
-        with self._library.store.backend.watching() as data_version, contextlib.ExitStack() as unless_going_on:
-            self._library_events = events = library_events(self._library.store.home, self._owner.place)
-            if events is not None:
-                unless_going_on.callback(events.close)
+        seen, pause, next_claim, next_retry = -1, FIRST_SECONDS, 0.0, time.monotonic() + self._rescan
+        attempt = partial(library_events, self._library.store.home, self._owner.place)
+        with self._library.store.backend.watching() as data_version, self._source("library", attempt) as events:
+            self._library_events = events
             while not self._stop.is_set():
+                if time.monotonic() >= next_retry:
+                    events.retry()
+                    next_retry = time.monotonic() + self._rescan
                 now = data_version()
                 if now != seen:
                     self._tell()
@@ -165,16 +166,15 @@ class Watcher:
                 self._write_behind()
                 pause = min(pause * 3, QUIET_SECONDS)
                 self._index_when_quiet(pause)
-                if events is None:
-                    self._stop.wait(POLL_SECONDS)
-                elif paths := events.wait(min(pause, self._until_behind())):
+                longest = min(pause, self._until_behind()) if events.gives_events else POLL_SECONDS
+                if paths := events.wait(longest):
                     pause = FIRST_SECONDS
                     self._stop.wait(pause if self._owner.owns else FOLLOWER_SECONDS)
                     # A lock file was closed: the owner may have ended.
                     next_claim = 0.0 if any(path.endswith(".lock") for path in paths) else next_claim
 
     def _claim(self) -> None:
-        if self._owner.claim():
+        if self._owner.claim(format_failures(list(self._failures.values()))):
             self._owning.set()
         elif self._owning.is_set() and not self._stop.is_set():
             self._owning.clear()
@@ -252,14 +252,14 @@ class Watcher:
         before = {folder.id for folder in self._watched}
         self._watched = self._copies.folders()
         identities = {folder.path: _identity(folder.path) for folder in self._watched}
-        with self._watching(path for path, identity in identities.items() if identity) as events:
+        attempt = partial(tree_events, [path for path, identity in identities.items() if identity])
+        with self._source("folders", attempt) as events:
+            self._folder_events = events
             next_rescan = self._sync_all([one for one in self._watched if not added or one.id in before])
             if added:
                 next_rescan, latest = time.monotonic() + ADDED_SECONDS, time.monotonic() + self._rescan
             while self._owner.owns and not self._folders_changed and not self._stop.is_set():
-                paths = events.wait(self._until_look(next_rescan)) if events else set[str]()
-                if not events:
-                    self._stop.wait(self._until_look(next_rescan))
+                paths = events.wait(self._until_look(next_rescan))
                 if not paths:
                     self._indexer.end()
                 for folder, places in self._by_folder(map(Path, paths)).items():
@@ -267,33 +267,35 @@ class Watcher:
                 self._look_again()
                 if any(_identity(path) != identity for path, identity in identities.items()):
                     return  # a folder was replaced, or has come back: its events come from another place now
-                if events and events.lost:
-                    events.lost = False
+                if events.lost_events():
                     return
                 if added and next_rescan < self._changed + ADDED_SECONDS < latest:
                     next_rescan = self._changed + ADDED_SECONDS
                 if time.monotonic() >= next_rescan:
                     added = False
                     self._notice_folders()
+                    events.retry()
                     next_rescan = self._sync_all(self._watched)
             # Only then: the first scan of a new owner cannot wait.
             self._added = self._folders_changed and self._owner.owns
 
     @contextlib.contextmanager
-    def _watching(self, paths: Iterable[Path]) -> "Iterator[FileEvents | None]":
-        from evolvable_server.file_events import tree_events
-
-        try:
-            self._folder_events = events = tree_events(paths)
-        except OSError as error:
-            self._say(f"The folders are only scanned every {self._rescan:.0f} seconds: {error.strerror or error}.")
-            yield None
-            return
+    def _source(self, what: str, attempt: Callable[[], FileEvents | None]) -> Iterator[EventSource]:
+        events = EventSource(attempt, partial(self._note_failure, what), self._stop)
         try:
             yield events
         finally:
-            self._folder_events = None
             events.close()
+
+    def _note_failure(self, what: str, error: OSError | None) -> None:
+        """Note why the folders, or the library, give no events; None: they do."""
+        before = self._failures.pop(what, None)
+        if error is not None:
+            self._failures[what] = explain_failure(what, error, self._rescan)
+            self._say(self._failures[what].text)
+        elif before is not None:
+            self._said.discard(before.text)
+            log.warning("Events come again: %s", before.what)
 
     def _until_look(self, next_rescan: float) -> float:
         due = min((due for due, _, _ in self._later), default=next_rescan)
@@ -352,7 +354,8 @@ class Watcher:
             if sync.unsettled:
                 self._later.append((time.monotonic() + AGAIN_SECONDS[-1], folder, sync.unsettled))
         now = time.monotonic()
-        return now + max(self._rescan, RESCAN_SHARE * (now - begun))
+        share = ALONE_SHARE if "folders" in self._failures else RESCAN_SHARE
+        return now + max(self._rescan, share * (now - begun))
 
     def _log(self, sync: "SyncReport") -> None:
         for refusal in (*sync.refused, *sync.conflicts):

@@ -21,6 +21,7 @@ from evolvable_server.config import Config, names_address
 from evolvable_server.environment import HOME, REVIEW
 from evolvable_server.model_setup import approval_policies, budget_limits
 from evolvable_server.person_config import ROLES, registered_homes
+from evolvable_server.watch_failures import watch_failures
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import Manifest
@@ -233,6 +234,8 @@ def check_library(home: Path) -> Health:
                 health.sqlite = describe_sqlite(library.store.backend.journal, home)
             health.library = _facts(library, home)
             health.folders = folder_statuses(library)
+            unwatched = watch_failures(home, [Path(folder.path) for folder in health.folders])
+            health.problems += [HealthProblem(one.what, one.remedy) for one in unwatched]
             with progress("Reading resources") as show:
                 health.warnings = list(_warnings(library.store, show))
             _check_folders(library, health)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import Cell, count, local_time, show_fields, some
+from evolvable_server.watch_failures import watch_failures
 from evolvable_store.paths import open_elsewhere
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_tools.library import Library
@@ -31,6 +32,7 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
         watched = folder_statuses(library)
         problems = [f"{one.path} is watched and not there." for one in watched if not one.there]
         problems += [f"{one.path}: {conflict}." for one in watched for conflict in one.conflicts]
+        problems += [one.text for one in watch_failures(library.store.home, [root.path for root in library.folders()])]
         found = library_status(
             library,
             folders=[_folder(library, one, root) for one, root in zip(watched, library.folders(), strict=True)],

@@ -22,6 +22,8 @@ STALE_SECONDS = 8.0
 _FLAGS = os.O_RDWR | os.O_CREAT | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"))
 _TAKEN = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK)
 _BYTES = 19
+MAX_NOTE = 2_000
+"""Bytes of a note of the owner."""
 
 
 @contextlib.contextmanager
@@ -136,17 +138,20 @@ class FolderOwner:
         self._number, self._beats = 0, 0
         self._seen, self._since = b"", time.monotonic()
         self._elected = False
+        self._note = ""
 
     @property
     def owns(self) -> bool:
         """Whether this process is the owner, and nobody has been elected since."""
         return self._elected and not os.path.lexists(self._file(self._number + 1))
 
-    def claim(self) -> bool:
+    def claim(self, note: str = "") -> bool:
         """Become the owner when there is none, or the present one shows no life; return whether this process is it.
 
-        To be called again and again, by the owner as well: that is its sign of life. Raise OSError.
+        To be called again and again, by the owner as well: that is its sign of life. note: what other processes shall
+        know of the owner, see `owner_note`. Raise OSError.
         """
+        self._note = note
         if self._elected:
             if self.owns:
                 self._beat()
@@ -193,6 +198,11 @@ class FolderOwner:
         self._beats += 1
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         os.write(self._descriptor, f"{self._beats % 10**8:08} {os.getpid():10}".encode("ascii"))
+        note = self._note.encode("utf-8", "replace")[:MAX_NOTE]
+        with contextlib.suppress(OSError):  # such as a full disk: the sign of life counts
+            if note:
+                os.write(self._descriptor, b"\n" + note)
+            os.ftruncate(self._descriptor, os.lseek(self._descriptor, 0, os.SEEK_CUR))
 
     def _read(self) -> bytes:
         assert self._descriptor is not None
@@ -210,6 +220,18 @@ class FolderOwner:
         with contextlib.suppress(OSError, ValueError, IndexError):
             return int(Path(self._file(self._newest())).read_bytes().split()[1])
         return 0
+
+    def owner_note(self) -> str | None:
+        """Return the note of the owner, '' where it has none; None where no process is the owner now."""
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._file(self._newest()), _FLAGS & ~os.O_CREAT)
+            try:
+                if not try_lock(descriptor):
+                    os.lseek(descriptor, _BYTES, os.SEEK_SET)
+                    return os.read(descriptor, MAX_NOTE + 1).decode("utf-8", "replace").strip()
+            finally:
+                os.close(descriptor)
+        return None
 
     def _file(self, number: int) -> str:
         return os.path.join(self.place, f"{number}.lock")
