@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 from mcp_place import Place, skill_text
+from powers import NO_POWERS, powerless, works
 from processes import poll
 
 from evolvable_server.file_events import EventSource, InotifyEvents, tree_events
@@ -21,17 +22,6 @@ from evolvable_store.workingcopy.folder_lock import FolderOwner
 
 CHILD = Path(__file__).parent.parent / "support" / "watching_child.py"
 OWN_LIMITS = ["unshare", "--user", "--map-root-user"]
-NO_POWERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
-"""Root reads what nobody may read; without these powers it does not."""
-
-
-def works(command: list[str]) -> bool:
-    try:
-        return subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
-    except OSError:
-        return False
-
-
 linux = pytest.mark.skipif(sys.platform != "linux", reason="inotify is of Linux")
 own_limits = pytest.mark.skipif(not works(OWN_LIMITS), reason="needs user namespaces")
 
@@ -155,12 +145,12 @@ def test_a_limit_that_is_reached_while_folders_are_followed_means_scans_as_well(
 
 @linux
 @pytest.mark.process
-@pytest.mark.skipif(os.geteuid() == 0 and not works(NO_POWERS), reason="root reads everything")
+@powerless
 def test_a_directory_that_may_not_be_read_is_named_and_the_others_are_followed(place: Place) -> None:
     place.save("closed", skill_text("closed"))
     closed = place.skills / "closed"
     closed.chmod(0)
-    follower = Follower(place, 0.2, NO_POWERS if os.geteuid() == 0 else [])
+    follower = Follower(place, 0.2, NO_POWERS)
     try:
         follower.tell("START")
         follower.has_noted(f"chmod u+rx {closed}")

@@ -24,9 +24,9 @@ from evolvable_store.storage.evidence import (
     Use,
     add_client_session,
 )
+from evolvable_store.storage.impression_log import ImpressionLog
 from evolvable_store.storage.observations import (
     Impression,
-    ImpressionLog,
     IngestedSession,
     OutcomeSignal,
     UsageObservation,

@@ -234,9 +234,8 @@ def test_a_skill_keeps_so_many_tasks_and_the_oldest_go_first(skills: Library) ->
     for number in range(MAX_TASKS + 4):
         when = (at + timedelta(days=number)).isoformat()
         about = (TaskSource.SESSION, f"s{number}", f"c{number}")
-        skills.store.backend.learned.replace_session(
-            f"s{number}", [LearnedTask(head.id, f"task number {number}", when, False, *about)]
-        )
+        task = LearnedTask(head.id, f"task number {number}", when, False, *about)
+        skills.store.backend.observations.learn(f"s{number}", "digest", [task])
 
     assert learned(skills, "pdf") == [f"task number {number}" for number in range(4, MAX_TASKS + 4)]
 

@@ -16,7 +16,7 @@ from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_h
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.storage.audit import Decision
 from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
-from evolvable_store.storage.observations import ImpressionLog
+from evolvable_store.storage.impression_log import ImpressionLog
 from evolvable_store.store import Store
 from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy, ContentGate
 from evolvable_tools.retrieval import SearchDependencies

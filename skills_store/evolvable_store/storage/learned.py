@@ -89,31 +89,6 @@ class LearnedTasks(SqliteRepository):
         """Return the resources that have learned tasks."""
         return self._all(int, "SELECT DISTINCT resource FROM learned ORDER BY resource")
 
-    def replace_session(self, session: str, tasks: Sequence[LearnedTask]) -> None:
-        """Store what a session teaches instead of what it taught before.
-
-        Of one connection each resource has one task of each sign: the last one. The limits of a resource hold.
-        """
-        with self._backend.writing() as db:
-            source = TaskSource.SESSION
-            known = set(self._of_session(db, session))
-            if known == {(one.resource, one.task, one.against) for one in tasks}:
-                return
-            gone = "DELETE FROM learned WHERE session = ? AND source = ? RETURNING resource"
-            touched = {int(row[0]) for row in db.execute(gone, (session, source)).fetchall()}
-            for one in tasks:
-                db.execute(
-                    "DELETE FROM learned WHERE resource = ? AND against = ? AND source = ? AND link = ?",
-                    (one.resource, int(one.against), source, one.link),
-                )
-                _insert(db, one)
-            _note_changes(db, touched | {one.resource for one in tasks})
-
-    def _of_session(self, db: Connection, session: str) -> list[tuple[int, str, bool]]:
-        query = "SELECT resource, task, against FROM learned WHERE session = ? AND source = ?"
-        rows = db.execute(query, (session, TaskSource.SESSION)).fetchall()
-        return [(int(resource), str(task), against == 1) for resource, task, against in rows]
-
     def add(self, tasks: Sequence[LearnedTask]) -> None:
         """Store tasks that a person named. The limits of a resource hold."""
         with self._backend.writing() as db:
@@ -138,6 +113,31 @@ class LearnedTasks(SqliteRepository):
             db.execute("PRAGMA secure_delete=ON")
             query = f"DELETE FROM learned WHERE resource IN ({_NUMBERS}) RETURNING resource"
             _note_changes(db, {int(row[0]) for row in db.execute(query, (json.dumps(list(resources)),)).fetchall()})
+
+
+def replace_tasks(db: Connection, session: str, tasks: Sequence[LearnedTask]) -> None:
+    """Store what a session teaches instead of what it taught before.
+
+    Of one connection each resource has one task of each sign: the last one. The limits of a resource hold.
+    """
+    source = TaskSource.SESSION
+    if _of_session(db, session) == {(one.resource, one.task, one.against) for one in tasks}:
+        return
+    gone = "DELETE FROM learned WHERE session = ? AND source = ? RETURNING resource"
+    touched = {int(row[0]) for row in db.execute(gone, (session, source)).fetchall()}
+    for one in tasks:
+        db.execute(
+            "DELETE FROM learned WHERE resource = ? AND against = ? AND source = ? AND link = ?",
+            (one.resource, int(one.against), source, one.link),
+        )
+        _insert(db, one)
+    _note_changes(db, touched | {one.resource for one in tasks})
+
+
+def _of_session(db: Connection, session: str) -> set[tuple[int, str, bool]]:
+    query = "SELECT resource, task, against FROM learned WHERE session = ? AND source = ?"
+    rows = db.execute(query, (session, TaskSource.SESSION)).fetchall()
+    return {(int(resource), str(task), against == 1) for resource, task, against in rows}
 
 
 def _insert(db: Connection, one: LearnedTask) -> None:

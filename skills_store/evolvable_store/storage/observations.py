@@ -1,16 +1,12 @@
 """Usage observed in transcripts of finished sessions, and impressions: versions that searches showed."""
 
 import json
-import logging
-import queue
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 
-from evolvable_store.errors import EvolvableError
 from evolvable_store.storage.connection import Connection, SqliteRepository
 from evolvable_store.storage.evidence import QUERIES, Grade, Outcome, Usage, recount_votes
-from evolvable_store.storage.protocol import Storage
+from evolvable_store.storage.learned import LearnedTask, replace_tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +121,9 @@ class VerifiedEnd:
 
 
 _TAKEN = "session, client, digest, spans, at, model, outcome, signals, task_type"
+_UNLEARNED = "unlearned:"
+"""What the digest of a session begins with until it is stored what the session teaches."""
+
 _SIGHTING = "resource, version, at, model, loaded, used, how, outcome, signals"
 _ADD_OBSERVATION = f"INSERT INTO sighting ({_SIGHTING}, session, grade, link) VALUES ({', '.join('?' * 12)})"
 
@@ -192,7 +191,7 @@ def _as_session(
     task_type: str | None,
 ) -> IngestedSession:
     found = (_outcome(outcome), parse_signals(signals))
-    return IngestedSession(session, client, digest, spans, at, model, *found, task_type)
+    return IngestedSession(session, client, digest.removeprefix(_UNLEARNED), spans, at, model, *found, task_type)
 
 
 def _row(s: UsageObservation) -> tuple[object, ...]:
@@ -214,17 +213,7 @@ def parse_signals(text: str) -> tuple[OutcomeSignal, ...]:
     )
 
 
-COLLECT_SECONDS = 0.2
-"""How long rows are collected, so that they are written in one commit."""
-
-_END_SECONDS = 5.0
-
-MAX_KNOWN = 10_000
-"""Sessions that are remembered as written."""
-
 _IMPRESSION = "search, resource, version, at, session"
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,18 +247,20 @@ class Observations(SqliteRepository):
         uses: Sequence[str] = (),
         searches: Sequence[str] = (),
         executions: Sequence[Execution] = (),
+        teaches: bool = False,
     ) -> bool:
         """Store what a session showed instead of what it showed before; returns whether anything was kept.
 
         A session that is known as it is, or known longer, is left as it stands. executions: what each of its executors
         did. uses, searches: those that the session made; where nobody knew whose they are, they become this session's.
-        Its ends count only where the server saw the session before.
+        Its ends count only where the server saw the session before. teaches: `learn` is to be called for it, by a later
+        process if this one does not come to it, see `is_unlearned`.
         """
         with self._backend.writing() as db:
             known = db.execute(
                 "SELECT digest, spans, witnessed FROM taken WHERE session = ? AND origin IS NULL", (taken.session,)
             ).fetchone()
-            if known is not None and (known[0] == taken.digest or known[1] > taken.spans):
+            if known is not None and (known[0].removeprefix(_UNLEARNED) == taken.digest or known[1] > taken.spans):
                 return False
             link = _link(db, taken.session)
             # A session that was told of before the server saw it stays unseen, whatever is called by its name later.
@@ -277,6 +268,9 @@ class Observations(SqliteRepository):
             values = (*astuple(taken)[:-2], _signals(taken.signals), taken.task_type, witnessed)
             places = ", ".join("?" * len(values))
             db.execute(f"INSERT OR REPLACE INTO taken ({_TAKEN}, witnessed) VALUES ({places})", values)
+            if teaches:
+                query = "UPDATE taken SET digest = ? WHERE session = ? AND origin IS NULL"
+                db.execute(query, (_UNLEARNED + taken.digest, taken.session))
             db.execute("DELETE FROM sighting WHERE session = ?", (taken.session,))
             for one in observations:
                 grade = _grade(db, taken.session, one) if witnessed else Grade.HISTORY
@@ -295,6 +289,18 @@ class Observations(SqliteRepository):
             if uses:
                 recount_votes(db, taken.session)
         return True
+
+    def is_unlearned(self, session: str, digest: str) -> bool:
+        """Return whether this session was kept as it is, and what it teaches was not."""
+        query = "SELECT 1 FROM taken WHERE session = ? AND digest = ? AND origin IS NULL"
+        return self._one(query, session, _UNLEARNED + digest) is not None
+
+    def learn(self, session: str, digest: str, tasks: Sequence[LearnedTask]) -> None:
+        """Store what a session that was kept teaches, as `replace_tasks` does, and that this is done."""
+        with self._backend.writing() as db:
+            replace_tasks(db, session, tasks)
+            query = "UPDATE taken SET digest = ? WHERE session = ? AND digest = ? AND origin IS NULL"
+            db.execute(query, (digest, session, _UNLEARNED + digest))
 
     def taken(self, session: str) -> IngestedSession | None:
         """Return what was ingested of a session, None when nothing was."""
@@ -375,75 +381,3 @@ class Observations(SqliteRepository):
                 map(astuple, sessions),
             )
             db.executemany(insert, map(astuple, rows))
-
-
-class ImpressionLog:
-    """Notes what was shown. Safe from any thread; what a killed process had not written yet is lost."""
-
-    def __init__(self, backend: Storage) -> None:
-        self._backend = backend
-        self._waiting: queue.SimpleQueue[Impression | ClientSession] = queue.SimpleQueue()
-        self._known: set[tuple[str, str]] = set()
-        self._lock = threading.Lock()
-        self._writer: threading.Thread | None = None
-        self._closing = threading.Event()
-        self._writing = threading.Lock()
-
-    def note(self, rows: list[Impression]) -> None:
-        """Has the rows written soon, each search and resource once. A library that cannot be written notes nothing."""
-        if self._backend.read_only or not rows:
-            return
-        for row in rows:
-            self._waiting.put(row)
-        self._start()
-
-    def note_session(self, session: str, connection: str, at: str) -> None:
-        """Have it written soon that the server saw a session over this connection; each pair is written once."""
-        if self._backend.read_only or (session, connection) in self._known:
-            return
-        if len(self._known) >= MAX_KNOWN:
-            self._known.clear()
-        self._known.add((session, connection))
-        self._waiting.put(ClientSession(session, connection, at))
-        self._start()
-
-    def flush(self) -> None:
-        """Write what is waiting. Raises LibraryBusy and the like."""
-        with self._writing:
-            rows: list[Impression] = []
-            sessions: list[ClientSession] = []
-            while not self._waiting.empty():
-                row = self._waiting.get()
-                if isinstance(row, Impression):
-                    rows.append(row)
-                else:
-                    sessions.append(row)
-            # A hook is a new process each time: most of its sessions are stored, and that needs no write lock.
-            sessions = self._backend.observations.unknown_sessions(sessions)
-            if rows or sessions:
-                self._backend.observations.add_impressions(rows, sessions)
-
-    def _start(self) -> None:
-        with self._lock:
-            if self._writer is None:
-                self._writer = threading.Thread(target=self._write_on, name="shown", daemon=True)
-                self._writer.start()
-
-    def close(self) -> None:
-        """Write what is waiting, as far as that is possible."""
-        self._closing.set()
-        if self._writer is not None:
-            self._writer.join(_END_SECONDS)
-
-    def _write_on(self) -> None:
-        """Write what comes until nothing is left; `note` starts another thread when something comes again."""
-        while True:
-            self._closing.wait(COLLECT_SECONDS)
-            try:
-                self.flush()
-            except EvolvableError as error:
-                _log.debug("what was shown was not written: %s", error)
-            with self._lock:
-                if self._waiting.empty():
-                    self._writer = None
-                    return

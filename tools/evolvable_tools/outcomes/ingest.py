@@ -92,8 +92,9 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
         library.shown.flush()
         executions = reading.executors.executions(identity, reading.ends, taken.outcome)
         uses, searches = list(reading.uses), list(reading.searches)
-        kept = log.take(taken, sightings, uses=uses, searches=searches, executions=tuple(executions))
-        if kept:
+        kept = log.take(taken, sightings, uses=uses, searches=searches, executions=tuple(executions), teaches=True)
+        # Its tasks are learned from what is stored now; a process that failed in between left them to the next one.
+        if kept or log.is_unlearned(identity, session.digest):
             learn_from_session(library, session, identity, reading.loaded())
     return RecordedSession(taken.session, kept, sightings, taken.outcome)
 

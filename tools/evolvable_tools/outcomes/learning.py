@@ -8,10 +8,11 @@ verified. No text of a skill, a model, a tool or a file is ever learned.
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from evolvable_store.errors import InvalidArgument
+from evolvable_store.errors import InvalidArgument, NoSuchUse
 from evolvable_store.operation import Head
 from evolvable_store.resource import Ref
 from evolvable_store.search.learned_texts import NEAR_DUPLICATE, content_terms, likeness, nearest
@@ -74,7 +75,9 @@ def shorten_task(text: str) -> str:
 
 
 def learn_from_session(library: Library, session: "Session", identity: str, loaded: Sequence[LoadedSkill]) -> int:
-    """Store what an ingested session teaches instead of what it taught before; return how many tasks that is.
+    """Store what an ingested session teaches instead of what it taught before, and that this is done.
+
+    Returns how many tasks that is.
 
     loaded: what it showed. A skill that was loaded for the same message before the right one, and not followed, gets
     the task against it.
@@ -100,7 +103,7 @@ def learn_from_session(library: Library, session: "Session", identity: str, load
         before = (other.resource for other in loaded[:at] if other.turn == one.turn and not other.used)
         tasks += [_task(resource, *about, against=True) for resource in dict.fromkeys(before)]
     new = [one for one in tasks if not _known(library, one, identity)]
-    library.store.backend.learned.replace_session(identity, new)
+    library.store.backend.observations.learn(identity, session.digest, new)
     return len(new)
 
 
@@ -158,7 +161,7 @@ def _known(library: Library, new: LearnedTask, session: str) -> bool:
     if new.source is TaskSource.PERSON:
         for one in same:
             if one.source is TaskSource.SESSION:
-                learned.remove(one.id)
+                _remove(library, one)
         same = [one for one in same if one.source is TaskSource.PERSON]
     if same:
         return True
@@ -166,8 +169,13 @@ def _known(library: Library, new: LearnedTask, session: str) -> bool:
     if contrary is not None and alike >= NEAR_DUPLICATE:
         if contrary.source is TaskSource.PERSON and new.source is not TaskSource.PERSON:
             return True  # a session does not overrule a person
-        learned.remove(contrary.id)
+        _remove(library, contrary)
     return False
+
+
+def _remove(library: Library, task: LearnedTask) -> None:
+    with suppress(NoSuchUse):  # another process was first
+        library.store.backend.learned.remove(task.id)
 
 
 def correct_task(library: Library, caller: Caller, task: str, right: Ref, wrong: Ref | None = None) -> list[ListedTask]:

@@ -19,7 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from evolvable_store import review_queue
-from evolvable_store.errors import EvolvableError, InvalidArgument, NotFound
+from evolvable_store.errors import EvolvableError, Invalid, InvalidArgument, LibraryError, LibraryReadOnly, NotFound
 from evolvable_store.operation import Actor
 from evolvable_store.storage.proposals import Review, Reviews, ReviewState
 from evolvable_store.transaction import format_time
@@ -384,8 +384,9 @@ def work_queue(
 ) -> Iterator[Reviewed]:
     """Review the sessions that wait, the oldest first, and yields what became of each.
 
-    One that cannot be thought about now (no budget, no answer) waits again, and no further one is tried. Nothing
-    happens while another process works the queue.
+    One that cannot be thought about now (no budget, no answer, a library that cannot be written) waits again, and no
+    further one is tried. Only what will never be a transcript is struck off. Nothing happens while another process
+    works the queue.
     """
     if not settings.on or not (home / "reviews").is_dir():
         return
@@ -398,13 +399,14 @@ def work_queue(
                     return
                 try:
                     yield _reviewed(_ReviewWork(library, caller, settings), entry)
-                except (ProviderError, OverBudget) as error:
-                    review_queue.give_back(home, entry)
-                    yield Reviewed(None, entry.session, "waits", error.text)
-                    return
-                except EvolvableError as error:
+                except Invalid as error:
                     review_queue.finish_session(entry)  # what is no transcript will not become one
                     yield Reviewed(None, entry.session, "done", error.text)
+                except EvolvableError as error:
+                    review_queue.give_back(home, entry)
+                    yield Reviewed(None, entry.session, "waits", error.text)
+                    if isinstance(error, ProviderError | OverBudget | LibraryError):  # so would the next one
+                        return
                 except BaseException:
                     with contextlib.suppress(OSError):
                         review_queue.give_back(home, entry)
@@ -416,6 +418,8 @@ def work_queue(
 
 
 def _reviewed(work: _ReviewWork, entry: review_queue.QueuedSession) -> Reviewed:
+    if work.library.store.read_only:  # nothing of it could be kept
+        raise LibraryReadOnly(f"{work.library.store.home} cannot be written.", "The review waits until it can.")
     session = work.read(Path(entry.transcript))
     why = too_small(session)
     return Reviewed(None, entry.session, "done", why) if why else work.review(session, "auto")
