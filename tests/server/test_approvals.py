@@ -172,6 +172,7 @@ async def test_the_work_of_others_memories_and_the_frozen_are_asked_about_and_ot
     assert (versions["skill:pdf"], versions["memory:USER"], versions["skill:law"]) == (4, 1, 1)
     # Of the person's import nothing goes: what was changed since is left alone, the rest waits.
     assert ([one["ref"] for one in others["conflicts"]], others["operation"]) == (["skill:pdf"], None)
+    assert (others["undid"], others["waiting"]) == ([], others["proposal_ids"])
     assert [*others["proposal_ids"], memory["proposal_id"], law["proposal_id"]] == [*waiting]
     assert len(person.asked) == 3 and "-Likes tea.\n+Likes coffee." in person.asked[1].message
 
@@ -190,6 +191,7 @@ async def test_an_accepted_undo_is_one_operation_and_an_accepted_change_of_the_f
     versions, waiting = state(guarded)
     assert (versions, waiting) == ({"skill:csv": 1, "skill:pdf": 3, "skill:law": 2}, {})
     assert sorted(undone["restored"]) == ["skill:csv@1", "skill:pdf@3"]
+    assert (undone["undid"], undone["waiting"]) == ([operation], [])
     assert (law["version"], law["proposal_id"]) == (2, 3)
     with Store.open(guarded.home) as store:
         assert store.operation(undone["operation"]).actor is Actor.HUMAN

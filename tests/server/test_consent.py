@@ -83,10 +83,46 @@ def test_an_agent_may_look_at_all_that_a_person_decides(evolvable: CommandLine) 
 
 
 def test_an_agents_undo_of_the_persons_import_waits_and_takes_nothing_from_the_disk(evolvable: CommandLine) -> None:
-    undone = evolvable("undo", "1", "--json", **AGENT).json
-    assert (undone["operation"], len(undone["proposal_ids"])) == (None, 7)
+    undone = evolvable("undo", "1", "--json", code=4, **AGENT).json
+    assert (undone["operation"], undone["undid"], len(undone["waiting"])) == (None, [], 7)
+    assert undone["proposal_ids"] == undone["waiting"]
     assert "waits in the inbox" in undone["warnings"][-1]
     assert len(list((evolvable.user / ".claude/skills").iterdir())) == 7
+
+
+def test_an_undo_that_waits_says_so_and_waits_once_however_often_it_is_asked_for(evolvable: CommandLine) -> None:
+    removed = evolvable("remove", "csv", "--json").json["operation"]
+    for _ in range(2):
+        waits = evolvable("undo", removed, code=4, **AGENT)
+        assert "Nothing is taken back yet: it waits for a person as 1 proposal (2)." in waits.out
+        assert "taken back already" not in waits.out
+        assert evolvable("undo", removed, "--json", code=4, **AGENT).json["waiting"] == [2]
+    evolvable("inbox", "approve", "2")
+    assert "csv" in evolvable("list").out
+
+
+def test_an_undo_that_takes_nothing_back_names_no_operation_as_undone(evolvable: CommandLine) -> None:
+    first = evolvable("update", "csv", "--edit", "SKILL.md", "one", "1", "--json").json["operation"]
+    evolvable("update", "csv", "--edit", "SKILL.md", "two", "2")
+    skipped = evolvable("undo", first, "--json", code=1).json
+    assert (skipped["operation"], skipped["undid"], skipped["waiting"]) == (None, [], [])
+    assert [one["ref"] for one in skipped["conflicts"]] == ["skill:csv"]
+
+
+def test_a_removal_that_waits_says_so_on_its_output(evolvable: CommandLine) -> None:
+    assert "for skill:csv waits for a person" in evolvable("remove", "csv", **AGENT).out
+
+
+def test_a_split_of_a_task_set_that_waits_names_the_proposal_and_no_version(evolvable: CommandLine) -> None:
+    lines = [json.dumps({"id": f"t{n}", "prompt": f"Add {n} and 3.", "expected": str(n + 3)}) for n in range(12)]
+    (evolvable.root / "tasks.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    document = evolvable.root / "ENVIRONMENT.md"
+    document.write_text("---\nname: sums\ndescription: Sums of two numbers.\n---\nx\n", encoding="utf-8")
+    files = [f"ENVIRONMENT.md={document}", f"tasks.jsonl={evolvable.root / 'tasks.jsonl'}"]
+    evolvable("update", "environment:sums", "--create", "--file", files[0], "--file", files[1])
+    evolvable.configure('approve = "all"')
+    written = evolvable("taskset", "split", "environment:sums", "--write", "--json", **AGENT).json["written"]
+    assert written == "proposal 2 for environment:sums, which waits for a person"
 
 
 def test_an_agents_removal_of_others_work_waits_and_of_its_own_goes_until_the_sixth(evolvable: CommandLine) -> None:
@@ -196,7 +232,8 @@ async def test_one_undo_over_mcp_takes_no_skill_of_the_person(tmp_path: Path, er
     place = Place(tmp_path)
     async with place.client(era) as client:
         done = (await client.call_tool("undo", {"operation": 1, "reason": "tidy"})).structured_content
-    assert (done["operation"], len(done["proposal_ids"])) == (None, 2)
+    assert (done["operation"], done["undid"], len(done["proposal_ids"])) == (None, [], 2)
+    assert done["waiting"] == done["proposal_ids"]
     assert sorted(path.name for path in place.skills.iterdir() if not path.name.startswith(".")) == ["csv", "pdf"]
 
 

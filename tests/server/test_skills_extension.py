@@ -7,7 +7,9 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
+from click.testing import CliRunner
 from mcp.shared.exceptions import MCPError
+from processes import poll
 from pydantic import TypeAdapter
 
 from evolvable_server.cli.command_line import cli
@@ -173,3 +175,30 @@ async def test_hosts_are_told_when_the_channel_moves(place):
         with anyio.fail_after(10):
             while not {"notifications/resources/list_changed", "notifications/resources/updated"} <= set(told):
                 await anyio.sleep(0.02)
+
+
+def shown(place):
+    """What `evolvable show pdf` writes."""
+    with pytest.MonkeyPatch.context() as terminal:
+        terminal.setenv("EVOLVABLE_TEST_TERMINAL", "1")
+        return CliRunner().invoke(cli, ["show", "pdf", "--home", str(place.home)]).output
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("skills/list", {}),
+        ("skills/get", {"uri": "skill://pdf/SKILL.md"}),
+        ("resources/directory/read", {"uri": "skill://pdf"}),
+        ("resources/read", {"uri": "skill://pdf/SKILL.md"}),
+    ],
+)
+async def test_show_says_what_hosts_see_once_a_host_was_served_from_the_channel(place, era, method, params):
+    edit = [{"path": "SKILL.md", "old": "two", "new": "second"}]
+    async with place.client(era) as client:
+        await client.call_tool("update_resource", {"ref": "pdf", "reason": "clearer", "edits": edit})
+        await client.list_resources()
+        await read(client, "skill://version.2/pdf/SKILL.md")
+        assert "hosts see" not in shown(place)
+        await ask(client, method, **params)
+        await anyio.to_thread.run_sync(poll, lambda: "hosts see  version 1" in shown(place), "what hosts see")

@@ -1,6 +1,7 @@
 """The `evolvable` program: import the module of the named command, run it, and turn errors into exit codes.
 
-Exit codes: 0 done; 1 an error, with its hint; 2 wrong usage; 3 `find`: nothing fits; 130 interrupted.
+Exit codes: 0 done; 1 an error, with its hint; 2 wrong usage; 3 `find`: nothing fits; 4 `undo`: it waits for a person;
+130 interrupted.
 
 The command `serve` is here too, so that a client does not wait for modules of other commands, and so are the groups
 `evolve` and `taskset`, whose help needs none of their modules. `serve` without options does not come here.

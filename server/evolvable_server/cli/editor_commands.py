@@ -35,7 +35,8 @@ def show_updated(updated: edit.Updated) -> None:
     """Write what a change did, and how to take it back."""
     warn(*updated.warnings)
     if updated.proposal_id is not None:
-        say(f"Proposal {updated.proposal_id} for {updated.ref}: {', '.join(updated.changed)}")
+        files = f": {', '.join(updated.changed)}" if updated.changed else ""
+        say(f"Proposal {updated.proposal_id} for {updated.ref} waits for a person{files}")
         say(f"Read it: evolvable inbox show {updated.proposal_id}")
         return
     if updated.operation is None:

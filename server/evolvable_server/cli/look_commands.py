@@ -21,6 +21,7 @@ from evolvable_server.cli.terminal import (
     styled,
     warn,
 )
+from evolvable_server.clients.registry import has_hosts
 from evolvable_store.resource import Ref
 from evolvable_tools.verbs import overview
 from evolvable_tools.verbs.overview import ContentComparison, OperationOverview, ResourceOverview
@@ -47,16 +48,17 @@ def show_command(
                 raise click.UsageError("--version and --path go with a ref.")
             return Output(overview.show_operation(library, caller, int(what[:18])), _show_operation)
         found = overview.show_resource(library, caller, Ref.parse(what), version=version, path=path)
-    return Output(found, _show_resource)
+        hosts = has_hosts(library.store.home)
+    return Output(found, lambda shown: _show_resource(shown, hosts=hosts))
 
 
-def _show_resource(found: ResourceOverview) -> None:
+def _show_resource(found: ResourceOverview, *, hosts: bool) -> None:
     with paged():
         info, state = found.info, found.state
         say(f"{info.ref}@{info.version}")
         if found.notice:
             say(found.notice)
-        show_fields(list(_fields(found)))
+        show_fields(list(_fields(found, hosts=hosts)))
         click.echo()
         show_table(
             ["version", "when", "who", "why"],
@@ -74,7 +76,8 @@ def _show_resource(found: ResourceOverview) -> None:
             show_document(found.document)
 
 
-def _fields(found: ResourceOverview) -> Iterator[tuple[Cell, Cell]]:
+def _fields(found: ResourceOverview, *, hosts: bool) -> Iterator[tuple[Cell, Cell]]:
+    """Yield what is known of a resource. hosts: whether any host reads the stable channel."""
     info, state = found.info, found.state
     said: dict[str, str] = {"about": info.description, "trust": info.trust}
     if state.head is None:
@@ -82,7 +85,7 @@ def _fields(found: ResourceOverview) -> Iterator[tuple[Cell, Cell]]:
     elif not info.evolvable:
         said["state"] = "frozen: only a person may change it"
     said["use"] = f"loaded {count(state.uses, 'time')}, {state.rated} with an outcome" if state.uses else "never loaded"
-    if state.stable is not None and state.stable != state.head:
+    if hosts and state.stable is not None and state.stable != state.head:
         said["hosts see"] = f"version {state.stable}; `evolvable publish {info.ref}` shows them the newest"
     if state.approved is not None:
         said["may run"] = f"version {state.approved}"

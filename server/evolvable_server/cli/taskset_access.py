@@ -55,10 +55,12 @@ def ask_about_commands(state: CommandContext, taskset: TaskSet) -> None:
 
 
 def write_tasks(state: CommandContext, what: str, ref: Ref | None, files: Mapping[str, bytes]) -> str:
-    """Write changed files of a task set where it is from; return the file, or the version that has them now."""
+    """Write changed files of a task set where it is from; return what has them now: a file, a version or a proposal."""
     if ref is None:
         return str(locate.write_files(Path(what), files))
     with state.library() as (library, caller):
         reason = "its tasks were changed on the command line"
         done = edit.update_resource(library, caller, ref.at(None), reason, files=files, expected_version=ref.version)
+    if done.proposal_id is not None:
+        return f"proposal {done.proposal_id} for {done.ref}, which waits for a person"
     return f"{done.ref}@{done.version}"

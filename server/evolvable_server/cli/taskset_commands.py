@@ -41,7 +41,7 @@ class OneTaskSet:
 
 @dataclass(frozen=True)
 class SplitDone:
-    """How tasks are dealt out, by category. `written` names the file or the version that says so now, '' for none."""
+    """How tasks are dealt out, by category. `written` names the file, version or proposal that says so, '' for none."""
 
     name: str
     sizes: dict[str, int]

@@ -142,6 +142,9 @@ def whole_session(store: Store, text: str) -> str:
 MAX_SHOWN = 20
 """Directories that the question before an undo names."""
 
+WAITS = 4
+"""The exit code of `undo` where a person has to decide first."""
+
 
 @command("restore")
 @click.argument("ref", type=REF)
@@ -195,8 +198,8 @@ def undo_command(
     """Take an operation back.
 
     OPERATION, or all that a session changed, is taken back in one new operation. What somebody changed since is
-    left alone and listed; the exit code is then 1. `evolvable log` shows operations. What they created goes from the
-    watched folders too; at a terminal that is asked first.
+    left alone and listed; the exit code is then 1. Where it waits for a person, it is 4. `evolvable log` shows
+    operations. What they created goes from the watched folders too; at a terminal that is asked first.
     """
     if (operation is None) == (session is None):
         raise click.UsageError("Name an operation, or a session with --session. `evolvable log` shows both.")
@@ -208,7 +211,8 @@ def undo_command(
         there = directories_of(library, {change.ref for change in changes})
         why = reason or (f"operation {operation} undone" if operation else f"session {session} undone")
         undone = proposal_inbox.revert_or_propose(library, caller, why, operation=operation, session=session)
-    return Output(undone, lambda _: _show_undone(undone, there), 1 if undone.conflicts else 0)
+    code = WAITS if undone.waiting else 1 if undone.conflicts else 0
+    return Output(undone, lambda _: _show_undone(undone, there), code)
 
 
 def _changes(library: Library, operation: int | None, session: str | None) -> list[Change]:
@@ -229,7 +233,11 @@ def _confirm_undo(going: list[Path]) -> None:
 
 def _show_undone(undone: versions.Undone, there: list[Path]) -> None:
     warn(*undone.warnings)
-    if undone.operation is None and not undone.conflicts:
+    if undone.waiting:
+        which = f"{count(len(undone.waiting), 'proposal')} ({some(list(map(str, undone.waiting)), MAX_REFS)})"
+        say(f"Nothing is taken back yet: it waits for a person as {which}.")
+        say(f"Read it: evolvable inbox show {undone.waiting[0]}")
+    elif undone.operation is None and not undone.conflicts:
         say("Nothing had to be changed: it was taken back already.")
     say(*(f"restored: {restored}" for restored in undone.restored))
     say(*(f"skipped (conflict): {conflict.ref}: {conflict.reason}" for conflict in undone.conflicts))

@@ -154,8 +154,21 @@ CODEX, VSCODE = CLIENTS["codex"], CLIENTS["vscode"]
 FOLDER = "callers"
 """The folder in the library's own that holds the files."""
 
-EVENTS = {"initialize": "session", "server/discover": "session", "tools/call": "call"}
+CHANNEL = "channel"
+"""The event of a host that was served from the stable channel."""
+
+EVENTS = {
+    "initialize": "session",
+    "server/discover": "session",
+    "tools/call": "call",
+    "skills/list": CHANNEL,
+    "skills/get": CHANNEL,
+    "resources/read": CHANNEL,
+    "resources/directory/read": CHANNEL,
+}
 """Requests that are remembered, and as what."""
+
+_SKILL, _OF_A_VERSION = "skill://", "skill://version."
 
 OURS = "evolvable"
 """Clients whose names begin so are this program itself, and not remembered."""
@@ -171,7 +184,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HeardCall:
-    """Something that a client did. event: session or call; at: when, in UTC; protocol: the version it speaks."""
+    """Something that a client did. event: session, call or channel; at: when, in UTC.
+
+    protocol: the version it speaks.
+    """
 
     client: str
     version: str
@@ -198,6 +214,8 @@ class ClientLogFile:
     def _note(self, ctx: "ServerRequestContext[Any, Any]") -> None:
         name, version = _introduced(ctx)
         event, now = EVENTS[ctx.method], time.monotonic()
+        if event == CHANNEL and not _is_of_channel(ctx):
+            return
         known = self._last.get((name, event))
         if not name or name.startswith(OURS) or (known is not None and now - known < AGAIN_SECONDS):
             return
@@ -207,6 +225,12 @@ class ClientLogFile:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         heard = HeardCall(name, version, str(ctx.protocol_version)[:40], event, at)
         threading.Thread(target=_write, args=(self._folder, heard), name="callers", daemon=True).start()
+
+
+def _is_of_channel(ctx: "ServerRequestContext[Any, Any]") -> bool:
+    """Return whether a request is answered with what hosts see; another URI names a version, or no skill."""
+    uri = str((ctx.params or {}).get("uri") or _SKILL)
+    return uri.startswith(_SKILL) and not uri.startswith(_OF_A_VERSION)
 
 
 def _introduced(ctx: "ServerRequestContext[Any, Any]") -> tuple[str, str]:
@@ -239,6 +263,11 @@ def read_client_log(home: Path) -> list[HeardCall]:
             values = json.loads(path.read_text(encoding="utf-8"))
             found.append(HeardCall(**{key: str(value) for key, value in values.items()}))
     return sorted(found, key=lambda one: one.at, reverse=True)
+
+
+def has_hosts(home: Path) -> bool:
+    """Return whether any host was ever served from the stable channel."""
+    return any(one.event == CHANNEL for one in read_client_log(home))
 
 
 def add_client_log(server: "LibraryServer", home: Path) -> None:

@@ -293,7 +293,7 @@ class ApprovalGate:
             return answer
         if answer != "accept":
             return _kept_result(proposed, f"{_why_not(answer)}. Nothing changed")
-        return await self._publish(proposed)
+        return await self._publish(proposed, arguments)
 
     def _question(self, tool: str, proposed: Mapping[str, Any]) -> str:
         """Return the question. Text of an agent is cut, and has a line of its own."""
@@ -316,14 +316,19 @@ class ApprovalGate:
             lines.append(changes[:MAX_DIFF] + ("\n[cut]" if len(changes) > MAX_DIFF else ""))
         return "\n".join([*lines, f"If you do not accept, nothing changes and it waits as {_named(ids)}."])
 
-    async def _publish(self, proposed: dict[str, Any]) -> types.CallToolResult:
-        from evolvable_tools.verbs import proposal_inbox  # start time, as above
+    async def _publish(self, proposed: dict[str, Any], arguments: Mapping[str, Any]) -> types.CallToolResult:
+        from evolvable_tools.verbs import proposal_inbox, versions  # start time, as above
 
         try:
             decided = await run_sync(proposal_inbox.approve_as_asked, self._library, _proposal_ids(proposed), _HOW)
         except EvolvableError as error:
             return _kept_result(proposed, f"It was approved, but could not be made: {error.text} Nothing changed")
-        return _result(_approved_result(proposed, decided))
+        result = _approved_result(proposed, decided)
+        if "undid" in result:
+            result["undid"] = await run_sync(
+                versions.operations_undone, self._library, arguments.get("operation"), arguments.get("session")
+            )
+        return _result(result)
 
 
 def _approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> dict[str, Any]:
@@ -331,7 +336,12 @@ def _approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> 
     warnings = [*_without_waiting(proposed["warnings"]), *(text for one in decided for text in one.warnings)]
     if "proposal_ids" in proposed:
         restored = [f"{one.ref}@{one.version}" if one.version else f"{one.ref} removed" for one in decided]
-        return proposed | {"operation": decided[0].operation, "restored": restored, "warnings": warnings}
+        return proposed | {
+            "operation": decided[0].operation,
+            "restored": restored,
+            "warnings": warnings,
+            "waiting": [],
+        }
     return proposed | {"operation": decided[0].operation, "version": decided[0].version, "warnings": warnings}
 
 

@@ -277,7 +277,7 @@ def propose_undo(
         else:
             files = files_at(library, back.ref, back.version or 0)
             ids.append(propose(library, caller, back.ref, back.expected, files, reason))
-    return versions.Undone(None, undid, [], conflicts, proposal_ids=ids)
+    return versions.Undone(None, [], [], conflicts, proposal_ids=ids, waiting=ids)
 
 
 def list_waiting(

@@ -207,7 +207,8 @@ class UndoConflict:
 class Undone:
     """What an undo took back. `restored` lists refs with the version they now have, or 'removed'.
 
-    proposal_ids: when it was only proposed, a proposal for each resource.
+    undid: the operations that were taken back, none where nothing changed. waiting, proposal_ids: when it was only
+    proposed, a proposal for each resource; it waits for a person.
     """
 
     operation: int | None
@@ -216,6 +217,7 @@ class Undone:
     conflicts: list[UndoConflict]
     warnings: list[str] = field(default_factory=list)
     proposal_ids: list[int] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,9 @@ def undo(
     done = [written for written in tx.written if written.changed]
     warnings = library.checkout([written.ref for written in done])
     restored = [str(w.ref.at(w.version)) if w.version else f"{w.ref} removed" for w in done]
-    return Undone(tx.operation.id if tx.operation else None, undid, restored, conflicts, warnings)
+    if tx.operation is None:
+        return Undone(None, [], restored, conflicts, warnings)
+    return Undone(tx.operation.id, undid, restored, conflicts, warnings)
 
 
 def _is_harmless(library: Library, caller: Caller, back: RevertStep, conflicts: list[UndoConflict]) -> bool:
