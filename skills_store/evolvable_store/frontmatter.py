@@ -30,6 +30,9 @@ class Severity(StrEnum):
     REFUSE = "refuse"
     """Hostile or unreadable: always refused."""
 
+    UNFINISHED = "unfinished"
+    """What a crash or an open merge leaves: refused wherever files arrive; a history that has it is imported."""
+
     ERROR = "error"
     """Breaks a specification: an agent's change or an import is refused, a person's own folder is accepted."""
 

@@ -7,6 +7,11 @@ from difflib import SequenceMatcher
 
 from evolvable_store.objects import File, Files
 
+_CONFLICT = tuple(re.compile(mark) for mark in (r"<{7}(?: .*)?$", r"={7}$", r">{7}(?: .*)?$"))
+"""The lines that git writes around a conflict, in their order; diff3's mark of the base may stand between them."""
+
+_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)$")
+
 MAX_COMPARED = 4_000_000
 """Lines of one side times lines of the other, between their first and last difference, that are compared in detail.
 
@@ -28,6 +33,31 @@ class _Hunk:
     start: int
     end: int
     lines: list[str]
+
+
+def find_conflict(text: str) -> int:
+    """Return the line, counted from 1, where the first of git's three conflict marks stands; 0 without all three.
+
+    Marks in a fenced block of Markdown do not count: a text about merges quotes them there. One pass, so that a hostile
+    text takes no more time than its length.
+    """
+    if "<<<<<<<" not in text or ">>>>>>>" not in text:
+        return 0
+    fence, seen, first = "", 0, 0
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+        edge = _FENCE.match(line)
+        if fence:
+            if edge and edge[1].startswith(fence) and not edge[2].strip():
+                fence = ""
+        elif edge:
+            fence = edge[1]
+        elif _CONFLICT[0].match(line):
+            seen, first = 1, number
+        elif seen and _CONFLICT[seen].match(line):
+            seen += 1
+            if seen == len(_CONFLICT):
+                return first
+    return 0
 
 
 def merge_text(base: str, ours: str, theirs: str) -> str | None:

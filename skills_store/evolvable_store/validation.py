@@ -15,6 +15,7 @@ from evolvable_store.frontmatter import (
     Severity,
     parse_document,
 )
+from evolvable_store.merge import find_conflict
 from evolvable_store.objects import MAX_FILE, MAX_FILES, MAX_RESOURCE, Files
 from evolvable_store.paths import is_ignored, path_problem
 from evolvable_store.resource import MAX_NAME, Kind, check_name, main_file
@@ -29,6 +30,11 @@ MAX_COMPATIBILITY = 500
 
 MAX_BODY_LINES = 500
 """Lines of a skill's body that the specification recommends at most."""
+
+_MARKDOWN = (".md", ".mdx", ".mdc", ".markdown")
+
+_BLANK = b" \t\r\n\f\v\0"
+"""What an editor or a crash leaves of a document, after a byte order mark."""
 
 _TAG = re.compile(r"<[/!?]?[A-Za-z]")
 _ANY_TOOL = {"*", "Bash", "Bash(*)", "Bash(:*)"}
@@ -84,7 +90,13 @@ def blocking_problems(problems: Sequence[Problem], strict: bool) -> list[Problem
 
     strict: an agent's change or an import from elsewhere, stopped by errors too; otherwise a person's own folder.
     """
-    return [p for p in problems if p.severity is Severity.REFUSE or (strict and p.severity is Severity.ERROR)]
+    stops = {Severity.REFUSE, Severity.UNFINISHED} | ({Severity.ERROR} if strict else set())
+    return [problem for problem in problems if problem.severity in stops]
+
+
+def hostile_problems(problems: Sequence[Problem]) -> list[Problem]:
+    """Return those problems that refuse a version of a history that was made elsewhere, long ago."""
+    return [problem for problem in problems if problem.severity is Severity.REFUSE]
 
 
 def main_path(kind: Kind, name: str, files: Container[str]) -> str:
@@ -138,8 +150,50 @@ def _content_problems(path: str, data: bytes) -> Iterator[Problem]:
         yield Problem(Severity.WARNING, path, f"it configures an agent ({min(planted)}), which no resource needs to")
     if parts[-1].casefold() in _INSTRUCTIONS:
         yield Problem(Severity.WARNING, path, "agents take a file of this name as instructions, wherever it lies")
+    if line := _conflict_line(data):
+        yield _conflict(path, line, Severity.UNFINISHED if is_markdown(path) else Severity.WARNING)
     if data.startswith(_PROGRAMS) or (data.startswith(b"MZ") and b"\0" in data[:64]):
         yield Problem(Severity.WARNING, path, "it is a compiled program; nobody can review it")
+
+
+def is_markdown(path: str) -> bool:
+    """Return whether a file is Markdown, by its name: only there a fence tells a quoted conflict mark."""
+    return path.lower().endswith(_MARKDOWN)
+
+
+def _conflict(path: str, line: int, severity: Severity) -> Problem:
+    return Problem(severity, path, f"it has git's conflict marks from line {line} on: an unfinished merge")
+
+
+def _conflict_line(data: bytes) -> int:
+    return find_conflict(data.decode("utf-8", "replace")) if b"<<<<<<<" in data else 0
+
+
+def added_conflicts(before: Files, after: Files) -> list[Problem]:
+    """Return which files other than Markdown have conflict marks that their known content does not have.
+
+    A new file may be made to have them, such as an example for a program that reads them; no mark of Markdown tells.
+    """
+    lines = {path: _conflict_line(after[path].data) for path in before if path in after and not is_markdown(path)}
+    return [
+        _conflict(path, line, Severity.UNFINISHED)
+        for path, line in lines.items()
+        if line and not _conflict_line(before[path].data)
+    ]
+
+
+def is_blank(data: bytes) -> bool:
+    """Return whether bytes are what a crash leaves of a document: none, white space, NUL."""
+    return not data.removeprefix(b"\xef\xbb\xbf").strip(_BLANK)
+
+
+def _empty_reason(data: bytes) -> str:
+    """Return why a main file holds no document, '' where it holds something."""
+    if not data:
+        return "it is empty (0 bytes)"
+    if is_blank(data):
+        return f"it is empty: {len(data):,} bytes of white space or NUL"
+    return ""
 
 
 def _main_problems(kind: Kind, name: str, files: Files) -> Iterator[Problem]:
@@ -152,6 +206,10 @@ def _main_problems(kind: Kind, name: str, files: Files) -> Iterator[Problem]:
     if path != expected:
         yield Problem(Severity.ERROR, path, f"it should be called {expected}")
     if len(files[path].data) > MAX_FILE:
+        return
+    # A memory without a line is one that nobody wrote yet, or whose last fact was taken out.
+    if kind is not Kind.MEMORY and (reason := _empty_reason(files[path].data)):
+        yield Problem(Severity.UNFINISHED, path, reason)
         return
     document = parse_document(files[path].data)
     for defect in _defects(kind, name, document):

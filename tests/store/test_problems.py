@@ -111,8 +111,65 @@ def test_every_problem_is_found_at_once():
 
 def test_only_what_is_refused_stops_a_persons_own_folder():
     listed = [Problem(severity, "", severity.value) for severity in Severity]
-    assert severities(blocking_problems(listed, strict=False)) == ["refuse"]
-    assert severities(blocking_problems(listed, strict=True)) == ["refuse", "error"]
+    assert severities(blocking_problems(listed, strict=False)) == ["refuse", "unfinished"]
+    assert severities(blocking_problems(listed, strict=True)) == ["refuse", "unfinished", "error"]
+
+
+MARKS = "<<<<<<< HEAD\nours\n=======\ntheirs\n>>>>>>> main\n"
+
+DIFF3 = "<<<<<<< HEAD\nours\n||||||| base\nold\n=======\ntheirs\n>>>>>>> main\n"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.MEMORY])
+@pytest.mark.parametrize("data", [b"", b" \n\r\n\t\n", b"\0" * 4096, b"\xef\xbb\xbf\n", b"\n\0\n"])
+def test_an_emptied_document_is_unfinished_and_that_alone_is_said_of_it(kind, data):
+    found = find_problems(kind, "x", {main_file(kind, "x"): File(data)})
+
+    assert severities(found) == ["unfinished"] and "it is empty" in found[0].text
+
+
+@pytest.mark.parametrize("text", [MARKS, DIFF3, MARKS.replace("\n", "\r\n"), f"```sh\nls\n```\n{MARKS}"])
+def test_conflict_marks_in_the_text_make_a_document_unfinished(text):
+    (found,) = [one for one in skill("name: x\ndescription: Does x.", text) if one.severity is Severity.UNFINISHED]
+
+    assert "conflict marks from line" in found.text
+
+
+def test_conflict_marks_in_the_head_make_a_document_unfinished():
+    found = skill(f"name: x\n{MARKS}description: Does x.")
+
+    assert Severity.UNFINISHED in [one.severity for one in found]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```\n{MARKS}```\n",
+        f"~~~~ diff\n~~~\n{MARKS}~~~~\n",
+        "A heading\n=======\n",
+        "<<<<<<< HEAD\nno more\n",
+        ">>>>>>> main\n=======\n<<<<<<< HEAD\n",
+        MARKS.replace("\n", "\n    "),
+        "The line `<<<<<<<` begins it, `=======` divides, `>>>>>>>` ends.\n",
+        MARKS.replace("=======", "========"),
+    ],
+)
+def test_marks_that_are_quoted_or_no_conflict_do_not_count(text):
+    assert blocking_problems(skill("name: x\ndescription: Does x.", text), strict=True) == []
+
+
+def test_conflict_marks_stop_other_markdown_and_are_a_warning_of_a_new_program():
+    found = find_problems(
+        Kind.SKILL, "x", {"SKILL.md": GOOD, "API.MD": File(MARKS.encode()), "run.py": File(MARKS.encode())}
+    )
+
+    assert [(one.path, one.severity.value) for one in found] == [("API.MD", "unfinished"), ("run.py", "warning")]
+
+
+def test_a_long_text_of_marks_without_an_end_is_read_in_one_pass():
+    text = "<<<<<<< a\n=======\n```\n" * 60_000 + "x >>>>>>>"
+
+    assert [one for one in skill("name: x\ndescription: Does x.", text) if one.severity is Severity.UNFINISHED] == []
 
 
 def test_a_problem_reads_as_one_line():

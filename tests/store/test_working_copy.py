@@ -94,6 +94,87 @@ def test_a_folder_is_taken_in_as_version_one_and_every_problem_is_told_at_once(d
     assert len(next(w for w in sync.warnings if w.directory == "My Notes").problems) == 2
 
 
+MARKS = "<<<<<<< HEAD\nours\n=======\ntheirs\n>>>>>>> main\n"
+
+
+@pytest.mark.parametrize("content", ["", "  \n\n", "\0" * 300, text("pdf", MARKS)])
+def test_what_a_crash_or_a_merge_leaves_of_a_document_is_refused_and_the_version_stays(desk, content):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    desk.save("pdf", content)
+
+    (sync,) = desk.copies.sync()
+    (again,) = desk.copies.sync()
+
+    assert [(one.directory, one.problems[0][:9]) for one in sync.refused] == [("pdf", "SKILL.md:")]
+    assert desk.version() == 1 and again.taken == [] and desk.read() == content
+
+
+def test_an_agents_change_is_not_written_over_an_emptied_document(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    desk.save("pdf", "")
+
+    desk.agent(text("pdf", "by an agent"))
+
+    assert desk.read() == "" and "by an agent" in desk.history()[-1]
+
+
+def test_an_emptied_document_that_is_filled_again_is_imported(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    desk.save("pdf", "")
+    desk.copies.sync()
+    desk.save("pdf", text("pdf", "again"))
+
+    (sync,) = desk.copies.sync()
+
+    assert [taken.version for taken in sync.taken] == [2]
+
+
+def test_a_new_directory_with_an_empty_document_is_named_and_not_imported(desk):
+    desk.save("pdf", "")
+
+    sync = desk.copies.add(desk.folder)
+
+    assert [(one.directory, one.problems) for one in sync.refused] == [("pdf", ("SKILL.md: it is empty (0 bytes)",))]
+    assert desk.version() is None
+
+
+def test_an_emptied_file_of_an_agent_is_refused_where_it_is_known_and_where_it_is_new(tmp_path):
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    (folder / "reviewer.md").write_text("---\nname: reviewer\ndescription: Reviews.\n---\nReview.\n")
+    with Store.open(tmp_path / "home", create=True) as store:
+        copies = WorkingCopies(store)
+        copies.add(folder, kind=Kind.AGENT)
+        (folder / "reviewer.md").write_bytes(b"")
+        (folder / "writer.md").write_bytes(b"\0\0")
+
+        (sync,) = copies.sync()
+
+        head = store.head(Ref(Kind.AGENT, "reviewer", "user"))
+        assert sorted(one.directory for one in sync.refused) == ["reviewer.md", "writer.md"]
+        assert all("it is empty" in one.problems[0] for one in sync.refused)
+        assert head.version == 1 and len(store.heads()) == 1
+
+
+def test_conflict_marks_in_a_program_stop_it_where_the_known_version_has_none(desk):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "print(1)\n", "run.py")
+    desk.save("pdf", MARKS, "fixture.txt")
+    first = desk.copies.add(desk.folder)
+    desk.save("pdf", f"print(1)\n{MARKS}", "run.py")
+    (stopped,) = desk.copies.sync()
+    desk.save("pdf", "print(2)\n", "run.py")
+    desk.save("pdf", MARKS * 2, "fixture.txt")
+    (last,) = desk.copies.sync()
+
+    assert first.refused == [] and "fixture.txt" in str(first.warnings)
+    assert "run.py: it has git's conflict marks from line 2 on" in str(stopped.refused)
+    assert [taken.version for taken in last.taken] == [2]
+
+
 def test_nothing_changed_means_nothing_happens(desk):
     desk.save("pdf", text("pdf"))
     desk.copies.add(desk.folder)

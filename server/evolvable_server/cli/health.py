@@ -37,7 +37,7 @@ from evolvable_store.store import Store
 from evolvable_store.validation import find_problems, main_path, named_problems
 from evolvable_store.workingcopy.atomic_dir import read_back
 from evolvable_store.workingcopy.incoming import DirectoryIssue
-from evolvable_store.workingcopy.sync_plan import check_directory, known_manifest, name_taken
+from evolvable_store.workingcopy.sync_plan import check_directory, known_files, known_manifest, name_taken
 from evolvable_tools import secret_leaks
 from evolvable_tools.delegation import missing_parts, not_beside
 from evolvable_tools.embedding import installed_spec
@@ -351,7 +351,7 @@ def _check_directory(
         known = known_manifest(library.store, binding, newest)
     # As a sync imports them: a skill is held to its directory's name, any other kind to what can be made of it.
     held_to = last if folder.kind is Kind.SKILL else head.name if head else name
-    return check_directory(folder.kind, held_to, reading, known)
+    return check_directory(folder.kind, held_to, reading, known, known_files(library.store, binding, head))
 
 
 def _warnings(store: Store, show: Progress) -> Iterator[DirectoryIssue]:

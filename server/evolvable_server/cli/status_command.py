@@ -45,7 +45,8 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
 def _folder(library: Library, one: WatchedRoot, root: WatchedFolder) -> str:
     unsaved = unsaved_directories(library, root)
     changed = [f"{unsaved.changed} changed on disk, `evolvable diff` shows how"] * bool(unsaved.changed)
-    changed += [f"{unsaved.refused} not imported, `evolvable doctor` says why"] * bool(unsaved.refused)
+    refused = len(unsaved.refused)
+    changed += [f"{refused} not imported ({some(unsaved.refused, MOST)}), `evolvable doctor` says why"] * bool(refused)
     stands = folder_summary(one)
     how = [stands] if stands != IN_SYNC or not changed else []
     return f"{one.path} ({one.scope}): {'; '.join([*how, *changed])}"

@@ -23,7 +23,7 @@ from evolvable_store.storage.import_staging import CheckedState, ImportStaging, 
 from evolvable_store.storage.protocol import ChannelState, ReplayStep, Writer
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction, replay
-from evolvable_store.validation import blocking_problems, find_problems, main_path
+from evolvable_store.validation import blocking_problems, find_problems, hostile_problems, main_path
 
 _TRIES = 5
 
@@ -235,7 +235,7 @@ class _HistoryCheck:
         elif not found:
             self.files = self._read(manifest)
             problems = find_problems(self.ref.kind, self.ref.name, self.files)
-            yield from map(str, blocking_problems(problems, strict=False))
+            yield from map(str, hostile_problems(problems))
 
     def _read(self, manifest: Manifest) -> dict[str, File]:
         # Most files of a version are those of its parent.

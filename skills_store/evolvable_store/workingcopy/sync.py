@@ -17,6 +17,7 @@ from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction
+from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_store.workingcopy.atomic_dir import (
     SINGLE,
     RecoveredDirectory,
@@ -460,6 +461,8 @@ class WorkingCopy:
         if is_single(self.folder.kind, directory):
             files = self.status.whole(head, base, files)
         files = self.status.with_modes(head, base, files)
+        if blocking_problems(find_problems(head.kind, head.name, files), strict=False):
+            return False  # such as a document that a crash emptied: it stays where it is kept
         if head.version is None and look.tree is None:
             with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:
                 tx.put(head.ref, files, expected_version=0)

@@ -17,7 +17,7 @@ from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
 from evolvable_store.storage.bindings import Binding, HeldDirectory, WatchedFolder
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
-from evolvable_store.validation import Problem, blocking_problems, find_problems, main_path
+from evolvable_store.validation import Problem, added_conflicts, blocking_problems, find_problems, main_path
 from evolvable_store.workingcopy.atomic_dir import SINGLE, make_durable
 from evolvable_store.workingcopy.incoming import (
     DirectoryIssue,
@@ -76,16 +76,43 @@ def _next_for(why: str) -> str:
     return "the known version, which has it, stays: put a regular file within the limits there, or remove it"
 
 
-def reasons_against(kind: Kind, name: str, reading: FolderContents, known: Iterable[str] = ()) -> list[str]:
+KnownFiles = Callable[[Iterable[str]], Files]
+"""Returns those of these files that a known version has, with their contents."""
+
+
+def no_files(paths: Iterable[str]) -> Files:
+    """Return that there is no known version."""
+    return {}
+
+
+def merge_marks(reading: FolderContents, known: KnownFiles) -> list[Problem]:
+    """Return which files have conflict marks that their known content does not have."""
+    marked = [path for path, file in reading.files.items() if b"<<<<<<<" in file.data]
+    return added_conflicts(known(marked), reading.files) if marked else []
+
+
+def known_files(store: Store, binding: Binding | None, head: Head | None) -> KnownFiles:
+    """Return what reads files of the version that a directory last held, by default of the newest."""
+
+    def read(paths: Iterable[str]) -> Files:
+        manifest = known_manifest(store, binding, head)
+        return store.files_of(Manifest({path: manifest[path] for path in paths if path in manifest}))
+
+    return read
+
+
+def reasons_against(
+    kind: Kind, name: str, reading: FolderContents, known: Iterable[str] = (), files: KnownFiles = no_files
+) -> list[str]:
     """Return why a directory is not imported from a person's own folder: only what is not safe counts.
 
-    known: the paths of the version that it last held.
+    known: the paths of the version that it last held. files: reads that version.
     """
-    return check_directory(kind, name, reading, known)[0]
+    return check_directory(kind, name, reading, known, files)[0]
 
 
 def check_directory(
-    kind: Kind, name: str, reading: FolderContents, known: Iterable[str]
+    kind: Kind, name: str, reading: FolderContents, known: Iterable[str], files: KnownFiles = no_files
 ) -> tuple[list[str], list[str]]:
     """Return `reasons_against` a directory, and what its import warns of where there are none."""
     if why := unread_main(kind, name, reading) or reading.cut_short:
@@ -93,7 +120,7 @@ def check_directory(
     if unread := unread_known(reading, known):
         return unread, []
     found = find_problems(kind, name, reading.files)
-    stops = [str(problem) for problem in blocking_problems(found, strict=False)]
+    stops = list(map(str, [*blocking_problems(found, strict=False), *merge_marks(reading, files)]))
     return stops, [] if stops else warning_texts(found, reading)
 
 
@@ -318,7 +345,8 @@ class SyncPlan:
             sync.refused.append(DirectoryIssue(look.directory, tuple(unread)))
             return False
         found = find_problems(kind, name if kind is Kind.SKILL else look.name, look.reading.files)
-        stops = blocking_problems(found, strict=False)
+        marks = merge_marks(look.reading, known_files(self._store, look.binding, look.head))
+        stops = [*blocking_problems(found, strict=False), *marks]
         if stops:
             self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
             sync.refused.append(DirectoryIssue(look.directory, tuple(map(str, stops))))

@@ -14,7 +14,7 @@ from evolvable_store.review_queue import waiting_sessions
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.proposals import APPROVED, REJECTED
 from evolvable_store.workingcopy.status import DirectoryState
-from evolvable_store.workingcopy.sync_plan import known_manifest, reasons_against
+from evolvable_store.workingcopy.sync_plan import known_files, known_manifest, reasons_against
 from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
 from evolvable_tools.library import Caller, Library
@@ -66,14 +66,17 @@ def folder_summary(folder: WatchedRoot) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UnsavedDirectories:
-    """Directories that hold something else than the version that they are of. refused: of them not imported."""
+    """Directories that hold something else than the version that they are of.
+
+    changed: how many are to be imported. refused: each that is not imported, with the first reason.
+    """
 
     changed: int = 0
-    refused: int = 0
+    refused: tuple[str, ...] = ()
 
 
 def unsaved_directories(library: Library, folder: WatchedFolder) -> UnsavedDirectories:
-    """Return how many directories of a watched folder hold something else than the version that they are of.
+    """Return which directories of a watched folder hold something else than the version that they are of.
 
     It reads those whose times are new, or so young that they do not tell a change.
     """
@@ -81,16 +84,22 @@ def unsaved_directories(library: Library, folder: WatchedFolder) -> UnsavedDirec
         return UnsavedDirectories()
     status = library.working_copies.copy(folder).status
     found = status.looks(sorted(status.changed(status.everything().directories)))
-    refused = [_is_refused(library, folder.kind, state) for state in found if _is_unsaved(library, state)]
-    return UnsavedDirectories(refused.count(False), refused.count(True))
+    unsaved = [state for state in found if _is_unsaved(library, state)]
+    reasons = [(state.directory, _refusal(library, folder.kind, state)) for state in unsaved]
+    refused = tuple(f"{directory}: {reason}" for directory, reason in reasons if reason)
+    return UnsavedDirectories(len(unsaved) - len(refused), refused)
 
 
-def _is_refused(library: Library, kind: Kind, state: DirectoryState) -> bool:
+def _refusal(library: Library, kind: Kind, state: DirectoryState) -> str:
+    """Return the first reason why a sync does not import what a directory holds, '' where it does."""
     if state.reading is None:
-        return False
+        return ""
     name = Path(state.directory).name if kind is Kind.SKILL else state.name
     known = known_manifest(library.store, state.binding, state.head) if state.reading.left_out else ()
-    return not state.name or bool(reasons_against(kind, name, state.reading, known))
+    files = known_files(library.store, state.binding, state.head)
+    if not state.name:
+        return "no name can be made of it"
+    return next(iter(reasons_against(kind, name, state.reading, known, files)), "")
 
 
 def _is_unsaved(library: Library, state: DirectoryState) -> bool:
