@@ -41,9 +41,12 @@ DISPOSABLE = (
 IGNORED = (
     *DISPOSABLE,
     *("*.swp", "*.swo", "*.swx", "*~", ".#*", "#*#", "._*", "~$*", "*.tmp", "*.tmp.*", "*.bak"),
+    *(".tmp*", "*.orig", "*.rej", "*.kate-swp", ".~lock.*"),
     *("*___jb_tmp___", "*___jb_old___", ".goutputstream-*", ".nfs*", ".fuse_hidden*", ".git", ".hg", ".svn"),
 )
 """Names that are never part of a resource: droppings of editors and systems, caches, version control; in any case."""
+
+_SYNC_COPY = re.compile(r".+\.sync-conflict-\d{8}-\d{6}.*|.*\([^()]*conflicted copy[^()]*\).*", re.IGNORECASE)
 
 
 def check_path(path: str) -> str:
@@ -124,6 +127,12 @@ _IsRegistered = Callable[[], bool]
 def is_ignored(name: str) -> bool:
     """Return whether an entry of this name (one component of a path) is never part of a resource."""
     return bool(_names(IGNORED).match(name))
+
+
+@lru_cache(maxsize=4096)
+def is_sync_copy(name: str) -> bool:
+    """Return whether a file of this name in a resource is a synchroniser's copy of another, and no part of it."""
+    return bool(_SYNC_COPY.fullmatch(name))
 
 
 @lru_cache(maxsize=4096)

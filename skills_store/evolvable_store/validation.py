@@ -17,7 +17,7 @@ from evolvable_store.frontmatter import (
 )
 from evolvable_store.merge import find_conflict
 from evolvable_store.objects import MAX_FILE, MAX_FILES, MAX_RESOURCE, Files
-from evolvable_store.paths import is_ignored, path_problem
+from evolvable_store.paths import is_ignored, is_sync_copy, path_problem
 from evolvable_store.resource import MAX_NAME, Kind, check_name, main_file
 
 __all__ = ["Problem", "Severity", "main_path", "find_problems", "blocking_problems"]
@@ -116,7 +116,7 @@ def _path_problems(files: Files) -> Iterator[Problem]:
             yield Problem(Severity.REFUSE, path, f"its path is refused: {reason}")
             continue
         parts = path.split("/")
-        if any(map(is_ignored, parts)):
+        if any(map(is_ignored, parts)) or is_sync_copy(parts[-1]):
             # Written into a folder it would not be read back, and look deleted.
             yield Problem(Severity.ERROR, path, "names like this are left out of every version")
         for end in range(1, len(parts) + 1):

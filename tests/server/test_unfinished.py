@@ -109,3 +109,12 @@ def test_a_history_with_an_empty_version_still_moves_to_another_library(run, tmp
 
     assert "skill:old" in told.out and ", 0 refused" in told.out
     assert os.path.exists(tmp_path / "other/library.db")
+
+
+@pytest.mark.process
+def test_a_synchronisers_copy_is_named_by_init_status_and_doctor(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf (conflicted copy 2026-11-01)", skill_text("pdf"))
+
+    for told in (run("sync").out, run("status").out, run("doctor", code=None).out):
+        assert "pdf (conflicted copy 2026-11-01)" in told and "synchroniser" in told
+    assert [one["ref"] for one in run("list", "--json").json["resources"]] == ["skill:pdf"]

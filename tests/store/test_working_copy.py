@@ -175,6 +175,113 @@ def test_conflict_marks_in_a_program_stop_it_where_the_known_version_has_none(de
     assert [taken.version for taken in last.taken] == [2]
 
 
+COPIES = (
+    "pdf 2",
+    "pdf 14",
+    "pdf (1)",
+    "pdf(3)",
+    "pdf (conflicted copy 2026-11-01)",
+    "pdf (conflicted copy 2026-11-01 120000)",
+    "pdf (Ada's conflicted copy 2026-11-01)",
+    "pdf (In Konflikt stehende Kopie von Ada 2026-11-01)",
+    "pdf-DESKTOP-ABC",
+    "pdf-LAPTOP-1A2B3C4D",
+    "pdf_conflict-20261101-120000",
+    "pdf.sync-conflict-20261101-120000-ABCDEFG",
+)
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_a_copy_that_a_synchroniser_made_is_named_and_not_imported(desk, copy):
+    desk.save("pdf", text("pdf"))
+    desk.save(copy, text("pdf", "of the other machine"))
+
+    sync = desk.copies.add(desk.folder)
+    (again,) = desk.copies.sync()
+
+    assert [str(taken.ref) for taken in sync.taken] == ["skill:pdf"]
+    assert [one.directory for one in sync.refused] == [copy] == [one.directory for one in again.refused]
+    assert "synchroniser made of pdf" in sync.refused[0].problems[0]
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_a_directory_named_like_a_copy_is_imported_where_it_has_its_own_name_or_nothing_lies_beside_it(desk, copy):
+    desk.save("csv", text("csv"))
+    desk.save(copy.replace("pdf", "csv"), text("csv-two"))
+    desk.save(copy, text("pdf"))
+
+    sync = desk.copies.add(desk.folder)
+
+    assert sync.refused == [] and len(sync.taken) == 3
+
+
+@pytest.mark.parametrize("name", ["pdf-2", "pdf-v2", "pdf2", "pdf copy", "pdf (draft)", "pdf-OCR"])
+def test_other_names_beside_a_directory_are_no_copies(desk, name):
+    desk.save("pdf", text("pdf"))
+    desk.save(name, text("pdf"))
+
+    assert desk.copies.add(desk.folder).refused == []
+
+
+def test_a_copy_is_imported_once_the_original_is_gone(desk):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf 2", text("pdf", "newer"))
+    desk.copies.add(desk.folder)
+    shutil.rmtree(desk.folder / "pdf")
+
+    (sync,) = desk.copies.sync()
+
+    assert [taken.directory for taken in sync.taken] == ["pdf 2"]
+
+
+@pytest.mark.parametrize("copy", ["reviewer 2", "reviewer.sync-conflict-20261101-120000-ABCDEFG"])
+def test_a_synchronisers_copy_of_a_single_file_is_named_and_not_imported(tmp_path, copy):
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    for name in ("reviewer", copy):
+        (folder / f"{name}.md").write_text("---\nname: reviewer\ndescription: Reviews.\n---\nReview.\n")
+    with Store.open(tmp_path / "home", create=True) as store:
+        sync = WorkingCopies(store).add(folder, kind=Kind.AGENT)
+
+    assert [taken.directory for taken in sync.taken] == ["reviewer.md"]
+    assert [one.directory for one in sync.refused] == [f"{copy}.md"]
+
+
+def test_copies_of_files_are_named_and_belong_to_no_version(desk):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "x", "references/api.sync-conflict-20261101-120000-ABCDEFG.md")
+    desk.save("pdf", "x", "api (Ada's conflicted copy 2026-11-01).md")
+
+    sync = desk.copies.add(desk.folder)
+
+    assert list(desk.store.files(desk.store.head(PDF))) == ["SKILL.md"]
+    assert str(sync.warnings).count("a copy that a synchroniser made, so it is not kept") == 2
+
+
+@pytest.mark.parametrize("name", ["a.orig", "a.py.rej", ".a.md.kate-swp", ".tmpX1y2Z3", ".tmp-42", ".~lock.a.odt#"])
+def test_what_editors_and_patch_leave_is_not_versioned(desk, name):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "x", name)
+
+    sync = desk.copies.add(desk.folder)
+
+    assert list(desk.store.files(desk.store.head(PDF))) == ["SKILL.md"] and sync.warnings == []
+
+
+def test_a_version_that_holds_a_synchronisers_copy_does_not_stop_later_saves(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    copy = "api.sync-conflict-20261101-120000-ABCDEFG.md"
+    with desk.store.transaction(Actor.HUMAN, "an older version of this program") as tx:
+        tx.put(PDF, {"SKILL.md": File(text("pdf").encode()), copy: File(b"x")})
+    desk.copies.sync()
+    desk.save("pdf", text("pdf", "later"))
+
+    (sync,) = desk.copies.sync()
+
+    assert [taken.how for taken in sync.taken] == ["edited"]
+
+
 def test_nothing_changed_means_nothing_happens(desk):
     desk.save("pdf", text("pdf"))
     desk.copies.add(desk.folder)

@@ -26,6 +26,7 @@ from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.store import Store
+from evolvable_store.workingcopy.leftovers import copied_from
 from evolvable_store.workingcopy.sync_plan import reasons_against
 from evolvable_store.workingcopy.tree_reader import read_folder
 from evolvable_tools.delegation import needed_by
@@ -99,7 +100,8 @@ def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
     except OSError as error:
         copied.refused.append((place.name, [f"cannot be read: {error.strerror or error}"]))
         return None
-    found = reasons_against(Kind.SKILL, place.name, reading)
+    why = copied_from(place, Kind.SKILL, reading.files)
+    found = [why] if why else reasons_against(Kind.SKILL, place.name, reading)
     if not slugify(place.name):
         found.append(f"no name can be made of {ascii(place.name)}")
     if found:

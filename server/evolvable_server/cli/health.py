@@ -37,6 +37,7 @@ from evolvable_store.store import Store
 from evolvable_store.validation import find_problems, main_path, named_problems
 from evolvable_store.workingcopy.atomic_dir import read_back
 from evolvable_store.workingcopy.incoming import DirectoryIssue
+from evolvable_store.workingcopy.leftovers import copied_from
 from evolvable_store.workingcopy.sync_plan import check_directory, known_files, known_manifest, name_taken
 from evolvable_tools import secret_leaks
 from evolvable_tools.delegation import missing_parts, not_beside
@@ -345,6 +346,8 @@ def _check_directory(
         return [], []
     if binding is not None and binding.version is None and not reading.files:
         return [], []  # what a removal left of the person's is no resource
+    if binding is None and (why := copied_from(folder.path / directory, folder.kind, reading.files)):
+        return [why], []
     known = Manifest({})
     if reading.left_out:
         newest = head or library.store.head_or_none(Ref(folder.kind, name, folder.scope))

@@ -29,7 +29,7 @@ from evolvable_store.errors import InvalidArchive, InvalidArgument, TooLarge
 from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import EXECUTABLE, MAX_FILES, MAX_RESOURCE, PLAIN, File, Files
 from evolvable_store.operation import Head
-from evolvable_store.paths import check_path, is_ignored
+from evolvable_store.paths import check_path, is_ignored, is_sync_copy
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.tree_reader import read_folder
@@ -418,9 +418,15 @@ def _folders(archive: ZipArchive, kind: Kind) -> dict[str, list[str]]:
     folders: dict[str, list[str]] = {}
     for path in archive.members:
         top = next((above for above in _parent_paths(path) if above in mains), None)
-        if top is not None and not any(map(is_ignored, path.split("/"))):
+        if top is not None and not is_left_out(path):
             folders.setdefault(top, []).append(path)
     return folders
+
+
+def is_left_out(path: str) -> bool:
+    """Return whether a file of this path is no part of a resource, by its name alone."""
+    parts = path.split("/")
+    return any(map(is_ignored, parts)) or is_sync_copy(parts[-1])
 
 
 def _parent_paths(path: str) -> Iterator[str]:

@@ -33,7 +33,7 @@ from evolvable_store.objects import (
     pack_tombstone,
     unpack,
 )
-from evolvable_store.paths import MAX_DEPTH, is_ignored
+from evolvable_store.paths import MAX_DEPTH, is_ignored, is_sync_copy
 from evolvable_store.remotes.git_process import NO_ID, BareRepository
 from evolvable_store.remotes.layout import BESIDE, CommitMessage, folder_of, locate, read_message
 from evolvable_store.resource import Ref
@@ -185,7 +185,7 @@ class CommitReader:
             for name, (mode, found) in tree_entries(self.object(identity, "tree", MAX_TREE), _ID_SIZE).items():
                 path = above + _text(name)
                 kind = mode & 0o170000
-                if is_ignored(_text(name)):
+                if is_ignored(_text(name)) or kind != _FOLDER and is_sync_copy(_text(name)):
                     continue
                 if kind == _FOLDER:
                     waiting.append((f"{path}/", found.hex()))

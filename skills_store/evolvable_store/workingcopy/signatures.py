@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from evolvable_store.objects import MAX_FILES
-from evolvable_store.paths import MAX_DEPTH, is_ignored, path_problem
+from evolvable_store.paths import MAX_DEPTH, is_ignored, is_sync_copy, path_problem
 from evolvable_store.workingcopy.openat import is_link
 
 MAX_SEEN = 4 * MAX_FILES
@@ -122,7 +122,10 @@ Entries = list["os.DirEntry[str]"]
 
 
 def list_entries(where: str | int) -> tuple[Entries, Entries, Entries]:
-    """Return the entries of a folder: ignored, others, folders; documents first, so that they are never cut off."""
+    """Return the entries of a folder: ignored, others, folders; documents first, so that they are never cut off.
+
+    Copies that a synchroniser made of files count as ignored.
+    """
     ignored: Entries = []
     files: Entries = []
     folders: Entries = []
@@ -132,6 +135,8 @@ def list_entries(where: str | int) -> tuple[Entries, Entries, Entries]:
                 ignored.append(entry)
             elif entry.is_dir(follow_symlinks=False) and not _is_junction(entry):
                 folders.append(entry)
+            elif is_sync_copy(entry.name):
+                ignored.append(entry)
             else:
                 files.append(entry)
     files.sort(key=lambda entry: (not entry.name.endswith(".md"), entry.name))

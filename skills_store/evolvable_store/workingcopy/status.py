@@ -23,27 +23,19 @@ from evolvable_store.paths import is_ignored
 from evolvable_store.resource import MEMORY_NAMES, USER_SCOPE, Kind, main_file, slugify
 from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
 from evolvable_store.store import Store
-from evolvable_store.validation import is_blank
 from evolvable_store.workingcopy import tree_reader
 from evolvable_store.workingcopy.atomic_dir import SINGLE
+from evolvable_store.workingcopy.leftovers import EMPTY_FILE, SINGLE_SUFFIX, is_emptied
 from evolvable_store.workingcopy.openat import first_link, open_real
 from evolvable_store.workingcopy.pending_checkout import ResolvedBinding, mark_of, resolve
 from evolvable_store.workingcopy.signatures import Signature, signature, single_signature
 from evolvable_store.workingcopy.tree_reader import FolderContents, keep_modes, read_folder, read_single
-
-SINGLE_SUFFIX = ".md"
 
 MAX_DEPTH = 4
 """How deep below the folder resources are looked for."""
 
 LOOKS = 20
 """Entries that a count looks at for each resource that it wants: other trees are large too."""
-
-_EMPTIED = 65_536
-"""Bytes of the largest file that is read to see whether it holds nothing but NUL bytes."""
-
-EMPTY_FILE = "it is empty"
-"""Why a single file is left out that holds nothing, so that nobody can tell what it was."""
 
 LINK = "it is a symbolic link, and those are not followed; watch the folder that it points into"
 """Why a symbolic link to a resource is left out."""
@@ -111,7 +103,7 @@ def _search(folder: str, kind: Kind, prefix: str) -> Iterator[tuple[str, str | N
     """Yield each entry with the reason to leave it out: '' for a resource, None where there is none to leave out."""
     for entry in _entries(os.path.join(folder, prefix), kind):
         directory = f"{prefix}{entry.name}"
-        if is_single(kind, entry.name) and _is_emptied(entry):
+        if is_single(kind, entry.name) and is_emptied(entry):
             yield (directory if _is_text(entry.name) else ascii(directory)), EMPTY_FILE
             continue
         if entry.is_symlink():
@@ -136,18 +128,6 @@ def _entries(place: str, kind: Kind) -> Iterator["os.DirEntry[str]"]:
 
 def _is_hidden(name: str) -> bool:
     return name.startswith(".") or is_ignored(name)
-
-
-def _is_emptied(entry: "os.DirEntry[str]") -> bool:
-    """Return whether a single file holds nothing, so that its text does not tell whether it was a resource."""
-    try:
-        status = entry.stat(follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _EMPTIED:
-            return False
-        with open(entry.path, "rb") as stream:
-            return is_blank(stream.read(_EMPTIED))
-    except OSError:
-        return False
 
 
 def _has_frontmatter(path: str) -> bool:

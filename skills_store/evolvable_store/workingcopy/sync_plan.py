@@ -28,12 +28,13 @@ from evolvable_store.workingcopy.incoming import (
     OriginResolver,
     SyncReport,
 )
+from evolvable_store.workingcopy.leftovers import copied_from
 from evolvable_store.workingcopy.status import (
     DirectoryState,
     StatusReader,
     is_single,
 )
-from evolvable_store.workingcopy.tree_reader import FolderContents
+from evolvable_store.workingcopy.tree_reader import SYNC_COPY, FolderContents
 
 ACTORS = {Principal.REPOSITORY: Actor.IMPORT, Principal.AGENT: Actor.AGENT}
 """Which actor a principal's operations name; every other change on disk counts as a human's."""
@@ -67,7 +68,11 @@ def unread_known(reading: FolderContents, known: Iterable[str]) -> list[str]:
     if not reading.left_out:
         return []
     places = {str(place) for path in known for place in (path, *PurePosixPath(path).parents)}
-    return [f"{path}: {why}; {_next_for(why)}" for path, why in reading.left_out.items() if path in places]
+    return [
+        f"{path}: {why}; {_next_for(why)}"
+        for path, why in reading.left_out.items()
+        if path in places and why != SYNC_COPY
+    ]
 
 
 def _next_for(why: str) -> str:
@@ -339,6 +344,10 @@ class SyncPlan:
             # A part of a resource is no version of it: what is known stays as it is.
             self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
             sync.refused.append(DirectoryIssue(look.directory, (cut,)))
+            return False
+        if look.binding is None and (why := copied_from(self._folder.path / look.directory, kind, look.files)):
+            # Not remembered as refused: that changes with the directory beside it.
+            sync.refused.append(DirectoryIssue(look.directory, (why,)))
             return False
         if unread := self._unread(look, step):
             # Not remembered as refused: whether a path is tracked depends on the head too, not on the files alone.

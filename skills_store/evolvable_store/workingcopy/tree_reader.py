@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File, TreeEntry
+from evolvable_store.paths import is_ignored, is_sync_copy
 from evolvable_store.workingcopy.openat import PathAt, is_link, open_real
 from evolvable_store.workingcopy.signatures import (
     MAX_SEEN,
@@ -32,6 +33,9 @@ _POSIX = os.name == "posix"
 _READ = os.O_RDONLY | sum(getattr(os, f, 0) for f in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 _ENTER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC"))
 _IGNORED, _EMPTY = "ignored", "an empty folder"
+SYNC_COPY = "a copy that a synchroniser made"
+"""Why a file is left out whose name a synchroniser gives to the second of two versions."""
+
 _STOPPED = f"too many entries: reading stops after {MAX_SEEN:,}"
 _TOO_MANY = f"too many files: the limit is {MAX_FILES:,}"
 
@@ -43,7 +47,7 @@ class FolderContents:
     files: path -> file; always fit for `manifest_of`. left_out: path -> why it is not in `files` (ignored names and
     empty folders are not mentioned; a name that is not Unicode is shown with escapes; "." is the folder itself).
     signature, newest: as of `signature()`, taken before the bytes were read. linked: paths of files that have another
-    name outside, by a hard link.
+    name outside, by a hard link. ignored: paths of entries whose names are never part of a resource.
     """
 
     files: dict[str, File]
@@ -51,6 +55,7 @@ class FolderContents:
     signature: str
     newest: int
     linked: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
     @property
     def cut_short(self) -> str:
@@ -71,8 +76,8 @@ def read_folder(folder: Path, before: Signature | None = None, *, real: bool = F
         before = before or signature(folder)
         if before is None:
             raise FileNotFoundError(errno.ENOENT, "there is no folder", str(folder))
-        files, left_out, linked = _read(folder, real)
-        reading = FolderContents(files, left_out, before.digest, before.newest, linked)
+        files, left_out, linked, ignored = _read(folder, real)
+        reading = FolderContents(files, left_out, before.digest, before.newest, linked, ignored)
         after = signature(folder)
         if before == after:
             break
@@ -204,10 +209,11 @@ class _WalkLimits:
         return f"a case twin of {twin}" if twin else ""
 
 
-def _read(folder: Path, real: bool) -> tuple[dict[str, File], dict[str, str], tuple[str, ...]]:
+def _read(folder: Path, real: bool) -> tuple[dict[str, File], dict[str, str], tuple[str, ...], tuple[str, ...]]:
     files: dict[str, File] = {}
     left_out: dict[str, str] = {}
     linked: list[str] = []
+    ignored: list[str] = []
     size = 0
     with closing(_walk_top(folder, real)) as walk:
         for found in walk:
@@ -221,11 +227,13 @@ def _read(folder: Path, real: bool) -> tuple[dict[str, File], dict[str, str], tu
                         linked.append(found.path)
                     continue
                 reason = outcome if isinstance(outcome, str) else "it keeps changing"
-            if reason not in (_IGNORED, _EMPTY, ""):
+            if reason == _IGNORED:
+                ignored.append(_shown(found.path))
+            elif reason not in (_EMPTY, ""):
                 left_out[_shown(found.path)] = reason
             if reason == _STOPPED:
                 break
-    return files, left_out, tuple(linked)
+    return files, left_out, tuple(linked), tuple(ignored)
 
 
 def _survey(folder: Path | PathAt) -> Iterator[_WalkEntry]:
@@ -274,7 +282,8 @@ def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits) -> Iterator[_Walk
     """
     ignored, files, folders = list_entries(place.path if place.fd is None else place.fd)
     for entry in ignored:
-        yield _WalkEntry(prefix + entry.name, _IGNORED, place, entry.name)
+        reason = SYNC_COPY if is_sync_copy(entry.name) and not is_ignored(entry.name) else _IGNORED
+        yield _WalkEntry(prefix + entry.name, reason, place, entry.name)
     for entry in files:
         path = prefix + entry.name
         try:

@@ -5,7 +5,6 @@ It is asked for often, so it reads rows and file times, no transcript, and of a 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Actor, Operation, Principal
@@ -13,6 +12,7 @@ from evolvable_store.resource import Kind
 from evolvable_store.review_queue import waiting_sessions
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.proposals import APPROVED, REJECTED
+from evolvable_store.workingcopy.leftovers import copied_from
 from evolvable_store.workingcopy.status import DirectoryState
 from evolvable_store.workingcopy.sync_plan import known_files, known_manifest, reasons_against
 from evolvable_tools import secret_leaks
@@ -85,16 +85,19 @@ def unsaved_directories(library: Library, folder: WatchedFolder) -> UnsavedDirec
     status = library.working_copies.copy(folder).status
     found = status.looks(sorted(status.changed(status.everything().directories)))
     unsaved = [state for state in found if _is_unsaved(library, state)]
-    reasons = [(state.directory, _refusal(library, folder.kind, state)) for state in unsaved]
+    reasons = [(state.directory, _refusal(library, folder, state)) for state in unsaved]
     refused = tuple(f"{directory}: {reason}" for directory, reason in reasons if reason)
     return UnsavedDirectories(len(unsaved) - len(refused), refused)
 
 
-def _refusal(library: Library, kind: Kind, state: DirectoryState) -> str:
+def _refusal(library: Library, folder: WatchedFolder, state: DirectoryState) -> str:
     """Return the first reason why a sync does not import what a directory holds, '' where it does."""
     if state.reading is None:
         return ""
-    name = Path(state.directory).name if kind is Kind.SKILL else state.name
+    place, kind = folder.path / state.directory, folder.kind
+    if state.binding is None and (why := copied_from(place, kind, state.files)):
+        return why
+    name = place.name if kind is Kind.SKILL else state.name
     known = known_manifest(library.store, state.binding, state.head) if state.reading.left_out else ()
     files = known_files(library.store, state.binding, state.head)
     if not state.name:

@@ -1,0 +1,83 @@
+"""What crashes and synchronisers leave beside resources: emptied files, and copies under another name."""
+
+import os
+import re
+import stat
+from pathlib import Path
+
+from evolvable_store.frontmatter import parse_document, summarize
+from evolvable_store.objects import Files
+from evolvable_store.resource import Kind, main_file
+from evolvable_store.validation import is_blank, main_path
+from evolvable_store.workingcopy.tree_reader import read_single
+
+SINGLE_SUFFIX = ".md"
+
+EMPTY_FILE = "it is empty"
+"""Why a single file is left out that holds nothing, so that nobody can tell what it was."""
+
+_EMPTIED = 65_536
+"""Bytes of the largest file that is read to see whether it holds nothing but NUL bytes."""
+
+_COPY_NAMES = tuple(
+    re.compile(f"(?P<original>.+?){ending}", re.IGNORECASE if "onfl" in ending else re.NOFLAG)
+    for ending in (
+        r" [1-9]\d?",  # iCloud
+        r" ?\([1-9]\d?\)",  # Google Drive, OneDrive
+        r" \([^()]*[ck]onfli[ck]?t[^()]*\)",  # Dropbox and Nextcloud, in several languages
+        r"_conflict-\d{8}-\d{6}",  # ownCloud
+        r"\.sync-conflict-\d{8}-\d{6}(?:-[A-Z0-9]{7})?",  # Syncthing
+        r"-(?:DESKTOP|LAPTOP|WIN|PC|SURFACE)-[A-Z0-9]{3,15}",  # OneDrive: the name of a machine, as Windows makes them
+    )
+)
+"""How synchronisers name the second of two versions; the group is what the first is called."""
+
+
+def is_emptied(entry: "os.DirEntry[str]") -> bool:
+    """Return whether a single file holds nothing, so that its text does not tell whether it was a resource."""
+    try:
+        status = entry.stat(follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _EMPTIED:
+            return False
+        with open(entry.path, "rb") as stream:
+            return is_blank(stream.read(_EMPTIED))
+    except OSError:
+        return False
+
+
+def copied_from(place: Path, kind: Kind, files: Files) -> str:
+    """Return why a directory, or a single file, is a synchroniser's copy and no resource of its own; '' where it is one.
+
+    It is a copy where its name is one that a synchroniser makes of another, the other lies beside it, and both heads
+    give the same name. A person who makes a second resource of a copy gives it a name of its own.
+
+    Args:
+        place: Where it lies.
+        files: What it holds.
+    """
+    single = kind is Kind.AGENT and place.name.endswith(SINGLE_SUFFIX)
+    suffix = SINGLE_SUFFIX if single else ""
+    named = _head_name(files[main].data) if (main := main_path(kind, "", files)) else ""
+    if not named:
+        return ""
+    for pattern in _COPY_NAMES:
+        match = pattern.fullmatch(place.name.removesuffix(suffix))
+        original = (match["original"] if match else "") + suffix
+        if match and _name_on_disk(place.parent, original, kind, single) == named:
+            return f"it is a copy that a synchroniser made of {original}: keep one, or give it another name in its head"
+    return ""
+
+
+def _name_on_disk(folder: Path, directory: str, kind: Kind, single: bool) -> str:
+    """Return the name that the head of the resource in this directory, or file, gives; '' where there is none."""
+    main = main_file(kind, "")
+    place = folder / directory if single else folder / directory / main
+    try:
+        reading = read_single(place, main, real=True)
+    except OSError:
+        return ""
+    return _head_name(reading.files[main].data) if main in reading.files else ""
+
+
+def _head_name(data: bytes) -> str:
+    return summarize(parse_document(data)).name
