@@ -9,7 +9,20 @@ EvolvableError
                      RemoteFailed
 """
 
+import re
 from collections.abc import Sequence
+
+UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\uffa0\ufe00-\ufe0f\U000e0000-\U000e0fff]")
+"""Letters and marks without a shape, which Python calls printable."""
+
+
+def quoted(text: str, most: int = 80) -> str:
+    """Return a text in quotation marks, as a message shows it: with the letters of every script.
+
+    What cannot be seen, and what steers a terminal or turns the direction of writing, is written as an escape.
+    """
+    shown = repr(text if len(text) <= most else f"{text[: most - 3]}...")
+    return UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), shown)
 
 
 class EvolvableError(Exception):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
-from evolvable_store.errors import InvalidPath, LibraryReadOnly, UntrustedHome
+from evolvable_store.errors import InvalidPath, LibraryReadOnly, UntrustedHome, quoted
 
 RESERVED_NAMES = frozenset(
     ("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in "123456789"))
@@ -59,7 +59,7 @@ def check_path(path: str) -> str:
     reason = path_problem(path)
     if reason:
         raise InvalidPath(
-            f"{ascii(path if len(path) <= 80 else path[:77] + '...')} is not a path inside a resource: {reason}.",
+            f"{quoted(path)} is not a path inside a resource: {reason}.",
             "Give a relative path such as SKILL.md or references/api.md.",
         )
     return path
@@ -244,7 +244,7 @@ def check_home(place: Path | str, registered: Registered = no_homes, *, create: 
     if (other := _foreign_entry(real)) and not known():
         if create:
             raise UntrustedHome(
-                f"{home} holds no library and other files ({ascii(other)}), so it is no folder for one.",
+                f"{home} holds no library and other files ({quoted(str(other))}), so it is no folder for one.",
                 f"Name a new folder; or, if you mean this one, add {real} to `homes` in {CONFIGURATION}.",
             )
         return

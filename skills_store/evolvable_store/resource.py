@@ -1,18 +1,27 @@
 """What a resource is called: its kind, its scope, its name, and the ref that writes them."""
 
-import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from evolvable_store.errors import InvalidRef
+from evolvable_store.errors import InvalidRef, quoted
+from evolvable_store.names import MAX_NAME, RULE, is_name, nearest_name, normal_name
 from evolvable_store.paths import RESERVED_NAMES
+
+__all__ = [
+    "MAX_NAME",
+    "Kind",
+    "Ref",
+    "check_name",
+    "check_scope",
+    "main_file",
+    "parse_kind",
+    "parse_version",
+    "slugify",
+]
 
 USER_SCOPE = "user"
 """The scope that everything belongs to which no project claims."""
 
-MAX_NAME = 64
-
-_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 MEMORY_NAMES = ("SOUL", "USER", "MEMORY")
 
 
@@ -40,26 +49,23 @@ def main_file(kind: Kind, name: str) -> str:
 def check_name(kind: Kind, name: str) -> str:
     """Return `name` unchanged when a resource of this kind may have it; raise InvalidRef with the rule.
 
-    The rule is the Agent Skills specification's: 1 to 64 of a-z, 0-9 and single hyphens, none at an end. The
-    memories SOUL, USER and MEMORY keep their capital names. A Windows device name is refused as well.
+    The rule is the Agent Skills specification's, for letters of every script: 1 to 64 lower-case letters, digits and
+    single hyphens, none at an end, in normal form KC, at most 192 bytes. The letters of one word are of one script, or
+    of those that one language writes together (UTS 39). The memories SOUL, USER and MEMORY keep their capital names.
+    A Windows device name is refused as well.
     """
     if kind is Kind.MEMORY and name in MEMORY_NAMES:
         return name
-    if len(name) <= MAX_NAME and _NAME.fullmatch(name) and name not in RESERVED_NAMES:
+    if is_name(name) and name not in RESERVED_NAMES:
         return name
-    shown = ascii(name if len(name) <= 80 else name[:77] + "...")
     slug = slugify(name)
-    hint = f" {slug!r} would do." if slug else ""
-    raise InvalidRef(
-        f"{shown} is not a name.",
-        f"A name has 1 to {MAX_NAME} of a-z, 0-9 and single hyphens between them.{hint}",
-    )
+    hint = f" {quoted(slug)} would do." if slug else ""
+    raise InvalidRef(f"{quoted(name)} is not a name.", f"{RULE}{hint}")
 
 
 def slugify(text: str) -> str:
     """Return the nearest allowed name to a folder's or a heading's text, '' when nothing is left."""
-    slug = re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")[:MAX_NAME].strip("-")
-    return f"{slug}-x" if slug in RESERVED_NAMES else slug
+    return nearest_name(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ class Ref:
             kind = parse_kind(kind_text)
         else:
             kind, rest = default_kind, text
-        path, at, version_text = rest.partition("@")
+        path, at, version_text = normal_name(rest).partition("@")
         scope, slash, name = path.rpartition("/")
         return cls(
             kind,
@@ -110,18 +116,18 @@ def parse_kind(text: str) -> Kind:
     try:
         return Kind(text)
     except ValueError:
-        raise InvalidRef(f"{ascii(text[:80])} is not a kind.", f"The kinds are {', '.join(Kind)}.") from None
+        raise InvalidRef(f"{quoted(text)} is not a kind.", f"The kinds are {', '.join(Kind)}.") from None
 
 
 def check_scope(scope: str) -> str:
     """Return `scope` unchanged when it may be one: the same rule as for a name. Raises InvalidRef."""
-    if len(scope) <= MAX_NAME and _NAME.fullmatch(scope):
+    if is_name(scope):
         return scope
-    raise InvalidRef(f"{ascii(scope[:80])} is not a scope.", "A scope is 'user' or a project's name (a-z, 0-9, -).")
+    raise InvalidRef(f"{quoted(scope)} is not a scope.", f"A scope is 'user' or a project's name. {RULE}")
 
 
 def parse_version(text: str) -> int:
     """Return the version number written; raise InvalidRef unless it is 1 or more."""
     if text.isascii() and text.isdigit() and 1 <= len(text) <= 9 and int(text) >= 1:
         return int(text)
-    raise InvalidRef(f"{ascii(text[:80])} is not a version.", "Versions are numbered 1, 2, 3, ...")
+    raise InvalidRef(f"{quoted(text)} is not a version.", "Versions are numbered 1, 2, 3, ...")

@@ -16,7 +16,9 @@ from evolvable_store.errors import (
     NoSuchOperation,
     NoSuchResource,
     NoSuchVersion,
+    quoted,
 )
+from evolvable_store.names import near_names
 from evolvable_store.objects import File, Manifest, Version
 from evolvable_store.operation import Actor, Change, Head, Identity, Intent, Operation, Principal, Signer
 from evolvable_store.paths import ADDRESS_FILE, Registered, no_homes
@@ -152,10 +154,7 @@ class Store:
                 f"{removed.ref} was removed; its {removed.latest} versions are kept.",
                 f"restore_resource with version {removed.latest} brings it back.",
             )
-        import difflib  # late: only a wrong name needs it
-
-        names = {head.name for head in self.backend.heads(ref.kind)}
-        near = difflib.get_close_matches(ref.name, names, n=3, cutoff=0.6)
+        near = near_names(ref.name, {head.name for head in self.backend.heads(ref.kind)}, 3)
         meant = f"Did you mean {' or '.join(near)}? " if near else ""
         return NoSuchResource(
             f"There is no {ref.kind} named {ref.name}" + (f" in scope {ref.scope}." if ref.scope else "."),
@@ -197,7 +196,7 @@ class Store:
         if entry is None:
             there = ", ".join(sorted(manifest)[:20]) + (", ..." if len(manifest) > 20 else "")
             raise NoSuchFile(
-                f"{head.ref.at(number or head.latest)} has no file {ascii(path[:200])}.", f"Its files: {there}."
+                f"{head.ref.at(number or head.latest)} has no file {quoted(path, 200)}.", f"Its files: {there}."
             )
         return File(self.blob(entry.sha256), entry.mode)
 

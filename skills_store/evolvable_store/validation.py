@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
-from evolvable_store.errors import InvalidRef
+from evolvable_store.errors import InvalidRef, quoted
 from evolvable_store.frontmatter import (
     MAX_DESCRIPTION,
     NO_FRONTMATTER,
@@ -16,6 +16,7 @@ from evolvable_store.frontmatter import (
     parse_document,
 )
 from evolvable_store.merge import find_conflict
+from evolvable_store.names import is_name, is_plain, normal_name
 from evolvable_store.objects import MAX_FILE, MAX_FILES, MAX_RESOURCE, Files
 from evolvable_store.paths import is_ignored, is_sync_copy, path_problem
 from evolvable_store.resource import MAX_NAME, Kind, check_name, main_file
@@ -72,6 +73,7 @@ def find_problems(kind: Kind, name: str, files: Files) -> list[Problem]:
 
     `name` is the one the resource would get: its folder's. Never raises for content.
     """
+    name = normal_name(name)
     return [
         *_path_problems(files),
         *_size_problems(files),
@@ -214,7 +216,7 @@ def _main_problems(kind: Kind, name: str, files: Files) -> Iterator[Problem]:
     document = parse_document(files[path].data)
     for defect in _defects(kind, name, document):
         yield Problem(defect.severity, path, defect.text)
-    if document.fields.get("name") != name and (reason := _name_reason(kind, name)):
+    if _declared_name(document) != name and (reason := _name_reason(kind, name)):
         yield Problem(Severity.ERROR, "", reason)
 
 
@@ -253,8 +255,8 @@ def _name_reason(kind: Kind, name: str) -> str:
 
 
 def _name_rule(name: str, document: Document) -> Iterator[Defect]:
-    value = document.fields.get("name", "")
-    if not isinstance(value, str):
+    value = _declared_name(document)
+    if value is None:
         return
     if not value:
         yield Defect(Severity.ERROR, "it has no name")
@@ -263,7 +265,20 @@ def _name_rule(name: str, document: Document) -> Iterator[Defect]:
     elif reason := _name_reason(Kind.SKILL, value):
         yield Defect(Severity.ERROR, f"its name breaks the rule: {reason}")
     elif value != name:
-        yield Defect(Severity.WARNING, f"its name is {value}, its folder's is {ascii(name)[1:-1]}")
+        yield Defect(Severity.WARNING, f"its name is {value}, its folder's is {quoted(name)[1:-1]}")
+
+
+def _plain_name_rule(name: str, document: Document) -> Iterator[Defect]:
+    value = _declared_name(document)
+    if value and is_name(value) and not is_plain(value):
+        text = "its name has letters that the Agent Skills specification (a-z) lacks; a strict client does not load it"
+        yield Defect(Severity.WARNING, text)
+
+
+def _declared_name(document: Document) -> str | None:
+    """Return the name that a head gives, '' for none, None for a value that is no text."""
+    value = document.fields.get("name", "")
+    return normal_name(value) if isinstance(value, str) else None
 
 
 def _description_rule(name: str, document: Document) -> Iterator[Defect]:
@@ -342,7 +357,7 @@ Rule = Callable[[str, Document], Iterator[Defect]]
 
 _COMMON: tuple[Rule, ...] = (_name_rule, _description_rule, _metadata_rule, _capability_rule)
 _RULES: dict[Kind, tuple[Rule, ...]] = {
-    Kind.SKILL: (*_COMMON, _skill_description_rule, _keys_rule, _body_rule),
+    Kind.SKILL: (*_COMMON, _plain_name_rule, _skill_description_rule, _keys_rule, _body_rule),
     Kind.AGENT: (*_COMMON, _body_rule),
     Kind.PROMPT: (*_COMMON, _body_rule),
     Kind.TOOL: _COMMON,

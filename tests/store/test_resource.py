@@ -1,5 +1,7 @@
 """Kinds, names, scopes and the refs that write them (the name rule of agentskills.io)."""
 
+import re
+import unicodedata
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import attacks
 
+from evolvable_store.confusables import skeleton
 from evolvable_store.errors import InvalidRef
 from evolvable_store.resource import (
     USER_SCOPE,
@@ -115,7 +118,7 @@ def test_a_name_of_the_specification_is_taken(name: str) -> None:
     assert all(check_name(kind, name) == name for kind in Kind)
 
 
-@pytest.mark.parametrize("name", ["", "-a", "a-", "a--b", "A", "a_b", "a.b", "x" * 65, "é", "aux", "com1", "lpt9"])
+@pytest.mark.parametrize("name", ["", "-a", "a-", "a--b", "A", "a_b", "a.b", "x" * 65, "É", "aux", "com1", "lpt9"])
 def test_a_name_outside_the_specification_is_refused(name: str) -> None:
     with pytest.raises(InvalidRef):
         check_name(Kind.SKILL, name)
@@ -161,3 +164,112 @@ def test_an_unknown_kind_is_answered_with_the_six() -> None:
     with pytest.raises(InvalidRef) as refusal:
         parse_kind("skil")
     assert all(kind in refusal.value.hint for kind in Kind)
+
+
+IN_ANY_SCRIPT = [
+    "翻译-v2",
+    "отчёт",
+    "번역",
+    "日本語プロンプト",
+    "データ-2026",
+    "pdf翻译",
+    "한국어漢字abc",
+    "注音ㄅㄆㄇ",
+    "हिन्दी-पाठ",
+    "ราคา",
+    "café",
+    "straße",
+    "عربي-٣٤",
+]
+
+
+@pytest.mark.parametrize("name", IN_ANY_SCRIPT)
+def test_a_name_may_have_letters_of_any_script(name: str) -> None:
+    assert [check_name(kind, name) for kind in Kind] == [name] * len(Kind)
+    assert check_scope(name) == slugify(name) == slugify(name.capitalize()) == name
+    assert str(Ref.parse(f"agent:{name}/{name}@3")) == f"agent:{name}/{name}@3"
+
+
+@pytest.mark.parametrize("name", ["отчёт", "한국", "café", "データ"])
+def test_a_ref_in_another_normal_form_means_the_same_name(name: str) -> None:
+    """As macOS hands out the names of files."""
+    assert Ref.parse(unicodedata.normalize("NFD", name)) == Ref.parse(name)
+    assert slugify(unicodedata.normalize("NFD", name)) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("pаypal", "a Cyrillic letter among Latin ones"),
+        ("отчётpdf", "Cyrillic and Latin in one word"),
+        ("αбв", "Greek and Cyrillic"),
+        ("한カナ", "no language writes Hangul and Kana together"),
+        ("Отчёт", "a capital"),
+        ("ﬁle", "a ligature"),
+        ("ｐｄｆ", "wide letters"),
+        ("a\u0301", "not composed"),
+        ("x\u200dy", "a joiner"),
+        ("пр\u202eивет", "turns the direction"),
+        ("한\u3164", "a letter without a shape"),
+        ("한\u115f", "a letter without a shape"),
+        ("字\ufe00", "a selector without a shape"),
+        ("\u0301а", "begins with a mark"),
+        ("٣۳", "two numbering systems"),
+        ("翻译--v2", "two hyphens"),
+        ("-翻译", "a hyphen at an end"),
+        ("翻/译", "a slash"),
+        ("🚀", "no letter"),
+        ("字" * 65, "65 characters"),
+        ("𠮷" * 64, "256 bytes"),
+        ("com¹", "a device of Windows"),
+    ],
+)
+def test_a_name_that_could_deceive_or_that_no_file_system_takes_is_refused(name: str, why: str) -> None:
+    with pytest.raises(InvalidRef):
+        check_name(Kind.SKILL, name)
+    with pytest.raises(InvalidRef):
+        check_scope(name)
+    assert not (slug := slugify(name)) or check_name(Kind.SKILL, slug) == slug, why
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Отчёт о продажах.md", "отчёт-о-продажах-md"),
+        ("отчётPDF", "отчёт-pdf"),
+        ("İstanbul", "istanbul"),
+        ("翻译 (草稿)", "翻译-草稿"),
+        ("می\u200cخواهم", "می-خواهم"),
+        ("𠮷" * 64, "𠮷" * 48),
+        ("🚀", ""),
+    ],
+)
+def test_the_nearest_name_keeps_the_letters_of_every_script(text: str, name: str) -> None:
+    assert slugify(text) == name
+
+
+@given(st.text(max_size=200))
+def test_the_nearest_name_to_any_text_is_a_name_or_none(text: str) -> None:
+    name = slugify(text)
+    assert name == "" or check_name(Kind.SKILL, name) == name
+
+
+def test_a_message_shows_letters_and_writes_out_what_cannot_be_seen() -> None:
+    with pytest.raises(InvalidRef, match="'Отчёт' is not a name") as refusal:
+        check_name(Kind.SKILL, "Отчёт")
+    assert "'отчёт' would do" in refusal.value.hint
+    with pytest.raises(InvalidRef, match=re.escape(r"'a\u202eb\u115f\x1b' is not a name")):
+        check_name(Kind.SKILL, "a\u202eb\u115f\x1b")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("раура1", "paypal"), ("сор", "cop"), ("modern", "rnodern"), ("ロ", "口"), ("οδος", "οδοσ")]
+)
+def test_names_that_look_alike_have_one_skeleton(one: str, other: str) -> None:
+    """UTS 39, section 4: also where each is of one script."""
+    assert skeleton(one) == skeleton(other)
+
+
+@pytest.mark.parametrize(("one", "other"), [("отчёт", "отчет"), ("pdf", "pdf-2"), ("翻译", "番译"), ("a0", "ao")])
+def test_names_that_look_different_have_two_skeletons(one: str, other: str) -> None:
+    assert skeleton(one) != skeleton(other)

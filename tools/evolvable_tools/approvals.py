@@ -27,6 +27,7 @@ from evolvable_store.storage.attestations import Attestation, Signatures
 from evolvable_store.storage.protocol import Storage
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.incoming import HoldDecision, IncomingDirectory
+from evolvable_tools.name_check import NameIndex
 from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan
 from evolvable_tools.untrusted_text import quoted_excerpt
 
@@ -242,11 +243,13 @@ class ContentGate:
     """The gate of one library."""
 
     def __init__(self, store: Store, policies: Mapping[Kind, ApprovalPolicy]) -> None:
-        self._store, self._policies = store, policies
+        self._store, self._policies, self._names = store, policies, NameIndex(store)
 
     def __call__(self, arrival: IncomingDirectory) -> HoldDecision | None:
         """Return why a content is held, None where it is served at once."""
         found = _scan(arrival.before, arrival.files, arrival.ref)
+        if not arrival.before:
+            found = self._names.add_to(found, arrival.ref)
         asked = [finding for finding in found.findings if finding.severity is not FindingSeverity.LOW]
         by_agent, why = arrival.identity.principal is Principal.AGENT, ""
         if not by_agent and not arrival.before:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from evolvable_store.errors import EvolvableError, InvalidRef
+from evolvable_store.errors import EvolvableError, InvalidRef, quoted
 from evolvable_store.frontmatter import DELEGATE_WORDS, MAX_FRONTMATTER, Delegate, Document, parse_document, summarize
 from evolvable_store.objects import Files
 from evolvable_store.operation import Head
@@ -141,7 +141,7 @@ def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
         return []
     named = parse_delegate(terms)
     if named is None:
-        return [f"its delegate {ascii(terms.agent[:80])} names no agent: write it as agent:NAME"]
+        return [f"its delegate {quoted(terms.agent)} names no agent: write it as agent:NAME"]
     why = _seen(library, scopes, named.agent)[1]
     missing = [f"its delegate {named.agent} does nothing: {why}"] if why else []
     return [*missing, *_odd_words(document)]

@@ -19,6 +19,7 @@ from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
 from evolvable_store.storage.impression_log import ImpressionLog
 from evolvable_store.store import Store
 from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy, ContentGate
+from evolvable_tools.name_check import NameIndex
 from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
@@ -129,6 +130,11 @@ class Library:
         from evolvable_store.workingcopy.registry import WorkingCopies  # late: 30 ms; most commands need no folder
 
         return WorkingCopies(self.store, gate=self.gate)
+
+    @cached_property
+    def names(self) -> NameIndex:
+        """The names of the library, by what they look like."""
+        return NameIndex(self.store)
 
     @cached_property
     def gate(self) -> ContentGate:

@@ -19,7 +19,7 @@ from evolvable_server.config import Machine, project_scope, read_machine
 from evolvable_store import bundle
 from evolvable_store.bundle.export import backup
 from evolvable_store.bundle.folders import find_folders
-from evolvable_store.errors import InvalidArchive, InvalidArgument
+from evolvable_store.errors import InvalidArchive, InvalidArgument, quoted
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.paths import LIBRARY_FILE
@@ -103,7 +103,7 @@ def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
     why = copied_from(place, Kind.SKILL, reading.files)
     found = [why] if why else reasons_against(Kind.SKILL, place.name, reading)
     if not slugify(place.name):
-        found.append(f"no name can be made of {ascii(place.name)}")
+        found.append(f"no name can be made of {quoted(place.name)}")
     if found:
         copied.refused.append((place.name, found))
         return None

@@ -36,7 +36,9 @@ from evolvable_store.errors import (
     LibraryReadOnly,
     NoLibrary,
     Refused,
+    quoted,
 )
+from evolvable_store.names import near_names
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import is_address
 from evolvable_tools.verbs import registry
@@ -63,11 +65,9 @@ def suggest_command(ctx: click.Context, name: str, known: Iterable[str], hints: 
     if name in hints:
         meant = f"Use: {program} {hints[name]}"
     else:
-        import difflib
-
-        near = difflib.get_close_matches(name, known, n=1)
+        near = near_names(name, known, 1)
         meant = f"Did you mean '{near[0]}'?" if near else f"`{program} --help` lists all commands."
-    ctx.fail(f"No such command {ascii(name)}. {meant}")
+    ctx.fail(f"No such command {quoted(name)}. {meant}")
 
 
 _WORDS = {

@@ -23,7 +23,7 @@ from evolvable_server.model_setup import approval_policies, budget_limits
 from evolvable_server.person_config import ROLES, registered_homes
 from evolvable_server.watch_failures import watch_failures
 from evolvable_store import __version__
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, quoted
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Head
 from evolvable_store.paths import LIBRARY_FILE, open_elsewhere
@@ -43,6 +43,7 @@ from evolvable_tools import secret_leaks
 from evolvable_tools.delegation import missing_parts, not_beside
 from evolvable_tools.embedding import installed_spec
 from evolvable_tools.library import Library
+from evolvable_tools.name_check import NameIndex
 from evolvable_tools.trust import find_downgraded, format_downgraded
 from evolvable_tools.verbs import release
 from evolvable_tools.verbs.library_status import WatchedRoot, folder_statuses
@@ -339,7 +340,7 @@ def _check_directory(
 ) -> tuple[list[str], list[str]]:
     last = Path(directory).name
     if not name:
-        return [f"no name can be made of {ascii(last)}"], []
+        return [f"no name can be made of {quoted(last)}"], []
     try:
         reading = read_back(folder.path / directory)
     except OSError:
@@ -358,7 +359,7 @@ def _check_directory(
 
 
 def _warnings(store: Store, show: Progress) -> Iterator[DirectoryIssue]:
-    heads = store.heads()
+    heads, names = store.heads(), NameIndex(store)
     for number, head in enumerate(heads):
         show(number, len(heads))
         manifest = store.manifest(head)
@@ -366,6 +367,8 @@ def _warnings(store: Store, show: Progress) -> Iterator[DirectoryIssue]:
         files = {path: store.file(head, path)} if path else {}
         found = [str(problem) for problem in find_problems(head.kind, head.name, files)]
         found += [str(problem) for other in sorted(manifest) if other != path for problem in named_problems(other)]
+        if twin := names.twin(head.ref):
+            found.append(f"its name can be taken for that of {twin}")
         if found:
             yield DirectoryIssue(str(head.ref), tuple(found))
 

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from evolvable_server.cli.command_context import CommandContext
 from evolvable_server.cli.terminal import say
-from evolvable_store.errors import EvolvableError, InvalidRef, TooLarge
+from evolvable_store.errors import EvolvableError, InvalidRef, TooLarge, quoted
 from evolvable_store.objects import MAX_FILE
 from evolvable_store.resource import Kind, Ref
 
@@ -30,7 +30,7 @@ class RefType(click.ParamType[Ref]):
                 hint = (
                     "Name a resource, such as skill:pdf. `evolvable recover FOLDER` replaces the library by a backup."
                 )
-                raise InvalidRef(f"{ascii(value)} is a folder.", hint) from error
+                raise InvalidRef(f"{quoted(value)} is a folder.", hint) from error
             raise
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -81,7 +81,7 @@ def read_source(source: str) -> bytes:
         with click.open_file(source, "rb") as stream:
             data: bytes = stream.read(MAX_FILE + 1)
     except OSError as error:
-        raise click.BadParameter(f"{ascii(source)}: {error.strerror}.") from None
+        raise click.BadParameter(f"{quoted(source)}: {error.strerror}.") from None
     if len(data) > MAX_FILE:
         raise TooLarge(f"{source} has more than {MAX_FILE:,} bytes.", "That is the limit for one file.")
     return data

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from evolvable_server.mcp import resources
 from evolvable_server.mcp.server import LibraryServer, answered
-from evolvable_store.errors import EvolvableError, NoSuchResource
+from evolvable_store.errors import EvolvableError, NoSuchResource, quoted
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.release_channel import ChannelEntry
 from evolvable_tools.library import Caller, Library
@@ -275,7 +275,7 @@ class SkillsExtension(Extension):
     def _skill(self, uri: str) -> GetSkillResult:
         place = resources.resolve(self._library.store, uri)
         if place.head.kind is not Kind.SKILL or place.path != MAIN:
-            raise NoSuchResource(f"No skill is served at {ascii(uri[:200])}.", f"A skill's URI ends with /{MAIN}.")
+            raise NoSuchResource(f"No skill is served at {quoted(uri, 200)}.", f"A skill's URI ends with /{MAIN}.")
         held = self._library.store.backend.channel.of(place.head.id)
         assert held is not None  # it is a skill
         entry = HostCatalog(self._library.store).entry(held, place.version)
@@ -292,7 +292,7 @@ class SkillsExtension(Extension):
         names = sorted({path.removeprefix(inside).partition("/")[:2] for path in files if path.startswith(inside)})
         if not names:
             raise NoSuchResource(
-                f"{ascii(uri[:200])} is not a directory.", "A skill's own is its URI without its file."
+                f"{quoted(uri, 200)} is not a directory.", "A skill's own is its URI without its file."
             )
         after = _key_of(cursor)[0] if cursor else ""
         rest = [(name, bool(slash)) for name, slash in names if name > after]

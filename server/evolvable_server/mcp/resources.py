@@ -20,8 +20,17 @@ import mcp_types as types
 
 from evolvable_server.mcp.inbox_app import INBOX_URI, read_inbox
 from evolvable_server.mcp.server import LibraryServer, answered
-from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidRef, NoSuchResource, NoSuchVersion, Refused
+from evolvable_store.errors import (
+    EvolvableError,
+    InvalidArgument,
+    InvalidRef,
+    NoSuchResource,
+    NoSuchVersion,
+    Refused,
+    quoted,
+)
 from evolvable_store.frontmatter import parse_document, summarize
+from evolvable_store.names import normal_name
 from evolvable_store.objects import TreeEntry
 from evolvable_store.operation import Head
 from evolvable_store.paths import check_path
@@ -89,13 +98,13 @@ def resolve(store: Store, uri: str, *, directory: bool = False) -> ResolvedUri:
     scheme, _, rest = uri.partition("://")
     if scheme not in set(Kind):
         schemes = ", ".join(f"{kind}://" for kind in Kind)
-        raise NoSuchResource(f"{ascii(uri[:200])} is no URI of a resource.", f"They begin with {schemes}.")
+        raise NoSuchResource(f"{quoted(uri, 200)} is no URI of a resource.", f"They begin with {schemes}.")
     kind, parts = Kind(scheme), [unquote(part) for part in rest.split("/")]
     number = _version(parts[0])
     if number is not None:
         del parts[0]
     if len(parts) < (1 if directory else 2):
-        raise NoSuchResource(f"{ascii(uri[:200])} names no file.", f"Add one: {uri[:200]}/{main_file(kind, rest)}.")
+        raise NoSuchResource(f"{quoted(uri, 200)} names no file.", f"Add one: {uri[:200]}/{main_file(kind, rest)}.")
     if len(parts) >= (2 if directory else 3):
         head = _of_project(store, kind, parts[0], parts[1])
         version = number or (_visible_version(store, head) if head else None)
@@ -149,7 +158,7 @@ def _is_users(store: Store, project: Head, parts: Sequence[str], number: int | N
 
 def _name(kind: Kind, name: str) -> str:
     # Some clients write what follows :// in small letters, as they would a host.
-    return name.upper() if kind is Kind.MEMORY and name.upper() in MEMORY_NAMES else name
+    return name.upper() if kind is Kind.MEMORY and name.upper() in MEMORY_NAMES else normal_name(name)
 
 
 def _visible_version(store: Store, head: Head) -> int | None:

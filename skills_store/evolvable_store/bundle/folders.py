@@ -25,7 +25,7 @@ from typing import IO
 
 from evolvable_store.bundle.export import Stream, disk_errors, open_atomic, select_heads
 from evolvable_store.bundle.import_ import FolderImport, ImportCandidate, ImportCheck, ImportReport, accept_all, is_main
-from evolvable_store.errors import InvalidArchive, InvalidArgument, TooLarge
+from evolvable_store.errors import InvalidArchive, InvalidArgument, TooLarge, quoted
 from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import EXECUTABLE, MAX_FILES, MAX_RESOURCE, PLAIN, File, Files
 from evolvable_store.operation import Head
@@ -84,9 +84,9 @@ class ZipArchive:
             if member.deflated:
                 data = _inflate(data, member.size)
         except zlib.error as error:
-            raise unsafe_zip(f"{ascii(path)} is damaged") from error
+            raise unsafe_zip(f"{quoted(path)} is damaged") from error
         if len(data) != member.size or zlib.crc32(data) != member.crc:
-            raise unsafe_zip(f"{ascii(path)} is not what the directory says")
+            raise unsafe_zip(f"{quoted(path)} is not what the directory says")
         return data
 
 
@@ -159,7 +159,7 @@ def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
 def _check_entry(info: zipfile.ZipInfo) -> None:
     """Raise InvalidArchive for what is no plain file or folder under a plain relative name."""
     name, kind = info.orig_filename, stat.S_IFMT(info.external_attr >> 16)
-    shown = ascii(name[:100])
+    shown = quoted(name, 100)
     parts = name.removesuffix("/").split("/")
     if not name or any(unicodedata.category(character) == "Cc" for character in name):
         raise unsafe_zip(f"the name {shown} is empty or has control characters")
@@ -181,7 +181,7 @@ def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
     stream.seek(info.header_offset)
     mark, _, flags, method, *_, name_length, extra_length = _LOCAL.unpack(stream.read(_LOCAL.size))
     if mark != b"PK\3\4" or stream.read(name_length) != raw or method != info.compress_type or flags & _ENCRYPTED:
-        raise unsafe_zip(f"{ascii(info.orig_filename[:100])} is described in two ways")
+        raise unsafe_zip(f"{quoted(info.orig_filename, 100)} is described in two ways")
     start = info.header_offset + _LOCAL.size + name_length + extra_length
     path = info.orig_filename
     with contextlib.suppress(UnicodeDecodeError):
@@ -211,12 +211,12 @@ def _check_names(members: Sequence[ZipMember]) -> None:
         if path.endswith("/"):
             folders.add(path.removesuffix("/"))
         elif path in files:
-            raise unsafe_zip(f"it has {ascii(member.path[:100])} twice, or in upper and lower case")
+            raise unsafe_zip(f"it has {quoted(member.path, 100)} twice, or in upper and lower case")
         else:
             files.add(path)
     both = files & folders
     if both:
-        raise unsafe_zip(f"{ascii(min(both)[:100])} is a folder and a file")
+        raise unsafe_zip(f"{quoted(min(both), 100)} is a folder and a file")
 
 
 def _check_total(total: int, size: int) -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from evolvable_store.errors import EvolvableError, RemoteFailed, TooLarge
+from evolvable_store.errors import EvolvableError, RemoteFailed, TooLarge, quoted
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import (
     ABSENT,
@@ -192,7 +192,7 @@ class CommitReader:
                     continue
                 if kind in (_LINK, _SUBMODULE):
                     what = "a link" if kind == _LINK else "a submodule"
-                    raise RemoteFailed(f"{ascii(path)} is {what}.", "Nothing of it was imported.")
+                    raise RemoteFailed(f"{quoted(path)} is {what}.", "Nothing of it was imported.")
                 files += 1
                 if files > MAX_FILES:
                     raise TooLarge(f"It has more than {MAX_FILES} files.", "Nothing of it was imported.")
@@ -203,9 +203,9 @@ class CommitReader:
             return self._known[identity][1]
         found = self.find(identity)
         if found is None or found[1] != "blob":
-            raise RemoteFailed(f"{ascii(path)} is missing.", "Nothing of it was imported.")
+            raise RemoteFailed(f"{quoted(path)} is missing.", "Nothing of it was imported.")
         if found[2] > MAX_FILE:
-            raise TooLarge(f"{ascii(path)} has {found[2]:,} bytes.", f"The limit for one file is {MAX_FILE:,}.")
+            raise TooLarge(f"{quoted(path)} has {found[2]:,} bytes.", f"The limit for one file is {MAX_FILE:,}.")
         return found[2]
 
     def _blob(self, identity: str) -> bytes:

@@ -46,7 +46,7 @@ def is_emptied(entry: "os.DirEntry[str]") -> bool:
 
 
 def copied_from(place: Path, kind: Kind, files: Files) -> str:
-    """Return why a directory, or a single file, is a synchroniser's copy and no resource of its own; '' where it is one.
+    """Return why a directory, or a single file, is a synchroniser's copy, and not imported; '' where it is none.
 
     It is a copy where its name is one that a synchroniser makes of another, the other lies beside it, and both heads
     give the same name. A person who makes a second resource of a copy gives it a name of its own.

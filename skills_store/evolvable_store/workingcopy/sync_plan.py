@@ -8,12 +8,13 @@ from enum import Enum
 from pathlib import Path, PurePosixPath
 
 from evolvable_store.agent_grants import read_grants
-from evolvable_store.errors import Refused
+from evolvable_store.errors import Refused, quoted
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.merge import MergeResult, merge_files
+from evolvable_store.names import normal_name, numbered
 from evolvable_store.objects import Files, Manifest, make_manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal
-from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
+from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.bindings import Binding, HeldDirectory, WatchedFolder
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
@@ -326,9 +327,9 @@ class SyncPlan:
     def is_fit(self, look: DirectoryState, step: SyncStep, sync: SyncReport) -> bool:
         """Return whether the directory may be imported; report every problem, also those that do not stop it."""
         assert look.reading is not None
-        kind, name = self._folder.kind, Path(look.directory).name
+        kind, name = self._folder.kind, normal_name(Path(look.directory).name)
         if not look.name:
-            sync.refused.append(DirectoryIssue(look.directory, (f"no name can be made of {ascii(name)}",)))
+            sync.refused.append(DirectoryIssue(look.directory, (f"no name can be made of {quoted(name)}",)))
             return False
         main = main_path(kind, look.name, look.reading.files) or main_file(kind, look.name)
         if main not in look.reading.files:
@@ -384,7 +385,7 @@ class SyncPlan:
         taken = step is SyncStep.RENAME or look.head is None and name in names
         while taken:
             number += 1
-            name = f"{look.name[: MAX_NAME - 4].rstrip('-')}-{number}"
+            name = numbered(look.name, number)
             taken = name in names or self._exists(Ref(kind, name, scope))
         return Ref(kind, name, scope)
 

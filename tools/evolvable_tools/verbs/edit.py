@@ -34,7 +34,7 @@ def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) ->
     main = files.pop(old, None)
     if main is not None:
         line = re.compile(rb"^name:[ \t]*[^\r\n]*", re.MULTILINE)
-        files[new] = File(line.sub(b"name: " + target.name.encode("ascii"), main.data, count=1), main.mode)
+        files[new] = File(line.sub(b"name: " + target.name.encode("utf-8"), main.data, count=1), main.mode)
     return files
 
 
@@ -131,6 +131,7 @@ def update_resource(
             if copy_of:
                 draft = replace(draft, parent=_version_of(library, caller, copy_of))
             found = approvals.check_change(target, before, after, caller.actor)
+            found = found if head else library.names.add_to(found, target)
             asked = asked or approvals.change_waits(library, caller, head)
             asked = asked or approvals.frozen_section_waits(library, caller, before, after)
             if propose or asked or requires_approval(caller, found):

@@ -234,6 +234,7 @@ def propose(
     """
     if found is None:
         found = check_change(ref, files_at(library, ref, base), files, caller.actor)
+        found = library.names.add_to(found, ref) if files and not base else found
     draft = Draft(ref, base, files, library.redacted(reason), findings=dump_scan(found))
     return library.store.backend.proposals.add(library.store.now(), caller.actor, caller.session, draft)
 

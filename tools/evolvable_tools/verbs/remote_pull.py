@@ -150,6 +150,8 @@ class Pull:
             planned = self._merge(PlannedResource(ref, trees, theirs, version, ours, {}, Arrival.MERGED), common)
         before = store.files_of(ours)
         planned.found = check_change(ref, before, planned.result, Actor.HUMAN)
+        if planned.result and not before:
+            planned.found = self._library.names.add_to(planned.found, ref)
         planned.must_wait = self._must_wait(planned, frozen)
         return planned
 

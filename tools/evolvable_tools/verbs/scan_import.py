@@ -188,9 +188,10 @@ class _Looking:
         head = self.library.store.head_or_none(ref) if base else None
         before = self.library.store.files(head, base) if head else {}
         try:
-            return check_change(ref, before, files, Actor.HUMAN if self.accepted else Actor.IMPORT)
+            found = check_change(ref, before, files, Actor.HUMAN if self.accepted else Actor.IMPORT)
         except Unsafe as error:
             raise InvalidResource(str(ref), [f"scan: {finding}" for finding in error.findings]) from error
+        return found if before else self.library.names.add_to(found, ref)
 
 
 _READERS: Mapping[str, Callable[..., ImportReport]] = {"zip": bundle.import_zip, "folders": bundle.import_folders}

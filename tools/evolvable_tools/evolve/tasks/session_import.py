@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.errors import EvolvableError, InvalidArgument, quoted
 from evolvable_store.objects import MAX_FILES, MAX_RESOURCE, File
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
 from evolvable_store.workingcopy.git_history import commit_files, recent_commits
@@ -110,9 +110,7 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
     InvalidTaskSet.
     """
     if slugify(name) != name:
-        raise InvalidArgument(
-            f"{ascii(name[:60])} is no name of an environment.", f"Such as {slugify(name) or 'tasks'}."
-        )
+        raise InvalidArgument(f"{quoted(name)} is no name of an environment.", f"Such as {slugify(name) or 'tasks'}.")
     ref = Ref(Kind.ENVIRONMENT, name, USER_SCOPE)
     head = library.store.head_or_none(ref)
     before = library.store.files(head) if head is not None and head.version else {}

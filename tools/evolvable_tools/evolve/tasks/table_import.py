@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.errors import InvalidArgument
+from evolvable_store.errors import InvalidArgument, quoted
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_tools.evolve.executors.base import parse_strict_json
 from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, LINES, read_taskset, split_lines
@@ -66,7 +66,7 @@ def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, 
         raise InvalidArgument(f"{path} cannot be read: {error}.", hint) from None
     called = name or slugify(path.stem) or "tasks"
     if slugify(called) != called:
-        raise InvalidArgument(f"{ascii(called[:60])} is no name of an environment.", f"Such as {slugify(called)}.")
+        raise InvalidArgument(f"{quoted(called)} is no name of an environment.", f"Such as {slugify(called)}.")
     records, skipped, seen = list[dict[str, Any]](), 0, set[tuple[str, str]]()
     for number, row in enumerate(_rows(path, text), 1):
         if number > MAX_ROWS:
