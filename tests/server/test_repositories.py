@@ -104,6 +104,20 @@ def test_high_findings_are_held_and_the_file_is_left(evolvable: CommandLine, clo
     assert "not served until you decide" in evolvable("doctor", code=None).out
 
 
+@pytest.mark.parametrize("path", ["scripts/node_modules/x.sh", "notes.orig", "venv/bin/tool"])
+def test_a_text_that_names_a_file_of_no_version_is_held(evolvable: CommandLine, clone: Clone, path: str) -> None:
+    clone.commit("deploy", skill_text("deploy", "Deploys things.", f"Run bash {path} first."))
+    clone.commit("deploy", "echo", path)
+    clone.commit("plain", skill_text("plain", "Names none.", "Run npm install, which fills node_modules."))
+    clone.commit("plain", "echo", path)
+
+    init(evolvable, clone)
+
+    assert list(listed(evolvable)) == ["skill:proj/plain"]
+    shown = evolvable("inbox", "show", "1")
+    assert "file.left-out" in shown.err and path.rpartition("/")[2].partition(".")[0] in shown.err
+
+
 def test_a_pull_with_high_findings_leaves_the_served_version(evolvable: CommandLine, clone: Clone) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things.", "Old."))
     init(evolvable, clone)

@@ -118,3 +118,24 @@ def test_a_synchronisers_copy_is_named_by_init_status_and_doctor(run, tmp_path):
     for told in (run("sync").out, run("status").out, run("doctor", code=None).out):
         assert "pdf (conflicted copy 2026-11-01)" in told and "synchroniser" in told
     assert [one["ref"] for one in run("list", "--json").json["resources"]] == ["skill:pdf"]
+
+
+@pytest.mark.parametrize("form", ["zip", "folder"])
+def test_an_import_whose_text_names_a_file_of_no_version_is_refused_without_the_persons_answer(run, tmp_path, form):
+    text = skill_text("deploy", body="Run bash scripts/node_modules/x.sh first.")
+    files = {"deploy/SKILL.md": text, "deploy/scripts/node_modules/x.sh": "echo"}
+    for path, content in files.items():
+        (tmp_path / "out" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / path).write_text(content)
+    with zipfile.ZipFile(tmp_path / "out.zip", "w") as archive:
+        for path in files:
+            archive.write(tmp_path / "out" / path, path)
+    source = tmp_path / ("out.zip" if form == "zip" else "out")
+
+    refused = run("import", source, code=None)
+
+    assert "file.left-out" in refused.out + refused.err
+    assert len(run("list", "--json").json["resources"]) == 1
+    assert "file.left-out" in run("scan", tmp_path / "out/deploy", code=None).out
+    run("import", source, "--accept", code=None)
+    assert len(run("list", "--json").json["resources"]) == 2

@@ -28,7 +28,7 @@ from evolvable_store.storage.protocol import Storage
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.incoming import HoldDecision, IncomingDirectory
 from evolvable_tools.name_check import NameIndex
-from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan
+from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan, order_findings
 from evolvable_tools.untrusted_text import quoted_excerpt
 
 if TYPE_CHECKING:
@@ -207,6 +207,14 @@ def _scan(before: Files, after: Files, ref: Ref) -> Scan:
     return scan(file_bytes(before) or None, file_bytes(after), ref.kind)
 
 
+def add_left_out(found: Scan, files: Files, left_out: Iterable[str]) -> Scan:
+    """Return what a scan found, and which texts name files that belong to no version. left_out: their paths."""
+    from evolvable_tools.scan.left_out import find_left_out  # late, as the scanner
+
+    named = find_left_out(file_bytes(files), left_out)
+    return replace(found, findings=order_findings([*found.findings, *named]))
+
+
 def file_bytes(files: Files) -> Mapping[str, bytes]:
     """Return the bytes of each file."""
     return {path: file.data for path, file in files.items()}
@@ -250,6 +258,8 @@ class ContentGate:
         found = _scan(arrival.before, arrival.files, arrival.ref)
         if not arrival.before:
             found = self._names.add_to(found, arrival.ref)
+        if arrival.left_out and arrival.identity.principal is not Principal.AGENT:
+            found = add_left_out(found, arrival.files, arrival.left_out)
         asked = [finding for finding in found.findings if finding.severity is not FindingSeverity.LOW]
         by_agent, why = arrival.identity.principal is Principal.AGENT, ""
         if not by_agent and not arrival.before:

@@ -32,7 +32,7 @@ from evolvable_store.operation import Head
 from evolvable_store.paths import check_path, is_ignored, is_sync_copy
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
 from evolvable_store.store import Store
-from evolvable_store.workingcopy.tree_reader import read_folder
+from evolvable_store.workingcopy.tree_reader import SYNC_COPY, read_folder
 
 MAX_ARCHIVE = 512 * 2**20
 """Bytes of the zip."""
@@ -345,7 +345,10 @@ def folder_candidate(folder: Path) -> ImportCandidate:
     if reading.cut_short:
         return ImportCandidate(folder.name, {}, (reading.cut_short,))
     return ImportCandidate(
-        folder.name, reading.files, tuple(f"{path}: {why}" for path, why in reading.left_out.items())
+        folder.name,
+        reading.files,
+        tuple(f"{path}: {why}" for path, why in reading.left_out.items() if why != SYNC_COPY),
+        (*reading.ignored, *(path for path, why in reading.left_out.items() if why == SYNC_COPY)),
     )
 
 
@@ -437,6 +440,7 @@ def _parent_paths(path: str) -> Iterator[str]:
 
 
 def _zip_candidates(archive: ZipArchive, kind: Kind, folders: dict[str, list[str]]) -> Iterator[ImportCandidate]:
+    unwanted = list(filter(is_left_out, archive.members))
     for folder, paths in folders.items():
         size = sum(archive.members[path].size for path in paths)
         if size > MAX_RESOURCE or len(paths) > MAX_FILES:
@@ -445,7 +449,8 @@ def _zip_candidates(archive: ZipArchive, kind: Kind, folders: dict[str, list[str
             continue
         start = len(folder) + 1 if folder else 0
         files = {path[start:]: File(archive.read(path), archive.members[path].mode) for path in paths}
-        yield ImportCandidate(folder.rpartition("/")[2] or _own_name(kind, files), files)
+        left_out = tuple(path[start:] for path in unwanted if path.startswith(f"{folder}/" if folder else ""))
+        yield ImportCandidate(folder.rpartition("/")[2] or _own_name(kind, files), files, left_out=left_out)
 
 
 def _own_name(kind: Kind, files: Files) -> str:

@@ -48,11 +48,15 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class ImportCandidate:
-    """A folder that may become the resource `name`. `missing`: what was not read of it, and why."""
+    """A folder that may become the resource `name`. `missing`: what was not read of it, and why.
+
+    left_out: paths of what belongs to no resource by its name; that of a folder ends with a slash.
+    """
 
     name: str
     files: Files
     missing: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def stops(self, kind: Kind) -> list[str]:
         """Return every reason against its content as a resource of this kind."""
@@ -60,14 +64,15 @@ class ImportCandidate:
         return [*self.missing, *map(str, found)]
 
 
-ImportCheck = Callable[[Ref, int, Files], bool]
-"""Called with what would be imported: the resource, the version here that it would replace (0: none), its files.
+ImportCheck = Callable[[Ref, int, Files, tuple[str, ...]], bool]
+"""Called with what would be imported: the resource, the version here that it would replace (0: none), its files, and
+the paths of what is left out of it by its name.
 
 Returns whether it may be. When not the check keeps it out for now; raises InvalidResource when it is refused.
 """
 
 
-def accept_all(ref: Ref, base: int, files: Files) -> bool:
+def accept_all(ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> bool:
     """Accept every sound resource."""
     return True
 
@@ -155,7 +160,7 @@ class FolderImport:
         if here and not self.replace:
             why = f"it is here with other content (version {here}); say that it is to be replaced"
             raise InvalidResource(name, [why])
-        if not self.look(ref, here, files):
+        if not self.look(ref, here, files, candidate.left_out):
             done.held.append(ref)
             return
         tx.put(ref, files, expected_version=here)
@@ -297,7 +302,7 @@ def _check_newest(store: Store, staging: ImportStaging, ref: Ref, look: ImportCh
         return ()
     files = {path: File(staging.blob(entry.sha256), entry.mode) for path, entry in newest.items()}
     try:
-        kept_out = not look(ref, (head.version if head else None) or 0, files)
+        kept_out = not look(ref, (head.version if head else None) or 0, files, ())
     except InvalidResource as error:
         return error.problems
     return ("a person has to look at it first",) if kept_out else ()

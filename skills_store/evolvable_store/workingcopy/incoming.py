@@ -379,6 +379,7 @@ class IncomingDirectory:
     """A directory's content before it becomes a version of `ref`.
 
     head: of the resource, None for a new one; before: the files that it has. identity: who answers for the content.
+    left_out: paths of what lies there and belongs to no version; that of a folder ends with a slash.
     """
 
     folder: WatchedFolder
@@ -388,6 +389,7 @@ class IncomingDirectory:
     before: Files
     files: Files
     identity: Identity
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

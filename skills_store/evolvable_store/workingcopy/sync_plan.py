@@ -291,8 +291,9 @@ class SyncPlan:
             return False
         assert look.reading is not None and look.tree is not None
         before = self._store.files(head) if head is not None and head.ref == edit.ref and head.version else {}
+        left_out = (*look.reading.left_out, *look.reading.ignored)
         arrival = IncomingDirectory(
-            self._folder, look.directory, edit.ref, head, before, look.reading.files, edit.identity
+            self._folder, look.directory, edit.ref, head, before, look.reading.files, edit.identity, left_out
         )
         holding = self._gate(arrival) if self._gate else None
         if head is not None and head.frozen and head.ref == edit.ref:

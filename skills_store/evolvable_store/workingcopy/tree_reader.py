@@ -47,7 +47,8 @@ class FolderContents:
     files: path -> file; always fit for `manifest_of`. left_out: path -> why it is not in `files` (ignored names and
     empty folders are not mentioned; a name that is not Unicode is shown with escapes; "." is the folder itself).
     signature, newest: as of `signature()`, taken before the bytes were read. linked: paths of files that have another
-    name outside, by a hard link. ignored: paths of entries whose names are never part of a resource.
+    name outside, by a hard link. ignored: paths of entries whose names are never part of a
+    resource; that of a folder ends with a slash.
     """
 
     files: dict[str, File]
@@ -169,6 +170,7 @@ class _WalkEntry:
     place: _OpenFolder
     name: str
     links: int = 1
+    is_folder: bool = False
 
 
 @dataclass(slots=True)
@@ -228,7 +230,7 @@ def _read(folder: Path, real: bool) -> tuple[dict[str, File], dict[str, str], tu
                     continue
                 reason = outcome if isinstance(outcome, str) else "it keeps changing"
             if reason == _IGNORED:
-                ignored.append(_shown(found.path))
+                ignored.append(_shown(found.path) + "/" * found.is_folder)
             elif reason not in (_EMPTY, ""):
                 left_out[_shown(found.path)] = reason
             if reason == _STOPPED:
@@ -283,7 +285,8 @@ def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits) -> Iterator[_Walk
     ignored, files, folders = list_entries(place.path if place.fd is None else place.fd)
     for entry in ignored:
         reason = SYNC_COPY if is_sync_copy(entry.name) and not is_ignored(entry.name) else _IGNORED
-        yield _WalkEntry(prefix + entry.name, reason, place, entry.name)
+        is_folder = entry.is_dir(follow_symlinks=False)
+        yield _WalkEntry(prefix + entry.name, reason, place, entry.name, is_folder=is_folder)
     for entry in files:
         path = prefix + entry.name
         try:

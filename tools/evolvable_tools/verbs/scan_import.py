@@ -12,7 +12,7 @@ from evolvable_store.errors import InvalidArgument, InvalidResource, NotFound, R
 from evolvable_store.objects import File, Files, make_manifest
 from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
-from evolvable_tools.approvals import check_change, file_bytes, finding_messages, load_scan
+from evolvable_tools.approvals import add_left_out, check_change, file_bytes, finding_messages, load_scan
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, FindingSeverity, Scan
 from evolvable_tools.scan.scanner import scan
@@ -79,11 +79,13 @@ def _scanned_folder(what: str, place: Path, main: str) -> Scanned:
     candidate = bundle.folder_candidate(Path(os.path.abspath(place)))
     if kind is Kind.MEMORY:
         candidate = replace(candidate, name=main.removesuffix(".md"))
-    return _scanned(what, candidate.files, kind, candidate.stops(kind))
+    return _scanned(what, candidate.files, kind, candidate.stops(kind), candidate.left_out)
 
 
-def _scanned(what: str, files: Files, kind: Kind, problems: Sequence[str] = ()) -> Scanned:
-    found = scan(None, file_bytes(files), kind)
+def _scanned(
+    what: str, files: Files, kind: Kind, problems: Sequence[str] = (), left_out: tuple[str, ...] = ()
+) -> Scanned:
+    found = add_left_out(scan(None, file_bytes(files), kind), files, left_out)
     verdict = "refused" if found.blocks or problems else "waits" if found.asks else "passes"
     return Scanned(what, verdict, list(found.findings), _gained(found), list(problems))
 
@@ -163,18 +165,18 @@ class _Looking:
     answer: Answer | None = None
     seen: dict[Ref, tuple[int, Files, Scan]] = field(default_factory=dict)
 
-    def hold(self, ref: Ref, base: int, files: Files) -> bool:
+    def hold(self, ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> bool:
         """Return whether a resource is imported at once. Raises InvalidResource for one that is refused."""
-        found = self._found(ref, base, files)
+        found = self._found(ref, base, files, left_out)
         self.seen[ref] = (base, files, found)
         if self.answer is not None:
             self._check_shown(ref, base, files)
             return True
         return not self.waits and (self.accepted or not found.asks)
 
-    def refuse(self, ref: Ref, base: int, files: Files) -> bool:
+    def refuse(self, ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> bool:
         """Return True. Raises InvalidResource for what is refused, and for what a person is to see first."""
-        if not self.hold(ref, base, files):
+        if not self.hold(ref, base, files, left_out):
             look = "look at it, then pass --accept to answer for all that this archive holds"
             raise InvalidResource(str(ref), [*finding_messages(self.seen[ref][2]), look])
         return True
@@ -184,14 +186,18 @@ class _Looking:
         if shown is not None and shown.get(ref) != (base, make_manifest(files).tree):
             raise InvalidResource(str(ref), ["it changed after it was shown; import it again"])
 
-    def _found(self, ref: Ref, base: int, files: Files) -> Scan:
+    def _found(self, ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> Scan:
         head = self.library.store.head_or_none(ref) if base else None
         before = self.library.store.files(head, base) if head else {}
         try:
             found = check_change(ref, before, files, Actor.HUMAN if self.accepted else Actor.IMPORT)
         except Unsafe as error:
             raise InvalidResource(str(ref), [f"scan: {finding}" for finding in error.findings]) from error
-        return found if before else self.library.names.add_to(found, ref)
+        found = found if before else self.library.names.add_to(found, ref)
+        found = add_left_out(found, files, left_out) if left_out else found
+        if found.blocks and not self.accepted:
+            raise InvalidResource(str(ref), finding_messages(found))
+        return found
 
 
 _READERS: Mapping[str, Callable[..., ImportReport]] = {"zip": bundle.import_zip, "folders": bundle.import_folders}
@@ -204,8 +210,8 @@ def preview(library: Library, source: Path, form: str, **options: Any) -> Previe
     """
     looking = _Looking(library, accepted=False, waits=True)
 
-    def look(ref: Ref, base: int, files: Files) -> bool:
-        looking.hold(ref, base, files)
+    def look(ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> bool:
+        looking.hold(ref, base, files, left_out)
         return form == "json"
 
     if form == "json":

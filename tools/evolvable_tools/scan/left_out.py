@@ -1,0 +1,39 @@
+"""Files that lie in a resource's folder and belong to no version, and that its text tells an agent to use."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from evolvable_tools.scan import Finding, FindingSeverity
+from evolvable_tools.scan.text_analysis import view_of
+
+_VERSION_CONTROL = (".git", ".hg", ".svn")
+"""No repository brings these, and texts about version control name them."""
+
+MAX_NAMED = 200
+"""Paths that are looked for in the texts."""
+
+
+def find_left_out(files: Mapping[str, bytes], left_out: Iterable[str]) -> Iterator[Finding]:
+    """Yield a finding for each text that names a file that is left out: nobody scanned it, and it lies where it is run.
+
+    left_out: paths; a folder ends with a slash, and counts where a text names something in it.
+    """
+    paths = [path for path in left_out if path.strip("/").rpartition("/")[2] not in _VERSION_CONTROL][:MAX_NAMED]
+    if not paths:
+        return
+    named = re.compile("|".join(map(_pattern, paths)), re.IGNORECASE)
+    for path, data in files.items():
+        view = view_of(path, data)
+        match = named.search(view.text) if view is not None else None
+        if view is not None and match is not None:
+            why = "it names a file that no version holds and that no scan read"
+            hint = "Look at the file where it lies, or leave it out of the text."
+            excerpt = view.excerpt(match.start(), match.end())
+            line = view.line(match.start())
+            yield Finding("file.left-out", FindingSeverity.HIGH, path, line, excerpt, why, hint)
+
+
+def _pattern(path: str) -> str:
+    name = re.escape(path.rstrip("/").rpartition("/")[2])
+    ending = r"[/\\][\w.@-]" if path.endswith("/") else r"(?![\w-])"
+    return rf"(?<![\w.-]){name}{ending}"
