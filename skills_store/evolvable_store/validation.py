@@ -16,10 +16,9 @@ from evolvable_store.frontmatter import (
     parse_document,
 )
 from evolvable_store.merge import find_conflict
-from evolvable_store.names import is_name, is_plain, normal_name
 from evolvable_store.objects import MAX_FILE, MAX_FILES, MAX_RESOURCE, Files
 from evolvable_store.paths import is_ignored, is_sync_copy, path_problem
-from evolvable_store.resource import MAX_NAME, Kind, check_name, main_file
+from evolvable_store.resource import MAX_NAME, Kind, check_name, is_name, is_plain, main_file, normal_name
 
 __all__ = ["Problem", "Severity", "main_path", "find_problems", "blocking_problems"]
 

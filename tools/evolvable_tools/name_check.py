@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from evolvable_store.names import skeleton
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.resource import Kind, Ref, skeleton
 from evolvable_store.store import Store
 from evolvable_tools.scan import Finding, FindingSeverity, Scan, order_findings
 
@@ -18,6 +17,7 @@ class NameIndex:
 
     def twin(self, ref: Ref) -> Ref | None:
         """Return a resource of any kind and scope whose other name looks like this one, None where there is none."""
+        # The names of the usual memories are fixed, and no search offers a memory.
         if ref.kind is Kind.MEMORY:
             return None
         sequence = self._store.sequence()
@@ -35,6 +35,6 @@ class NameIndex:
         if twin is None:
             return found
         why = f"its name can be taken for that of {twin}"
-        hint = "Look at both letter by letter, or give it another name."
+        hint = "Compare the letters of both, or give it another name."
         finding = Finding("name.lookalike", FindingSeverity.MEDIUM, "", 0, str(ref), why, hint)
         return replace(found, findings=order_findings([*found.findings, finding]))

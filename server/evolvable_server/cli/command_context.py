@@ -38,9 +38,9 @@ from evolvable_store.errors import (
     Refused,
     quoted,
 )
-from evolvable_store.names import near_names
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import is_address
+from evolvable_store.resource import near_names
 from evolvable_tools.verbs import registry
 from evolvable_tools.verbs.registry import VERBS, Authority, refusal_reason
 

@@ -330,7 +330,13 @@ def _checked_directories(library: Library, folder: WatchedFolder) -> Iterator[tu
         binding, name = bound.get(directory), status.resource_name(directory)
         head = heads.get(binding.resource) if binding else None
         refused, warnings = _check_directory(library, folder, directory, name, binding, head)
-        if head is not None and head.name != name:
+        # Where the name is free, the resource came in when names had fewer letters.
+        taken = (
+            head is not None
+            and head.name != name
+            and library.store.head_or_none(Ref(folder.kind, name, folder.scope)) is not None
+        )
+        if head is not None and taken:
             warnings = [*warnings, name_taken(head.ref)]
         yield directory, str(head.ref) if head else "", refused, warnings
 

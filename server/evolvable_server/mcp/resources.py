@@ -30,7 +30,6 @@ from evolvable_store.errors import (
     quoted,
 )
 from evolvable_store.frontmatter import parse_document, summarize
-from evolvable_store.names import normal_name
 from evolvable_store.objects import TreeEntry
 from evolvable_store.operation import Head
 from evolvable_store.paths import check_path
@@ -42,6 +41,7 @@ from evolvable_store.resource import (
     check_name,
     check_scope,
     main_file,
+    normal_name,
     parse_version,
 )
 from evolvable_store.storage.release_channel import ChannelEntry

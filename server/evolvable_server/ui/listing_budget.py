@@ -178,7 +178,7 @@ def _edit(site: Site, asked: PageRequest, lists: Sequence[_Shown], found: Sequen
     chosen = known.ids if known is not None else skills.keys() - bare
     ordered = sorted(skills.values(), key=lambda skill: (-skill.uses, skill.ref))
     boxes = [_box(skill, checked=skill.id in chosen) for skill in ordered]
-    named = h.label["Name ", h.input(type="text", name="name", required=True, maxlength="64", pattern="[a-z0-9-]+")]
+    named = h.label["Name ", h.input(type="text", name="name", required=True, maxlength="64")]
     return h.section(".panel")[
         h.h2[f"The collection {known.name}" if known is not None else "A new collection"],
         form(

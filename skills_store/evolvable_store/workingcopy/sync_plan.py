@@ -11,10 +11,9 @@ from evolvable_store.agent_grants import read_grants
 from evolvable_store.errors import Refused, quoted
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.merge import MergeResult, merge_files
-from evolvable_store.names import normal_name, numbered
 from evolvable_store.objects import Files, Manifest, make_manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal
-from evolvable_store.resource import Kind, Ref, main_file
+from evolvable_store.resource import Kind, Ref, main_file, normal_name, numbered
 from evolvable_store.storage.bindings import Binding, HeldDirectory, WatchedFolder
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store

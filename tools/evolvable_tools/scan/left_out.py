@@ -36,4 +36,5 @@ def find_left_out(files: Mapping[str, bytes], left_out: Iterable[str]) -> Iterat
 def _pattern(path: str) -> str:
     name = re.escape(path.rstrip("/").rpartition("/")[2])
     ending = r"[/\\][\w.@-]" if path.endswith("/") else r"(?![\w-])"
+    # The name alone is enough: a text gives a path from where it lies, or from where the agent works.
     return rf"(?<![\w.-]){name}{ending}"

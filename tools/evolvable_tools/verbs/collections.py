@@ -4,14 +4,13 @@ Claude Code lists the names and descriptions of its skills in a budget; the skil
 description there. The rule is cited in docs/living-beside.md. Search is not affected.
 """
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from evolvable_store.errors import InvalidArgument, NotFound
 from evolvable_store.operation import Head
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.resource import MAX_NAME, Kind, Ref, is_name
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_may_decide
@@ -24,9 +23,6 @@ EACH = 1_536
 
 MAX_COLLECTIONS = 100
 """Collections of a library."""
-
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_LONGEST_NAME = 64
 
 
 class Shown(StrEnum):
@@ -141,7 +137,7 @@ def find_collection(library: Library, name: str) -> SkillCollection:
     found = {one.name: one for one in list_collections(library)}
     if name not in found:
         known = ", ".join(found) or "none"
-        raise NotFound(f"There is no collection {name[:_LONGEST_NAME]!r}.", f"There is: {known}.")
+        raise NotFound(f"There is no collection {name[:MAX_NAME]!r}.", f"There is: {known}.")
     return found[name]
 
 
@@ -153,8 +149,8 @@ def add_to_collection(
     Raise Refused for anybody but a person, InvalidArgument, NoSuchResource.
     """
     check_may_decide(caller, "change collections")
-    if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
-        hint = f"Use up to {_LONGEST_NAME} lower-case letters, digits and single hyphens, such as `work`."
+    if not is_name(name):
+        hint = f"Use up to {MAX_NAME} lower-case letters, digits and single hyphens, such as `work`."
         raise InvalidArgument(f"{name[:80]!r} is no name of a collection.", hint)
     known = {one.name: one for one in list_collections(library)}
     if name not in known and len(known) >= MAX_COLLECTIONS:
