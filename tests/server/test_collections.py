@@ -253,7 +253,7 @@ def test_settings_of_another_kind_stay_and_are_not_ours_to_take_out(machine) -> 
     assert client_settings(machine) == {"skillOverrides": {"pdf": 7, "zzz": True}}
 
 
-@pytest.mark.parametrize("name", ["Work", "a b", "-", "../x", "x" * 65, "日本", "a\x1b[31m"])
+@pytest.mark.parametrize("name", ["Work", "a b", "-", "../x", "x" * 65, "Отчёт", "a\x1b[31m"])
 def test_a_collection_has_a_plain_name(machine, name: str) -> None:
     assert "is no name of a collection" in machine("collection", "add", name, "pdf", code=1).err
 

@@ -331,12 +331,8 @@ def _checked_directories(library: Library, folder: WatchedFolder) -> Iterator[tu
         head = heads.get(binding.resource) if binding else None
         refused, warnings = _check_directory(library, folder, directory, name, binding, head)
         # Where the name is free, the resource came in when names had fewer letters.
-        taken = (
-            head is not None
-            and head.name != name
-            and library.store.head_or_none(Ref(folder.kind, name, folder.scope)) is not None
-        )
-        if head is not None and taken:
+        other = library.store.head_or_none(Ref(folder.kind, name, folder.scope)) if name else None
+        if head is not None and head.name != name and other is not None:
             warnings = [*warnings, name_taken(head.ref)]
         yield directory, str(head.ref) if head else "", refused, warnings
 

@@ -81,7 +81,7 @@ def read_source(source: str) -> bytes:
         with click.open_file(source, "rb") as stream:
             data: bytes = stream.read(MAX_FILE + 1)
     except OSError as error:
-        raise click.BadParameter(f"{quoted(source)}: {error.strerror}.") from None
+        raise click.BadParameter(f"{quoted(source, 4096)}: {error.strerror}.") from None
     if len(data) > MAX_FILE:
         raise TooLarge(f"{source} has more than {MAX_FILE:,} bytes.", "That is the limit for one file.")
     return data
