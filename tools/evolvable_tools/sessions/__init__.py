@@ -12,11 +12,15 @@ from typing import Any
 
 from evolvable_store.errors import Invalid
 
-__all__ = ["NoTranscript", "Origin", "Session", "Span", "SubagentRun"]
+__all__ = ["NoTranscript", "Origin", "Session", "Span", "SubagentRun", "UnreadableMessages"]
 
 
 class NoTranscript(Invalid):
     """A file or a list of messages that is no transcript of a session."""
+
+
+class UnreadableMessages(NoTranscript):
+    """A transcript in a known form whose messages, or most of them, have no text that can be read."""
 
 
 SUBAGENT_TOOLS = frozenset(("Agent", "Task"))
@@ -175,6 +179,10 @@ class TranscriptInfo:
     commit: str = ""
     known: int = 0
     """Lines that this format knows."""
+    readable: int = 0
+    """Messages that said something."""
+    unreadable: int = 0
+    """Messages in whose place for the text nothing stands that this format knows."""
     subagents: dict[str, SubagentRun] = field(default_factory=dict)
     """By the name that their spans have, and not yet redacted."""
 

@@ -27,6 +27,7 @@ from evolvable_tools.sessions import (
     Span,
     SubagentRun,
     TranscriptInfo,
+    UnreadableMessages,
     as_text,
     parse_json,
 )
@@ -38,6 +39,7 @@ from evolvable_tools.sessions.transcript_formats import (
     CodexFormat,
     MessageListFormat,
     TranscriptFormat,
+    is_empty_message,
 )
 from evolvable_tools.untrusted_text import REVIEWING_MARK
 
@@ -128,7 +130,7 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
     """Return the session in a transcript: a path to a client's file, or a list of messages {role, content}.
 
     The work of a subagent in its own file comes at the place of its start. Broken, unknown and half written lines are
-    left out. Raises NoTranscript for what is no transcript, or cannot be read.
+    left out. Raises NoTranscript for what is no transcript, or cannot be read, and UnreadableMessages.
     """
     digest = hashlib.sha256()
     if isinstance(source, Path | str):
@@ -192,8 +194,15 @@ def _agent_of(first: list[dict[str, Any]]) -> str | None:
 
 
 def _read(reader: TranscriptFormat, lines: Iterable[Mapping[str, Any]]) -> Iterator[RawPiece]:
+    about = reader.about
     for record in lines:
-        yield from reader.read(record)
+        pieces = list(reader.read(record))
+        message = reader.message_of(record)
+        if message is not None:
+            says = any(piece.text.strip() or piece.call_id or piece.input is not None for piece in pieces)
+            about.readable += says
+            about.unreadable += not says and not is_empty_message(message)
+        yield from pieces
 
 
 def _noted(messages: Iterable[Mapping[str, Any]], digest: Any) -> Iterator[Mapping[str, Any]]:
@@ -307,6 +316,16 @@ def _redacted_run(run: SubagentRun, stream: StreamRedactor) -> SubagentRun:
 def _check(reader: TranscriptFormat, name: str) -> None:
     if not reader.about.known:
         raise NoTranscript(f"{name} is no transcript: nothing in it is a message.", _HINT)
+    about = reader.about
+    every = about.readable + about.unreadable
+    if about.unreadable > about.readable:
+        raise UnreadableMessages(
+            f"{name} has the lines of a transcript of {about.client}, but {about.unreadable} of its {every} messages"
+            " have no text that can be read.",
+            "Another client, or a newer version of this one, wrote it. Nothing was reviewed and nothing was stored.",
+        )
+    if not every:
+        raise UnreadableMessages(f"{name} has no message with a text yet.", "Name it again when the session went on.")
 
 
 def _short(text: str) -> str:

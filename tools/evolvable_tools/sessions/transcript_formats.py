@@ -26,10 +26,12 @@ from evolvable_tools.sessions.taint import (
     split_message,
 )
 
-CLAUDE_CODE_TYPES, CODEX_TYPES, _CALLS, _RESULTS = (
-    frozenset(TABLES["types"][name].split()) for name in ("claude_code", "codex", "codex_calls", "codex_results")
+CLAUDE_CODE_TYPES, CODEX_TYPES, _CALLS, _RESULTS, _SILENT_BLOCKS = (
+    frozenset(TABLES["types"][name].split())
+    for name in ("claude_code", "codex", "codex_calls", "codex_results", "silent_blocks")
 )
-"""Types of lines by which a file of Claude Code or of Codex is known, and of Codex's calls and their results."""
+"""Types of lines by which a file of Claude Code or of Codex is known, of Codex's calls and their results, and of blocks
+of a message that hold no text."""
 
 _SAID = "To tell you how to proceed, the user said:\n"
 _PERSONS = frozenset(("human", "user"))
@@ -48,6 +50,10 @@ class TranscriptFormat:
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
         """Yield the pieces of one line, or of one message; none for one that says nothing."""
+        raise NotImplementedError
+
+    def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the message of a user or a model in a line, None for a line of another kind."""
         raise NotImplementedError
 
     def _learn(self, record: Mapping[str, Any], base: RawPiece, session: str = "session_id") -> None:
@@ -80,6 +86,19 @@ class TranscriptFormat:
         return bool(given.get("run_in_background"))
 
 
+def is_empty_message(message: Mapping[str, Any]) -> bool:
+    """Return whether the place of a message's text is known and holds no text: thoughts, images, nothing at all."""
+    if not {"content", "text"} & message.keys():
+        return False
+    content = message.get("content", message.get("text"))
+    return all(map(_is_silent, content)) if isinstance(content, list) else content is None or isinstance(content, str)
+
+
+def _is_silent(block: object) -> bool:
+    said = as_mapping(block)
+    return block == "" or said.get("text") == "" or said.get("type") in _SILENT_BLOCKS
+
+
 class ClaudeCodeFormat(TranscriptFormat):
     """Reads the lines of one file of Claude Code. agent: the subagent whose file it is."""
 
@@ -106,6 +125,9 @@ class ClaudeCodeFormat(TranscriptFormat):
             yield from _typed_once(self._user(record, base))
         elif kind == "attachment":
             yield from self._attachment(as_mapping(record.get("attachment")), base)
+
+    def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return as_mapping(record.get("message")) if record.get("type") in ("user", "assistant") else None
 
     def _assistant(self, message: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         model = as_text(message.get("model"))
@@ -268,6 +290,10 @@ class CodexFormat(TranscriptFormat):
             base.model = self.about.model
             yield from self._item(said, base)
 
+    def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        said = as_mapping(record.get("payload"))
+        return said if record.get("type") == "response_item" and said.get("type") == "message" else None
+
     def _begin(self, said: Mapping[str, Any]) -> None:
         """Read the metadata of the session. A resumed or forked rollout says it again; the first time counts."""
         about = self.about
@@ -408,6 +434,9 @@ class MessageListFormat(TranscriptFormat):
             yield from _typed_once(self._user(record, content, base))
         else:
             yield base.copy(text=text_of(content))
+
+    def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return record if record.get("role") in ("user", "assistant") else None
 
     def _assistant(self, record: Mapping[str, Any], content: object, base: RawPiece) -> Iterator[RawPiece]:
         for block in content if isinstance(content, list) else [content]:

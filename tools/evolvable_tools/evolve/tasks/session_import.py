@@ -29,7 +29,7 @@ from evolvable_tools.evolve.tasks.reader import (
 from evolvable_tools.evolve.tasks.scorer_calibration import MAX_CONCURRENT, KnownAnswer, given_answer, score_known
 from evolvable_tools.evolve.tasks.session_tasks import CheckKind, NoTask, SessionTask, find_session_tasks
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.sessions import NoTranscript, Session
+from evolvable_tools.sessions import NoTranscript, Session, UnreadableMessages
 from evolvable_tools.sessions.parser import read_session
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.resource_info import copied_from
@@ -122,6 +122,9 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
     for path in transcripts:
         try:
             session = read_session(path, redactor=library.redactor())
+        except UnreadableMessages:
+            draft.left_out["its messages have no text that can be read"] += 1
+            continue
         except NoTranscript:
             draft.left_out["it is no transcript"] += 1
             continue
