@@ -58,7 +58,9 @@ def sessions_command(state: CommandContext, limit: int, page: int, project: str 
     with state.library() as (library, _):
         log = library.store.backend.observations
         transcripts = read_machine(state.config().project).transcripts
-        found = list_sessions(transcripts, log.taken, limit * page, project)
+        found = list_sessions(
+            transcripts, log.taken, limit * page, project, library.store.backend.transcript_rows.foreign
+        )
     shown = dataclasses.replace(found, sessions=found.sessions[limit * (page - 1) :])
     return Output(shown, lambda _: _show_sessions(shown, page))
 

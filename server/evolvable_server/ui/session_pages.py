@@ -28,8 +28,8 @@ MAX_TEXT = 1_200
 def _listed(site: Site) -> SessionPage | None:
     """Return the sessions on this machine; they are read beside the page, which shows the last reading."""
     folders = read_machine(site.services.config.project).transcripts
-    taken = site.library.store.backend.observations.taken
-    return site.value("sessions", lambda: list_sessions(folders, taken, LISTED), site.revision())
+    taken, foreign = site.library.store.backend.observations.taken, site.library.store.backend.transcript_rows.foreign
+    return site.value("sessions", lambda: list_sessions(folders, taken, LISTED, foreign=foreign), site.revision())
 
 
 def _sessions(site: Site, asked: PageRequest) -> PageBody:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from evolvable_store.storage.proposals import ProposalBatch, Proposals, Reviews
     from evolvable_store.storage.release_channel import Channel
     from evolvable_store.storage.remotes import Remotes, RemoteState, RemoteWaiting
+    from evolvable_store.storage.transcript_rows import TranscriptRows
     from evolvable_store.storage.trial_pool import TrialPool
 
 
@@ -139,6 +140,7 @@ class Storage(Protocol):
     trusted_folders: TrustedFolders
     evidence: EvidenceLog
     observations: Observations
+    transcript_rows: TranscriptRows
     learned: LearnedTasks
     pool: TrialPool
     proposals: Proposals

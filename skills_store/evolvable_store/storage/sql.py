@@ -31,6 +31,7 @@ from evolvable_store.storage.proposals import ProposalBatch, Proposals, Reviews
 from evolvable_store.storage.protocol import ChannelState, MoveNote, SharedVectors
 from evolvable_store.storage.release_channel import Channel, add_move, follow_policy
 from evolvable_store.storage.remotes import Remotes, RemoteState, RemoteWaiting, save_remote
+from evolvable_store.storage.transcript_rows import TranscriptRows
 from evolvable_store.storage.trial_pool import TrialPool
 
 # The last change of a resource is its head: the index orders by `latest`, rows of one `latest` by sequence.
@@ -130,6 +131,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         self._ids = self.found = {}
         self.evidence = EvidenceLog(self)
         self.observations = Observations(self)
+        self.transcript_rows = TranscriptRows(self)
         self.learned = LearnedTasks(self)
         self.pool = TrialPool(self)
         self.proposals = Proposals(self)

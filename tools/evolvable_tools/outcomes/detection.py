@@ -155,11 +155,12 @@ class _Run:
     turn: int
     test: str
     passed: bool
+    copied: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEnds:
-    """Every signal of an end in one session."""
+    """Every signal of an end in one session. What another session had first only shows what was before."""
 
     runs: tuple[_Run, ...]
     commits: tuple[OutcomeSignal, ...]
@@ -172,7 +173,7 @@ class SessionEnds:
         end = math.inf if last_turn is None else last_turn
         within: dict[str, list[_Run]] = defaultdict(list)
         for run in self.runs:
-            if run.span > first and run.turn <= end:
+            if run.span > first and run.turn <= end and not run.copied:
                 within[run.test].append(run)
         tests = (_tested(runs, [run for run in self.runs if run.test == test]) for test, runs in within.items())
         undone = max((first, *self.undone[-1:]))
@@ -232,15 +233,15 @@ def ends_of(session: "Session", calls: Sequence[ToolCall]) -> SessionEnds:
             place = (call.span.index, call.span.turn)
             test = _test_of(simple)
             if test is not None and (passed := _passed(call, simple)) is not None:
-                runs.append(_Run(*place, test, passed))
-            elif _is_commit(simple) and _has_committed(call, simple):
+                runs.append(_Run(*place, test, passed, call.span.copied))
+            elif _is_commit(simple) and not call.span.copied and _has_committed(call, simple):
                 commits.append(OutcomeSignal("commit", Outcome.SUCCEEDED, *place))
             elif _takes_back(simple) and not call.failed:
                 undone.append(call.span.index)
     words = [
         OutcomeSignal("words", said, span.index, span.turn)
         for span in session.spans
-        if span.origin == "user" and span.role == "user" and (said := classify_verdict(span.text)) is not None
+        if span.typed and not span.copied and (said := classify_verdict(span.text)) is not None
     ]
     worked = tuple(call.span.index for call in calls)
     return SessionEnds(tuple(runs), tuple(commits), tuple(undone), tuple(words), worked)

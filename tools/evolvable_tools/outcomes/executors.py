@@ -36,7 +36,10 @@ TURNS = 2
 
 @dataclass(slots=True)
 class VersionUse:
-    """One version while a session, or what one executor did in it, is read. turn: of the first sight of it."""
+    """One version while a session, or what one executor did in it, is read. turn: of the first sight of it.
+
+    own: this session shows it. inherited: what the session copied from another one loaded it.
+    """
 
     resource: int
     version: int
@@ -46,10 +49,17 @@ class VersionUse:
     how: dict[str, None] = field(default_factory=dict)
     first_use: int | None = None
     last_turn: int = 0
+    own: bool = False
+    inherited: bool = False
 
     @property
     def loaded(self) -> bool:
         return not LOADING.isdisjoint(self.how)
+
+    @property
+    def open(self) -> bool:
+        """Whether its document is before the model."""
+        return self.loaded or self.inherited
 
     @property
     def used(self) -> bool:
@@ -60,7 +70,11 @@ class VersionUse:
         return "agent" in self.how
 
     def note(self, how: str, here: "Span") -> None:
-        """Note one sign of it at a span."""
+        """Note one sign of it at a span. Where another session had the span first, the sign counts there."""
+        if here.copied:
+            self.inherited |= how in LOADING
+            return
+        self.own = True
         self.how[how] = None
         if how in USING:
             self.last_turn = here.turn
@@ -107,7 +121,7 @@ class SessionExecutors:
     def count(self, span: "Span") -> None:
         """Count a span to its executor."""
         executor = self.of(span)
-        executor.spans += 1
+        executor.spans += not span.copied
         executor.last_turn = span.turn
 
     def started(self, call: "Span") -> RunningExecutor:
@@ -128,6 +142,8 @@ class SessionExecutors:
     def executions(self, session: str, ends: SessionEnds, outcome: Outcome | None) -> Iterator[Execution]:
         """Yield what each executor did. outcome: of the session, which is that of its main part."""
         for one in self._running.values():
+            if not one.spans:
+                continue
             end = outcome if one.name == MAIN else outcome_of(ends.between(one.first, one.last_turn + TURNS))
             uses = tuple(
                 ExecutionUse(
@@ -135,6 +151,7 @@ class SessionExecutors:
                     outcome=outcome_of(seen.signals(ends)),
                 )
                 for seen in one.seen.values()
+                if seen.own
             )
             agent, version = one.agent or (None, None)
             yield Execution(session, one.name, agent, version, one.at, one.model, one.spans, end, uses)

@@ -22,6 +22,7 @@ from evolvable_tools.outcomes.learning import LoadedSkill, learn_from_session
 from evolvable_tools.outcomes.shell_commands import SimpleCommand, read_files, run_files, simple_commands
 from evolvable_tools.outcomes.task_types import task_type_of
 from evolvable_tools.sessions import SUBAGENT_TOOLS
+from evolvable_tools.sessions.copies import keys_of, mark_copies
 
 if TYPE_CHECKING:
     from evolvable_tools.sessions import Session, Span
@@ -65,12 +66,16 @@ _OURS = re.compile(r"(?:^|__|\.)(load_skill|find_skill)$")
 
 @dataclass(frozen=True, slots=True)
 class RecordedSession:
-    """What a session showed. kept: False when it was known already, or the library cannot be written."""
+    """What a session showed. kept: False when it was known already, or the library cannot be written.
+
+    read: the session, with what it copied from others marked.
+    """
 
     session: str
     kept: bool
     sightings: tuple[UsageObservation, ...]
     outcome: Outcome | None
+    read: "Session"
 
 
 def record_uses(library: Library, session: "Session", *, home: Path | None = None) -> RecordedSession:
@@ -78,14 +83,16 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
 
     Taking a session in twice changes nothing; one that has grown replaces what was known of it. Each use is put down
     to the version that was live at its time. home: what `~` means in the session's commands. Of a session that reviews
-    others nothing is kept.
+    others nothing is kept. Messages and calls that another session had first count there alone.
     """
+    session = own_part(library, session, claim=True)
     reading = _Reading(library, session, home)
     sightings = tuple(reading.sightings())
     ends = reading.ends.between(-1)
-    identity, started = session.session_id or f"digest-{session.digest[:32]}", reading.moment(session.started)
+    identity, started = session_name(session), reading.moment(session.started)
+    outcome = outcome_of(ends) if reading.tells_outcome else None
     about = (identity, session.client, session.digest, len(session.spans), started, session.model)
-    taken = IngestedSession(*about, outcome_of(ends), ends, reading.task_type)
+    taken = IngestedSession(*about, outcome, ends, reading.task_type)
     kept = False
     if not library.store.read_only and not session.reviewing:
         log = library.store.backend.observations
@@ -96,7 +103,30 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
         # Its tasks are learned from what is stored now; a process that failed in between left them to the next one.
         if kept or log.is_unlearned(identity, session.digest):
             learn_from_session(library, session, identity, reading.loaded())
-    return RecordedSession(taken.session, kept, sightings, taken.outcome)
+    return RecordedSession(taken.session, kept, sightings, taken.outcome, session)
+
+
+def session_name(session: "Session") -> str:
+    """Return the name under which the library knows a session."""
+    return session.session_id or f"digest-{session.digest[:32]}"
+
+
+def own_part(
+    library: Library, session: "Session", *, claim: bool = False, earlier: dict[int, str] | None = None
+) -> "Session":
+    """Return a session with the messages and calls marked as copied that another session owns.
+
+    claim: those that nobody owns become this session's, for good. earlier: the owners of those that were read in the
+    same run before and that the library does not know; this session's are added.
+    """
+    keys, name = keys_of(session), session_name(session)
+    if not keys or session.reviewing:
+        return session
+    rows = library.store.backend.transcript_rows
+    foreign = rows.claim(name, keys) if claim and not library.store.read_only else rows.foreign(name, keys)
+    if earlier is not None:
+        foreign |= {key for key in keys if earlier.setdefault(key, name) != name}
+    return mark_copies(session, foreign)
 
 
 class _Reading:
@@ -134,15 +164,23 @@ class _Reading:
 
     def sightings(self) -> Iterator[UsageObservation]:
         """Yield what was seen of each version."""
-        for seen in self._seen.values():
+        for seen in self._own():
             signals = seen.signals(self.ends)
             about = (seen.resource, seen.version, seen.at, seen.model, seen.loaded, seen.used, tuple(seen.how))
             yield UsageObservation(*about, outcome_of(signals), signals)
 
+    @property
+    def tells_outcome(self) -> bool:
+        """Whether the end of the session says something: not where only its copied part shows what it worked by."""
+        return not self._seen or any(True for _ in self._own())
+
+    def _own(self) -> Iterator[VersionUse]:
+        return (seen for seen in self._seen.values() if seen.own)
+
     def loaded(self) -> list[LoadedSkill]:
         """Return the skills that were loaded or used, in that order, each once."""
         found: dict[int, LoadedSkill] = {}
-        for seen in self._seen.values():
+        for seen in self._own():
             if seen.is_agent:
                 continue
             known = found.get(seen.resource)
@@ -171,7 +209,7 @@ class _Reading:
             return
         self._note(*executor.agent, "agent", call)
         for seen in list(self._seen.values()):
-            if seen.loaded and not seen.is_agent and self.executors.delegated(executor.agent[0], seen):
+            if seen.open and not seen.is_agent and self.executors.delegated(executor.agent[0], seen):
                 self._note(seen.resource, seen.version, "delegated", call, executor)
 
     def _read_command(self, call: ToolCall) -> None:
@@ -185,7 +223,7 @@ class _Reading:
                 self._note_file(path, here)
         taken = steps_of_commands(commands)
         for seen in list(self._seen.values()) if taken else ():
-            if seen.loaded and self._steps_of(seen.resource, seen.version) & set(taken):
+            if seen.open and self._steps_of(seen.resource, seen.version) & set(taken):
                 self._note(seen.resource, seen.version, "step", here)
 
     def _read_ours(self, call: ToolCall, tool: str) -> None:
@@ -193,7 +231,8 @@ class _Reading:
         if call.failed or call.result is None:
             return
         if tool == "find_skill":
-            self.searches.update(dict.fromkeys(_SEARCH.findall(call.result.text)[:1]))
+            found = _SEARCH.findall(call.result.text)[:1]
+            self.searches.update(dict.fromkeys([] if call.span.copied else found))
             return
         ids = _USE.findall(call.result.text[-300:])
         try:
@@ -202,7 +241,8 @@ class _Reading:
             return
         if use is None or use.session not in (None, self._session.session_id):
             return
-        self.uses[use.id] = None
+        if not call.span.copied:
+            self.uses[use.id] = None
         path = _text((call.span.input or {}).get("path"))
         how = "file" if path and path.casefold() != "skill.md" else "load_skill"
         self._note(use.resource, use.version, how, call.span)

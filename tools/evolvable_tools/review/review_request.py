@@ -94,7 +94,7 @@ def select_evidence(
         codes = reasons[span.index]
         if _worth(span, codes, evident) > 4:
             break
-        text = _short(_PRIVATE.sub("[private]", span.text) or _input(span), MAX_TYPED if _typed(span) else MAX_SPAN)
+        text = _short(_PRIVATE.sub("[private]", span.text) or _input(span), MAX_TYPED if span.typed else MAX_SPAN)
         if text and len(text) <= room:
             room -= len(text)
             why = tuple(dict.fromkeys(codes)) or ("said_by_user",)
@@ -128,15 +128,11 @@ def telling(piece: EvidenceSpan) -> int:
 
 def _worth(span: Span, codes: Sequence[str], evident: Set[str]) -> int:
     """Return how telling a span is, the least number the most; over 4 it is not kept."""
-    if span.origin in ECHOED or span.origin in UNTRUSTED:
+    if span.copied or span.origin in ECHOED or span.origin in UNTRUSTED:
         return 9
-    if _typed(span):
+    if span.typed:
         return min([_WORTH.get(code, 3) for code in codes], default=3)
     return min([_WORTH.get(code, 4) for code in codes if code in evident], default=9)
-
-
-def _typed(span: Span) -> bool:
-    return span.origin is Origin.USER and span.role == "user"
 
 
 def _input(span: Span) -> str:

@@ -188,13 +188,15 @@ class _ReviewWork:
         """Return the session in a transcript, and record which skills it used."""
         with pause_gc():
             session = read_session(source, redactor=self.settings.redactor)
-            record_uses(self.library, session, home=self.settings.home)
-        return session
+            return record_uses(self.library, session, home=self.settings.home).read
 
     def review(self, session: Session, mode: str) -> Reviewed:
         """Review a session that was read."""
         if session.reviewing:
             return Reviewed(None, session.session_id, "done", "It is itself a review, of which nothing is learned.")
+        if session.is_copy:
+            why = "Other sessions, which were read before, had all of it first; what they taught counts there."
+            return Reviewed(None, session.session_id, "done", why)
         proposal_inbox.expire(self.library)
         now = self.library.store.clock()
         said = "\n".join((session.client, session.session_id, session.digest, str(REVIEWER)))

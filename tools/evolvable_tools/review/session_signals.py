@@ -145,10 +145,13 @@ class SignalContext:
 
 
 def signals(session: Session) -> tuple[SessionSignal, ...]:
-    """Return every signal of a session, in the order of their turns."""
-    typed = [span for span in session.spans if span.origin is Origin.USER and span.role == "user" and span.text.strip()]
+    """Return every signal of a session, in the order of their turns.
+
+    One that ended in what another session had first is that session's.
+    """
+    typed = [span for span in session.spans if span.typed and span.text.strip()]
     seen = SignalContext(session, session_steps(session.spans), typed)
-    found = [signal for finder in FINDERS for signal in finder(seen)]
+    found = [signal for finder in FINDERS for signal in finder(seen) if not session.spans[max(signal.spans)].copied]
     return tuple(sorted(found, key=lambda signal: (signal.turn, signal.spans))[:MOST])
 
 

@@ -20,6 +20,7 @@ from evolvable_tools.evolve.tasks.locate import load_taskset
 from evolvable_tools.evolve.trials.trial import parse_trial
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import MAIN_AGENT, REWARDS
+from evolvable_tools.outcomes.ingest import own_part
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review import review_request
 from evolvable_tools.review.review_config import ReviewSettings
@@ -118,7 +119,7 @@ class SessionSource:
                 found = read_session(path, redactor=self.settings.redactor)
         except (NoTranscript, OSError):
             return None
-        return None if found.reviewing else found
+        return None if found.reviewing else own_part(self.library, found)
 
     def leak(self, before: str, after: str) -> str:
         """Return '': sessions have no expected answers. What third parties wrote is refused by the rules of reviews."""
@@ -130,7 +131,7 @@ def with_session(trace: RoundTrace, session: Session) -> RoundTrace:
     found = signals(session)
     return replace(
         trace,
-        steps=len(session_steps(session.spans)),
+        steps=len(session_steps([span for span in session.spans if not span.copied])),
         cause=cause_of(found) if trace.reward == 0 else "",
         procedures=procedures_of(found),
         last_check=trace.reward == 0 and failed_last_check_only(session),

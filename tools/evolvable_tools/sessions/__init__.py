@@ -67,7 +67,8 @@ class Span:
     role: user, assistant, tool (what a call gave back) or system (what the client put in). tool: of a call and of its
     result, as the client names it; call_id: what joins the two; input: what a call was given, None for everything
     else. skill: the skill that the client says drove the step, or whose text it is. agent: the subagent that it
-    happened in, None in the session itself.
+    happened in, None in the session itself. key: by which a copy of a typed message or of a call is known in another
+    file. tokens: that were paid for it. copied: another session, which was read before, had it first.
     """
 
     index: int
@@ -83,6 +84,14 @@ class Span:
     input: Mapping[str, Any] | None = None
     skill: str | None = None
     agent: str | None = None
+    key: int | None = None
+    tokens: int = 0
+    copied: bool = False
+
+    @property
+    def typed(self) -> bool:
+        """Whether a person typed it."""
+        return self.origin is Origin.USER and self.role == "user"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +113,10 @@ class Session:
     """One session. client: claude-code, codex or messages. project: the folder that it worked in.
 
     digest: of what was read, the same as long as the session did not go on. redactions: how many secrets of each type
-    were taken out. tokens: those that were paid for in full, in and out, without what came from a cache; None when
-    nobody counted. model: the last that answered. reviewing: it is itself a review or another tool's watching of a
-    session, from which nothing is learned. commit: the one that it began at, '' where the client does not note it.
-    subagents: those whose type is known.
+    were taken out. tokens: those that were paid for in full, in and out, without what came from a cache and without
+    those of copied spans; None when nobody counted. model: the last that answered. reviewing: it is itself a review or
+    another tool's watching of a session, from which nothing is learned. commit: the one that it began at, '' where the
+    client does not note it. subagents: those whose type is known.
     """
 
     client: str
@@ -125,14 +134,21 @@ class Session:
 
     @property
     def turns(self) -> int:
-        """How many messages a person typed."""
+        """How many messages a person typed, those that were copied from another session too."""
         return max((span.turn for span in self.spans), default=0)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether another session had everything first that a person typed or a model called."""
+        return any(span.copied for span in self.spans) and not any(
+            span.typed or span.input is not None for span in self.spans if not span.copied
+        )
 
 
 @dataclass(slots=True)
 class RawPiece:
     """A span before it is redacted. typed: a person's message begins with it. follows: where in the text what a
-    command printed begins, behind what the client says of it."""
+    command printed begins, behind what the client says of it. key, tokens: as of a span."""
 
     role: str
     origin: Origin
@@ -147,6 +163,8 @@ class RawPiece:
     agent: str | None = None
     typed: bool = False
     follows: int = 0
+    key: int | None = None
+    tokens: int = 0
 
     def copy(self, **changes: Any) -> "RawPiece":
         """Return a copy with some fields changed."""
@@ -155,7 +173,7 @@ class RawPiece:
         made = RawPiece(
             p.role, p.origin, p.text, p.at, p.tool, p.call_id, p.is_error, p.model, p.input, p.skill, p.agent
         )
-        made.typed, made.follows = p.typed, p.follows
+        made.typed, made.follows, made.key, made.tokens = p.typed, p.follows, p.key, p.tokens
         for name, value in changes.items():
             setattr(made, name, value)
         return made
@@ -177,6 +195,8 @@ class TranscriptInfo:
     tokens: int | None = None
     reviewing: bool = False
     commit: str = ""
+    names: set[str] = field(default_factory=set)
+    """Every name of a session in its lines: copied lines may keep the name of the session that they come from."""
     known: int = 0
     """Lines that this format knows."""
     readable: int = 0

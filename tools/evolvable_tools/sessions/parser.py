@@ -8,14 +8,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.storage.observations import IngestedSession
@@ -27,65 +27,22 @@ from evolvable_tools.sessions import (
     Span,
     SubagentRun,
     TranscriptInfo,
-    UnreadableMessages,
     as_text,
     parse_json,
 )
+from evolvable_tools.sessions.copies import MAX_ROW, MIN_UNIQUE, row_key
+from evolvable_tools.sessions.json_lines import read_records
+from evolvable_tools.sessions.message_list import MessageListFormat
+from evolvable_tools.sessions.readable import HINT, check_readable, count_message
 from evolvable_tools.sessions.taint import TABLES, QuoteTracker
 from evolvable_tools.sessions.transcript_formats import (
     CLAUDE_CODE_TYPES,
     CODEX_TYPES,
     ClaudeCodeFormat,
     CodexFormat,
-    MessageListFormat,
     TranscriptFormat,
-    is_empty_message,
 )
 from evolvable_tools.untrusted_text import REVIEWING_MARK
-
-MAX_LINE = 32 * 1024 * 1024
-"""Bytes of a line that is read; a longer one is left out."""
-
-_BOM = b"\xef\xbb\xbf"
-
-
-class Hasher(Protocol):
-    """Receives the bytes that were read."""
-
-    def update(self, data: bytes, /) -> None: ...
-
-
-def read_records(path: Path, hasher: Hasher | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file in order. hasher: is given every whole line.
-
-    A last line without a line end counts when it is whole JSON. Raises OSError.
-    """
-    with path.open("rb") as file:
-        for line in _lines(file):
-            found = _object(line)
-            if hasher is not None and (found is not None or line.endswith(b"\n")):
-                hasher.update(line.rstrip(b"\r\n") + b"\n")
-            if found is not None:
-                yield found
-
-
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    first = True
-    while line := file.readline(MAX_LINE):
-        if len(line) == MAX_LINE and not line.endswith(b"\n"):
-            while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
-                pass
-            continue
-        yield line.removeprefix(_BOM) if first else line
-        first = False
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    found = parse_json(line.decode("utf-8", "replace").removeprefix("\ufeff"))
-    return found if isinstance(found, dict) else None
-
-
-_HINT = "A transcript is a .jsonl file of Claude Code or Codex, or a list of messages with role and content."
 
 READ = 4_000
 """Characters of a session's first messages that are looked at."""
@@ -115,13 +72,13 @@ _NAMES = _SAFE | frozenset("@/+")
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What a session is, without its texts. digest: as that of the session."""
+    """What a session is, without its texts. digest: as that of the session. typed: the keys of a person's messages."""
 
     client: str
     session_id: str
     project: str | None
     started: str | None
-    turns: int
+    typed: tuple[int | None, ...]
     digest: str
     reviewing: bool
 
@@ -144,7 +101,7 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
         pieces = _read(reader, _noted(source, digest))
     stream = StreamRedactor(redactor or Redactor())
     redacted = [_redact(piece, stream) for piece in pieces]
-    _check(reader, name)
+    check_readable(reader.about, name)
     return _session(reader.about, tuple(_spans(_redacted_again(redacted, stream))), stream, digest.hexdigest(), stem)
 
 
@@ -152,16 +109,18 @@ def outline(path: Path) -> Outline:
     """Return what the session in a file is, without redacting or keeping its texts. Raises NoTranscript."""
     digest = hashlib.sha256()
     reader, pieces = _opened(path, digest)
-    turns, first = 0, ""
+    typed: list[int | None] = []
+    first = ""
     for piece in _with_subagents(path, pieces, digest, reader.about):
-        turns += piece.typed
+        if piece.typed:
+            typed.append(piece.key)
         if not first and piece.role == "user":
             first = piece.text[:READ]
-    _check(reader, ascii(path.name))
-    about, identity = reader.about, _named(reader.about.session_id, path.stem)
+    check_readable(reader.about, ascii(path.name))
+    about, identity = reader.about, _named(reader.about, path.stem)
     started = about.started.isoformat() if about.started else None
     reviewing = about.reviewing or is_reviewing(first, about.project)
-    return Outline(about.client, identity, about.project, started, turns, digest.hexdigest(), reviewing)
+    return Outline(about.client, identity, about.project, started, tuple(typed), digest.hexdigest(), reviewing)
 
 
 def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiece]]:
@@ -171,7 +130,7 @@ def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiec
         first = list(islice(lines, FIRST))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "its name is no path"
-        raise NoTranscript(f"{ascii(path.name)} cannot be read: {why}.", _HINT) from None
+        raise NoTranscript(f"{ascii(path.name)} cannot be read: {why}.", HINT) from None
     reader = _reader_of(first)
     return reader, _read(reader, chain(first, lines))
 
@@ -194,15 +153,36 @@ def _agent_of(first: list[dict[str, Any]]) -> str | None:
 
 
 def _read(reader: TranscriptFormat, lines: Iterable[Mapping[str, Any]]) -> Iterator[RawPiece]:
-    about = reader.about
+    """Yield the pieces of lines, each line once: clients write earlier ones again when they compact or resume."""
+    about, seen = reader.about, set[str]()
+    last: RawPiece | None = None
     for record in lines:
-        pieces = list(reader.read(record))
-        message = reader.message_of(record)
-        if message is not None:
-            says = any(piece.text.strip() or piece.call_id or piece.input is not None for piece in pieces)
-            about.readable += says
-            about.unreadable += not says and not is_empty_message(message)
+        row = reader.row_of(record)
+        if row is not None and row in seen:
+            continue
+        if row is not None and len(row) <= MAX_ROW:
+            seen.add(row)
+        spent = about.tokens or 0
+        pieces = [piece for piece in reader.read(record) if not _is_replay(piece, seen)]
+        count_message(reader.about, reader.message_of(record), pieces)
+        for piece in pieces:
+            piece.key = row_key(piece, row)
+        payer = pieces[0] if pieces else last
+        if payer is not None:
+            payer.tokens += (about.tokens or 0) - spent
+        last = pieces[-1] if pieces else last
         yield from pieces
+
+
+def _is_replay(piece: RawPiece, seen: set[str]) -> bool:
+    """Return whether a piece is a call that an earlier line had, and note it."""
+    if piece.input is None or not piece.call_id or not MIN_UNIQUE <= len(piece.call_id) <= MAX_ROW:
+        return False
+    call = f"call {piece.call_id}"
+    if call in seen:
+        return True
+    seen.add(call)
+    return False
 
 
 def _noted(messages: Iterable[Mapping[str, Any]], digest: Any) -> Iterator[Mapping[str, Any]]:
@@ -238,7 +218,7 @@ def _subagents(path: Path, digest: Any, about: TranscriptInfo) -> Iterator[tuple
             about.learn_subagent(run.agent, name=run.name, call_id=run.call_id or "", prompt=run.prompt)
         if pieces:
             begun = next((piece.at.isoformat() for piece in pieces if piece.at), "")
-            yield begun, [replace(piece, typed=False) for piece in pieces]
+            yield begun, [replace(piece, typed=False, tokens=0) for piece in pieces]
 
 
 def _learn_launch(file: Path, about: TranscriptInfo) -> None:
@@ -271,29 +251,32 @@ def _redacted_again(pieces: Iterable[RawPiece], stream: StreamRedactor) -> Itera
         yield piece
 
 
-_CARRIED = attrgetter("at", "tool", "call_id", "is_error", "model", "input", "skill", "agent")
+_CARRIED = attrgetter("at", "tool", "call_id", "is_error", "model", "input", "skill", "agent", "key", "tokens")
 
 
 def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
     """Yield spans: numbered, counted by turns, and divided at what they quote."""
     quotes = QuoteTracker()
-    index = turn = 0
+    index = turn = unpaid = 0
     for piece in pieces:
         turn += piece.typed
+        piece.tokens, unpaid = piece.tokens + unpaid, 0
         quotes.note(piece.input)
         parts = quotes.divided(piece.text, piece.origin, whole=piece.role == "tool") if piece.text.strip() else []
         if not parts and (piece.input is not None or piece.call_id is not None):
             parts = [(piece.text, piece.origin)]
+        if not parts:
+            unpaid = piece.tokens
         for text, origin in parts:
             yield Span(index, turn, piece.role, origin, text, *_CARRIED(piece))
-            index += 1
+            index, piece.tokens = index + 1, 0
 
 
 def _session(about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedactor, digest: str, stem: str) -> Session:
     first = next((span.text[:READ] for span in spans if span.role == "user"), "")
     return Session(
         client=about.client,
-        session_id=_named(about.session_id, stem or digest[:16]),
+        session_id=_named(about, stem or digest[:16]),
         project=about.project and stream.redact(about.project[:1_000]),
         started=about.started,
         spans=spans,
@@ -313,21 +296,6 @@ def _redacted_run(run: SubagentRun, stream: StreamRedactor) -> SubagentRun:
     return SubagentRun(_name(run.agent) or "", _name(stream.redact(run.name)) or "", _name(run.call_id), prompt)
 
 
-def _check(reader: TranscriptFormat, name: str) -> None:
-    if not reader.about.known:
-        raise NoTranscript(f"{name} is no transcript: nothing in it is a message.", _HINT)
-    about = reader.about
-    every = about.readable + about.unreadable
-    if about.unreadable > about.readable:
-        raise UnreadableMessages(
-            f"{name} has the lines of a transcript of {about.client}, but {about.unreadable} of its {every} messages"
-            " have no text that can be read.",
-            "Another client, or a newer version of this one, wrote it. Nothing was reviewed and nothing was stored.",
-        )
-    if not every:
-        raise UnreadableMessages(f"{name} has no message with a text yet.", "Name it again when the session went on.")
-
-
 def _short(text: str) -> str:
     if len(text) <= MAX_TEXT:
         return text
@@ -342,8 +310,9 @@ def _name(value: str | None) -> str | None:
     return "".join(char for char in value[:200] if char in _NAMES)
 
 
-def _named(identity: str, otherwise: str) -> str:
-    """Return a session's id, the file's own name where it has none or an odd one."""
+def _named(about: TranscriptInfo, otherwise: str) -> str:
+    """Return a session's id: the file's own name where a line says so too, or where no line has a plain one."""
+    identity = otherwise if otherwise in about.names else about.session_id
     fits = identity and len(identity) <= 128 and _SAFE.issuperset(identity)
     return identity if fits else "".join(char for char in otherwise if char in _SAFE)[:128] or "session"
 
@@ -360,6 +329,8 @@ _NO_SESSIONS = ("subagents", "memory", "tool-results")
 @dataclass(frozen=True, slots=True)
 class ListedSession:
     """A session with what is known of it. at: when it began, ISO 8601 in UTC, or when its file was written last.
+
+    turns: messages of a person, without those that it has from another session.
 
     taken: yes, no, grown (ingested, and continued since), or skipped (a review of its own).
     """
@@ -383,27 +354,49 @@ class SessionPage:
 
 
 def list_sessions(
-    places: Iterable[Path], taken: Callable[[str], IngestedSession | None], limit: int = 20, project: str | None = None
+    places: Iterable[Path],
+    taken: Callable[[str], IngestedSession | None],
+    limit: int = 20,
+    project: str | None = None,
+    foreign: Callable[[str, Collection[int]], Collection[int]] = lambda session, keys: (),
 ) -> SessionPage:
     """Return the sessions below these folders, the newest first. taken: what the library has of a session.
 
     project: only those that worked in this folder or below it; then `more` counts those that were not looked at.
+    foreign: which of these keys another session owns than this one. Of a message in several of the listed sessions
+    that nobody owns yet, the file that was written first has the turn.
 
     Raises InvalidArgument for a limit out of range.
     """
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidArgument(f"limit is {limit}.", f"It is between 1 and {MAX_LIMIT}.")
-    rows: list[ListedSession] = []
+    found: list[tuple[float, Path, Outline]] = []
     more = 0
     for modified, path in _files(places):
-        if len(rows) == limit:
+        if len(found) == limit:
             more += 1
             continue
         with suppress(NoTranscript, OSError):
             known = outline(path)
             if known.client != "messages" and (project is None or _works_in(known.project, project)):
-                rows.append(_listed(path, modified, known, taken(known.session_id)))
-    return SessionPage(rows, more)
+                found.append((modified, path, known))
+    rows: list[ListedSession] = []
+    owners: dict[int, str] = {}
+    for modified, path, known in reversed(found):
+        turns = _own_turns(known, foreign, owners)
+        with suppress(OSError):
+            rows.append(_listed(path, modified, known, turns, taken(known.session_id)))
+    return SessionPage(rows[::-1], more)
+
+
+def _own_turns(
+    known: Outline, foreign: Callable[[str, Collection[int]], Collection[int]], owners: dict[int, str]
+) -> int:
+    """Return how many messages of a session no other one owns. owners: of those that were listed before."""
+    keys = [key for key in known.typed if key is not None]
+    others = set(foreign(known.session_id, keys)) if keys else set()
+    own = [key for key in keys if key not in others and owners.setdefault(key, known.session_id) == known.session_id]
+    return known.typed.count(None) + len(own)
 
 
 def _works_in(folder: str | None, project: str) -> bool:
@@ -411,10 +404,10 @@ def _works_in(folder: str | None, project: str) -> bool:
     return folder is not None and (folder == base or folder.startswith(base.rstrip(os.sep) + os.sep))
 
 
-def _listed(path: Path, modified: float, known: Outline, taken: IngestedSession | None) -> ListedSession:
+def _listed(path: Path, modified: float, known: Outline, turns: int, taken: IngestedSession | None) -> ListedSession:
     state = "no" if taken is None else "yes" if taken.digest == known.digest else "grown"
     at, size = known.started or datetime.fromtimestamp(modified, UTC).isoformat(), path.stat().st_size
-    about = (known.client, known.session_id, known.project, at, known.turns, size)
+    about = (known.client, known.session_id, known.project, at, turns, size)
     return ListedSession(*about, "skipped" if known.reviewing else state, str(path))
 
 

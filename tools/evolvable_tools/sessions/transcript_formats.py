@@ -1,5 +1,6 @@
-"""The formats of transcripts: Claude Code's, Codex's rollouts, and plain lists of the Anthropic and OpenAI APIs."""
+"""The formats of transcripts that clients write: Claude Code's, and Codex's rollouts."""
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -26,18 +27,15 @@ from evolvable_tools.sessions.taint import (
     split_message,
 )
 
-CLAUDE_CODE_TYPES, CODEX_TYPES, _CALLS, _RESULTS, _SILENT_BLOCKS = (
-    frozenset(TABLES["types"][name].split())
-    for name in ("claude_code", "codex", "codex_calls", "codex_results", "silent_blocks")
+CLAUDE_CODE_TYPES, CODEX_TYPES, _CALLS, _RESULTS = (
+    frozenset(TABLES["types"][name].split()) for name in ("claude_code", "codex", "codex_calls", "codex_results")
 )
-"""Types of lines by which a file of Claude Code or of Codex is known, of Codex's calls and their results, and of blocks
-of a message that hold no text."""
+"""Types of lines by which a file of Claude Code or of Codex is known, and of Codex's calls and their results."""
 
 _SAID = "To tell you how to proceed, the user said:\n"
 _PERSONS = frozenset(("human", "user"))
 _OUTPUT = "Output:\n"
 _PROVENANCES = {"user": Origin.USER, "skills": Origin.SKILL, "harness": Origin.MEMORY, "memory": Origin.MEMORY}
-_ORIGINS = {origin.value: origin for origin in Origin}
 
 
 class TranscriptFormat:
@@ -56,11 +54,20 @@ class TranscriptFormat:
         """Return the message of a user or a model in a line, None for a line of another kind."""
         raise NotImplementedError
 
+    def row_of(self, record: Mapping[str, Any]) -> str | None:
+        """Return what names a line in every file that has a copy of it, None where nothing does.
+
+        Called once for each line, in order, before it is read.
+        """
+        return None
+
     def _learn(self, record: Mapping[str, Any], base: RawPiece, session: str = "session_id") -> None:
         """Read what a line says of the session. session: the key of its id."""
         about = self.about
         about.known += 1
-        about.session_id = about.session_id or as_text(record.get(session)) or ""
+        name = as_text(record.get(session)) or ""
+        about.session_id = about.session_id or name
+        about.names.add(name)
         about.project = about.project or as_text(record.get("cwd"))
         about.started = about.started or base.at
 
@@ -86,19 +93,6 @@ class TranscriptFormat:
         return bool(given.get("run_in_background"))
 
 
-def is_empty_message(message: Mapping[str, Any]) -> bool:
-    """Return whether the place of a message's text is known and holds no text: thoughts, images, nothing at all."""
-    if not {"content", "text"} & message.keys():
-        return False
-    content = message.get("content", message.get("text"))
-    return all(map(_is_silent, content)) if isinstance(content, list) else content is None or isinstance(content, str)
-
-
-def _is_silent(block: object) -> bool:
-    said = as_mapping(block)
-    return block == "" or said.get("text") == "" or said.get("type") in _SILENT_BLOCKS
-
-
 class ClaudeCodeFormat(TranscriptFormat):
     """Reads the lines of one file of Claude Code. agent: the subagent whose file it is."""
 
@@ -122,12 +116,15 @@ class ClaudeCodeFormat(TranscriptFormat):
             yield from self._assistant(as_mapping(record.get("message")), base)
         elif kind == "user":
             self._learn_started(record)
-            yield from _typed_once(self._user(record, base))
+            yield from typed_once(self._user(record, base))
         elif kind == "attachment":
             yield from self._attachment(as_mapping(record.get("attachment")), base)
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return as_mapping(record.get("message")) if record.get("type") in ("user", "assistant") else None
+
+    def row_of(self, record: Mapping[str, Any]) -> str | None:
+        return as_text(record.get("uuid"))
 
     def _assistant(self, message: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         model = as_text(message.get("model"))
@@ -170,7 +167,7 @@ class ClaudeCodeFormat(TranscriptFormat):
         elif not _from_person(record):
             yield base.copy(text=text, origin=Origin.MEMORY)
         else:
-            yield from _split_typed(text, base)
+            yield from split_typed(text, base)
 
     def _learn_started(self, record: Mapping[str, Any]) -> None:
         """Read from the result of a call which subagent it started."""
@@ -193,7 +190,7 @@ class ClaudeCodeFormat(TranscriptFormat):
         about, said, words = result.text.partition(_SAID)
         if words and result.is_error and record.get("toolDenialKind") == "user-rejected" and base.agent is None:
             yield result.copy(text=about + said)
-            yield from _split_typed(words, base)
+            yield from split_typed(words, base)
         else:
             yield result
 
@@ -203,7 +200,7 @@ class ClaudeCodeFormat(TranscriptFormat):
             # What a person types while the model works is noted here and nowhere else.
             text = text_of(said.get("prompt"))
             if said.get("isMeta") is not True and said.get("commandMode", "prompt") == "prompt" and _from_person(said):
-                yield from _typed_once(_split_typed(text, base))
+                yield from typed_once(split_typed(text, base))
             else:
                 yield base.copy(text=text)
         elif kind == "prompt_snapshot" and base.agent is not None:
@@ -245,7 +242,7 @@ def _from_person(record: Mapping[str, Any]) -> bool:
     return kind is None or kind in _PERSONS
 
 
-def _split_typed(text: str, base: RawPiece) -> Iterator[RawPiece]:
+def split_typed(text: str, base: RawPiece) -> Iterator[RawPiece]:
     """Yield the parts of a message in a person's name; what was typed has role user."""
     for part in split_message(text):
         if part.origin is Origin.USER:
@@ -254,7 +251,7 @@ def _split_typed(text: str, base: RawPiece) -> Iterator[RawPiece]:
             yield base.copy(origin=part.origin, text=part.text, skill=part.skill)
 
 
-def _typed_once(pieces: Iterable[RawPiece]) -> Iterator[RawPiece]:
+def typed_once(pieces: Iterable[RawPiece]) -> Iterator[RawPiece]:
     """Yield the pieces of one message, whatever its parts: only the first that was typed begins a turn."""
     opens = True
     for piece in pieces:
@@ -268,6 +265,7 @@ class CodexFormat(TranscriptFormat):
     def __init__(self) -> None:
         super().__init__("codex")
         self._failed: set[str] = set()
+        self._from = self._chain = ""
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
         kind, said = record.get("type"), as_mapping(record.get("payload"))
@@ -293,6 +291,24 @@ class CodexFormat(TranscriptFormat):
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         said = as_mapping(record.get("payload"))
         return said if record.get("type") == "response_item" and said.get("type") == "message" else None
+
+    def row_of(self, record: Mapping[str, Any]) -> str | None:
+        said = as_mapping(record.get("payload"))
+        if record.get("type") == "session_meta":
+            self._begin_chain(as_text(said.get("id")) or "")
+        if record.get("type") != "response_item":
+            return None
+        named = as_text(said.get("id")) or as_text(said.get("call_id"))
+        if named is None and said.get("type") == "message":
+            # Older rollouts number no messages. One is known by all that came before it in the session it began in.
+            text = f"{self._chain} {said.get('role')} {text_of(said.get('content'))}"
+            named = self._chain = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        return named and f"{said.get('type')} {named}"
+
+    def _begin_chain(self, session: str) -> None:
+        """Begin with the session that the next lines come from: a fork names itself, and then what it copied from."""
+        if session and session != self._from:
+            self._from = self._chain = session
 
     def _begin(self, said: Mapping[str, Any]) -> None:
         """Read the metadata of the session. A resumed or forked rollout says it again; the first time counts."""
@@ -330,11 +346,11 @@ class CodexFormat(TranscriptFormat):
     def _item(self, said: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         kind = said.get("type")
         if kind == "message":
-            yield from _typed_once(self._message(said, base))
+            yield from typed_once(self._message(said, base))
         elif kind in _CALLS:
             call = as_text(said.get("call_id")) or as_text(said.get("id"))
             key = next((key for key in ("arguments", "input", "action") if isinstance(said.get(key), dict | str)), "")
-            yield self._call(call, _tool_of(str(kind), said), _given(key, said.get(key)), base)
+            yield self._call(call, _tool_of(str(kind), said), given_of(key, said.get(key)), base)
         elif kind in _RESULTS:
             yield self._item_result(said, base.copy(model=None))
 
@@ -357,7 +373,7 @@ class CodexFormat(TranscriptFormat):
             elif self._agent is not None:
                 yield base.copy(origin=Origin.ASSISTANT, text=text)
             else:
-                yield from _split_typed(text, base)
+                yield from split_typed(text, base)
 
     def _item_result(self, said: Mapping[str, Any], base: RawPiece) -> RawPiece:
         call = as_text(said.get("call_id"))
@@ -394,7 +410,7 @@ def _provenance(place: int, kinds: list[Any], facts: list[Any]) -> Origin | None
     return found
 
 
-def _given(key: str, value: object) -> Mapping[str, Any]:
+def given_of(key: str, value: object) -> Mapping[str, Any]:
     """Return what a call was given: an object, or a text that is JSON or free."""
     found = parse_json(value) if isinstance(value, str) else value
     if isinstance(found, dict):
@@ -410,62 +426,3 @@ def _output(value: object) -> tuple[str, bool]:
         failed = value.get("success") is False or value.get("isError") is True
         return text_of(value.get("content", value.get("output"))), failed
     return text_of(value), False
-
-
-class MessageListFormat(TranscriptFormat):
-    """Reads messages one by one. A message may say its own origin, which can only make it less believed."""
-
-    def __init__(self) -> None:
-        super().__init__("messages")
-
-    def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
-        role = record.get("role")
-        if role not in ("user", "assistant", "system", "developer", "tool", "function"):
-            return
-        content = record.get("content", record.get("text"))
-        base = RawPiece("system", Origin.MEMORY, "", parse_moment(record.get("timestamp") or record.get("at")))
-        self._learn(record, base)
-        if role == "assistant":
-            self.about.model = as_text(record.get("model")) or self.about.model
-            yield from self._assistant(record, content, base.copy(model=self.about.model))
-        elif role in ("tool", "function"):
-            yield self._message_result(as_text(record.get("tool_call_id")), content, record, base)
-        elif role == "user":
-            yield from _typed_once(self._user(record, content, base))
-        else:
-            yield base.copy(text=text_of(content))
-
-    def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return record if record.get("role") in ("user", "assistant") else None
-
-    def _assistant(self, record: Mapping[str, Any], content: object, base: RawPiece) -> Iterator[RawPiece]:
-        for block in content if isinstance(content, list) else [content]:
-            said = as_mapping(block)
-            if said.get("type") == "tool_use":
-                yield self._function_call(said, said.get("input"), said, base)
-            elif text := text_of(block):
-                yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=text)
-        for call in map(as_mapping, as_list(record.get("tool_calls"))):
-            function = as_mapping(call.get("function"))
-            yield self._function_call(call, function.get("arguments"), function, base)
-
-    def _function_call(
-        self, call: Mapping[str, Any], given: object, function: Mapping[str, Any], base: RawPiece
-    ) -> RawPiece:
-        name = as_text(function.get("name")) or "unknown"
-        return self._call(as_text(call.get("id")), name, _given("arguments", given), base)
-
-    def _user(self, record: Mapping[str, Any], content: object, base: RawPiece) -> Iterator[RawPiece]:
-        claimed = _ORIGINS.get(str(record.get("origin")), Origin.USER)
-        for block in content if isinstance(content, list) else [content]:
-            said = as_mapping(block)
-            if said.get("type") == "tool_result":
-                yield self._message_result(as_text(said.get("tool_use_id")), said.get("content"), said, base)
-            elif claimed is not Origin.USER:
-                yield base.copy(origin=claimed, text=text_of(block))
-            else:
-                yield from _split_typed(text_of(block), base)
-
-    def _message_result(self, call: str | None, content: object, said: Mapping[str, Any], base: RawPiece) -> RawPiece:
-        failed = said.get("is_error") is True
-        return self._result(call, text_of(content), failed, base, unknown=as_text(said.get("name")))

@@ -29,6 +29,7 @@ from evolvable_tools.evolve.tasks.reader import (
 from evolvable_tools.evolve.tasks.scorer_calibration import MAX_CONCURRENT, KnownAnswer, given_answer, score_known
 from evolvable_tools.evolve.tasks.session_tasks import CheckKind, NoTask, SessionTask, find_session_tasks
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.outcomes.ingest import own_part
 from evolvable_tools.sessions import NoTranscript, Session, UnreadableMessages
 from evolvable_tools.sessions.parser import read_session
 from evolvable_tools.verbs import proposal_inbox
@@ -119,7 +120,8 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
     known = _known_ids(ref, files)
     told = sessions_behind_proposals(library)
     judged: list[SessionTask] = []
-    for path in transcripts:
+    owners: dict[int, str] = {}
+    for path in sorted(transcripts, key=_written):
         try:
             session = read_session(path, redactor=library.redactor())
         except UnreadableMessages:
@@ -129,6 +131,7 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
             draft.left_out["it is no transcript"] += 1
             continue
         draft.sessions += 1
+        session = own_part(library, session, earlier=owners)
         for one in find_session_tasks(session, read_trees):
             if isinstance(one, NoTask):
                 draft.left_out[one.why] += 1
@@ -141,6 +144,14 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
                 _add(draft, one, _command_files(library, one), one.session in told)
     _add_judged(draft, judged, told)
     return draft
+
+
+def _written(path: Path) -> float:
+    """Return when a file was written last: of several that have the same work, the first has the task."""
+    try:
+        return path.stat().st_mtime
+    except (OSError, ValueError):
+        return 0.0
 
 
 def read_trees(session: Session, made: str) -> tuple[Mapping[str, bytes], Mapping[str, bytes] | None]:

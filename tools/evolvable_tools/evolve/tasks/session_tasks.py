@@ -26,7 +26,7 @@ from evolvable_tools.outcomes.detection import (
     undoes,
 )
 from evolvable_tools.outcomes.shell_commands import git_command
-from evolvable_tools.sessions import Origin, Session, Span
+from evolvable_tools.sessions import Session, Span
 from evolvable_tools.sessions.taint import command_line
 
 MIN_PROMPT, MAX_PROMPT = 20, 6_000
@@ -104,13 +104,17 @@ def find_session_tasks(session: Session, trees: ReadTrees = no_trees) -> list[Se
     """Return the tasks of a session, or why there is none."""
     if session.reviewing:
         return [NoTask(session.session_id, "it is a review, or watches another session")]
-    typed = [span for span in session.spans if span.origin is Origin.USER and span.role == "user" and span.text.strip()]
+    typed = [span for span in session.spans if span.typed and span.text.strip()]
+    if session.is_copy:
+        return [NoTask(session.session_id, "it is a copy of another session")]
     if not typed:
         return [NoTask(session.session_id, "no person typed anything")]
     calls = [call for call in calls_of(session) if call.span.agent is None]
     found: list[SessionTask] = []
     reasons: dict[str, None] = {}
     for number, said in enumerate(typed):
+        if said.copied:
+            continue
         later = typed[number + 1 :]
         made = _checked_task(session, said, later, calls, trees) or _corrected_task(session, said, later, calls)
         if isinstance(made, SessionTask):

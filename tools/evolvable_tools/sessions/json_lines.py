@@ -1,0 +1,48 @@
+"""The lines of a transcript: JSON objects, read one by one, within a limit for each."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from evolvable_tools.sessions import parse_json
+
+MAX_LINE = 32 * 1024 * 1024
+"""Bytes of a line that is read; a longer one is left out."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class Hasher(Protocol):
+    """Receives the bytes that were read."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+
+def read_records(path: Path, hasher: Hasher | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a file in order. hasher: is given every whole line.
+
+    A last line without a line end counts when it is whole JSON. Raises OSError.
+    """
+    with path.open("rb") as file:
+        for line in _lines(file):
+            found = _object(line)
+            if hasher is not None and (found is not None or line.endswith(b"\n")):
+                hasher.update(line.rstrip(b"\r\n") + b"\n")
+            if found is not None:
+                yield found
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    first = True
+    while line := file.readline(MAX_LINE):
+        if len(line) == MAX_LINE and not line.endswith(b"\n"):
+            while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
+                pass
+            continue
+        yield line.removeprefix(_BOM) if first else line
+        first = False
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    found = parse_json(line.decode("utf-8", "replace").removeprefix("\ufeff"))
+    return found if isinstance(found, dict) else None

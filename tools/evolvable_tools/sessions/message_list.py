@@ -1,0 +1,68 @@
+"""The format of plain lists of messages, as the APIs of Anthropic and OpenAI have them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from evolvable_tools.sessions import Origin, RawPiece, as_list, as_mapping, as_text, parse_moment, text_of
+from evolvable_tools.sessions.transcript_formats import TranscriptFormat, given_of, split_typed, typed_once
+
+_ORIGINS = {origin.value: origin for origin in Origin}
+
+
+class MessageListFormat(TranscriptFormat):
+    """Reads messages one by one. A message may say its own origin, which can only make it less believed."""
+
+    def __init__(self) -> None:
+        super().__init__("messages")
+
+    def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
+        role = record.get("role")
+        if role not in ("user", "assistant", "system", "developer", "tool", "function"):
+            return
+        content = record.get("content", record.get("text"))
+        base = RawPiece("system", Origin.MEMORY, "", parse_moment(record.get("timestamp") or record.get("at")))
+        self._learn(record, base)
+        if role == "assistant":
+            self.about.model = as_text(record.get("model")) or self.about.model
+            yield from self._assistant(record, content, base.copy(model=self.about.model))
+        elif role in ("tool", "function"):
+            yield self._message_result(as_text(record.get("tool_call_id")), content, record, base)
+        elif role == "user":
+            yield from typed_once(self._user(record, content, base))
+        else:
+            yield base.copy(text=text_of(content))
+
+    def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return record if record.get("role") in ("user", "assistant") else None
+
+    def _assistant(self, record: Mapping[str, Any], content: object, base: RawPiece) -> Iterator[RawPiece]:
+        for block in content if isinstance(content, list) else [content]:
+            said = as_mapping(block)
+            if said.get("type") == "tool_use":
+                yield self._function_call(said, said.get("input"), said, base)
+            elif text := text_of(block):
+                yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=text)
+        for call in map(as_mapping, as_list(record.get("tool_calls"))):
+            function = as_mapping(call.get("function"))
+            yield self._function_call(call, function.get("arguments"), function, base)
+
+    def _function_call(
+        self, call: Mapping[str, Any], given: object, function: Mapping[str, Any], base: RawPiece
+    ) -> RawPiece:
+        name = as_text(function.get("name")) or "unknown"
+        return self._call(as_text(call.get("id")), name, given_of("arguments", given), base)
+
+    def _user(self, record: Mapping[str, Any], content: object, base: RawPiece) -> Iterator[RawPiece]:
+        claimed = _ORIGINS.get(str(record.get("origin")), Origin.USER)
+        for block in content if isinstance(content, list) else [content]:
+            said = as_mapping(block)
+            if said.get("type") == "tool_result":
+                yield self._message_result(as_text(said.get("tool_use_id")), said.get("content"), said, base)
+            elif claimed is not Origin.USER:
+                yield base.copy(origin=claimed, text=text_of(block))
+            else:
+                yield from split_typed(text_of(block), base)
+
+    def _message_result(self, call: str | None, content: object, said: Mapping[str, Any], base: RawPiece) -> RawPiece:
+        failed = said.get("is_error") is True
+        return self._result(call, text_of(content), failed, base, unknown=as_text(said.get("name")))
