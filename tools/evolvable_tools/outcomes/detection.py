@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING
 
 from evolvable_store.storage.evidence import Outcome
 from evolvable_store.storage.observations import OutcomeSignal
-from evolvable_tools.outcomes.shell_commands import COMMAND_TOOLS, SimpleCommand, git_command, simple_commands
+from evolvable_tools.outcomes.shell_commands import (
+    COMMAND_TOOLS,
+    VIEWERS,
+    SimpleCommand,
+    git_command,
+    simple_commands,
+)
 from evolvable_tools.sessions.taint import command_line
 
 if TYPE_CHECKING:
@@ -114,6 +120,9 @@ def wishes_skill(text: str) -> bool:
     return bool(_WORDS["skill_wish"].search(unquoted_text(text)))
 
 
+BROKEN_PIPE = 141
+"""The exit code of a program whose output nobody reads any more."""
+
 MAX_PRINTED = 4_000
 """Characters at the end of the output of tests that are read: their summary comes last."""
 
@@ -149,9 +158,16 @@ class ToolCall:
         return 1 if self.result.is_error else 0
 
 
+Moment = tuple[int, int]
+"""Where in a session something happened: the index of a span, and the place of a command in its line of shell."""
+
+BEGIN: Moment = (-1, 0)
+"""Before everything in a session."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
-    span: int
+    at: Moment
     turn: int
     test: str
     passed: bool
@@ -163,22 +179,22 @@ class SessionEnds:
     """Every signal of an end in one session. What another session had first only shows what was before."""
 
     runs: tuple[_Run, ...]
-    commits: tuple[OutcomeSignal, ...]
-    undone: tuple[int, ...]
+    commits: tuple[tuple[Moment, OutcomeSignal], ...]
+    undone: tuple[Moment, ...]
     words: tuple[OutcomeSignal, ...]
     worked: tuple[int, ...]
 
-    def between(self, first: int, last_turn: int | None = None) -> tuple[OutcomeSignal, ...]:
-        """Return the signals after the span `first`, in turns up to `last_turn`; of each kind the last counts."""
+    def between(self, first: Moment, last_turn: int | None = None) -> tuple[OutcomeSignal, ...]:
+        """Return the signals after the moment `first`, in turns up to `last_turn`; of each kind the last counts."""
         end = math.inf if last_turn is None else last_turn
         within: dict[str, list[_Run]] = defaultdict(list)
         for run in self.runs:
-            if run.span > first and run.turn <= end and not run.copied:
+            if run.at > first and run.turn <= end and not run.copied:
                 within[run.test].append(run)
         tests = (_tested(runs, [run for run in self.runs if run.test == test]) for test, runs in within.items())
         undone = max((first, *self.undone[-1:]))
-        commits = [commit for commit in self.commits if commit.span > undone and commit.turn <= end]
-        begun = next(iter(self.worked[bisect_left(self.worked, first) :]), math.inf)
+        commits = [commit for at, commit in self.commits if at > undone and commit.turn <= end]
+        begun = next(iter(self.worked[bisect_left(self.worked, first[0]) :]), math.inf)
         words = [word for word in self.words if word.turn <= end and begun < word.span]
         settled = [word for word in words[-1:] if word.outcome is not Outcome.UNKNOWN]
         return (*(signal for signal in tests if signal is not None), *commits[-1:], *settled)
@@ -190,11 +206,11 @@ def _tested(within: Sequence[_Run], runs: Sequence[_Run]) -> OutcomeSignal | Non
     It failed and passes now, or passed and fails now, or ran again and still fails.
     """
     last = within[-1]
-    before = [run for run in runs if run.span < last.span]
+    before = [run for run in runs if run.at < last.at]
     if last.passed and any(not run.passed for run in before):
-        return OutcomeSignal("tests", Outcome.SUCCEEDED, last.span, last.turn)
+        return OutcomeSignal("tests", Outcome.SUCCEEDED, last.at[0], last.turn)
     if not last.passed and (any(run.passed for run in before) or len(within) > 1):
-        return OutcomeSignal("tests", Outcome.FAILED, last.span, last.turn)
+        return OutcomeSignal("tests", Outcome.FAILED, last.at[0], last.turn)
     return None
 
 
@@ -226,18 +242,18 @@ def calls_of(session: "Session") -> list[ToolCall]:
 def ends_of(session: "Session", calls: Sequence[ToolCall]) -> SessionEnds:
     """Return every signal of an end in a session."""
     runs: list[_Run] = []
-    commits: list[OutcomeSignal] = []
-    undone: list[int] = []
+    commits: list[tuple[Moment, OutcomeSignal]] = []
+    undone: list[Moment] = []
     for call in calls:
-        for simple in call.commands if call.result is not None else ():
-            place = (call.span.index, call.span.turn)
+        for number, simple in enumerate(call.commands if call.result is not None else ()):
+            at: Moment = (call.span.index, number)
             test = _test_of(simple)
             if test is not None and (passed := _passed(call, simple)) is not None:
-                runs.append(_Run(*place, test, passed, call.span.copied))
+                runs.append(_Run(at, call.span.turn, test, passed, call.span.copied))
             elif _is_commit(simple) and not call.span.copied and _has_committed(call, simple):
-                commits.append(OutcomeSignal("commit", Outcome.SUCCEEDED, *place))
+                commits.append((at, OutcomeSignal("commit", Outcome.SUCCEEDED, at[0], call.span.turn)))
             elif _takes_back(simple) and not call.failed:
-                undone.append(call.span.index)
+                undone.append(at)
     words = [
         OutcomeSignal("words", said, span.index, span.turn)
         for span in session.spans
@@ -257,7 +273,7 @@ def _test_of(simple: SimpleCommand) -> str | None:
     alone = words[0] in _TESTS or words[0] == "unittest"
     if not alone and not (words[0] in _TESTS_OF and words[1:] and words[1].partition(":")[0] == "test"):
         return None
-    if any(word in ("--help", "--version", "--collect-only", "--co", "--list") for word in words):
+    if any(word in ("--help", "--version", "--collect-only", "--co", "--list", "--no-run") for word in words):
         return None
     return " ".join(word for word in words if not _LOUD.fullmatch(word))
 
@@ -269,14 +285,19 @@ def _passed(call: ToolCall, simple: SimpleCommand) -> bool | None:
         return None
     failed, passed = _OUTPUT["tests_failed"].search(text) is not None, _OUTPUT["tests_passed"].search(text) is not None
     code = call.exit_code
+    if code == BROKEN_PIPE:
+        return None  # a later program of the pipe had seen enough
     if not failed and not passed and _OUTPUT["nothing_ran"].search(text):
         return None
     if code == 0 and simple.alone:
         return True
     if code and simple.blamed:
         return False
-    # The exit code is another command's, so the summary of the tests counts.
-    return None if failed == passed else passed
+    # The exit code is another command's, so the summary of the tests counts: a bad one always, a good one only where
+    # nothing but the end of a pipe stands between them and the end of the line.
+    if failed:
+        return None if passed and not code else False
+    return True if passed and not code and simple.shown else None
 
 
 def _is_commit(simple: SimpleCommand) -> bool:
@@ -298,13 +319,15 @@ def _takes_back(simple: SimpleCommand) -> bool:
 
 # What a command is, and how it ended
 
-_VIEWERS = frozenset(("head", "tail", "tee", "cat", "grep", "less"))
-"""Programs that show a part of what is piped into them."""
-
 
 def is_check(command: str) -> bool:
     """Return whether the exit code of a command says if the work is right: tests, types, lint, build."""
     return any(_COMMANDS["check"].search(text) for text in _command_texts(command))
+
+
+def is_passed_check(command: str) -> bool:
+    """Return whether a check passed where the whole line did, as the operators of the line tell it."""
+    return any(_COMMANDS["check"].search(" ".join(simple.words)) for simple in simple_commands(command) if simple.shown)
 
 
 # Several questions are asked of one command in a row.
@@ -320,7 +343,7 @@ def _command_texts(command: str) -> tuple[str, ...]:
     """Return the simple commands of a line as texts, without changes of folder and pipes that only show."""
     found: list[str] = []
     for simple in simple_commands(command):
-        if simple.program != "cd" and not (found and simple.piped and simple.program in _VIEWERS):
+        if simple.program != "cd" and not (found and simple.piped and simple.program in VIEWERS):
             found.append(" ".join(simple.words))
     return tuple(found)
 

@@ -10,7 +10,7 @@ from evolvable_store.storage.evidence import Outcome
 from evolvable_store.storage.observations import MAIN, Execution, ExecutionUse, OutcomeSignal
 from evolvable_tools.delegation import delegate_of
 from evolvable_tools.library import AgentLocator, Library
-from evolvable_tools.outcomes.detection import SessionEnds, outcome_of
+from evolvable_tools.outcomes.detection import Moment, SessionEnds, outcome_of
 
 if TYPE_CHECKING:
     from evolvable_tools.sessions import Session, Span
@@ -47,7 +47,7 @@ class VersionUse:
     model: str | None
     turn: int
     how: dict[str, None] = field(default_factory=dict)
-    first_use: int | None = None
+    first_use: Moment | None = None
     last_turn: int = 0
     own: bool = False
     inherited: bool = False
@@ -69,8 +69,11 @@ class VersionUse:
     def is_agent(self) -> bool:
         return "agent" in self.how
 
-    def note(self, how: str, here: "Span") -> None:
-        """Note one sign of it at a span. Where another session had the span first, the sign counts there."""
+    def note(self, how: str, here: "Span", place: int = 0) -> None:
+        """Note one sign of it at a span. place: of the command in its line of shell.
+
+        Where another session had the span first, the sign counts there.
+        """
         if here.copied:
             self.inherited |= how in LOADING
             return
@@ -79,7 +82,7 @@ class VersionUse:
         if how in USING:
             self.last_turn = here.turn
             if self.first_use is None:
-                self.first_use = here.index
+                self.first_use = (here.index, place)
 
     def signals(self, ends: SessionEnds) -> tuple[OutcomeSignal, ...]:
         """Return the signals of its end: those after its first use, up to TURNS after its last."""
@@ -144,7 +147,7 @@ class SessionExecutors:
         for one in self._running.values():
             if not one.spans:
                 continue
-            end = outcome if one.name == MAIN else outcome_of(ends.between(one.first, one.last_turn + TURNS))
+            end = outcome if one.name == MAIN else outcome_of(ends.between((one.first, -1), one.last_turn + TURNS))
             uses = tuple(
                 ExecutionUse(
                     *(seen.resource, seen.version, seen.at, seen.loaded, seen.used, tuple(seen.how)),

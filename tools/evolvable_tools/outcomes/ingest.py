@@ -16,7 +16,7 @@ from evolvable_store.storage.evidence import Outcome
 from evolvable_store.storage.observations import IngestedSession, UsageObservation
 from evolvable_store.transaction import format_time
 from evolvable_tools.library import Library, SkillLocator
-from evolvable_tools.outcomes.detection import SessionEnds, ToolCall, calls_of, ends_of, outcome_of
+from evolvable_tools.outcomes.detection import BEGIN, SessionEnds, ToolCall, calls_of, ends_of, outcome_of
 from evolvable_tools.outcomes.executors import RunningExecutor, SessionExecutors, VersionUse
 from evolvable_tools.outcomes.learning import LoadedSkill, learn_from_session
 from evolvable_tools.outcomes.shell_commands import SimpleCommand, read_files, run_files, simple_commands
@@ -88,7 +88,7 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
     session = own_part(library, session, claim=True)
     reading = _Reading(library, session, home)
     sightings = tuple(reading.sightings())
-    ends = reading.ends.between(-1)
+    ends = reading.ends.between(BEGIN)
     identity, started = session_name(session), reading.moment(session.started)
     outcome = outcome_of(ends) if reading.tells_outcome else None
     about = (identity, session.client, session.digest, len(session.spans), started, session.model)
@@ -213,18 +213,23 @@ class _Reading:
                 self._note(seen.resource, seen.version, "delegated", call, executor)
 
     def _read_command(self, call: ToolCall) -> None:
-        commands, here = call.commands, call.span
+        """Note what the parts of a line did of which it is sure that they ran."""
         if call.result is None:
             return
-        for path in run_files(commands)[:20]:
-            self._note_file(path, here, ran=True)
-        if not call.failed:
-            for path in read_files(commands)[:20]:
-                self._note_file(path, here)
-        taken = steps_of_commands(commands)
+        for place, simple in enumerate(call.commands):
+            if simple.ran(succeeded=not call.failed):
+                self._read_part(simple, place, call)
+
+    def _read_part(self, simple: SimpleCommand, place: int, call: ToolCall) -> None:
+        here = call.span
+        for path in run_files([simple]):
+            self._note_file(path, here, ran=True, place=place)
+        for path in [] if call.failed else read_files([simple])[:20]:
+            self._note_file(path, here, place=place)
+        taken = steps_of_commands([simple])
         for seen in list(self._seen.values()) if taken else ():
             if seen.open and self._steps_of(seen.resource, seen.version) & set(taken):
-                self._note(seen.resource, seen.version, "step", here)
+                self._note(seen.resource, seen.version, "step", here, place=place)
 
     def _read_ours(self, call: ToolCall, tool: str) -> None:
         """Our own tools have noted what they did; what they answered says whose session it was."""
@@ -252,24 +257,31 @@ class _Reading:
         if binding is not None:
             self._note_live(binding.resource, how, here)
 
-    def _note_file(self, path: str, here: "Span", *, ran: bool = False) -> None:
+    def _note_file(self, path: str, here: "Span", *, ran: bool = False, place: int = 0) -> None:
         if (found := self._places.by_path(path)) is not None:
             binding, inside = found
             how = "script" if ran else "read" if inside.casefold() == "skill.md" else "file"
-            self._note_live(binding.resource, how, here)
+            self._note_live(binding.resource, how, here, place)
 
-    def _note_live(self, resource: int, how: str, here: "Span") -> None:
+    def _note_live(self, resource: int, how: str, here: "Span", place: int = 0) -> None:
         version = self._log.version_at(resource, self.moment(here.at))
         if version is not None:
-            self._note(resource, version, how, here)
+            self._note(resource, version, how, here, place=place)
 
     def _note(
-        self, resource: int, version: int, how: str, here: "Span", executor: RunningExecutor | None = None
+        self,
+        resource: int,
+        version: int,
+        how: str,
+        here: "Span",
+        executor: RunningExecutor | None = None,
+        *,
+        place: int = 0,
     ) -> None:
         """Note that a version was loaded or used. executor: by whom, by default the one of the span."""
         for seen in (self._seen, (executor or self.executors.of(here)).seen):
             new = VersionUse(resource, version, self.moment(here.at), here.model or self._session.model, here.turn)
-            seen.setdefault((resource, version), new).note(how, here)
+            seen.setdefault((resource, version), new).note(how, here, place)
 
     def _steps_of(self, resource: int, version: int) -> frozenset[Step]:
         key = (resource, version)

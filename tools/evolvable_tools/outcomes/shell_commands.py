@@ -1,12 +1,29 @@
 """Shell commands: parses a line into its simple commands, finds the files that they name, and normalises it."""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+
+from evolvable_tools.outcomes.shell_status import (
+    MAX_DEPTH,
+    Branches,
+    Chain,
+    Group,
+    Node,
+    Part,
+    Pipeline,
+    Status,
+    UnclearLine,
+    tell_statuses,
+)
+from evolvable_tools.outcomes.shell_tokens import LineItem, Words, line_items, shell_tokens
 
 MAX_COMMAND = 20_000
 """Characters of the longest line that is parsed."""
+
+MAX_PARTS = 200
+"""Simple commands of a line of which it is told whether they ran."""
 
 COMMAND_TOOLS = frozenset(("Bash", "shell", "shell_command", "exec_command", "local_shell", "unified_exec"))
 """Tools of clients that run a line of shell."""
@@ -16,114 +33,222 @@ RUNNERS = frozenset(("bash", "sh", "zsh", "python", "python3", "node", "deno", "
 _SHELLS = frozenset(("bash", "sh", "zsh"))
 _BEFORE = {"sudo": 1, "time": 1, "nohup": 1, "exec": 1, "env": 1, "command": 1, "timeout": 2, "npx": 1, "bunx": 1}
 _RUN_BY = frozenset(("uv", "poetry", "pipenv", "hatch", "pdm", "rye"))
-_QUIET = frozenset(("cd", "export", "source", ".", "set", "pushd", "mkdir"))
-_HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n.*?(?:\n[ \t]*\2[ \t]*(?=\n|$)|$)", re.DOTALL)
-_COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-_TOKEN = re.compile(
-    r"""[ \t\r]+|(?P<sign>[();<>|&\n]+)|(?P<word>(?:[^ \t\r\n();<>|&'"\\]+|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+)""",
-    re.DOTALL,
-)
-_QUOTED = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTALL)
-_ENDS = ("&&", "||", ";", "|", "|&", "&", "\n", "(", ")", "{", "}")
+VIEWERS = frozenset(("head", "tail", "tee", "cat", "grep", "less"))
+"""Programs that show a part of what is piped into them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimpleCommand:
     """One simple command. words: without assignments and programs that only start another.
 
-    writes: its output goes into a file. alone: it succeeded if the whole line did. blamed: it failed if the line did.
-    piped: it reads the output of the command before.
+    writes: its output goes into a file. piped: it reads the output of the command before. if_succeeded, if_failed: what
+    is known of it where the whole line succeeded or failed; None where it may not have run. shown: a line that
+    succeeded shows what it printed, because only viewers come after it in the pipe that decides.
     """
 
     words: tuple[str, ...]
     writes: bool = False
-    alone: bool = True
-    blamed: bool = True
     piped: bool = False
+    if_succeeded: Status | None = None
+    if_failed: Status | None = None
+    shown: bool = False
 
     @property
     def program(self) -> str:
         return self.words[0].rpartition("/")[2]
+
+    @property
+    def alone(self) -> bool:
+        """Whether it succeeded if the whole line did."""
+        return self.if_succeeded is Status.SUCCEEDED
+
+    @property
+    def blamed(self) -> bool:
+        """Whether it failed if the whole line did."""
+        return self.if_failed is Status.FAILED
+
+    def ran(self, *, succeeded: bool) -> bool:
+        """Return whether it ran for sure. succeeded: how the whole line ended."""
+        return (self.if_succeeded if succeeded else self.if_failed) is not None
 
 
 # Several questions are asked of one command in a row.
 @lru_cache(64)
 def simple_commands(line: str) -> tuple[SimpleCommand, ...]:
     """Return the simple commands of a line in order; none where it cannot be parsed."""
-    if len(line) > MAX_COMMAND:
-        return ()
-    if "<<" in line:
-        line = _HEREDOC.sub("\n", line)
-    parts = _parts(_COMMENT.sub("", line) if "#" in line else line)
-    found: list[SimpleCommand] = []
-    for place, (words, writes, _) in enumerate(parts):
-        started = _started(words)
-        if not started:
-            continue
-        inner = _inner(started)
-        if inner is not None:
-            found += simple_commands(inner) if len(inner) < len(line) else ()
-            continue
-        after = [end for _, _, end in parts[place:-1]]
-        last = place == len(parts) - 1
-        before = all(_is_quiet(words) for words, _, _ in parts[:place])
-        piped = place > 0 and parts[place - 1][2] in ("|", "|&")
-        found.append(SimpleCommand(started, writes, all(end == "&&" for end in after), last and before, piped))
-    return tuple(found)
-
-
-def _parts(line: str) -> list[tuple[list[str], bool, str]]:
-    """Return (words, whether redirected into a file, what ends it) for each simple command."""
+    reader = _LineReader()
     try:
-        tokens = list(_tokens(line.replace("\\\n", "")))
+        parsed = reader.read(line, 0)
+        succeeded, failed = tell_statuses(parsed)
+    except UnclearLine:
+        return tuple(reader.commands)
     except ValueError:
-        return []
-    parts: list[tuple[list[str], bool, str]] = []
-    words: list[str] = []
-    writes = skipping = False
-    for token, is_sign in tokens:
-        if is_sign and set(token) <= set("<>&") and ("<" in token or ">" in token):
-            # A number before it is the stream; the next word is the file, or the other stream.
-            if words and words[-1].isdigit():
-                words.pop()
-            writes, skipping = writes or token in (">", ">>", "&>"), True
-        elif is_sign and token.strip("();|&\n") == "":
-            end = next((end for end in _ENDS if token.strip().startswith(end)), "\n")
-            if words:
-                parts.append((words, writes, end))
-            elif parts and end != "\n":
-                parts[-1] = (*parts[-1][:2], end)
-            words, writes, skipping = [], False, False
-        elif skipping:
-            writes, skipping = writes and token != "/dev/null", False
-        elif token not in ("{", "}", "!", "then", "do", "done", "fi", "else"):
-            words.append(token)
-    if words:
-        parts.append((words, writes, ""))
-    return parts
+        return ()
+    found: list[SimpleCommand] = []
+    end: Status | None = None  # of the last program of a pipe whose end only shows what came before
+    for number in reversed(range(len(reader.commands))):
+        simple = reader.commands[number]
+        known = succeeded.get(number)
+        end = end or known
+        shown = end is Status.SUCCEEDED
+        found.append(replace(simple, if_succeeded=known, if_failed=failed.get(number), shown=shown))
+        if not (simple.piped and simple.program in VIEWERS):
+            end = None
+    return tuple(reversed(found))
 
 
-def _tokens(line: str) -> Iterator[tuple[str, bool]]:
-    """Yield the words of a line without their quotes, and the signs between them, each with whether it is a sign.
+class _LineReader:
+    """Reads the structure of a line. commands: its simple commands in order."""
 
-    Raises ValueError for a quote without an end.
-    """
-    at = 0
-    while at < len(line):
-        found = _TOKEN.match(line, at)
-        if found is None:
+    def __init__(self) -> None:
+        self.commands: list[SimpleCommand] = []
+        self._items: list[LineItem] = []
+        self._depth = 0
+
+    def read(self, line: str, depth: int) -> Group:
+        """Return the structure of a line. Raises ValueError where it is none, and UnclearLine."""
+        if len(line) > MAX_COMMAND:
             raise ValueError
-        at = found.end()
-        if (sign := found["sign"]) is not None:
-            yield sign, True
-        elif (word := found["word"]) is not None:
-            yield _QUOTED.sub(_unquoted, word) if "'" in word or '"' in word or "\\" in word else word, False
+        text = line.replace("\\\n", "")
+        outer, outer_depth = self._items, self._depth
+        self._items, self._depth = list(line_items(list(shell_tokens(text)))), depth
+        begun = len(self.commands)
+        try:
+            group = self._group(())
+            if self._items:
+                raise UnclearLine
+        except UnclearLine:
+            self._list_all(begun, text)
+            raise
+        finally:
+            self._items, self._depth = outer, outer_depth
+        return group
+
+    def _list_all(self, begun: int, text: str) -> None:
+        """Note every command of a line whose structure is unclear."""
+        del self.commands[begun:]
+        before: LineItem = ""
+        for item in line_items(list(shell_tokens(text))):
+            if isinstance(item, Words) and (started := _started(list(item.words))):
+                self.commands.append(SimpleCommand(started, item.writes, before in ("|", "|&")))
+            before = item
+
+    def _next(self) -> LineItem:
+        return self._items[0] if self._items else ""
+
+    def _take(self, *expected: str) -> str:
+        """Return the next operator or keyword. Raises UnclearLine where it is none of the expected."""
+        item = self._next()
+        if not isinstance(item, str) or item not in expected:
+            raise UnclearLine
+        return str(self._items.pop(0))
+
+    def _skip(self, *operators: str) -> None:
+        while self._next() in operators and self._items:
+            self._items.pop(0)
+
+    def _group(self, ends: tuple[str, ...]) -> Group:
+        """Read chains up to one of these keywords or signs, which is left."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise UnclearLine
+        chains = []
+        self._skip("\n", ";")
+        while self._items and self._next() not in ends:
+            chains.append(self._chain())
+            self._skip("\n", ";")
+        self._depth -= 1
+        return Group(tuple(chains))
+
+    def _chain(self) -> Chain:
+        links = [("", self._pipeline())]
+        while self._next() in ("&&", "||"):
+            operator = self._take("&&", "||")
+            self._skip("\n")
+            links.append((operator, self._pipeline()))
+        background = self._next() == "&"
+        if background:
+            self._take("&")
+        elif self._items and self._next() not in ("\n", ";", ")", "}", "then", "do", "done", "fi", "else", "elif"):
+            raise UnclearLine
+        return Chain(tuple(links), background)
+
+    def _pipeline(self) -> Pipeline:
+        negated = False
+        while self._next() == "!":
+            self._take("!")
+            negated = not negated
+        stages = [self._node(piped=False)]
+        while self._next() in ("|", "|&"):
+            self._take("|", "|&")
+            self._skip("\n")
+            stages.append(self._node(piped=True))
+        return Pipeline(tuple(stages), negated)
+
+    def _node(self, *, piped: bool) -> Node:
+        while isinstance(item := self._next(), Words) and item.hidden:
+            self._items.pop(0)
+            self._note(item, piped=False)
+        if isinstance(item, Words):
+            self._items.pop(0)
+            return self._command(item, piped=piped)
+        opener = self._take("(", "{", "if", "while", "until")
+        if opener in ("(", "{"):
+            inner = self._group((")",) if opener == "(" else ("}",))
+            self._take(")", "}")
+            return Group(inner.chains, own=opener == "(")
+        return self._if() if opener == "if" else self._loop((self._group(("do",)),))
+
+    def _command(self, item: Words, *, piped: bool) -> Node:
+        started = _started(list(item.words))
+        begins = item.words[: len(item.words) - len(started) + 1]
+        replaces = "exec" in begins and "bundle" not in begins
+        if item.words[0] in ("case", "select") or replaces or self._next() == "(":
+            raise UnclearLine
+        if item.words[0] == "for":
+            self._skip("\n", ";")
+            names = item.words[3:]
+            literal = any(not re.search(r"[$`*?\[{]", word) for word in names) and item.words[2:3] == ("in",)
+            return self._loop((), at_least_once=literal)
+        inner = _inner(started) if started else None
+        if inner is not None:
+            group = self.read(inner, self._depth + 1)
+            return Group(group.chains, own=True, options=_options(started))
+        return self._note(item, piped=piped)
+
+    def _note(self, item: Words, *, piped: bool) -> Node:
+        started = _started(list(item.words))
+        if not started:
+            return Group(())
+        if len(self.commands) == MAX_PARTS:
+            raise UnclearLine
+        self.commands.append(SimpleCommand(started, item.writes, piped))
+        return Part(len(self.commands) - 1, started)
+
+    def _if(self) -> Branches:
+        first = self._group(("then",))
+        others: list[Group] = []
+        while self._take("then", "elif", "else", "fi") != "fi":
+            others.append(self._group(("then", "elif", "else", "fi")))
+        return Branches((first,), tuple(others))
+
+    def _loop(self, certain: tuple[Group, ...], *, at_least_once: bool = False) -> Branches:
+        self._take("do")
+        body = self._group(("done",))
+        self._take("done")
+        return Branches((*certain, body), ()) if at_least_once else Branches(certain, (body,))
 
 
-def _unquoted(found: re.Match[str]) -> str:
-    single, double, escaped = found.groups()
-    return re.sub(r'\\(["\\])', r"\1", double) if double is not None else single if single is not None else escaped
+def _options(words: tuple[str, ...]) -> frozenset[str]:
+    """Return the options that a shell is started with, such as by `bash -eo pipefail -c`."""
+    found = set()
+    for place, word in enumerate(words):
+        if re.fullmatch(r"-[a-z]*c", word):
+            break
+        found |= {words[place + 1]} if re.fullmatch(r"-[a-z]*o", word) else set()
+    short = [word for word in words[1 : place + 1] if re.fullmatch(r"-[a-z]+", word)]
+    return frozenset(found | ({"errexit"} if any("e" in word for word in short) else set()))
 
 
 def _started(words: list[str]) -> tuple[str, ...]:
@@ -148,11 +273,6 @@ def _inner(words: tuple[str, ...]) -> str | None:
         if re.fullmatch(r"-[a-z]*c", word):
             return words[place + 1] if place + 1 < len(words) else ""
     return None
-
-
-def _is_quiet(words: list[str]) -> bool:
-    started = _started(words)
-    return not started or started[0] in _QUIET
 
 
 def read_files(commands: Sequence[SimpleCommand]) -> list[str]:
@@ -223,7 +343,7 @@ def git_command(simple: SimpleCommand) -> str | None:
 def named_files(text: str) -> set[str]:
     """Return the words of a text that look like files."""
     try:
-        words = [word for word, is_sign in _tokens(text[:_MAX_NORMALIZED]) if not is_sign]
+        words = [word for word, is_sign, _ in shell_tokens(text[:_MAX_NORMALIZED]) if not is_sign]
     except ValueError:
         words = text[:_MAX_NORMALIZED].split()
     return {word for word in words if "." in word.rpartition("/")[2] and not word.startswith("-")}

@@ -48,7 +48,8 @@ def _step(call: Span, result: Span | None) -> SessionStep:
     bad = result is not None and (
         detection.ended_badly(command, result.text, result.is_error) if command else result.is_error
     )
-    does = (detection.is_check, detection.only_looks, detection.undoes, detection.commits)
+    checks = detection.is_check if bad else detection.is_passed_check
+    does = (checks, detection.only_looks, detection.undoes, detection.commits)
     return SessionStep(call, result, command, key, bad, *(asks(command) for asks in does))
 
 

@@ -1,0 +1,224 @@
+"""What the exit status of a line of shell tells of its parts: which ran, and which succeeded or failed.
+
+The parts are evaluated for each way in which the line can end, and what holds in all of them is known. What the
+operators cannot tell, as of the branch of an `if`, is unknown; a line that changes the rules (`trap`, functions) tells
+nothing. Errors and pipes are those of bash, with `set -e` and `pipefail`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+MAX_DEPTH = 40
+"""Groups within groups that are read."""
+
+
+class Status(Enum):
+    """What is known of a part."""
+
+    RAN = "ran"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class UnclearLine(Exception):
+    """Nothing can be told of the parts of a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One simple command. number: its place among those of the line; words: without programs that start another."""
+
+    number: int
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Parts joined by `|`; negated: by `!`."""
+
+    stages: tuple["Node", ...]
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Pipelines joined by `&&` and `||`: each with the operator before it, '' of the first. background: by `&`."""
+
+    links: tuple[tuple[str, Pipeline], ...]
+    background: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Chains one after the other. own: in a shell of its own; options: those that another process starts with."""
+
+    chains: tuple[Chain, ...]
+    own: bool = False
+    options: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """A loop or a condition. certain: what runs at least once; possible: what may run."""
+
+    certain: tuple[Group, ...]
+    possible: tuple[Group, ...]
+
+
+Node = Part | Group | Branches
+_Facts = Mapping[int, Status]
+_Ends = dict[tuple[bool, bool], _Facts]
+"""What is known in each way to end: (whether it succeeded, whether the shell ended with it)."""
+
+_UNFAILING = frozenset(("cd", "export", "source", ".", "set", "pushd", "mkdir", "echo", "printf", "true", ":"))
+_RULES = frozenset(("trap", "eval", "alias", "return", "break", "continue", "shopt", "enable", "function", "coproc"))
+
+
+def tell_statuses(line: Group) -> tuple[_Facts, _Facts]:
+    """Return what is known of the parts of a line that succeeded, and of one that failed. Raises UnclearLine."""
+    ends = _close(_Shell().group(line, {}, tested=False))
+    return ends.get((True, False), {}), ends.get((False, False), {})
+
+
+def _meet(facts: Iterable[_Facts]) -> _Facts:
+    """Return what all of several say."""
+    first, *others = facts
+    known = dict(first)
+    for other in others:
+        known = {
+            part: status if status is other[part] else Status.RAN for part, status in known.items() if part in other
+        }
+    return known
+
+
+def _ran(facts: _Facts) -> _Facts:
+    return dict.fromkeys(facts, Status.RAN)
+
+
+def _add(ends: _Ends, way: tuple[bool, bool], facts: _Facts) -> None:
+    ends[way] = _meet([ends[way], facts]) if way in ends else facts
+
+
+def _close(ends: _Ends) -> _Ends:
+    """Return the ends of a shell of its own, as the shell around it sees them."""
+    seen: _Ends = {}
+    for (succeeded, _), facts in ends.items():
+        _add(seen, (succeeded, False), facts)
+    return seen
+
+
+class _Shell:
+    """The options of a shell while a line runs."""
+
+    def __init__(self, options: frozenset[str] = frozenset()) -> None:
+        self.options = set(options)
+
+    def group(self, group: Group, facts: _Facts, *, tested: bool) -> _Ends:
+        """Return how a group ends. tested: something looks at its status, so that `set -e` does not count."""
+        if group.own:
+            if group.options is not None:
+                return _close(_Shell(group.options)._chains(group, facts, tested=False))  # another process
+            return _close(_Shell(frozenset(self.options))._chains(group, facts, tested=tested))
+        return self._chains(group, facts, tested=tested)
+
+    def _chains(self, group: Group, facts: _Facts, *, tested: bool) -> _Ends:
+        ends: _Ends = {(True, False): facts}
+        for chain in group.chains:
+            alive = [known for (_, over), known in ends.items() if not over]
+            if not alive:
+                break
+            before = _meet(alive)
+            ends = {way: known for way, known in ends.items() if way[1]}
+            after = {(True, False): before} if chain.background else self._chain(chain, before, tested=tested)
+            for way, known in after.items():
+                _add(ends, way, known)
+        return ends
+
+    def _chain(self, chain: Chain, facts: _Facts, *, tested: bool) -> _Ends:
+        ends: _Ends = {(True, False): facts}
+        last = len(chain.links) - 1
+        for place, (operator, pipeline) in enumerate(chain.links):
+            entered = operator != "||"
+            before = ends.pop((entered, False), None)
+            if before is not None:
+                for way, known in self._pipeline(pipeline, before, tested or place < last, place == 0).items():
+                    _add(ends, way, known)
+        return ends
+
+    def _pipeline(self, pipeline: Pipeline, facts: _Facts, tested: bool, plain: bool) -> _Ends:
+        tested = tested or pipeline.negated
+        if len(pipeline.stages) > 1:
+            ends = self._piped(pipeline.stages, facts, tested=tested)
+        else:
+            ends = self._node(pipeline.stages[0], facts, tested, plain and not pipeline.negated)
+        if pipeline.negated:
+            return {(succeeded if over else not succeeded, over): known for (succeeded, over), known in ends.items()}
+        [*_, node] = pipeline.stages
+        simple = len(pipeline.stages) > 1 or isinstance(node, Part) or (isinstance(node, Group) and node.own)
+        if "errexit" in self.options and not tested and simple and (False, False) in ends:
+            _add(ends, (False, True), ends.pop((False, False)))
+        return ends
+
+    def _piped(self, stages: tuple[Node, ...], facts: _Facts, *, tested: bool) -> _Ends:
+        ends: dict[bool, _Facts] = {True: facts}
+        for node in stages:
+            inner = _Shell(frozenset(self.options))
+            own = {way[0]: known for way, known in _close(inner._node(node, {}, tested, False)).items()}
+            joined: _Ends = {}
+            for before, earlier in ends.items():
+                for succeeded, known in own.items():
+                    together = (before and succeeded) if "pipefail" in self.options else succeeded
+                    _add(joined, (together, False), {**earlier, **known})
+            ends = {way[0]: known for way, known in joined.items()}
+        return {(succeeded, False): known for succeeded, known in ends.items()}
+
+    def _node(self, node: Node, facts: _Facts, tested: bool, plain: bool) -> _Ends:
+        if isinstance(node, Part):
+            return self._part(node, facts, plain=plain)
+        if isinstance(node, Group):
+            return self.group(node, facts, tested=tested)
+        return self._branches(node, facts, tested=tested)
+
+    def _branches(self, node: Branches, facts: _Facts, *, tested: bool) -> _Ends:
+        over: _Ends = {}
+        options = set(self.options)
+        for place, group in enumerate((*node.certain, *node.possible)):
+            ends = self.group(group, facts, tested=tested)
+            for way, known in ends.items():
+                if way[1]:
+                    _add(over, way, _ran(known))
+            alive = [known for way, known in ends.items() if not way[1]]
+            if place < len(node.certain) and alive:
+                facts = {**_ran(_meet(alive)), **facts}
+        if options != self.options:
+            raise UnclearLine
+        return {(True, False): facts, (False, False): facts, **over}
+
+    def _part(self, part: Part, facts: _Facts, *, plain: bool) -> _Ends:
+        program = part.words[0]
+        if program in _RULES or (program == "set" and not plain and len(part.words) > 1):
+            raise UnclearLine
+        if program == "set":
+            self._set(part.words[1:])
+        done, failed = {**facts, part.number: Status.SUCCEEDED}, {**facts, part.number: Status.FAILED}
+        if program == "exit":
+            code = part.words[1] if len(part.words) > 1 else "$?"
+            if not code.isdigit():
+                return {(True, True): facts, (False, True): facts}
+            return {(int(code) % 256 == 0, True): facts}
+        if program in _UNFAILING:
+            return {(True, False): done}
+        return {(False, False): failed} if program == "false" else {(True, False): done, (False, False): failed}
+
+    def _set(self, words: tuple[str, ...]) -> None:
+        """Follow `set -e`, `set -euo pipefail`, `set +e`."""
+        names = {"e": "errexit"}
+        rest = list(words)
+        while rest:
+            word = rest.pop(0)
+            if word[:1] not in ("-", "+") or word in ("-", "--"):
+                return
+            for letter in word[1:]:
+                name = (rest.pop(0) if rest else "") if letter == "o" else names.get(letter, "")
+                (self.options.add if word[0] == "-" else self.options.discard)(name)

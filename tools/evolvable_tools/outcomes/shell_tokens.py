@@ -1,0 +1,115 @@
+"""The words and operators of a line of shell: quotes, comments, redirections and here-documents are read here."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_TOKEN = re.compile(
+    r"""[ \t\r]+|\#[^\n]*
+    |(?P<sign>&&|\|\||;;|\|&|&>>?|<<<|<<-?|>>|[<>]&|<>|>\||[()<>|&;\n])
+    |(?P<word>(?:[^ \t\r\n();<>|&'"\\]+|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+)""",
+    re.DOTALL | re.VERBOSE,
+)
+_QUOTED = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTALL)
+_KEYWORDS = frozenset(("{", "}", "!", "if", "then", "elif", "else", "fi", "while", "until", "do", "done"))
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of one simple command in a line. hidden: it runs within a word of another one, as in `$(…)`."""
+
+    words: tuple[str, ...]
+    writes: bool
+    hidden: bool = False
+
+
+LineItem = Words | str
+
+
+def line_items(tokens: Sequence[tuple[str, bool, bool]], *, hidden: bool = False) -> Iterator[LineItem]:
+    """Yield the commands of a line, and the operators and keywords between them.
+
+    tokens: each with whether it is a sign, and whether it follows the token before without a blank.
+    """
+    words: list[str] = []
+    writes = skipping = False
+    place = 0
+    while place < len(tokens):
+        token, is_sign, follows = tokens[place]
+        place += 1
+        if not hidden and token == "(" and is_sign and follows and (skipping or (words and words[-1].endswith("$"))):
+            inner, place = _closing(tokens, place)
+            yield from (item for item in line_items(inner, hidden=True) if isinstance(item, Words))
+            skipping = False
+        elif is_sign and ("<" in token or ">" in token):
+            # A number before it is the stream; the next word is the file, or the other stream.
+            if follows and words and words[-1].isdigit():
+                words.pop()
+            writes, skipping = writes or token in (">", ">>", ">|", "&>", "&>>"), True
+        elif is_sign:
+            if words:
+                yield Words(tuple(words), writes, hidden)
+            words, writes, skipping = [], False, False
+            yield token
+        elif skipping:
+            writes, skipping = writes and token != "/dev/null", False
+        elif not words and token in _KEYWORDS:
+            yield token
+        else:
+            words.append(token)
+    if words:
+        yield Words(tuple(words), writes, hidden)
+
+
+def _closing(tokens: Sequence[tuple[str, bool, bool]], place: int) -> tuple[Sequence[tuple[str, bool, bool]], int]:
+    """Return the tokens up to the parenthesis that closes, and the place after it."""
+    depth = 1
+    for end in range(place, len(tokens)):
+        token, is_sign, _ = tokens[end]
+        depth += is_sign * ((token == "(") - (token == ")"))
+        if not depth:
+            return tokens[place:end], end + 1
+    return tokens[place:], len(tokens)
+
+
+def shell_tokens(line: str) -> Iterator[tuple[str, bool, bool]]:
+    """Yield the words of a line without their quotes, and the signs between them.
+
+    Each with whether it is a sign, and whether it follows the token before without a blank. Raises ValueError for a
+    quote without an end.
+    """
+    at = last = 0
+    opens, documents = False, list[str]()
+    while at < len(line):
+        found = _TOKEN.match(line, at)
+        if found is None:
+            raise ValueError
+        begun, at = at, found.end()
+        if (sign := found["sign"]) is not None:
+            yield sign, True, begun == last
+            if sign == "\n":
+                at = _after_documents(line, at, documents)
+            opens = sign in ("<<", "<<-")
+            last = at
+        elif (word := found["word"]) is not None:
+            plain = _QUOTED.sub(_unquoted, word) if "'" in word or '"' in word or "\\" in word else word
+            documents += [plain] if opens else []
+            yield plain, False, begun == last
+            opens, last = False, at
+
+
+def _after_documents(line: str, at: int, ends: list[str]) -> int:
+    """Return the place after the here-documents that begin there. ends: the line that ends each; emptied."""
+    for end in ends:
+        while at < len(line):
+            text, _, _ = line[at:].partition("\n")
+            at = min(len(line), at + len(text) + 1)
+            if text.strip(" \t") == end:
+                break
+    ends.clear()
+    return at
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    single, double, escaped = found.groups()
+    return re.sub(r'\\(["\\])', r"\1", double) if double is not None else single if single is not None else escaped
