@@ -28,8 +28,8 @@ from evolvable_store.search.index_file import IndexFile
 from evolvable_store.search.index_writer import BATCH, Analyze
 from evolvable_store.search.postings import MAX_PENDING, count_pending
 from evolvable_store.store import Store
+from evolvable_store.workingcopy.discovery import LOOKS, count_resources
 from evolvable_store.workingcopy.registry import WorkingCopies
-from evolvable_store.workingcopy.status import LOOKS, count_resources
 from evolvable_tools.library import Library
 
 pytestmark = pytest.mark.process

@@ -74,7 +74,7 @@ def test_single_files_with_frontmatter_are_agents_and_nothing_else_is(desk):
     sync = add(desk)
 
     assert sorted(str(taken.ref) for taken in sync.taken) == ["agent:planner", "agent:reviewer", "agent:tester"]
-    assert [refusal.directory for refusal in sync.refused] == ["link.md"]
+    assert sync.refused == []  # the link is the agent that it leads to
     assert desk.files() == {"AGENT.md": text("reviewer")}
 
 

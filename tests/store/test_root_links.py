@@ -1,4 +1,4 @@
-"""A link from one folder of the person's own to a skill in another is that skill; any other link is refused."""
+"""A link to a skill of a watched folder is that skill; any other link is refused with what can be done."""
 
 import itertools
 import os
@@ -11,7 +11,7 @@ import pytest
 
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.incoming import SyncReport
 from evolvable_store.workingcopy.registry import WorkingCopies
@@ -19,6 +19,7 @@ from evolvable_store.workingcopy.registry import WorkingCopies
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a symbolic link needs a right of its own there")
 
 PDF, FORMS = Ref(Kind.SKILL, "pdf", "user"), Ref(Kind.SKILL, "forms", "user")
+PROJECT = "app"
 TEXT = "---\nname: pdf\ndescription: Fills PDF forms.\n---\n\none\n"
 
 
@@ -123,17 +124,89 @@ def test_a_checkout_leaves_the_link_as_it_is(desk):
 
 
 @pytest.mark.parametrize("where", ["claude", "agents", "."])
-def test_a_link_of_or_into_a_repository_is_refused(desk, tmp_path, where):
+@pytest.mark.parametrize("scopes", [(USER_SCOPE, USER_SCOPE), (PROJECT, PROJECT), (PROJECT, USER_SCOPE)])
+def test_a_link_of_or_into_a_repository_is_followed_to_a_folder_that_was_taken_in(desk, tmp_path, where, scopes):
     (tmp_path / where / ".git").mkdir()
-    desk.copies.add(desk.agents)
+    desk.copies.add(desk.agents, scope=scopes[1])
+    assert not desk.copies.add(desk.claude, scope=scopes[0]).refused and not desk.sync().refused
+    assert [(head.name, head.scope) for head in desk.store.heads()] == [("pdf", scopes[1])]
+
+
+@pytest.mark.parametrize("scopes", [(USER_SCOPE, PROJECT), (PROJECT, "other")])
+def test_a_link_into_the_folder_of_another_project_is_refused_and_its_scope_is_named(desk, scopes):
+    desk.copies.add(desk.agents, scope=scopes[1])
+    desk.copies.add(desk.claude, scope=scopes[0])
+    assert f"of the scope {scopes[1]}; put the directory itself there instead" in desk.problems()
+
+
+def test_a_link_of_a_repository_that_leads_out_of_it_names_both(desk, tmp_path):
+    (tmp_path / "claude" / ".git").mkdir()
+    desk.copies.add(desk.claude, scope=PROJECT)
+    assert f"leads out of the repository {tmp_path / 'claude'}, to {desk.agents / 'pdf'}" in desk.problems()
+    assert f"if that folder is yours, `evolvable init --scope user {desk.agents}` takes it in" in desk.problems()
+    desk.copies.add(desk.agents, scope=USER_SCOPE)
+    assert not desk.sync().refused
+
+
+def test_a_link_within_a_repository_names_the_scope_of_its_own_folder(desk, tmp_path):
+    (tmp_path / ".git").mkdir()
+    desk.copies.add(desk.claude, scope=PROJECT)
+    assert f"`evolvable init --scope {PROJECT} {desk.agents}` takes it in" in desk.problems()
+    desk.copies.add(desk.agents, scope=PROJECT)
+    assert not desk.sync().refused
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("nowhere", "where nothing is"),
+        ("claude/skills/pdf", "leads in a circle"),
+        ("lone", "put the directory itself there instead"),
+        ("lone/.git/pdf", "put the directory itself there instead"),
+    ],
+)
+def test_a_link_that_no_folder_can_make_good_gets_no_advice_to_take_one_in(desk, tmp_path, target, why):
+    desk.skill(tmp_path / "lone")
+    desk.skill(tmp_path / "lone/.git/pdf")
+    desk.link.unlink()
+    desk.link.symlink_to(tmp_path / target)
     desk.copies.add(desk.claude)
-    assert "symbolic link" in desk.problems()
+    assert why in desk.problems() and "evolvable init" not in desk.problems()
 
 
-def test_a_link_of_a_project_is_refused(desk):
+def test_a_link_to_a_directory_of_skills_is_told_until_that_directory_is_taken_in(desk):
+    desk.link.unlink()
+    desk.link.symlink_to(desk.agents)
+    desk.copies.add(desk.claude)
+    assert f"`evolvable init {desk.agents}` takes it in" in desk.problems()
     desk.copies.add(desk.agents)
-    desk.copies.add(desk.claude, scope="project:0123456789ab")
-    assert "symbolic link" in desk.problems()
+    assert not desk.sync().refused and desk.refs() == ["skill:pdf"]
+
+
+@pytest.mark.parametrize("target", ["empty", ".."])
+def test_a_link_to_a_directory_without_a_skill_of_its_own_is_passed_over(desk, tmp_path, target):
+    (tmp_path / "empty").mkdir()
+    desk.link.unlink()
+    desk.link.symlink_to(tmp_path / target)
+    assert not desk.copies.add(desk.claude).refused
+
+
+def test_a_link_to_a_link_is_the_skill_that_both_lead_to(desk, tmp_path):
+    (tmp_path / "middle").symlink_to(desk.agents / "pdf")
+    desk.link.unlink()
+    desk.link.symlink_to("../../middle")
+    desk.copies.add(desk.agents)
+    assert not desk.copies.add(desk.claude).refused and desk.refs() == ["skill:pdf"]
+    (desk.link / "SKILL.md").write_text(TEXT + "mine\n")
+    desk.copies.sync()
+    assert desk.store.head(PDF).version == 2
+
+
+def test_a_link_to_a_skill_of_its_own_folder_is_that_skill(desk):
+    desk.skill(desk.claude / "group" / "forms")
+    desk.link.unlink()
+    desk.link.symlink_to("group/forms")
+    assert not desk.copies.add(desk.claude).refused and desk.refs() == ["skill:forms"]
 
 
 @pytest.mark.parametrize(
@@ -144,20 +217,16 @@ def test_a_link_of_a_project_is_refused(desk):
         "agents/skills/pdf/inner",  # a part of a skill
         "agents/skills/.hidden/pdf",
         "agents/skills/a/b/c/d/deep",
-        "agents/skills/cloned/pdf",
         "agents/skills/group/../../../outside/pdf",
         "agents/skills/group/away/pdf",  # by a link out of the folder
-        "claude/skills/group/pdf",
         "agents/skills",
     ],
 )
 def test_a_link_to_anything_but_a_resource_of_such_a_folder_is_refused(desk, tmp_path, target):
     desk.skill(tmp_path / "outside" / "pdf")
-    for inside in ("pdf/inner", ".hidden/pdf", "a/b/c/d/deep", "cloned/pdf", "group/other"):
+    for inside in ("pdf/inner", ".hidden/pdf", "a/b/c/d/deep", "group/other"):
         desk.skill(desk.agents / inside)
     (desk.agents / "SKILL.md").write_text(TEXT)
-    desk.skill(desk.claude / "group" / "pdf")
-    (desk.agents / "cloned" / ".git").mkdir()
     (desk.agents / "group" / "away").symlink_to(tmp_path / "outside")
     (desk.agents / "chain").symlink_to(tmp_path / "outside" / "pdf")
     desk.copies.add(desk.agents)

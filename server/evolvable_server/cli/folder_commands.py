@@ -1,7 +1,7 @@
 """The commands init, folders and sync, for the folders that the library watches."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,9 +30,9 @@ from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import holds_library
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
+from evolvable_store.workingcopy.discovery import count_resources
 from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
 from evolvable_store.workingcopy.openat import link_out_of_repository
-from evolvable_store.workingcopy.status import count_resources
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.library_status import WatchedRoot, folder_statuses, folder_summary
 
@@ -203,7 +203,7 @@ def init_command(
     expected = sum(count_resources(one.path, one.kind, WORTHWHILE) for one in choices)
     with start_index_worker(config.home, expected) as worker, state.library(create=True) as (library, _):
         with progress("Writing the index"), worker.indexing() as all_read:
-            results = list(add_folders(library, choices, state.identity))
+            results = add_folders(library, choices, state.identity)
             all_read()
             scan_for_secrets(library)  # meanwhile the rest is indexed
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
@@ -254,8 +254,12 @@ def _confirm_folders(choices: Sequence[FolderChoice]) -> None:
     )
 
 
-def add_folders(library: Library, choices: Sequence[FolderChoice], identity: Identity) -> Iterator[SyncResult]:
-    """Yield what each folder brought; what a later one changes reaches those before it."""
+def add_folders(library: Library, choices: Sequence[FolderChoice], identity: Identity) -> list[SyncResult]:
+    """Return what each folder brought; what a later one changes reaches those before it.
+
+    Links from one of these folders into another count in either order.
+    """
+    syncs = list[SyncReport]()
     for choice in choices:
         remark(f"Importing {choice.path}")
         with progress("Reading") as show:
@@ -264,9 +268,13 @@ def add_folders(library: Library, choices: Sequence[FolderChoice], identity: Ide
             sync = library.working_copies.add(
                 choice.path, scope=choice.scope, kind=choice.kind, progress=show, identity=who
             )
-        yield sync_result(sync)
+        syncs.append(sync)
         if len(library.working_copies.folders()) > 1:
             library.working_copies.behind({taken.ref for taken in sync.taken})
+    for sync in syncs:
+        linked = library.working_copies.copy(sync.folder).status.linked(one.directory for one in sync.refused)
+        sync.refused = [one for one in sync.refused if one.directory not in linked]
+    return [sync_result(sync) for sync in syncs]
 
 
 def _show_init(result: InitResult, verbose: bool) -> None:

@@ -116,7 +116,7 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     with state.library() as (library, _):
-        folders = list(add_folders(library, [one for one in watched if one.path.is_dir()], state.identity))
+        folders = add_folders(library, [one for one in watched if one.path.is_dir()], state.identity)
     done = Recovered(str(home), str(source), resources, str(before) if before else None, folders)
     return Output(done, _show_recovered)
 

@@ -1,23 +1,14 @@
-"""What crashes and synchronisers leave beside resources: emptied files, and copies under another name."""
+"""The copies under another name that synchronisers leave beside resources."""
 
-import os
 import re
-import stat
 from pathlib import Path
 
 from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import Files
 from evolvable_store.resource import Kind, main_file
-from evolvable_store.validation import is_blank, main_path
+from evolvable_store.validation import main_path
+from evolvable_store.workingcopy.discovery import SINGLE_SUFFIX
 from evolvable_store.workingcopy.tree_reader import read_single
-
-SINGLE_SUFFIX = ".md"
-
-EMPTY_FILE = "it is empty"
-"""Why a single file is left out that holds nothing, so that nobody can tell what it was."""
-
-_EMPTIED = 65_536
-"""Bytes of the largest file that is read to see whether it holds nothing but NUL bytes."""
 
 _COPY_NAMES = tuple(
     re.compile(f"(?P<original>.+?){ending}", re.IGNORECASE if "onfl" in ending else re.NOFLAG)
@@ -31,18 +22,6 @@ _COPY_NAMES = tuple(
     )
 )
 """How synchronisers name the second of two versions; the group is what the first is called."""
-
-
-def is_emptied(entry: "os.DirEntry[str]") -> bool:
-    """Return whether a single file holds nothing, so that its text does not tell whether it was a resource."""
-    try:
-        status = entry.stat(follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _EMPTIED:
-            return False
-        with open(entry.path, "rb") as stream:
-            return is_blank(stream.read(_EMPTIED))
-    except OSError:
-        return False
 
 
 def copied_from(place: Path, kind: Kind, files: Files) -> str:

@@ -24,6 +24,7 @@ from evolvable_store.workingcopy.atomic_dir import (
     put_in_place,
     still_holds,
 )
+from evolvable_store.workingcopy.discovery import is_single
 from evolvable_store.workingcopy.file_moves import build_branch, build_folder, build_single
 from evolvable_store.workingcopy.incoming import SyncReport, describe_results
 from evolvable_store.workingcopy.openat import UNSUPPORTED, PathAt, rename
@@ -43,7 +44,6 @@ from evolvable_store.workingcopy.signatures import (
     with_entries,
 )
 from evolvable_store.workingcopy.staging_dir import OpenStagingDirectory, RecoveryNote, Slot, new_note
-from evolvable_store.workingcopy.status import is_single
 from evolvable_store.workingcopy.sync import WorkingCopy
 
 STAGED_LOCK_SECONDS = 5.0

@@ -1,213 +1,36 @@
-"""Finds the directories below a folder that hold resources, and the single files that are one.
+"""What the directories of a watched folder hold, beside what the library knows of them.
 
-An agent is a single file NAME.md, as Claude Code keeps it, or a directory with an AGENT.md like any other resource.
 Never raises for what lies there. Passes over directories that have not changed.
-
-The one symbolic link in a watched folder that is followed: from one folder of the person's own into another.
-People keep one copy of a skill and link it into the folders of several clients. Such a link is the other folder's
-resource: its edits are seen there, and it is written there, so nothing is ever written through the link itself.
 """
 
 import contextlib
 import os
-import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evolvable_store.objects import File, Files, Manifest, make_manifest
 from evolvable_store.operation import Head
-from evolvable_store.paths import is_ignored
-from evolvable_store.resource import MEMORY_NAMES, USER_SCOPE, Kind, main_file, slugify
+from evolvable_store.resource import MEMORY_NAMES, Kind, slugify
 from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy import tree_reader
 from evolvable_store.workingcopy.atomic_dir import SINGLE
-from evolvable_store.workingcopy.leftovers import EMPTY_FILE, SINGLE_SUFFIX, is_emptied
-from evolvable_store.workingcopy.openat import first_link, open_real
+from evolvable_store.workingcopy.discovery import (
+    EMPTY_FILE,
+    MAX_DEPTH,
+    SINGLE_SUFFIX,
+    discover,
+    holds_main,
+    is_hidden,
+    is_single,
+)
+from evolvable_store.workingcopy.openat import first_link
 from evolvable_store.workingcopy.pending_checkout import ResolvedBinding, mark_of, resolve
+from evolvable_store.workingcopy.root_links import link_problem, target_of
 from evolvable_store.workingcopy.signatures import Signature, signature, single_signature
 from evolvable_store.workingcopy.tree_reader import FolderContents, keep_modes, read_folder, read_single
-
-MAX_DEPTH = 4
-"""How deep below the folder resources are looked for."""
-
-LOOKS = 20
-"""Entries that a count looks at for each resource that it wants: other trees are large too."""
-
-LINK = "it is a symbolic link, and those are not followed; watch the folder that it points into"
-"""Why a symbolic link to a resource is left out."""
-
-
-@dataclass(slots=True)
-class DiscoveredResources:
-    """Directories with a resource, relative to the folder with `/`; and those left out, each with the reason.
-
-    A single file that is a resource counts as a directory.
-    """
-
-    directories: list[str] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
-
-
-def discover(folder: str, kind: Kind, prefix: str = "") -> DiscoveredResources:
-    """Return what is found below `folder`, or below `prefix` in it (which ends with `/`).
-
-    A directory that holds a resource is not searched further. Hidden and ignored names are passed over; a symbolic
-    link is not followed, and left out when it leads to a resource.
-    """
-    found = DiscoveredResources()
-    for directory, why in _search(folder, kind, prefix):
-        if why == "":
-            found.directories.append(directory)
-        elif why:
-            found.left_out[directory] = why
-    return found
-
-
-def count_resources(folder: Path, kind: Kind, most: int) -> int:
-    """Return how many resources `discover` finds, at most so many, after LOOKS times as many entries at the latest."""
-    looked = islice(_search(os.fspath(folder), kind, ""), LOOKS * most)
-    return sum(1 for _ in islice((directory for directory, why in looked if why == ""), most))
-
-
-def is_single(kind: Kind, directory: str) -> bool:
-    """Return whether the resource at this path is a single file and no directory, by its name."""
-    return kind is Kind.AGENT and directory.endswith(SINGLE_SUFFIX)
-
-
-def single_name(kind: Kind, name: str) -> str:
-    """Return what a new resource's directory is called; of an agent, its file."""
-    return f"{name}{SINGLE_SUFFIX}" if kind is Kind.AGENT else name
-
-
-def holds_main(place: str, kind: Kind) -> bool:
-    """Return whether a directory has the main file of a resource of this kind, in any case of its letters.
-
-    A single file has to begin with frontmatter: beside agents there may be a README.md.
-    """
-    if is_single(kind, place):
-        return _has_frontmatter(place)
-    main = main_file(kind, os.path.basename(place))
-    if os.path.exists(os.path.join(place, main)):
-        return True
-    try:
-        return any(name.casefold() == main.casefold() for name in os.listdir(place))
-    except OSError:
-        return False
-
-
-def _search(folder: str, kind: Kind, prefix: str) -> Iterator[tuple[str, str | None]]:
-    """Yield each entry with the reason to leave it out: '' for a resource, None where there is none to leave out."""
-    for entry in _entries(os.path.join(folder, prefix), kind):
-        directory = f"{prefix}{entry.name}"
-        if is_single(kind, entry.name) and is_emptied(entry):
-            yield (directory if _is_text(entry.name) else ascii(directory)), EMPTY_FILE
-            continue
-        if entry.is_symlink():
-            yield directory, LINK if holds_main(entry.path, kind) else None
-        elif holds_main(entry.path, kind):
-            yield (directory, "") if _is_text(entry.name) else (ascii(directory), "its name is not Unicode")
-        else:
-            yield directory, None
-            if directory.count("/") + 1 < MAX_DEPTH and _is_text(entry.name) and not is_single(kind, entry.name):
-                yield from _search(folder, kind, f"{directory}/")
-
-
-def _entries(place: str, kind: Kind) -> Iterator["os.DirEntry[str]"]:
-    try:
-        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
-        if not _is_hidden(entry.name) and (is_single(kind, entry.name) or os.path.isdir(entry.path)):
-            yield entry
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or is_ignored(name)
-
-
-def _has_frontmatter(path: str) -> bool:
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return False  # nobody may wait here for the other end of a pipe
-        with open(path, "rb") as stream:
-            return stream.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"---")
-    except OSError:
-        return False
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def link_problem(folder: WatchedFolder, directory: str, folders: Sequence[WatchedFolder]) -> str:
-    """Return why a symbolic link in a watched folder is not followed; '' when it is another folder's resource.
-
-    It is when both folders are of the user's scope and of one kind, neither lies in a repository, the link is a direct
-    child of the one, and its target a resource of the other. folders: all that are watched.
-    """
-    if "/" in directory or not _is_own(folder):
-        return LINK
-    link = folder.path / directory
-    target = _target(link)
-    if target is None or target.is_relative_to(folder.path):
-        return LINK
-    other = next((other for other in folders if target != other.path and target.is_relative_to(other.path)), None)
-    if other is None:
-        return f"it is a symbolic link to {target}, which is not watched; `evolvable init {target.parent}` takes it in"
-    single = is_single(folder.kind, target.name)
-    right = other.kind is folder.kind and _is_own(other) and single == is_single(folder.kind, directory)
-    return "" if right and _is_resource_of(other, target) and _leads_to(link, target, single) else LINK
-
-
-def _is_own(folder: WatchedFolder) -> bool:
-    """Return whether a person took the folder in for every project, and no repository brings its content."""
-    return folder.scope == USER_SCOPE and not _in_repository(folder.path)
-
-
-def _in_repository(place: Path) -> bool:
-    return any(os.path.lexists(above / ".git") for above in (place, *place.parents))
-
-
-def _is_resource_of(folder: WatchedFolder, place: Path) -> bool:
-    """Return whether `discover` finds a resource at this place below the folder, and no repository brings it."""
-    *groups, last = place.relative_to(folder.path).parts
-    if (
-        len(groups) >= MAX_DEPTH
-        or any(_is_hidden(name) for name in (*groups, last))
-        or not holds_main(str(place), folder.kind)
-    ):
-        return False
-    above = [folder.path.joinpath(*groups[:depth]) for depth in range(1, len(groups) + 1)]
-    return not _in_repository(place) and not any(holds_main(str(group), folder.kind) for group in above)
-
-
-def _target(link: Path) -> Path | None:
-    """Return where a link leads, its own last step excepted; None where that cannot be told."""
-    try:
-        led = link.parent / os.readlink(link)
-        return Path(os.path.realpath(led.parent)) / led.name if led.name not in ("", ".", "..") else None
-    except (OSError, ValueError):
-        return None
-
-
-def _leads_to(link: Path, target: Path, single: bool) -> bool:
-    """Return whether the link leads to what is at `target`, opened without a link on the way."""
-    try:
-        with open_real(target.parent) as parent:
-            own = (parent / target.name).lstat()
-        led = os.stat(link)
-    except (OSError, ValueError):
-        return False
-    return (stat.S_ISREG if single else stat.S_ISDIR)(own.st_mode) and os.path.samestat(own, led)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,36 +124,33 @@ class StatusReader:
             else:
                 every = self._bindings.of_folder(self._folder) if every is None else every
                 found.update(directory for directory in every if directory.startswith(f"{place}/"))
-                hidden = any(map(_is_hidden, parts))
+                hidden = any(map(is_hidden, parts))
                 if len(parts) < MAX_DEPTH and not hidden and first_link(self._folder.path / place) is None:
                     found.update(discover(str(self._folder.path), self._folder.kind, f"{place}/").directories)
         return found
 
     def _is_resource(self, directory: str) -> bool:
         place = self._folder.path / directory
-        hidden = any(map(_is_hidden, directory.split("/")))
+        hidden = any(map(is_hidden, directory.split("/")))
         return not hidden and not os.path.islink(place) and holds_main(str(place), self._folder.kind)
 
     def everything(self) -> FolderSurvey:
         """Return all directories that hold a resource or are known to have held one."""
         found = discover(str(self._folder.path), self._folder.kind)
-        linked = self.linked(found.left_out)
-        left_out = {directory: self._link_problem(directory, why) for directory, why in found.left_out.items()}
-        found.left_out = {directory: why for directory, why in left_out.items() if directory not in linked}
+        problems = self._link_problems(found.links)
+        left_out = found.left_out | {directory: why for directory, why in problems.items() if why}
         bound = self._bindings.of_folder(self._folder)
         # An emptied file that is known is a directory like any other: a sync says what is wrong with it.
         emptied = {directory for directory, why in found.left_out.items() if why == EMPTY_FILE and directory in bound}
         found.left_out = {directory: why for directory, why in found.left_out.items() if directory not in emptied}
         held = [directory for directory, binding in bound.items() if binding.version is not None]
         gone = not any(os.path.lexists(self._folder.path / directory) for directory in held)
-        return FolderSurvey(
-            {*bound, *found.directories}, found.left_out, len(held) > 1 and not found.directories and gone
-        )
+        return FolderSurvey({*bound, *found.directories}, left_out, len(held) > 1 and not found.directories and gone)
 
     def linked_resources(self) -> set[int]:
-        """Return the resources of other folders that links in this one lead to."""
-        links = self.linked(discover(str(self._folder.path), self._folder.kind).left_out)
-        real = {Path(os.path.realpath(self._folder.path / directory)) for directory in links}
+        """Return the resources that links in this folder lead to."""
+        links = self.linked(discover(str(self._folder.path), self._folder.kind).links)
+        real = {target_of(self._folder.path / directory) for directory in links}
         return {
             binding.resource
             for folder in self._bindings.folders()
@@ -339,12 +159,13 @@ class StatusReader:
         }
 
     def linked(self, directories: Iterable[str]) -> set[str]:
-        """Return those directories that are links to resources of another folder; see `link_problem`."""
-        links = [directory for directory in directories if os.path.islink(self._folder.path / directory)]
-        return {directory for directory in links if not self._link_problem(directory, LINK)}
+        """Return those directories that are links to what a watched folder holds; see `link_problem`."""
+        return {directory for directory, why in self._link_problems(directories).items() if not why}
 
-    def _link_problem(self, directory: str, why: str) -> str:
-        return link_problem(self._folder, directory, self._bindings.folders()) if why == LINK else why
+    def _link_problems(self, directories: Iterable[str]) -> dict[str, str]:
+        links = [directory for directory in directories if os.path.islink(self._folder.path / directory)]
+        folders = self._bindings.folders() if links else []
+        return {directory: link_problem(self._folder, directory, folders) for directory in links}
 
     def looks(self, directories: Sequence[str], unchanged: set[str] | None = None) -> Iterator[DirectoryState]:
         """Yield those directories that need a step; add to `unchanged` those that hold the head, by stat alone."""

@@ -33,12 +33,13 @@ from evolvable_store.workingcopy.atomic_dir import (
     write_folder,
     write_single,
 )
+from evolvable_store.workingcopy.discovery import is_single, single_name
 from evolvable_store.workingcopy.file_moves import Trash
 from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_store.workingcopy.incoming import DirectoryIssue, HoldPolicy, ImportedDirectory, SyncReport
 from evolvable_store.workingcopy.openat import PathAt, first_link
 from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
-from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature, is_single, single_name
+from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature
 from evolvable_store.workingcopy.sync_plan import (
     ACTORS,
     Edit,

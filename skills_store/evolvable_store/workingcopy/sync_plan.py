@@ -19,6 +19,7 @@ from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
 from evolvable_store.validation import Problem, added_conflicts, blocking_problems, find_problems, main_path
 from evolvable_store.workingcopy.atomic_dir import SINGLE, make_durable
+from evolvable_store.workingcopy.discovery import is_single
 from evolvable_store.workingcopy.incoming import (
     DirectoryIssue,
     HeldContent,
@@ -29,11 +30,7 @@ from evolvable_store.workingcopy.incoming import (
     SyncReport,
 )
 from evolvable_store.workingcopy.leftovers import copied_from
-from evolvable_store.workingcopy.status import (
-    DirectoryState,
-    StatusReader,
-    is_single,
-)
+from evolvable_store.workingcopy.status import DirectoryState, StatusReader
 from evolvable_store.workingcopy.tree_reader import SYNC_COPY, FolderContents
 
 ACTORS = {Principal.REPOSITORY: Actor.IMPORT, Principal.AGENT: Actor.AGENT}

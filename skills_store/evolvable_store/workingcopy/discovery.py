@@ -1,0 +1,165 @@
+"""Finds the directories below a folder that hold resources, and the single files that are one.
+
+An agent is a single file NAME.md, as Claude Code keeps it, or a directory with an AGENT.md like any other resource.
+Never raises for what lies there.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from evolvable_store.paths import is_ignored
+from evolvable_store.resource import Kind, main_file
+from evolvable_store.validation import is_blank
+
+SINGLE_SUFFIX = ".md"
+
+EMPTY_FILE = "it is empty"
+"""Why a single file is left out that holds nothing, so that nobody can tell what it was."""
+
+_EMPTIED = 65_536
+"""Bytes of the largest file that is read to see whether it holds nothing but NUL bytes."""
+
+MAX_DEPTH = 4
+"""How deep below the folder resources are looked for."""
+
+_LINK = "a symbolic link"
+
+LOOKS = 20
+"""Entries that a count looks at for each resource that it wants: other trees are large too."""
+
+
+@dataclass(slots=True)
+class DiscoveredResources:
+    """Directories with a resource, relative to the folder with `/`; and those left out, each with the reason.
+
+    A single file that is a resource counts as a directory. links: symbolic links to resources, to directories that
+    hold some, and to nothing.
+    """
+
+    directories: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def discover(folder: str, kind: Kind, prefix: str = "") -> DiscoveredResources:
+    """Return what is found below `folder`, or below `prefix` in it (which ends with `/`).
+
+    A directory that holds a resource is not searched further. Hidden and ignored names are passed over; no symbolic
+    link is followed.
+    """
+    found = DiscoveredResources()
+    for directory, why in _search(folder, kind, prefix):
+        if why == "":
+            found.directories.append(directory)
+        elif why == _LINK:
+            found.links.append(directory)
+        elif why:
+            found.left_out[directory] = why
+    return found
+
+
+def count_resources(folder: Path, kind: Kind, most: int) -> int:
+    """Return how many resources `discover` finds, at most so many, after LOOKS times as many entries at the latest."""
+    looked = islice(_search(os.fspath(folder), kind, ""), LOOKS * most)
+    return sum(1 for _ in islice((directory for directory, why in looked if why == ""), most))
+
+
+def is_single(kind: Kind, directory: str) -> bool:
+    """Return whether the resource at this path is a single file and no directory, by its name."""
+    return kind is Kind.AGENT and directory.endswith(SINGLE_SUFFIX)
+
+
+def single_name(kind: Kind, name: str) -> str:
+    """Return what a new resource's directory is called; of an agent, its file."""
+    return f"{name}{SINGLE_SUFFIX}" if kind is Kind.AGENT else name
+
+
+def holds_main(place: str, kind: Kind) -> bool:
+    """Return whether a directory has the main file of a resource of this kind, in any case of its letters.
+
+    A single file has to begin with frontmatter: beside agents there may be a README.md.
+    """
+    if is_single(kind, place):
+        return _has_frontmatter(place)
+    main = main_file(kind, os.path.basename(place))
+    if os.path.exists(os.path.join(place, main)):
+        return True
+    try:
+        return any(name.casefold() == main.casefold() for name in os.listdir(place))
+    except OSError:
+        return False
+
+
+def is_emptied(entry: "os.DirEntry[str]") -> bool:
+    """Return whether a single file holds nothing, so that its text does not tell whether it was a resource."""
+    try:
+        status = entry.stat(follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _EMPTIED:
+            return False
+        with open(entry.path, "rb") as stream:
+            return is_blank(stream.read(_EMPTIED))
+    except OSError:
+        return False
+
+
+def _search(folder: str, kind: Kind, prefix: str) -> Iterator[tuple[str, str | None]]:
+    """Yield each entry with the reason to leave it out: '' for a resource, None where there is none to leave out."""
+    for entry in _entries(os.path.join(folder, prefix), kind):
+        directory = f"{prefix}{entry.name}"
+        if is_single(kind, entry.name) and is_emptied(entry):
+            yield (directory if _is_text(entry.name) else ascii(directory)), EMPTY_FILE
+            continue
+        if entry.is_symlink():
+            yield directory, _LINK if _is_linked_resource(entry, kind) else None
+        elif holds_main(entry.path, kind):
+            yield (directory, "") if _is_text(entry.name) else (ascii(directory), "its name is not Unicode")
+        else:
+            yield directory, None
+            if directory.count("/") + 1 < MAX_DEPTH and _is_text(entry.name) and not is_single(kind, entry.name):
+                yield from _search(folder, kind, f"{directory}/")
+
+
+def _is_linked_resource(entry: "os.DirEntry[str]", kind: Kind) -> bool:
+    """Return whether a link may be meant as a resource or as a folder of some: what leads nowhere was one once."""
+    if not os.path.exists(entry.path):
+        return is_single(kind, entry.name) or "." not in entry.name
+    return holds_main(entry.path, kind) or bool(count_resources(Path(entry.path), kind, 1))
+
+
+def _entries(place: str, kind: Kind) -> Iterator["os.DirEntry[str]"]:
+    try:
+        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if is_hidden(entry.name):
+            continue
+        if is_single(kind, entry.name) or os.path.isdir(entry.path) or not os.path.exists(entry.path):
+            yield entry
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether an entry of this name is passed over."""
+    return name.startswith(".") or is_ignored(name)
+
+
+def _has_frontmatter(path: str) -> bool:
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False  # nobody may wait here for the other end of a pipe
+        with open(path, "rb") as stream:
+            return stream.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"---")
+    except OSError:
+        return False
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,123 @@
+"""Symbolic links directly in a watched folder: which are followed, and why another one is not.
+
+People, and installers of skills, keep one copy of a skill and link it into the folders of several clients. A link that
+leads to a resource of a watched folder is that resource: its edits are seen there, and it is written there. So nothing
+is ever read or written through the link itself, whoever made it.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from evolvable_store.paths import work_tree
+from evolvable_store.resource import USER_SCOPE
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.workingcopy.discovery import MAX_DEPTH, holds_main, is_hidden, is_single
+from evolvable_store.workingcopy.openat import open_real
+
+LINK = "it is a symbolic link"
+"""How each reason begins for which a link is not followed."""
+
+
+def link_problem(folder: WatchedFolder, directory: str, folders: Sequence[WatchedFolder]) -> str:
+    """Return why a symbolic link in a watched folder is not followed; '' when a watched folder holds what it leads to.
+
+    It is followed when it lies directly in its folder, and leads, by whatever other links, to a resource of a folder of
+    the same kind that is of the same scope or the user's. folders: all that are watched.
+    """
+    link = folder.path / directory
+    target = target_of(link)
+    if target is None:
+        return _led_nowhere(link, folders)
+    if "/" in directory:
+        return f"{LINK} to {target} below a directory of the folder; only a link directly in the folder is followed"
+    single = is_single(folder.kind, directory)
+    other = next((one for one in folders if target.is_relative_to(one.path)), None)
+    lone = holds_main(str(target), folder.kind)
+    if other is None:
+        around = not lone and any(one.path.is_relative_to(target) for one in folders)
+        return "" if around else _unwatched(folder, link, target, folders)
+    if other.kind is not folder.kind or other.scope not in (folder.scope, USER_SCOPE):
+        return f"{LINK} to {target}, in the folder of {other.kind}s of the scope {other.scope}; {_INSTEAD}"
+    if not lone:
+        return ""  # a directory of resources, each of which is that folder's
+    right = target != other.path and single == is_single(folder.kind, target.name)
+    if not right or not _is_resource_of(other, target) or not _leads_to(link, target, single):
+        return f"{LINK} to {target}, which is no {folder.kind} of {other.path}; {_INSTEAD}"
+    return ""
+
+
+_INSTEAD = "put the directory itself there instead"
+
+
+def target_of(link: Path) -> Path | None:
+    """Return the real path that a link leads to; None where it leads nowhere."""
+    try:
+        return Path(os.path.realpath(link, strict=True))
+    except (OSError, ValueError):
+        return None
+
+
+def _led_nowhere(link: Path, folders: Sequence[WatchedFolder]) -> str:
+    """Return why a link that leads to nothing is not followed; '' where it leads to what a watched folder held once."""
+    try:
+        os.stat(link)
+    except FileNotFoundError:
+        place = Path(os.path.realpath(link))
+        if any(place != one.path and place.is_relative_to(one.path) for one in folders):
+            return ""
+        return f"{LINK} to {place}, where nothing is; remove it, or put the directory there"
+    except (OSError, ValueError) as error:
+        why = "in a circle" if getattr(error, "errno", 0) == errno.ELOOP else "to a place that cannot be read"
+        return f"{LINK} that leads {why}; {_INSTEAD}"
+    return f"{LINK} that changes just now; it is looked at again"
+
+
+def _unwatched(folder: WatchedFolder, link: Path, target: Path, folders: Sequence[WatchedFolder]) -> str:
+    """Return why a link out of all watched folders is not followed, and what would let it be."""
+    lone = holds_main(str(target), folder.kind)
+    place = target.parent if lone else target
+    tree = work_tree(folder.path)
+    leaves = tree is not None and not target.is_relative_to(tree)
+    where = f"{LINK} that leads out of the repository {tree}, to {target}" if leaves else f"{LINK} to {target}"
+    if not _can_be_taken_in(place, folder, folders):
+        return f"{where}, which is not watched; {_INSTEAD}"
+    kind = "" if folder.kind == "skill" else f" --kind {folder.kind}"
+    scope = (
+        f" --scope {USER_SCOPE if leaves else folder.scope}" if work_tree(place) or folder.scope != USER_SCOPE else ""
+    )
+    whose = "if that folder is yours, " if leaves else ""
+    return f"{where}, which is not watched; {whose}`evolvable init{kind}{scope} {place}` takes it in"
+
+
+def _can_be_taken_in(place: Path, folder: WatchedFolder, folders: Sequence[WatchedFolder]) -> bool:
+    """Return whether `evolvable init` of this place can be the advice."""
+    beside = any(place.is_relative_to(one.path) or one.path.is_relative_to(place) for one in folders)
+    inside = ".git" in place.parts or place == Path(place.anchor)
+    return not beside and not inside and not holds_main(str(place), folder.kind)
+
+
+def _is_resource_of(folder: WatchedFolder, place: Path) -> bool:
+    """Return whether `discover` finds a resource at this place below the folder."""
+    *groups, last = place.relative_to(folder.path).parts
+    if (
+        len(groups) >= MAX_DEPTH
+        or any(is_hidden(name) for name in (*groups, last))
+        or not holds_main(str(place), folder.kind)
+    ):
+        return False
+    above = [folder.path.joinpath(*groups[:depth]) for depth in range(1, len(groups) + 1)]
+    return not any(holds_main(str(group), folder.kind) for group in above)
+
+
+def _leads_to(link: Path, target: Path, single: bool) -> bool:
+    """Return whether the link leads to what is at `target`, opened without a link on the way."""
+    try:
+        with open_real(target.parent) as parent:
+            own = (parent / target.name).lstat()
+        led = os.stat(link)
+    except (OSError, ValueError):
+        return False
+    return (stat.S_ISREG if single else stat.S_ISDIR)(own.st_mode) and os.path.samestat(own, led)
