@@ -226,8 +226,7 @@ class Watcher:
                     self._log(sync)
 
     def _notice_folders(self) -> None:
-        known = [folder.id for folder in self._watched]
-        if self._owner.owns and [folder.id for folder in self._copies.folders()] != known:
+        if self._owner.owns and self._copies.folders() != self._watched:
             self._folders_changed = True
             self._wake_folders()
 

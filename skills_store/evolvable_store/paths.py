@@ -160,10 +160,13 @@ EMBEDDED_FOLDER = "postgres-server"
 CHANGE_MARK = "postgres.changed"
 """Written when another process changed a library in PostgreSQL."""
 
+FOLDER_NAMES = "folder-names.json"
+"""By which paths a person named the watched folders."""
+
 LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 _BESIDE = frozenset({"ags", "callers", "copies.jsonl", "evolve", "hooks", "locks", "recovery", "redact.txt", "remotes"})
-_BESIDE |= {"reviews", "tokens.json", "tokens.lock", "trash"}
+_BESIDE |= {"reviews", "tokens.json", "tokens.lock", "trash", FOLDER_NAMES}
 """What may lie in a home before its library does, with `_BESIDE_BEGINS`, the beginnings of names."""
 
 _BESIDE_BEGINS = (

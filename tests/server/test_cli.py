@@ -768,9 +768,16 @@ def test_folders_are_listed_and_dropped(run, tmp_path):
             "scope": "user",
             "kind": "skill",
             "there": True,
+            "state": "in sync",
             "resources": 1,
             "behind": [],
             "conflicts": [],
+            "obstacle": "",
+            "not_imported": [],
+            "held": [],
+            "changed": [],
+            "missing": [],
+            "read_only": False,
         }
     ]
     assert run("folders").out.splitlines()[1].split()[1:] == ["user", "skill", "1", "in", "sync"]

@@ -31,7 +31,6 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import holds_library, home_exposure
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash
-from evolvable_store.workingcopy.openat import first_link
 from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, join_reranker, parse_spec, split_reranker
 from evolvable_tools.library import Library
 from evolvable_tools.sandbox.probe import sandbox_of
@@ -190,13 +189,8 @@ def _unread(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
 
 
 def _staging(library: Library) -> Iterator[HealthProblem]:
-    """Yield a problem for watched folders that became links, and for staged entries that the library did not make."""
-    entries, folders = library.working_copies.unknown_entries(), library.working_copies.folders()
-    for link in sorted({link for folder in folders if (link := first_link(folder.path))}):
-        yield HealthProblem(
-            f"{link} is a symbolic link now; the watched folder there is neither read nor written.",
-            "Put the directory back, or run `evolvable init` on the folder that the link leads to.",
-        )
+    """Yield a problem for staged entries that the library did not make."""
+    entries = library.working_copies.unknown_entries()
     for folder in sorted({entry.parent for entry in entries}):
         names = [ascii(name)[1:-1] for name in sorted(entry.name for entry in entries if entry.parent == folder)]
         yield HealthProblem(
@@ -230,18 +224,6 @@ def _trash(home: Path) -> list[str]:
     days = RETENTION_SECONDS / 86_400
     limit = f"kept for {days:.0f} days, at most {MAX_BYTES:,} bytes"
     return [f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable trash` lists them."]
-
-
-def _held(library: Library) -> Iterator[HealthProblem]:
-    """Yield a problem for each watched folder that holds content that is not served."""
-    held = library.store.backend.held.all()
-    for folder in library.folders():
-        here = [f"{one.directory} (proposal {one.proposal})" for one in held if one.folder == folder.id]
-        if here:
-            yield HealthProblem(
-                f"{folder.path} holds what is not served until you decide: {some(here, MOST)}.",
-                "`evolvable inbox` lists what waits; the files are left as they are.",
-            )
 
 
 def _unlisted(library: Library) -> Iterator[HealthProblem]:
@@ -305,7 +287,7 @@ def _check_decisions(health: Health, config: Config, machine: Machine, library: 
         copies = copy_statuses(config.home, machine, memory_text(library))
         health.memory = [one for one in copies if one.state != "off"]
         health.problems += _unread(health.memory)
-    for check in (_staging, _held, _unsigned, _unlisted):
+    for check in (_staging, _unsigned, _unlisted):
         with suppress(EvolvableError):
             health.problems += check(library)
     with suppress(EvolvableError):
@@ -393,7 +375,7 @@ def _library_rows(health: Health) -> list[tuple[str, str]]:
         ("tables", rows),
         ("index", "wrong" if facts.index else "in sync"),
         ("embedder", health.embedder),
-        *[("folder", f"{folder.path} ({folder.scope}, {folder.resources} held)") for folder in health.folders],
+        *[("folder", f"{one.path} ({one.scope}, holds {one.resources}): {one.state}") for one in health.folders],
         ("warnings", where),
         *[("open in", process) for process in facts.open_in],
     ]

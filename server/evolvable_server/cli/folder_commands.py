@@ -34,7 +34,7 @@ from evolvable_store.workingcopy.discovery import count_resources
 from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
 from evolvable_store.workingcopy.openat import link_out_of_repository
 from evolvable_tools.library import Library
-from evolvable_tools.verbs.library_status import WatchedRoot, folder_statuses, folder_summary
+from evolvable_tools.verbs.folder_states import WatchedRoot, folder_states
 
 MAX_NAMED = 10
 """Resources that a line names."""
@@ -321,7 +321,7 @@ def folders_command(ctx: click.Context, state: CommandContext) -> None:
     """
     if ctx.invoked_subcommand is None:
         with progress("evolvable folders"), state.library() as (library, _):
-            folders = folder_statuses(library)
+            folders = folder_states(library)
         state.show({"folders": folders}, lambda _: _show_folders(folders))
 
 
@@ -331,7 +331,7 @@ def _show_folders(folders: list[WatchedRoot]) -> None:
         return
     show_table(
         ["folder", "scope", "kind", "holds", "state"],
-        [[(one.path, "bold"), one.scope, one.kind, str(one.resources), folder_summary(one)] for one in folders],
+        [[(one.path, "bold"), one.scope, one.kind, str(one.resources), one.state] for one in folders],
         names=("folder",),
         spare=("scope", "kind", "holds"),
     )

@@ -21,24 +21,19 @@ from evolvable_server.config import Config, names_address
 from evolvable_server.environment import HOME, REVIEW
 from evolvable_server.model_setup import approval_policies, budget_limits
 from evolvable_server.person_config import ROLES, registered_homes
-from evolvable_server.watch_failures import watch_failures
 from evolvable_store import __version__
-from evolvable_store.errors import EvolvableError, quoted
-from evolvable_store.objects import Manifest
-from evolvable_store.operation import Head
+from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import LIBRARY_FILE, open_elsewhere
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.search import bm25
 from evolvable_store.search.vector_store import embedding_progress
-from evolvable_store.storage.bindings import Binding, WatchedFolder
+from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.maintenance import SqliteFacts, describe_sqlite
 from evolvable_store.storage.migrations import LATEST
 from evolvable_store.store import Store
 from evolvable_store.validation import find_problems, main_path, named_problems
-from evolvable_store.workingcopy.atomic_dir import read_back
 from evolvable_store.workingcopy.incoming import DirectoryIssue
-from evolvable_store.workingcopy.leftovers import copied_from
-from evolvable_store.workingcopy.sync_plan import check_directory, known_files, known_manifest, name_taken
+from evolvable_store.workingcopy.sync_plan import check_directory, known_files, name_taken
 from evolvable_tools import secret_leaks
 from evolvable_tools.delegation import missing_parts, not_beside
 from evolvable_tools.embedding import installed_spec
@@ -46,7 +41,7 @@ from evolvable_tools.library import Library
 from evolvable_tools.name_check import NameIndex
 from evolvable_tools.trust import find_downgraded, format_downgraded
 from evolvable_tools.verbs import release
-from evolvable_tools.verbs.library_status import WatchedRoot, folder_statuses
+from evolvable_tools.verbs.folder_states import WatchedRoot, folder_notes, folder_problems, folder_states
 
 DEFAULT = "default"
 LOOSER = "would loosen what the person's configuration says"
@@ -235,12 +230,11 @@ def check_library(home: Path) -> Health:
             if library.store.backend.path.name == LIBRARY_FILE:
                 health.sqlite = describe_sqlite(library.store.backend.journal, home)
             health.library = _facts(library, home)
-            health.folders = folder_statuses(library)
-            unwatched = watch_failures(home, [Path(folder.path) for folder in health.folders])
-            health.problems += [HealthProblem(one.what, one.remedy) for one in unwatched]
             with progress("Reading resources") as show:
                 health.warnings = list(_warnings(library.store, show))
             _check_folders(library, health)
+            unwatched = watch_failures(home, [Path(folder.path) for folder in health.folders])
+            health.problems += [HealthProblem(one.what, one.remedy) for one in unwatched]
             health.warnings += [*_left_out(library), *_delegates(library)]
             refs = [head.ref for head in library.store.heads()]
             health.doubles = near_duplicate_lines(library, refs, len(refs))
@@ -305,59 +299,41 @@ def _embedder(home: Path) -> str:
 
 
 def _check_folders(library: Library, health: Health) -> None:
-    """Add what a sync refuses in the watched folders, and what it warns of beyond the warnings that are there."""
+    """Add how the watched folders stand, and what an import warns of beyond the warnings that are there."""
+    health.folders = folder_states(library)
     shown = {one.directory: frozenset(one.problems) for one in health.warnings}
-    for folder in library.working_copies.folders():
-        with contextlib.suppress(OSError):
-            for directory, ref, refused, warnings in _checked_directories(library, folder):
+    for folder, stands in zip(library.working_copies.folders(), health.folders, strict=True):
+        refused = {issue.directory for issue in stands.not_imported}
+        health.refused += [
+            DirectoryIssue(str(folder.path / one.directory), one.problems) for one in stands.not_imported
+        ]
+        health.notes += folder_notes(stands)
+        for directory, ref, warnings in _directory_warnings(library, folder) if not stands.obstacle else ():
+            more = [text for text in warnings if text not in shown.get(ref, ())]
+            if more and directory not in refused:
+                rest = [f"and {len(more) - MAX_WARNINGS:,} more"] * (len(more) > MAX_WARNINGS)
                 place = str(folder.path / directory)
-                more = [text for text in warnings if text not in shown.get(ref, ())]
-                if refused:
-                    health.refused.append(DirectoryIssue(place, tuple(refused)))
-                elif more:
-                    rest = [f"and {len(more) - MAX_WARNINGS:,} more"] * (len(more) > MAX_WARNINGS)
-                    health.warnings.append(DirectoryIssue(place, (*more[:MAX_WARNINGS], *rest)))
+                health.warnings.append(DirectoryIssue(place, (*more[:MAX_WARNINGS], *rest)))
 
 
-def _checked_directories(library: Library, folder: WatchedFolder) -> Iterator[tuple[str, str, list[str], list[str]]]:
-    """Yield each directory that holds a main file: its name, its resource or '', the refusals, and the warnings."""
+def _directory_warnings(library: Library, folder: WatchedFolder) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield each directory that holds a resource: its name, its resource or '', and what its import warns of."""
     copies = library.working_copies
-    inside = [path.name for path in folder.path.iterdir() if not path.name.startswith(".")]
     bound = copies.bindings.of_folder(folder)
     heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
     status = copies.copy(folder).status
-    for directory in sorted(status.directories_at(inside)):
+    for directory in sorted(status.everything().directories):
         binding, name = bound.get(directory), status.resource_name(directory)
         head = heads.get(binding.resource) if binding else None
-        refused, warnings = _check_directory(library, folder, directory, name, binding, head)
-        # Where the name is free, the resource came in when names had fewer letters.
-        other = library.store.head_or_none(Ref(folder.kind, name, folder.scope)) if name else None
-        if head is not None and head.name != name and other is not None:
-            warnings = [*warnings, name_taken(head.ref)]
-        yield directory, str(head.ref) if head else "", refused, warnings
-
-
-def _check_directory(
-    library: Library, folder: WatchedFolder, directory: str, name: str, binding: Binding | None, head: Head | None
-) -> tuple[list[str], list[str]]:
-    last = Path(directory).name
-    if not name:
-        return [f"no name can be made of {quoted(last)}"], []
-    try:
-        reading = read_back(folder.path / directory)
-    except OSError:
-        return [], []
-    if binding is not None and binding.version is None and not reading.files:
-        return [], []  # what a removal left of the person's is no resource
-    if binding is None and (why := copied_from(folder.path / directory, folder.kind, reading.files)):
-        return [why], []
-    known = Manifest({})
-    if reading.left_out:
-        newest = head or library.store.head_or_none(Ref(folder.kind, name, folder.scope))
-        known = known_manifest(library.store, binding, newest)
-    # As a sync imports them: a skill is held to its directory's name, any other kind to what can be made of it.
-    held_to = last if folder.kind is Kind.SKILL else head.name if head else name
-    return check_directory(folder.kind, held_to, reading, known, known_files(library.store, binding, head))
+        # As a sync imports them: a skill is held to its directory's name, any other kind to what can be made of it.
+        held_to = Path(directory).name if folder.kind is Kind.SKILL else head.name if head else name
+        with contextlib.suppress(OSError):
+            known = known_files(library.store, binding, head)
+            warnings = check_directory(folder.kind, held_to, status.read(directory), (), known)[1]
+            # Where the name is free, the resource came in when names had fewer letters.
+            other = library.store.head_or_none(Ref(folder.kind, name, folder.scope)) if name else None
+            taken = [name_taken(head.ref)] if head is not None and head.name != name and other is not None else []
+            yield directory, str(head.ref) if head else "", [*warnings, *taken]
 
 
 def _warnings(store: Store, show: Progress) -> Iterator[DirectoryIssue]:
@@ -406,12 +382,7 @@ def _problems(health: Health) -> Iterator[HealthProblem]:
         for fault in facts.index:
             yield HealthProblem(f"The text index is out of sync: {fault}", "")
     for folder in health.folders:
-        yield from _folder_problems(folder)
-    for remark in health.refused:
-        yield HealthProblem(
-            f"{remark.directory} is not imported: {'; '.join(remark.problems)}.",
-            "Fix it, then `evolvable sync`.",
-        )
+        yield from (HealthProblem(wrong.what, wrong.next) for wrong in folder_problems(folder))
 
 
 def _unfinished(library: Library) -> Iterator[HealthProblem]:
@@ -419,15 +390,3 @@ def _unfinished(library: Library) -> Iterator[HealthProblem]:
         yield HealthProblem(
             f"The purge of {job.at[:16]} ({job.kind}) did not end.", "`evolvable purge --resume` ends it."
         )
-
-
-def _folder_problems(folder: WatchedRoot) -> Iterator[HealthProblem]:
-    if not folder.there:
-        yield HealthProblem(
-            f"{folder.path} is watched and not there.", f"Bring it back, or `evolvable folders drop {folder.path}`."
-        )
-        return
-    if folder.behind:
-        yield HealthProblem(f"{folder.path} is behind in {', '.join(folder.behind[:10])}.", "`evolvable sync`.")
-    for conflict in folder.conflicts:
-        yield HealthProblem(f"{folder.path}/{conflict}.", "Edit the file as it should be, and save it.")

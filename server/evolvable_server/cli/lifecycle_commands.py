@@ -27,6 +27,7 @@ from evolvable_store.paths import (
     ADDRESS_FILE,
     CHANGE_MARK,
     EMBEDDED_FOLDER,
+    FOLDER_NAMES,
     LIBRARY_FILE,
     check_home,
     open_elsewhere,
@@ -35,6 +36,7 @@ from evolvable_store.paths import (
 from evolvable_store.search import index_file, vector_store
 from evolvable_store.storage.collection_store import ListingChoice
 from evolvable_store.store import Store
+from evolvable_store.workingcopy.folder_names import FolderNames
 from evolvable_store.workingcopy.staging_dir import possible_staging
 from evolvable_tools.evolve.tasks.look_transfer import merge_backup
 
@@ -51,6 +53,7 @@ _OURS = (
         "copies.jsonl",
         "embedder*",
         "evolve",
+        FOLDER_NAMES,
         "histories",
         "hooks",
         "locks",
@@ -137,7 +140,9 @@ def _watched(home: Path) -> list[FolderChoice]:
         return []
     try:
         with Store.open(home) as store:
-            return [FolderChoice(one.path, one.scope, one.kind) for one in store.backend.bindings.folders()]
+            names = FolderNames(home)
+            folders = store.backend.bindings.folders()
+            return [FolderChoice((names.of(one) or [one.path])[0], one.scope, one.kind) for one in folders]
     except EvolvableError as error:
         warn(f"The folders that it watched are not known ({error.text}); `evolvable init FOLDER` watches one.")
         return []

@@ -6,17 +6,8 @@ from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import Cell, count, local_time, show_fields, some
 from evolvable_server.watch_failures import watch_failures
 from evolvable_store.paths import open_elsewhere
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_tools.library import Library
-from evolvable_tools.verbs.library_status import (
-    IN_SYNC,
-    LibraryStatus,
-    WatchedRoot,
-    folder_statuses,
-    folder_summary,
-    library_status,
-    unsaved_directories,
-)
+from evolvable_tools.verbs.folder_states import WatchedRoot, folder_problems, folder_states
+from evolvable_tools.verbs.library_status import LibraryStatus, library_status
 
 MOST = 5
 """Names that a line lists."""
@@ -29,27 +20,27 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
     Makes the quick checks of `evolvable doctor` and names the worst finding.
     """
     with state.library() as (library, _):
-        watched = folder_statuses(library)
-        problems = [f"{one.path} is watched and not there." for one in watched if not one.there]
-        problems += [f"{one.path}: {conflict}." for one in watched for conflict in one.conflicts]
-        problems += [one.text for one in watch_failures(library.store.home, [root.path for root in library.folders()])]
+        watched = folder_states(library)
+        problems = [f"{wrong.what} {wrong.next}".strip() for one in watched for wrong in folder_problems(one)]
+        problems += [one.text for one in watch_failures(library.store.home, [Path(one.path) for one in watched])]
         found = library_status(
             library,
-            folders=[_folder(library, one, root) for one, root in zip(watched, library.folders(), strict=True)],
+            folders=[_folder(one) for one in watched],
             windows=_windows(library.store.backend.path),
             problems=problems,
         )
     return Output(found, _show_status)
 
 
-def _folder(library: Library, one: WatchedRoot, root: WatchedFolder) -> str:
-    unsaved = unsaved_directories(library, root)
-    changed = [f"{unsaved.changed} changed on disk, `evolvable diff` shows how"] * bool(unsaved.changed)
-    refused = len(unsaved.refused)
-    changed += [f"{refused} not imported ({some(unsaved.refused, MOST)}), `evolvable doctor` says why"] * bool(refused)
-    stands = folder_summary(one)
-    how = [stands] if stands != IN_SYNC or not changed else []
-    return f"{one.path} ({one.scope}): {'; '.join([*how, *changed])}"
+_HINTS = {"changed on disk": ", `evolvable diff` shows how", "not imported": ", `evolvable doctor` says why"}
+"""What ends a part of a folder's state."""
+
+
+def _folder(one: WatchedRoot) -> str:
+    parts = one.state.split(", ")
+    hints = [next((hint for end, hint in _HINTS.items() if part.endswith(end)), "") for part in parts]
+    stands = "; ".join(map("".join, zip(parts, hints, strict=True)))
+    return f"{one.path} ({one.scope}): {one.obstacle or stands}"
 
 
 def _windows(library: Path) -> int | None:

@@ -15,6 +15,7 @@ from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, ac
 from evolvable_server.ui.text import make_visible, one_line, quoted
 from evolvable_store.errors import Conflict, InvalidArgument
 from evolvable_tools.verbs import scan_import
+from evolvable_tools.verbs.folder_states import folder_states
 from evolvable_tools.verbs.scan_import import TrustOffer, TrustQuestion
 
 MAX_OFFERED = 200
@@ -103,16 +104,17 @@ def _folders(site: Site) -> Node:
     rows = [
         [
             make_visible(str(one.path)),
-            one.kind.value,
+            one.kind,
             one.scope,
+            make_visible(one.obstacle or one.state),
             h.a(href=f"/trust?folder={quoted(str(one.path))}", aria_label=f"what it brings: {one.path}")[
                 "what it brings"
             ],
         ]
-        for one in site.library.folders()
+        for one in folder_states(site.library)
     ]
     none = h.p[with_code("None. `evolvable init FOLDER` imports one and follows it.")]
-    heads = ("folder", "kind", "scope", "trust")
+    heads = ("folder", "kind", "scope", "state", "trust")
     return [h.h2["Watched folders"], table(heads, rows, "Watched folders") if rows else none]
 
 

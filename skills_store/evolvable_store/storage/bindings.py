@@ -143,12 +143,28 @@ class Bindings(SqliteRepository):
                     db.execute("INSERT INTO folder (scope, kind, path) VALUES (?, ?, ?)", (scope, kind, str(path)))
         return there or self.folder(path)
 
+    def move_folder(self, folder: WatchedFolder, path: Path) -> WatchedFolder:
+        """Watch another place instead of this folder's; return it with the same bindings.
+
+        Raise AlreadyExists for one inside or around another.
+        """
+        path = path.resolve()
+        others = [one for one in self.folders() if one.id != folder.id]
+        there = _same_folder(others, path, folder.scope, folder.kind)
+        if there is None:
+            self._do("UPDATE folder SET path = ? WHERE id = ?", str(path), folder.id)
+        return there or self.folder(path)
+
     def folder(self, path: Path) -> WatchedFolder:
         """Return the folder at this path. Raises NotFound."""
         for folder in self.folders():
             if folder.path == path.resolve():
                 return folder
         raise NotFound(f"{path} is not watched.", "`evolvable folders` shows those that are.")
+
+    def is_watched(self, folder: WatchedFolder) -> bool:
+        """Return whether this folder is watched, at this path."""
+        return bool(self._all(int, "SELECT id FROM folder WHERE id = ? AND path = ?", folder.id, str(folder.path)))
 
     def drop_folder(self, folder: WatchedFolder) -> None:
         """Delete a folder; neither its files nor its resources are touched."""

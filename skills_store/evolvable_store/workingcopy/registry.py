@@ -11,6 +11,7 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.atomic_dir import make_durable, unknown_entries
+from evolvable_store.workingcopy.folder_names import FolderNames
 from evolvable_store.workingcopy.incoming import HoldPolicy, SyncReport, describe_results
 from evolvable_store.workingcopy.staged_checkout import StagedCheckout
 from evolvable_store.workingcopy.staging_dir import recovery_notes
@@ -50,8 +51,20 @@ class WorkingCopies:
 
         identity: who answers for what it holds now; later changes on disk are of an unknown principal.
         """
-        folder = self.bindings.add_folder(path, scope, kind)
+        folder = self._watch(path, scope, kind)
         return self._working_copy(folder, identity).sync(progress=progress)
+
+    def _watch(self, path: Path, scope: str, kind: Kind) -> WatchedFolder:
+        """Watch the folder that a path leads to; a path that led to another one goes on with that one's resources."""
+        names, folders = FolderNames(self._store.home), self.folders()
+        same = [one for one in folders if (one.scope, one.kind) == (scope, kind)]
+        turned = names.turned(path, same) if path.resolve() not in {one.path for one in folders} else None
+        if turned is None:
+            folder = self.bindings.add_folder(path, scope, kind)
+        else:
+            folder = self.bindings.move_folder(turned, path)
+        names.remember(path, folder)
+        return folder
 
     def check_out(
         self,
@@ -68,7 +81,7 @@ class WorkingCopies:
         Nothing that lies in the way is written over. Raises AlreadyExists, InvalidArgument, NoSuchResource, OSError.
         """
         wanted = [self._store.head(Ref(kind, name, scope)) for name in names] if names is not None else None
-        folder = self.bindings.add_folder(path, scope, kind)
+        folder = self._watch(path, scope, kind)
         folder.path.mkdir(parents=True, exist_ok=True)
         copy = self.copy(folder)
         sync = copy.sync()
@@ -91,10 +104,11 @@ class WorkingCopies:
         ]
 
     def copy(self, folder: WatchedFolder) -> WorkingCopy:
-        """Return the working copy of a folder, always the same one."""
-        if folder.id not in self._copies:
-            self._copies[folder.id] = self._working_copy(folder, None)
-        return self._copies[folder.id]
+        """Return the working copy of a folder, the same one as long as it stays where it is."""
+        known = self._copies.get(folder.id)
+        if known is None or known.folder != folder:  # another process may have moved it
+            known = self._copies[folder.id] = self._working_copy(folder, None)
+        return known
 
     def _working_copy(self, folder: WatchedFolder, identity: Identity | None) -> WorkingCopy:
         return WorkingCopy(

@@ -2,7 +2,7 @@
 
 People, and installers of skills, keep one copy of a skill and link it into the folders of several clients. A link that
 leads to a resource of a watched folder is that resource: its edits are seen there, and it is written there. So nothing
-is ever read or written through the link itself, whoever made it.
+is ever read or written through the link itself, even in a repository.
 """
 
 import errno

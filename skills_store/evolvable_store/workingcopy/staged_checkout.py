@@ -181,6 +181,8 @@ class StagedCheckout:
         """Build the next version beside one directory; return whether that is the way for it."""
         if is_single(copy.folder.kind, binding.directory) or binding.version != self._head.version:
             return False
+        if copy.obstacle() or copy.is_read_only(binding.directory):
+            return False
         seen, resolved = copy.status.last_seen(binding)
         if seen is None or resolved.mark is None or resolved.binding.version != self._head.version:
             return False

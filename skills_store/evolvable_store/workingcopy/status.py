@@ -238,7 +238,13 @@ class StatusReader:
             return signature(link)
         return single_signature(place) if is_single(self._folder.kind, directory) else signature(place)
 
-    def _read(self, directory: str, binding: Binding | None, head: Head | None, now: Signature) -> FolderContents:
+    def read(self, directory: str) -> FolderContents:
+        """Return what a directory holds now, as a sync reads it. Raise OSError when there is none."""
+        return self._read(directory, None, None, None)
+
+    def _read(
+        self, directory: str, binding: Binding | None, head: Head | None, now: Signature | None
+    ) -> FolderContents:
         place = self._folder.path / directory
         single = is_single(self._folder.kind, directory)
         reading = read_single(place, SINGLE, real=True) if single else read_folder(place, now, real=True)

@@ -36,6 +36,7 @@ from evolvable_store.workingcopy.atomic_dir import (
 from evolvable_store.workingcopy.discovery import is_single, single_name
 from evolvable_store.workingcopy.file_moves import Trash
 from evolvable_store.workingcopy.folder_lock import exclusive
+from evolvable_store.workingcopy.folder_names import FolderNames, FolderObstacle, is_read_only
 from evolvable_store.workingcopy.incoming import DirectoryIssue, HoldPolicy, ImportedDirectory, SyncReport
 from evolvable_store.workingcopy.openat import PathAt, first_link
 from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
@@ -91,6 +92,7 @@ class WorkingCopy:
         self._swept: dict[str, float] = {}
         self._found: StagingDirectory | None = None
         self._trash = Trash(store.home)
+        self._names = FolderNames(store.home)
         self.can_exchange = True
         """Whether the file system can let two files change places in one step."""
 
@@ -110,19 +112,14 @@ class WorkingCopy:
         """
         sync = SyncReport(self.folder)
         self._removals = removals
-        if not os.path.isdir(self.folder.path):
+        obstacle = self.obstacle()
+        if obstacle is not None or not os.path.isdir(self.folder.path):
             sync.stale = True
+            sync.refused += [DirectoryIssue(".", (str(obstacle),))] if obstacle else []
             self.status.missing.clear()
             return sync
-        if first_link(self.folder.path) is not None:
-            # The author of the link decides what it leads to; nothing is read or removed because of it.
-            sync.stale = True
-            sync.refused.append(
-                DirectoryIssue(".", ("the folder is a symbolic link now, or lies below one; not followed",))
-            )
-            return sync
         with self.locked():
-            if not self._allowed():
+            if not self._allowed() or not self._bindings.is_watched(self.folder):
                 sync.stale = True
                 return sync
             self._recover(sync)
@@ -137,6 +134,21 @@ class WorkingCopy:
                 if progress:
                     progress(min(start + BATCH, len(wanted)), len(wanted))
         return sync
+
+    def obstacle(self) -> FolderObstacle | None:
+        """Return what keeps the folder from being read and written, None for nothing."""
+        return self._names.obstacle(self.folder)
+
+    def is_read_only(self, directory: str) -> bool:
+        """Return whether a directory of the folder cannot be written, because it or the folder is read-only."""
+        return any(map(is_read_only, (self.folder.path, self.folder.path / directory)))
+
+    def _check_writable(self, look: DirectoryState, head: Head) -> None:
+        if self.is_read_only(look.directory):
+            raise Refused(
+                f"{self.folder.path / look.directory} is read-only, so {head.ref} is not written there.",
+                "The library is right; the program that makes the folder has to bring it.",
+            )
 
     def directories_at(self, places: Iterable[str]) -> set[str]:
         """Return the directories of resources that these paths below the folder lie in, are, or contain."""
@@ -318,6 +330,7 @@ class WorkingCopy:
 
     def _remove_directory(self, look: DirectoryState, sync: SyncReport) -> None:
         assert look.head is not None and look.tree is not None
+        self._check_writable(look, look.head)
         place, believed = self.folder.path / look.directory, self._plan.believed_tree(look)
         remove = remove_single if is_single(self.folder.kind, look.directory) else remove_folder
         replaced = remove(place, self.staging(), believed=believed, now=time.time())
@@ -327,6 +340,7 @@ class WorkingCopy:
             self.import_replaced(look.directory, look.head, believed, replaced.old, sync)
 
     def _write(self, look: DirectoryState, head: Head, files: Files, sync: SyncReport, conflict: str = "") -> None:
+        self._check_writable(look, head)
         place, staging = self.folder.path / look.directory, self.staging()
         blocked = sorted(set(look.reading.left_out) & set(files)) if look.reading else []
         if blocked:

@@ -1,20 +1,15 @@
-"""The status of a library: what waits for a person, what others changed since, and how the watched folders stand.
+"""The status of a library: what waits for a person, and what others changed since.
 
-It is asked for often, so it reads rows and file times, no transcript, and of a folder only files that may have changed.
+It is asked for often, so it reads rows and no transcript.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from evolvable_store.objects import Manifest
 from evolvable_store.operation import Actor, Operation, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.review_queue import waiting_sessions
-from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.proposals import APPROVED, REJECTED
-from evolvable_store.workingcopy.leftovers import copied_from
-from evolvable_store.workingcopy.status import DirectoryState
-from evolvable_store.workingcopy.sync_plan import known_files, known_manifest, reasons_against
 from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
 from evolvable_tools.library import Caller, Library
@@ -22,95 +17,6 @@ from evolvable_tools.verbs.search import list_resources
 
 MAX_OPERATIONS = 1_000
 """Operations that are looked through for the last one of the person, and proposals that are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedRoot:
-    """One watched folder. behind: directories that hold an older version than the library."""
-
-    path: str
-    scope: str
-    kind: str
-    there: bool
-    resources: int
-    behind: list[str]
-    conflicts: list[str]
-
-
-def folder_statuses(library: Library) -> list[WatchedRoot]:
-    """Return the watched folders in the order they were added, and how each stands; no folder is read."""
-    return [_watched(library, folder) for folder in library.working_copies.folders()]
-
-
-def _watched(library: Library, folder: WatchedFolder) -> WatchedRoot:
-    bound = library.working_copies.bindings.of_folder(folder)
-    heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
-    behind = [place for place, binding in bound.items() if binding.version != heads[binding.resource].version]
-    conflicts = [f"{place}: {binding.conflict}" for place, binding in bound.items() if binding.conflict]
-    living = sum(1 for binding in bound.values() if binding.version is not None)
-    there = folder.path.is_dir()
-    return WatchedRoot(str(folder.path), folder.scope, folder.kind, there, living, sorted(behind), sorted(conflicts))
-
-
-IN_SYNC = "in sync"
-
-
-def folder_summary(folder: WatchedRoot) -> str:
-    """Return how a watched folder stands, in a few words."""
-    if not folder.there:
-        return "missing"
-    behind, conflicts = len(folder.behind), len(folder.conflicts)
-    parts = [f"{behind} behind"] * bool(behind) + [f"{conflicts} conflict{'s' * (conflicts > 1)}"] * bool(conflicts)
-    return ", ".join(parts) or IN_SYNC
-
-
-@dataclass(frozen=True, slots=True)
-class UnsavedDirectories:
-    """Directories that hold something else than the version that they are of.
-
-    changed: how many are to be imported. refused: each that is not imported, with the first reason.
-    """
-
-    changed: int = 0
-    refused: tuple[str, ...] = ()
-
-
-def unsaved_directories(library: Library, folder: WatchedFolder) -> UnsavedDirectories:
-    """Return which directories of a watched folder hold something else than the version that they are of.
-
-    It reads those whose times are new, or so young that they do not tell a change.
-    """
-    if not folder.path.is_dir():
-        return UnsavedDirectories()
-    status = library.working_copies.copy(folder).status
-    found = status.looks(sorted(status.changed(status.everything().directories)))
-    unsaved = [state for state in found if _is_unsaved(library, state)]
-    reasons = [(state.directory, _refusal(library, folder, state)) for state in unsaved]
-    refused = tuple(f"{directory}: {reason}" for directory, reason in reasons if reason)
-    return UnsavedDirectories(len(unsaved) - len(refused), refused)
-
-
-def _refusal(library: Library, folder: WatchedFolder, state: DirectoryState) -> str:
-    """Return the first reason why a sync does not import what a directory holds, '' where it does."""
-    if state.reading is None:
-        return ""
-    place, kind = folder.path / state.directory, folder.kind
-    if state.binding is None and (why := copied_from(place, kind, state.files)):
-        return why
-    name = place.name if kind is Kind.SKILL else state.name
-    known = known_manifest(library.store, state.binding, state.head) if state.reading.left_out else ()
-    files = known_files(library.store, state.binding, state.head)
-    if not state.name:
-        return "no name can be made of it"
-    return next(iter(reasons_against(kind, name, state.reading, known, files)), "")
-
-
-def _is_unsaved(library: Library, state: DirectoryState) -> bool:
-    head, empty = state.head, Manifest({}).tree
-    version = (state.binding.version if state.binding else None) or (head.version if head else None)
-    known = library.store.manifest(head, version).tree if head is not None and version else empty
-    unread = state.reading is not None and not state.reading.files and bool(state.reading.left_out)
-    return unread or (state.tree or empty) != known
 
 
 @dataclass(frozen=True, slots=True)

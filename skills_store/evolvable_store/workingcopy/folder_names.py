@@ -1,0 +1,125 @@
+"""By which paths a person named the watched folders, and what keeps a folder from being read and written.
+
+A client's folder may be a link that a manager of dotfiles turns to another generation. The library watches where it led
+when it was named. So that a later turn is noticed, the names are kept in the library's home, and on this machine alone.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_store.paths import FOLDER_NAMES
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.workingcopy.openat import first_link
+
+_MAX_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class FolderObstacle:
+    """What keeps a watched folder from being read and written, and what ends it."""
+
+    what: str
+    next: str
+
+    def __str__(self) -> str:
+        return f"{self.what}. {self.next}"
+
+
+def is_read_only(place: Path) -> bool:
+    """Return whether nothing may be written into a directory: it lies in a store of packages, say.
+
+    A directory that gives nobody the right to write counts for root too.
+    """
+    try:
+        status = os.stat(place)
+    except OSError:
+        return False
+    return not os.access(place, os.W_OK) or (os.name == "posix" and not status.st_mode & 0o222)
+
+
+class FolderNames:
+    """The names of the watched folders of one library."""
+
+    def __init__(self, home: Path) -> None:
+        self._file = home / FOLDER_NAMES
+
+    def of(self, folder: WatchedFolder) -> list[Path]:
+        """Return the paths by which a person named the folder, the first one first; none where that is not known."""
+        return [Path(name) for name in self._read().get(str(folder.path), ())]
+
+    def remember(self, name: Path, folder: WatchedFolder) -> None:
+        """Keep a path by which a person named the folder. Its real path ends names that lead elsewhere now."""
+        known, absolute = self._read(), os.path.abspath(name)
+        here = [one for one in known.get(str(folder.path), ()) if _leads_to(one, folder)]
+        others = {path: [one for one in names if one != absolute] for path, names in known.items()}
+        wanted = {**others, str(folder.path): list(dict.fromkeys([*here, absolute]))}
+        wanted = {path: names for path, names in wanted.items() if names}
+        if wanted != known:
+            self._write(wanted)
+
+    def turned(self, name: Path, folders: Iterable[WatchedFolder]) -> WatchedFolder | None:
+        """Return the folder that this path led to when it was last named, if it and all other names left it since."""
+        absolute = os.path.abspath(name)
+        for folder in folders:
+            names = self._read().get(str(folder.path), ())
+            if absolute in names and not any(_leads_to(one, folder) for one in names):
+                return folder
+        return None
+
+    def obstacle(self, folder: WatchedFolder) -> FolderObstacle | None:
+        """Return what keeps the folder from being read and written: a link in its path, or one that leads elsewhere."""
+        names = self._read().get(str(folder.path), ())
+        if names and not any(_leads_to(name, folder) for name in names):
+            name = names[0]
+            place = os.path.realpath(name)
+            leads = f"leads to {place} now" if os.path.lexists(place) else "leads nowhere now"
+            return FolderObstacle(
+                f"{name} {leads}, not to {folder.path}, which is neither read nor written any more",
+                f"`evolvable init {name}` goes on with what it leads to.",
+            )
+        link = first_link(folder.path)
+        if link is not None:
+            # The author of the link decides what it leads to; nothing is read or removed because of it.
+            return FolderObstacle(
+                f"{link} is a symbolic link now; the watched folder there is neither read nor written",
+                "Put the directory back, or run `evolvable init` on the folder that the link leads to.",
+            )
+        return None
+
+    def _read(self) -> dict[str, list[str]]:
+        try:
+            with open(self._file, "rb") as stream:
+                said = json.loads(stream.read(_MAX_BYTES))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        pairs = said.items() if isinstance(said, dict) else ()
+        return {path: [one for one in names if _is_path(one)] for path, names in pairs if isinstance(names, list)}
+
+    def _write(self, names: dict[str, list[str]]) -> None:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=self._file.parent, prefix=f".{FOLDER_NAMES}.", delete=False
+        ) as draft:
+            try:
+                json.dump(names, draft, indent=1)
+                draft.close()
+                os.replace(draft.name, self._file)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(draft.name)
+                raise
+
+
+def _is_path(name: object) -> bool:
+    return isinstance(name, str) and "\0" not in name and os.path.isabs(name)
+
+
+def _leads_to(name: str, folder: WatchedFolder) -> bool:
+    try:
+        return os.path.realpath(name) == str(folder.path)
+    except (OSError, ValueError):
+        return False

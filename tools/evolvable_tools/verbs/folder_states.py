@@ -1,0 +1,215 @@
+"""How the watched folders stand. `status`, `folders`, `doctor` and the page show what is found here, and nothing else.
+
+It is asked for often, so it reads rows and file times, and of a folder only directories that may have changed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from evolvable_store.errors import quoted
+from evolvable_store.objects import Manifest
+from evolvable_store.resource import Kind
+from evolvable_store.storage.bindings import Binding, WatchedFolder
+from evolvable_store.workingcopy.incoming import DirectoryIssue
+from evolvable_store.workingcopy.leftovers import copied_from
+from evolvable_store.workingcopy.status import DirectoryState
+from evolvable_store.workingcopy.sync_plan import known_files, known_manifest, reasons_against
+from evolvable_tools.library import Library
+
+MOST = 10
+"""Directories that a sentence names."""
+
+IN_SYNC = "in sync"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRoot:
+    """One watched folder, and all in which it differs from the library. Directories are relative to it.
+
+    there: whether the folder is there. state: all that follows in a few words. resources: how many it holds.
+    behind: directories that hold an older version than the library. conflicts: those with an open one, and what it is.
+    obstacle: what keeps the folder from being read and written, '' for nothing; then no directory was looked at.
+    not_imported: directories that no sync imports as they are, each with every reason. held: those whose content
+    waits, each with its proposal. changed: those that the next sync imports. missing: those that the library knows and
+    that are not there. read_only: whether nothing may be written into it.
+    """
+
+    path: str
+    scope: str
+    kind: str
+    there: bool
+    state: str
+    resources: int
+    behind: list[str]
+    conflicts: list[str]
+    obstacle: str = ""
+    not_imported: list[DirectoryIssue] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    read_only: bool = False
+
+
+@dataclass(slots=True)
+class _Directories:
+    """What was seen of the directories of one folder."""
+
+    not_imported: list[DirectoryIssue] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+def folder_states(library: Library) -> list[WatchedRoot]:
+    """Return the watched folders in the order they were added, and how each stands. Change nothing."""
+    return [_stands(library, folder) for folder in library.working_copies.folders()]
+
+
+def _stands(library: Library, folder: WatchedFolder) -> WatchedRoot:
+    copy, bound = library.working_copies.copy(folder), library.working_copies.bindings.of_folder(folder)
+    heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
+    behind = sorted(place for place, binding in bound.items() if binding.version != heads[binding.resource].version)
+    conflicts = sorted(f"{place}: {binding.conflict}" for place, binding in bound.items() if binding.conflict)
+    there, obstacle = folder.path.is_dir(), copy.obstacle()
+    why, seen = str(obstacle) if obstacle else "", _Directories()
+    if there and not why:
+        why, seen = _directories(library, folder, bound)
+    words = _in_words(there, bool(obstacle), bool(why), behind, conflicts, seen)
+    return WatchedRoot(
+        path=str(folder.path),
+        scope=folder.scope,
+        kind=folder.kind,
+        there=there,
+        state=words,
+        resources=sum(1 for binding in bound.values() if binding.version is not None),
+        behind=behind,
+        conflicts=conflicts,
+        obstacle=why,
+        not_imported=seen.not_imported,
+        held=seen.held,
+        changed=seen.changed,
+        missing=seen.missing,
+        read_only=there and copy.is_read_only(""),
+    )
+
+
+def _directories(library: Library, folder: WatchedFolder, bound: dict[str, Binding]) -> tuple[str, _Directories]:
+    """Return what keeps a sync from the folder, '' for nothing, and how its directories stand."""
+    status, seen = library.working_copies.copy(folder).status, _Directories()
+    survey = status.everything()
+    if survey.gone:
+        return f"{folder.path} holds none of what it held, as when a disk is not mounted. Bring it back.", seen
+    held = library.store.backend.held.of_folder(folder)
+    seen.not_imported += [DirectoryIssue(place, (why,)) for place, why in survey.left_out.items()]
+    rest = survey.directories - survey.left_out.keys()
+    for state in status.looks(sorted(status.changed(rest - status.linked(rest)))):
+        waiting = held.get(state.directory)
+        if waiting is not None and state.tree == waiting.tree:
+            seen.held.append(f"{state.directory} (proposal {waiting.proposal})")
+        elif _is_unsaved(library, state):
+            _add(library, folder, state, seen)
+    seen.not_imported.sort(key=lambda issue: issue.directory)
+    return "", seen
+
+
+def _add(library: Library, folder: WatchedFolder, state: DirectoryState, seen: _Directories) -> None:
+    if state.reading is None:
+        seen.missing.append(state.directory)
+    elif reasons := _reasons(library, folder, state):
+        seen.not_imported.append(DirectoryIssue(state.directory, tuple(reasons)))
+    else:
+        seen.changed.append(state.directory)
+
+
+def _reasons(library: Library, folder: WatchedFolder, state: DirectoryState) -> list[str]:
+    """Return why a sync does not import a directory."""
+    assert state.reading is not None
+    place, kind = folder.path / state.directory, folder.kind
+    if not state.name:
+        return [f"no name can be made of {quoted(place.name)}"]
+    if state.binding is None and (why := copied_from(place, kind, state.files)):
+        return [why]
+    known = known_manifest(library.store, state.binding, state.head) if state.reading.left_out else ()
+    # As a sync imports them: a skill is held to its directory's name, any other kind to what can be made of it.
+    name = place.name if kind is Kind.SKILL else state.name
+    return reasons_against(kind, name, state.reading, known, known_files(library.store, state.binding, state.head))
+
+
+def _is_unsaved(library: Library, state: DirectoryState) -> bool:
+    """Return whether a directory holds something else than the version that it is of."""
+    head, empty = state.head, Manifest({}).tree
+    if state.binding is not None and state.binding.version is None and not state.files:
+        return False  # what a removal left of the person's is no resource
+    version = (state.binding.version if state.binding else None) or (head.version if head else None)
+    known = library.store.manifest(head, version).tree if head is not None and version else empty
+    unread = state.reading is not None and not state.reading.files and bool(state.reading.left_out)
+    return unread or (state.tree or empty) != known
+
+
+def _in_words(
+    there: bool, hindered: bool, stale: bool, behind: list[str], conflicts: list[str], seen: _Directories
+) -> str:
+    if hindered:
+        return "not followed, a link leads elsewhere"
+    if not there or stale:
+        return "missing"
+    counts: dict[str, Sequence[object]] = {
+        "behind": behind,
+        f"conflict{'s' * (len(conflicts) > 1)}": conflicts,
+        "not imported": seen.not_imported,
+        "held": seen.held,
+        "changed on disk": seen.changed,
+        "not there": seen.missing,
+    }
+    return ", ".join(f"{len(what)} {words}" for words, what in counts.items() if what) or IN_SYNC
+
+
+@dataclass(frozen=True, slots=True)
+class FolderProblem:
+    """What is wrong with a watched folder, and what to do."""
+
+    what: str
+    next: str
+
+
+def folder_problems(folder: WatchedRoot) -> Iterator[FolderProblem]:
+    """Yield what is wrong with a watched folder, the worst first.
+
+    What the next sync brings in is no fault.
+    """
+    if folder.obstacle:
+        yield FolderProblem(folder.obstacle, "")
+    elif not folder.there:
+        next_step = f"Bring it back, or `evolvable folders drop {folder.path}`."
+        yield FolderProblem(f"{folder.path} is watched and not there.", next_step)
+    if folder.behind and folder.read_only:
+        yield FolderProblem(
+            f"{folder.path} is read-only and behind in {_some(folder.behind)}.",
+            "The library is right; the program that makes the folder has to bring it.",
+        )
+    elif folder.behind and folder.there and not folder.obstacle:
+        yield FolderProblem(f"{folder.path} is behind in {_some(folder.behind)}.", "`evolvable sync`.")
+    for conflict in folder.conflicts:
+        yield FolderProblem(f"{folder.path}/{conflict}.", "Edit the file as it should be, and save it.")
+    for issue in folder.not_imported:
+        reasons = "; ".join(issue.problems)
+        next_step = "" if "`evolvable " in reasons else "Fix it, then `evolvable sync`."
+        yield FolderProblem(f"{folder.path}/{issue.directory} is not imported: {reasons}.", next_step)
+    if folder.held:
+        yield FolderProblem(
+            f"{folder.path} holds what is not served until you decide: {_some(folder.held)}.",
+            "`evolvable inbox` lists what waits; the files are left as they are.",
+        )
+
+
+def folder_notes(folder: WatchedRoot) -> Iterator[str]:
+    """Yield what differs in a watched folder and is no fault: the next sync brings it in."""
+    if folder.changed:
+        yield f"{folder.path}: {_some(folder.changed)} changed on disk; `evolvable diff` shows how."
+    if folder.missing:
+        yield f"{folder.path}: {_some(folder.missing)} is not there; the next sync removes what is gone."
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MOST:,} more" if len(names) > MOST else ""
+    return ", ".join(names[:MOST]) + more
