@@ -1,5 +1,6 @@
 """Folders whose skills are links, as installers of skills and managers of dotfiles lay them, through the commands."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -200,3 +201,28 @@ def test_status_folders_and_doctor_agree_on_a_folder_with_every_state(run):
     told = [one["what"] for one in health["problems"] if str(skills) in one["what"]]
     assert len(told) == status["problems"] == 5 and status["worst"].startswith(told[0])
     assert sum(str(skills) in note for note in health["notes"]) == 2
+
+
+@pytest.mark.process
+def test_a_linked_file_of_a_repository_comes_with_the_skill_and_an_edit_of_it_is_the_persons(run, monkeypatch):
+    skills = run.project / ".claude/skills"
+    pdf = run.save(skills, "pdf", skill_text("pdf"))
+    shared = run.save(run.project, "shared", "Shared forms.\n", "forms.md") / "forms.md"
+    (pdf / "forms.md").symlink_to("../../../shared/forms.md")
+    (run.user / ".ssh").mkdir()
+    (run.user / ".ssh/config").write_text("Host private\n")
+    (pdf / "config.md").symlink_to(run.user / ".ssh/config")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@a.test", "-C", str(run.project)]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], check=True)
+    monkeypatch.chdir(run.project)
+
+    run("init", skills)
+    assert "Shared forms." in run("get", "pdf", "--path", "forms.md").out
+    assert "private" not in run("export", run.root / "all.json").out + (run.root / "all.json").read_text()
+    assert "config.md: a symlink out of" in run("doctor", "--verbose", code=None).out
+
+    shared.write_text("Edited by hand.\n")
+    run("sync")
+    past = run("history", "pdf", "--json").json["versions"]
+    assert [one["version"] for one in past] == [2, 1] and past[0]["principal"] != "repository"

@@ -21,6 +21,7 @@ from evolvable_server.config import Config, names_address
 from evolvable_server.environment import HOME, REVIEW
 from evolvable_server.model_setup import approval_policies, budget_limits
 from evolvable_server.person_config import ROLES, registered_homes
+from evolvable_server.watch_failures import watch_failures
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import LIBRARY_FILE, open_elsewhere

@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,20 +98,22 @@ def write_folder(
     believed: str,
     now: float,
     built: "Callable[[Path], object] | None" = None,
+    links: Iterable[str] = (),
 ) -> ReplacedDirectory | None:
     """Make `target` a folder of exactly these files; return the folder that was there, None when there was none.
 
     staging: of `staging_for`. believed: the tree (`manifest_of`) of the reading that the caller made of `target` just
     before, '' if none; what differs from it comes back from a later `sweep`. now: seconds. built: called with the path
-    of the new folder before anybody else can reach it. What the old folder had
-    besides tracked files is moved over, and the permissions of what stays are kept. Durable when it returns.
+    of the new folder before anybody else can reach it. links: paths of links that stay as they are.
+    What the old folder had besides tracked files is moved over, and the permissions of what stays are kept. Durable
+    when it returns.
     Raises Refused when `target` is a symlink or a file, InvalidPath or TooLarge for files that no resource may have,
     OSError when the disk refuses; then `target` is as it was.
     """
     written = make_manifest(files).tree
     with open_staging(staging) as place:
         at = check_target(target, place)
-        return _write(at, lambda new: build_folder(new, files, at), place, believed, written, now, built)
+        return _write(at, lambda new: build_folder(new, files, at, links=links), place, believed, written, now, built)
 
 
 def write_single(

@@ -13,7 +13,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -43,14 +43,17 @@ So the next save always changes the time of a file, however soon it comes; see `
 """
 
 
-def build_folder(folder: PathAt, files: Files, like: PathAt, *, durable: bool = True) -> None:
+def build_folder(
+    folder: PathAt, files: Files, like: PathAt, *, durable: bool = True, links: Iterable[str] = ()
+) -> None:
     """Make `folder`, which must not exist, with exactly these files; return when all is on the disk if `durable`.
 
     A path that `like` has as well gets its owner and permissions, except that the mode of the file decides whether it
     can be executed; a path that it does not have gets the owner of `like` and what the process's umask leaves.
-    Raises OSError.
+    links: paths at which the new folder gets the link that `like` has there. Raises OSError.
     """
-    above = {str(parent) for path in files for parent in PurePosixPath(path).parents} - {"."}
+    links = list(links)
+    above = {str(parent) for path in (*files, *links) for parent in PurePosixPath(path).parents} - {"."}
     folders = sorted(above, key=lambda path: path.count("/"))
     folder.mkdir()
     with ExitStack() as stack:
@@ -62,6 +65,8 @@ def build_folder(folder: PathAt, files: Files, like: PathAt, *, durable: bool = 
             (new / path).mkdir()
         for name, file in files.items():
             _write(new / name, file, old / name if old else None, was, durable)
+        for name in links if BY_DESCRIPTOR else ():  # elsewhere files are replaced one by one, and links stay
+            (new / name).make_link((like / name).read_link())
         for path in reversed(folders):
             _adopt_folder(new / path, was, old / path if old else None)
             if durable:
@@ -190,6 +195,9 @@ def _merge_directories(source: PathAt, target: PathAt, top: PathAt) -> bool:
         if all(moved):
             source.rmdir()
         return all(moved)
+    if len(modes) == 2 and all(map(stat.S_ISLNK, modes)) and source.read_link() == target.read_link():
+        source.unlink()
+        return True
     small = all(map(stat.S_ISREG, modes)) and source.lstat().st_size <= MAX_FILE
     if len(modes) == 2 and small and _is_equal(source, target):
         source.unlink()

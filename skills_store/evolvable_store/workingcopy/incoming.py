@@ -11,9 +11,10 @@ import hashlib
 import os
 import struct
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from evolvable_store.objects import Files, Manifest, TreeEntry, make_manifest
 from evolvable_store.operation import Head, Identity, Principal
@@ -156,10 +157,10 @@ class Repository:
     def holds(self, path: str, data: bytes) -> bool | None:
         """Return whether index or HEAD hold this file; None when the repository cannot be read.
 
-        path: below the watched folder, with `/`. data: what the file holds. A file counts as held too when git's own
-        record of size and time says that it is as git wrote it, whatever filters did to its bytes.
+        path: relative to the watched folder, with `/`. data: what the file holds. A file counts as held too when git's
+        own record of size and time says that it is as git wrote it, whatever filters did to its bytes.
         """
-        place = f"{self._inside}/{path}" if self._inside else path
+        place = os.path.normpath(f"{self._inside}/{path}").replace(os.sep, "/").lstrip("/")
         try:
             common, id_size = self._layout()
             self._refresh(id_size)
@@ -419,11 +420,19 @@ class OriginResolver:
         self._known = found
         return list(found.values())
 
-    def identity(self, directory: str, known: Manifest, files: Files, otherwise: Identity) -> Identity:
+    def identity(
+        self,
+        directory: str,
+        known: Manifest,
+        files: Files,
+        otherwise: Identity,
+        links: Mapping[str, Path] = MappingProxyType({}),
+    ) -> Identity:
         """Return a repository's identity where git holds a file that differs from the known version, else `otherwise`.
 
         A repository that cannot be read counts as holding every file: who cannot decide does not take it for a
-        person's. directory: of the files, or the single file itself.
+        person's. directory: of the files, or the single file itself. links: paths -> the files that they lead to; these
+        are judged where they lie.
         """
         around = self.repositories() if any(map(os.path.exists, self._marks)) else []
         if not around:
@@ -433,6 +442,8 @@ class OriginResolver:
         changed = [path for path, entry in new.items() if not _is_same_blob(known.get(path), entry)]
         for path in changed:
             place = directory if single else f"{directory}/{path}"
+            if path in links:
+                place = Path(os.path.relpath(links[path], self._folder.path)).as_posix()
             if any(repository.holds(place, files[path].data) is not False for repository in around):
                 return REPOSITORY
         return otherwise

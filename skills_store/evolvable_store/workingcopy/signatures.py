@@ -4,12 +4,14 @@ import errno
 import hashlib
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 from evolvable_store.objects import MAX_FILES
 from evolvable_store.paths import MAX_DEPTH, is_ignored, is_sync_copy, path_problem
+from evolvable_store.workingcopy.inner_links import SYMLINK
 from evolvable_store.workingcopy.openat import is_link
 
 MAX_SEEN = 4 * MAX_FILES
@@ -19,7 +21,7 @@ RACY_NS = 2 * 10**9
 """A change this close to the moment of a signature can be followed by one with equal times (git: racy index)."""
 
 _POSIX = os.name == "posix"
-SYMLINK, UNREADABLE = "a symlink", "unreadable"
+UNREADABLE = "unreadable"
 """Why an entry is left out."""
 
 
@@ -55,7 +57,8 @@ def signature(folder: "os.PathLike[str]", *, sizes: bool = True) -> Signature | 
 def stat_entries(folder: "os.PathLike[str]") -> StatEntries | None:
     """Return every entry that `signature` covers with its status, None when there is no folder.
 
-    A folder has no status; a path with a NUL is followed by why the rest is not there.
+    A folder has no status; a path with a NUL is followed by why the rest is not there, or by nothing for the file that
+    a link of this path leads to.
     """
     top = os.fspath(folder)
     entries: StatEntries = []
@@ -103,6 +106,9 @@ def _sign(top: str, prefix: str, found: StatEntries) -> None:
         except FileNotFoundError:
             continue
         found.append((prefix + entry.name, status))
+        if is_link(status):
+            with suppress(OSError):
+                found.append((f"{prefix}{entry.name}\0", os.stat(entry.path)))
         if len(found) > MAX_SEEN:
             return
     for entry in folders:

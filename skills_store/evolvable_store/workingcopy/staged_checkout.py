@@ -27,7 +27,7 @@ from evolvable_store.workingcopy.atomic_dir import (
 from evolvable_store.workingcopy.discovery import is_single
 from evolvable_store.workingcopy.file_moves import build_branch, build_folder, build_single
 from evolvable_store.workingcopy.incoming import SyncReport, describe_results
-from evolvable_store.workingcopy.openat import UNSUPPORTED, PathAt, rename
+from evolvable_store.workingcopy.openat import UNSUPPORTED, PathAt, is_link, rename
 from evolvable_store.workingcopy.pending_checkout import (
     MAX_PART,
     are_backdated,
@@ -184,7 +184,9 @@ class StagedCheckout:
         if copy.obstacle() or copy.is_read_only(binding.directory):
             return False
         seen, resolved = copy.status.last_seen(binding)
-        if seen is None or resolved.mark is None or resolved.binding.version != self._head.version:
+        if seen is None or any(one is not None and is_link(one) for _, one in seen.entries):
+            return False  # a link that belongs to a version is kept by a sync
+        if resolved.mark is None or resolved.binding.version != self._head.version:
             return False
         opened = self._open.enter_context(open_staging(copy.staging()))
         target = check_target(copy.folder.path / binding.directory, opened)

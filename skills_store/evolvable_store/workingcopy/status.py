@@ -26,6 +26,7 @@ from evolvable_store.workingcopy.discovery import (
     is_hidden,
     is_single,
 )
+from evolvable_store.workingcopy.inner_links import boundary_of
 from evolvable_store.workingcopy.openat import first_link
 from evolvable_store.workingcopy.pending_checkout import ResolvedBinding, mark_of, resolve
 from evolvable_store.workingcopy.root_links import link_problem, target_of
@@ -247,12 +248,16 @@ class StatusReader:
     ) -> FolderContents:
         place = self._folder.path / directory
         single = is_single(self._folder.kind, directory)
-        reading = read_single(place, SINGLE, real=True) if single else read_folder(place, now, real=True)
+        reading = read_single(place, SINGLE, real=True) if single else self._read_folder(directory, now)
         number = (binding.version if binding else None) or (head.latest if head else 0)
         if not head or not number:
             return reading
         files = self.with_modes(head, number, reading.files)
         return replace(reading, files=self.whole(head, number, files) if single else files)
+
+    def _read_folder(self, directory: str, now: Signature | None) -> FolderContents:
+        within = boundary_of(self._folder.path, directory, self._store.home)
+        return read_folder(self._folder.path / directory, now, real=True, within=within)
 
     def with_modes(self, head: Head, number: int, files: Files) -> dict[str, File]:
         """Return the files, with the modes of this version where the file system records none."""
@@ -290,6 +295,6 @@ class StatusReader:
             with contextlib.suppress(FileNotFoundError):
                 reading = self._read(directory, binding, head, now)
         tree = make_manifest(reading.files).tree if reading else None
-        if reading and not reading.files and binding is not None and binding.version is None:
+        if reading and not reading.own and binding is not None and binding.version is None:
             tree = None  # what a removal left behind of the person's is no content
         return DirectoryState(directory, binding, head, reading, tree, name, taken_ns)

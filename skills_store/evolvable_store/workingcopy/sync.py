@@ -348,10 +348,13 @@ class WorkingCopy:
                 f"{', '.join(blocked)}: on disk is something else that no version keeps, so {head.ref} is not written.",
                 "Move it away, then `evolvable sync`.",
             )
+        links = self._kept_links(look, head, files)
         believed, now = self._plan.believed_tree(look), time.time()
         marks: list[str] = []
         single = is_single(self.folder.kind, look.directory)
-        write = partial(write_single, place, files[SINGLE]) if single else partial(write_folder, place, files)
+        own = {path: file for path, file in files.items() if path not in links}
+        whole = partial(write_folder, place, own, links=links)
+        write = partial(write_single, place, files[SINGLE]) if single else whole
         replaced = write(staging, believed=believed, now=now, built=lambda new: marks.append(built_signature(new)))
         self._bindings.bind([self._bound(head.id, look.directory, head.version, marks[0], conflict)])
         sync.written.append(look.directory)
@@ -360,6 +363,20 @@ class WorkingCopy:
         if replaced is not None and believed and not still_holds(replaced.old, believed, look.files):
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
             self.import_replaced(look.directory, head, believed, replaced.old, sync)
+
+    def _kept_links(self, look: DirectoryState, head: Head, files: Files) -> list[str]:
+        """Return the links in a directory that stay. Raise Refused where the head has something else in their place.
+
+        Nothing is written through a link, and none is replaced by a copy or taken away without the person.
+        """
+        links = look.reading.links if look.reading else {}
+        for path, target in links.items():
+            if files.get(path) != look.files[path]:
+                raise Refused(
+                    f"{path} is a link to {target}, and {head.ref} changes it, so the directory is not written.",
+                    f"Change {target}, or put a file in the place of the link, then `evolvable sync`.",
+                )
+        return list(links)
 
     def _merge(self, look: DirectoryState, sync: SyncReport) -> None:
         assert look.head and look.reading and look.binding and look.binding.version is not None

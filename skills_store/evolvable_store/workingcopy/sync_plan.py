@@ -273,7 +273,7 @@ class SyncPlan:
         """Return who answers for what a directory holds."""
         assert look.reading is not None
         known = self._store.manifest(look.head) if look.head is not None and look.head.ref == ref else Manifest({})
-        return self._origins.identity(look.directory, known, look.reading.files, self._identity)
+        return self._origins.identity(look.directory, known, look.reading.files, self._identity, look.reading.links)
 
     def edit(self, look: DirectoryState, ref: Ref, step: SyncStep) -> Edit:
         """Return the edit of a directory that becomes a version of `ref`."""
@@ -401,9 +401,11 @@ class SyncPlan:
         return Manifest({SINGLE: entries[SINGLE]}).tree if SINGLE in entries else ""
 
     def believed_tree(self, look: DirectoryState) -> str:
-        """Return the tree of the files on disk, as a swap knows it; '' for none."""
-        if look.tree is None or look.reading is None or not is_single(self._folder.kind, look.directory):
-            return look.tree or ""
+        """Return the tree of the files that lie on disk, as a swap knows it; '' for none."""
+        if look.tree is None or look.reading is None:
+            return ""
+        if not is_single(self._folder.kind, look.directory):
+            return make_manifest(look.reading.own).tree if look.reading.links else look.tree
         return make_manifest({SINGLE: look.reading.files[SINGLE]}).tree if SINGLE in look.reading.files else ""
 
 

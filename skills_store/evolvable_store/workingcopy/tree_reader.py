@@ -10,10 +10,10 @@ from pathlib import Path
 
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File, TreeEntry
 from evolvable_store.paths import is_ignored, is_sync_copy
+from evolvable_store.workingcopy.inner_links import SYMLINK, LinkBoundary
 from evolvable_store.workingcopy.openat import PathAt, is_link, open_real
 from evolvable_store.workingcopy.signatures import (
     MAX_SEEN,
-    SYMLINK,
     UNREADABLE,
     Signature,
     bad_path,
@@ -47,8 +47,8 @@ class FolderContents:
     files: path -> file; always fit for `manifest_of`. left_out: path -> why it is not in `files` (ignored names and
     empty folders are not mentioned; a name that is not Unicode is shown with escapes; "." is the folder itself).
     signature, newest: as of `signature()`, taken before the bytes were read. linked: paths of files that have another
-    name outside, by a hard link. ignored: paths of entries whose names are never part of a
-    resource; that of a folder ends with a slash.
+    name outside, by a hard link. ignored: paths of entries whose names are never part of a resource; that of a folder
+    ends with a slash. links: paths that are symbolic links -> the file whose bytes were read.
     """
 
     files: dict[str, File]
@@ -57,6 +57,12 @@ class FolderContents:
     newest: int
     linked: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    links: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def own(self) -> dict[str, File]:
+        """The files that lie in the folder itself."""
+        return {path: file for path, file in self.files.items() if path not in self.links}
 
     @property
     def cut_short(self) -> str:
@@ -65,20 +71,21 @@ class FolderContents:
         return next((reason for reason in (_STOPPED, _TOO_MANY) if reason in reasons), "")
 
 
-def read_folder(folder: Path, before: Signature | None = None, *, real: bool = False) -> FolderContents:
+def read_folder(
+    folder: Path, before: Signature | None = None, *, real: bool = False, within: LinkBoundary | None = None
+) -> FolderContents:
     """Return the files of `folder` as they were at one moment, and what was left out and why.
 
-    Follows no symlink (not even `folder` itself), opens nothing but regular files, never blocks, reads no file over
-    its limit. When something changes meanwhile it reads again, three times at most. before: the fingerprint, where it
-    has just been taken. real: no component of the path may be a link either, as in a work tree, where anybody can
-    put one at any moment. Raises FileNotFoundError when there is no folder.
+    Follows no symlink (not even `folder` itself) but those to files `within` a boundary, opens nothing but regular
+    files, never blocks, reads no file over its limit. When something changes meanwhile it reads again, three times at
+    most. before: the fingerprint, where it has just been taken. real: no component of the path may be a link either, as
+    in a work tree, where anybody can put one at any moment. Raises FileNotFoundError when there is no folder.
     """
     for _ in range(_ATTEMPTS):
         before = before or signature(folder)
         if before is None:
             raise FileNotFoundError(errno.ENOENT, "there is no folder", str(folder))
-        files, left_out, linked, ignored = _read(folder, real)
-        reading = FolderContents(files, left_out, before.digest, before.newest, linked, ignored)
+        reading = replace(_read(folder, real, within), signature=before.digest, newest=before.newest)
         after = signature(folder)
         if before == after:
             break
@@ -163,7 +170,10 @@ class _OpenFolder:
 
 @dataclass(frozen=True, slots=True)
 class _WalkEntry:
-    """One entry of a walk: a file to read (reason ''), or something to leave out whole."""
+    """One entry of a walk: a file to read (reason ''), or something to leave out whole.
+
+    target: the file that a link leads to and that is read for it.
+    """
 
     path: str
     reason: str
@@ -171,6 +181,7 @@ class _WalkEntry:
     name: str
     links: int = 1
     is_folder: bool = False
+    target: Path | None = None
 
 
 @dataclass(slots=True)
@@ -211,22 +222,25 @@ class _WalkLimits:
         return f"a case twin of {twin}" if twin else ""
 
 
-def _read(folder: Path, real: bool) -> tuple[dict[str, File], dict[str, str], tuple[str, ...], tuple[str, ...]]:
+def _read(folder: Path, real: bool, within: LinkBoundary | None) -> FolderContents:
     files: dict[str, File] = {}
     left_out: dict[str, str] = {}
     linked: list[str] = []
+    links: dict[str, Path] = {}
     ignored: list[str] = []
     size = 0
-    with closing(_walk_top(folder, real)) as walk:
+    with closing(_walk_top(folder, real, within)) as walk:
         for found in walk:
             reason = found.reason
             if not reason:
-                outcome = _read_file(found.place, found.name)
+                outcome = _read_target(found.target) if found.target else _read_file(found.place, found.name)
                 if isinstance(outcome, File) and size + len(outcome.data) <= MAX_RESOURCE:
                     files[found.path] = outcome
                     size += len(outcome.data)
                     if found.links > 1:
                         linked.append(found.path)
+                    if found.target:
+                        links[found.path] = found.target
                     continue
                 reason = outcome if isinstance(outcome, str) else "it keeps changing"
             if reason == _IGNORED:
@@ -235,7 +249,7 @@ def _read(folder: Path, real: bool) -> tuple[dict[str, File], dict[str, str], tu
                 left_out[_shown(found.path)] = reason
             if reason == _STOPPED:
                 break
-    return files, left_out, tuple(linked), tuple(ignored)
+    return FolderContents(files, left_out, "", 0, tuple(linked), tuple(ignored), links)
 
 
 def _survey(folder: Path | PathAt) -> Iterator[_WalkEntry]:
@@ -262,7 +276,9 @@ def _open_folder(folder: Path | PathAt, real: bool) -> Iterator[_OpenFolder]:
             yield place
 
 
-def _walk_top(folder: Path | PathAt, real: bool = False) -> Generator[_WalkEntry, None, None]:
+def _walk_top(
+    folder: Path | PathAt, real: bool = False, within: LinkBoundary | None = None
+) -> Generator[_WalkEntry, None, None]:
     path = os.fspath(folder)
     outside = _OpenFolder("", None)
     try:
@@ -270,14 +286,14 @@ def _walk_top(folder: Path | PathAt, real: bool = False) -> Generator[_WalkEntry
             yield _WalkEntry(".", SYMLINK, outside, path)
             return
         with _open_folder(folder, real) as place:
-            yield from _walk(place, "", _WalkLimits())
+            yield from _walk(place, "", _WalkLimits(), within)
     except OSError as error:
         reason = error_reason(error)
         if reason:
             yield _WalkEntry(".", reason, outside, path)
 
 
-def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits) -> Iterator[_WalkEntry]:
+def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits, within: LinkBoundary | None) -> Iterator[_WalkEntry]:
     """Yield every entry below `place`: ignored ones, then files, then what lies in each folder.
 
     The order decides which files are taken when there are too many; `_sign` keeps the same.
@@ -291,7 +307,12 @@ def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits) -> Iterator[_Walk
         path = prefix + entry.name
         try:
             status = place.stat(entry)
-            yield _WalkEntry(path, tally.file(path, status), place, entry.name, status.st_nlink)
+            target = within.target(os.path.join(place.path, entry.name)) if within and is_link(status) else None
+            if isinstance(target, Path):
+                status = os.lstat(target)
+            reason = target if isinstance(target, str) else tally.file(path, status)
+            led = target if isinstance(target, Path) else None
+            yield _WalkEntry(path, reason, place, entry.name, status.st_nlink, target=led)
         except FileNotFoundError:
             continue
     for entry in folders:
@@ -299,14 +320,16 @@ def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits) -> Iterator[_Walk
         if reason := tally.folder(path):
             yield _WalkEntry(path, reason, place, entry.name)
         else:
-            yield from _walk_folder(place, entry.name, path, tally)
+            yield from _walk_folder(place, entry.name, path, tally, within)
 
 
-def _walk_folder(place: _OpenFolder, name: str, path: str, tally: _WalkLimits) -> Iterator[_WalkEntry]:
+def _walk_folder(
+    place: _OpenFolder, name: str, path: str, tally: _WalkLimits, within: LinkBoundary | None
+) -> Iterator[_WalkEntry]:
     empty = True
     try:
         with place.enter(name) as inner:
-            for found in _walk(inner, path + "/", tally):
+            for found in _walk(inner, path + "/", tally, within):
                 empty = False
                 yield found
     except OSError as error:
@@ -316,6 +339,15 @@ def _walk_folder(place: _OpenFolder, name: str, path: str, tally: _WalkLimits) -
             yield _WalkEntry(path, reason, place, name)
     if empty:
         yield _WalkEntry(path, _EMPTY, place, name)
+
+
+def _read_target(target: Path) -> File | str:
+    """Return the file at a real path; what became a link since is not followed."""
+    try:
+        with _open_folder(target.parent, real=True) as place:
+            return _read_file(place, target.name)
+    except OSError as error:
+        return error_reason(error)
 
 
 def _read_file(place: _OpenFolder, name: str) -> File | str:

@@ -138,7 +138,7 @@ def _reasons(library: Library, folder: WatchedFolder, state: DirectoryState) -> 
 def _is_unsaved(library: Library, state: DirectoryState) -> bool:
     """Return whether a directory holds something else than the version that it is of."""
     head, empty = state.head, Manifest({}).tree
-    if state.binding is not None and state.binding.version is None and not state.files:
+    if state.binding is not None and state.binding.version is None and state.tree is None:
         return False  # what a removal left of the person's is no resource
     version = (state.binding.version if state.binding else None) or (head.version if head else None)
     known = library.store.manifest(head, version).tree if head is not None and version else empty
