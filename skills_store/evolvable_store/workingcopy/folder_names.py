@@ -73,21 +73,21 @@ class FolderNames:
 
     def obstacle(self, folder: WatchedFolder) -> FolderObstacle | None:
         """Return what keeps the folder from being read and written: a link in its path, or one that leads elsewhere."""
-        names = self._read().get(str(folder.path), ())
-        if names and not any(_leads_to(name, folder) for name in names):
-            name = names[0]
-            place = os.path.realpath(name)
-            leads = f"leads to {place} now" if os.path.lexists(place) else "leads nowhere now"
-            return FolderObstacle(
-                f"{name} {leads}, not to {folder.path}, which is neither read nor written any more",
-                f"`evolvable init {name}` goes on with what it leads to.",
-            )
         link = first_link(folder.path)
         if link is not None:
             # The author of the link decides what it leads to; nothing is read or removed because of it.
             return FolderObstacle(
                 f"{link} is a symbolic link now; the watched folder there is neither read nor written",
                 "Put the directory back, or run `evolvable init` on the folder that the link leads to.",
+            )
+        names = self._read().get(str(folder.path), ())
+        if names and not any(_leads_to(name, folder) for name in names):
+            name = names[0]
+            place = _real(name)
+            leads = f"leads to {place} now" if os.path.lexists(place) else "leads nowhere now"
+            return FolderObstacle(
+                f"{name} {leads}, not to {folder.path}, which is neither read nor written any more",
+                f"`evolvable init {name}` goes on with what it leads to.",
             )
         return None
 
@@ -119,7 +119,11 @@ def _is_path(name: object) -> bool:
 
 
 def _leads_to(name: str, folder: WatchedFolder) -> bool:
+    return _real(name) == str(folder.path)
+
+
+def _real(name: str) -> str:
     try:
-        return os.path.realpath(name) == str(folder.path)
+        return os.path.realpath(name)
     except (OSError, ValueError):
-        return False
+        return name  # a link was replaced by something else just now

@@ -62,10 +62,11 @@ def target_of(link: Path) -> Path | None:
 
 def _led_nowhere(link: Path, folders: Sequence[WatchedFolder]) -> str:
     """Return why a link that leads to nothing is not followed; '' where it leads to what a watched folder held once."""
+    place = link
     try:
+        place = Path(os.path.realpath(link))
         os.stat(link)
     except FileNotFoundError:
-        place = Path(os.path.realpath(link))
         if any(place != one.path and place.is_relative_to(one.path) for one in folders):
             return ""
         return f"{LINK} to {place}, where nothing is; remove it, or put the directory there"
