@@ -138,12 +138,11 @@ class StatusReader:
     def everything(self) -> FolderSurvey:
         """Return all directories that hold a resource or are known to have held one."""
         found = discover(str(self._folder.path), self._folder.kind)
-        problems = self._link_problems(found.links)
-        left_out = found.left_out | {directory: why for directory, why in problems.items() if why}
         bound = self._bindings.of_folder(self._folder)
         # An emptied file that is known is a directory like any other: a sync says what is wrong with it.
         emptied = {directory for directory, why in found.left_out.items() if why == EMPTY_FILE and directory in bound}
-        found.left_out = {directory: why for directory, why in found.left_out.items() if directory not in emptied}
+        problems = {directory: why for directory, why in self._link_problems(found.links).items() if why}
+        left_out = {one: why for one, why in (found.left_out | problems).items() if one not in emptied}
         held = [directory for directory, binding in bound.items() if binding.version is not None]
         gone = not any(os.path.lexists(self._folder.path / directory) for directory in held)
         return FolderSurvey({*bound, *found.directories}, left_out, len(held) > 1 and not found.directories and gone)
