@@ -11,18 +11,13 @@ import os
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from evolvable_server.config import Config, actor_of, file_status
-from evolvable_server.person_config import (
-    USUAL,
-    PersonConfig,
-    account_home,
-    config_path,
-    read_person_config,
-    set_trusted,
-)
+from evolvable_server.person_config import USUAL, PersonConfig, account_home, config_path
+from evolvable_server.second_config import read_library_config, second_path
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Identity
 from evolvable_store.resource import USER_SCOPE
@@ -125,26 +120,27 @@ class ListedFolders:
     """
 
     def __init__(self, home: Path) -> None:
-        self._home, self._path = home, config_path()
+        self._home, self._paths = home, (config_path(), second_path())
         self._seen: object = None
         self._folders = frozenset[str]()
 
     def __call__(self) -> frozenset[str]:
-        """Return the folders as they are listed now. One look at the file's status where it did not change."""
-        seen = file_status(self._path)
+        """Return the folders as they are listed now. One look at the status of each file where none changed."""
+        seen = [file_status(path) for path in self._paths]
         if seen != self._seen:
             self._folders = frozenset()
             with contextlib.suppress(EvolvableError):
-                self._folders = read_person_config().trusted_folders(self._home)
+                self._folders = read_library_config(self._home).trusted_folders(self._home)
             self._seen = seen
         return self._folders
 
 
-def assign_trusted_folders(library: Library) -> list[str]:
+def assign_trusted_folders(library: Library, list_folder: Callable[[Path, Path], None]) -> list[str]:
     """Give decisions that do not say on which folder they were made their folder; return what was done, in words.
 
     That is a listed folder that holds the resource, else, in the account's usual home alone, its watched folder, which
-    is listed then. What is left does not count, and doctor names it. Does nothing where approvals are locked.
+    is listed then (list_folder, called with the folder and the home). What is left does not count, and doctor names
+    it. Does nothing where approvals are locked.
     """
     if library.store.read_only or library.lock is not None:
         return []
@@ -155,9 +151,9 @@ def assign_trusted_folders(library: Library) -> list[str]:
     found, added = _folders_of(library, left), list[Path]()
     for folder, resources in found.items():
         if str(folder) not in (library.store.backend.trusted_folders() or ()):
-            if not _is_usual(library.store.home):
+            if not _is_usual(library.store.home) or second_path() is not None:
                 continue
-            set_trusted(folder, library.store.home.resolve())
+            list_folder(folder, library.store.home.resolve())
             added.append(folder)
         vouching.keep_folder(resources, str(folder))
     vouching.keep_folder(left - {resource for resources in found.values() for resource in resources}, "")

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from evolvable_server.person_config import PRIVATE, check_owner, config_path
+from evolvable_server.person_config import PRIVATE, check_owner, config_path, read_person_config
+from evolvable_server.second_config import own_path
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_tools.approvals import SigningKey, make_key, open_key
 
@@ -58,8 +59,9 @@ class PassphraseSigner:
 
 
 def key_path() -> Path:
-    """Return where the key lies. Raise Refused when the account has no home directory."""
-    config = config_path()
+    """Return where the key lies: beside the account's configuration where that is locked, else beside the file that
+    commands change. Raise Refused when the account has no home directory."""
+    config = config_path() if read_person_config().lock_key else own_path()
     if config is None:
         raise Refused("This account has no home directory, so it has no key.", "Use an account that has one.")
     return config.with_name(FILE)

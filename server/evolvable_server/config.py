@@ -24,6 +24,7 @@ from evolvable_server.environment import (
     reviews_on,
 )
 from evolvable_server.person_config import LEVELS, PersonConfig, read_person_config, stricter
+from evolvable_server.second_config import read_library_config
 from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.paths import ADDRESS_FILE
@@ -120,7 +121,8 @@ class Config:
     the usual one. hooks: whether a client's hooks do anything.
     approve: which changes of an agent a person is asked about: off, guarded or all; the stricter of what the person's
     configuration says and what EVOLVABLE_APPROVE says.
-    person: the person's own configuration. key_variables: values of the variables that its models take keys from.
+    person: the person's own configuration, as it holds for this library. key_variables: values of the variables
+    that its models take keys from.
     review: who reviews finished sessions: handoff (the calling agent), off (there are no reviews), anthropic with an
     optional model, claude, codex, or the name of a reviewer. review_policy, review_budget: as the environment sets
     them, which counts only where it is stricter than the person's configuration; see docs/review.md.
@@ -154,9 +156,10 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
     EVOLVABLE_TOOLSETS is not one of its values.
     """
     env = os.environ if environment is None else environment
-    person = read_person_config()
+    place = library_home(home, env)
+    person = read_library_config(place, env)
     return Config(
-        home=library_home(home, env),
+        home=place,
         project=Path(env.get("CLAUDE_PROJECT_DIR") or Path.cwd()),
         scope=_scope(env.get(SCOPE)),
         session=client_session(env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None),

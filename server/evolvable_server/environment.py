@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from types import ModuleType
 
 HOME = "EVOLVABLE_HOME"
+CONFIG = "EVOLVABLE_CONFIG"
+"""Names a second file of settings beside the account's, for a library that is only tried."""
 HOOKS = "EVOLVABLE_HOOKS"
 REVIEW = "EVOLVABLE_REVIEW"
 REVIEWING = "EVOLVABLE_REVIEWING"
@@ -27,6 +29,12 @@ def library_home(environment: Mapping[str, str]) -> str:
     if named.startswith(ADDRESSES):
         return os.path.join(address_folders(), postgres_addresses().Address.parse(named).key)
     return os.path.abspath(os.path.expanduser(named))
+
+
+def second_config(environment: Mapping[str, str] | None = None) -> str:
+    """Return the path of the second file of settings, '' where EVOLVABLE_CONFIG names none."""
+    named = (os.environ if environment is None else environment).get(CONFIG)
+    return os.path.abspath(os.path.expanduser(named)) if named else ""
 
 
 ADDRESSES = ("postgresql://", "postgres://")

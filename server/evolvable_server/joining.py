@@ -33,7 +33,8 @@ from evolvable_server.oidc import (
     new_client,
     read_json,
 )
-from evolvable_server.person_config import check_owner, config_path, write_private
+from evolvable_server.person_config import check_owner, write_private
+from evolvable_server.second_config import own_path
 from evolvable_store.errors import InvalidArgument, NotFound, Refused
 
 SCOPES = ("openid", "offline_access", "evolvable:read", "evolvable:report", "evolvable:write")
@@ -85,7 +86,7 @@ def membership_name(resource: str) -> str:
 
 def memberships() -> Path:
     """Return the folder of the memberships. Raise Refused for an account without a home directory."""
-    path = config_path()
+    path = own_path()
     if path is None:
         raise Refused("This account has no home directory to keep a token in.", "Use an account that has one.")
     return path.with_name("joined")

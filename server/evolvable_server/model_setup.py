@@ -33,6 +33,7 @@ from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
     from evolvable_store.resource import Kind
+    from evolvable_tools.ags.start import Allowance
     from evolvable_tools.approvals import ApprovalPolicy
     from evolvable_tools.embedding.embedder_client import SharedEmbedder
     from evolvable_tools.llm.anthropic_model import AnthropicModel
@@ -298,10 +299,24 @@ def budget_limits(config: Config) -> "tuple[ReviewBudget, ReviewBudget, ReviewBu
     from evolvable_tools.review.review_config import parse_budget, stricter_budget
 
     with naming_source("budgets.review of the person's configuration"):
-        floor = parse_budget(str(config.person.budgets.get("review", "")))
+        account, *others = (str(one.budgets.get("review", "")) for one in config.person.parts)
+        floor = parse_budget(account)
+        for text in others:
+            floor = stricter_budget(floor, parse_budget(text, floor))
     with naming_source(REVIEW_BUDGET):
         asked = parse_budget(config.review_budget, floor)
     return floor, asked, stricter_budget(floor, asked)
+
+
+def ags_allowance(config: Config) -> "Allowance | None":
+    """Return what callers that are no person may start of agents, None for nothing. Raise InvalidArgument."""
+    from evolvable_tools.ags.driver import AGS_DIR
+    from evolvable_tools.ags.start import Allowance
+
+    account, *others = (Allowance.from_config(one.budgets.get(AGS_DIR)) for one in config.person.parts)
+    for other in filter(None, others if account is not None else ()):
+        account = account.stricter(other) if account is not None else None
+    return account
 
 
 def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
@@ -312,7 +327,10 @@ def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
     from evolvable_tools.approvals import parse_policies, stricter_policies
 
     with naming_source("review_policy of the person's configuration"):
-        floor = parse_policies(config.person.review_policy)
+        account, *others = (one.review_policy for one in config.person.parts)
+        floor = parse_policies(account)
+        for text in filter(None, others):
+            floor = stricter_policies(floor, parse_policies(text))
     with naming_source(REVIEW_POLICY):
         return stricter_policies(floor, parse_policies(config.review_policy))
 

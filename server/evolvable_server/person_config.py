@@ -1,9 +1,9 @@
-"""Read and write the person's own configuration: what no environment variable, project or agent can loosen.
+"""Read the person's own configuration: what no environment variable, project or agent can loosen.
 
 It is one TOML file of the operating system's account, found by the account database and not by HOME, because a
-project's configuration of a client can set HOME. Only commands of a person at a terminal write it: one change at a
-time, whole or not at all, comments kept, signed when approvals are locked. It also registers homes that may belong to
-another account or lie in a work tree.
+project's configuration of a client can set HOME. Only commands of a person at a terminal write it (`config_edits`). It
+also registers homes that may belong to another account or lie in a work tree. `second_config` reads the second file
+that EVOLVABLE_CONFIG names.
 """
 
 import contextlib
@@ -11,13 +11,12 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evolvable_store.errors import InvalidArgument, LibraryBusy, Refused
-from evolvable_store.operation import Signer
+from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.paths import is_address
 
 if sys.platform == "win32":
@@ -26,13 +25,10 @@ else:
     import pwd
 
 if TYPE_CHECKING:
-    from tomlkit import TOMLDocument
-
     from evolvable_server.grants import SignIn
     from evolvable_tools.llm.endpoint import ModelEndpoint
 
-# Start time, 5 to 15 ms each: tomllib, as many accounts have no file, tomlkit and filelock, as every command reads this
-# module and few edit the file, and the approvals lock, which few accounts use.
+# Start time, 5 to 15 ms each: tomllib, as many accounts have no file, and the approvals lock, which few accounts use.
 
 FILE = Path(".config/evolvable/config.toml")
 """Where the file lies below the account's home directory."""
@@ -105,6 +101,9 @@ class PersonConfig:
     said: the names that stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not
     locked. unsigned: whether the lock's signature does not cover the settings; then the strictest apply and nothing is
     named.
+    files: where EVOLVABLE_CONFIG names a second file, what the account's file and that file say, in this order; the
+    other fields are then what the two make together. ignored: why the names in the second file do not count, '' where
+    they do.
     """
 
     path: Path | None
@@ -128,6 +127,18 @@ class PersonConfig:
     ray_token_file: Path | None = None
     sign_in: "SignIn | None" = None
     embedders: tuple[str, ...] = ()
+    files: "tuple[PersonConfig, ...]" = ()
+    ignored: str = ""
+
+    @property
+    def parts(self) -> "tuple[PersonConfig, ...]":
+        """What each file says: of the account's file, then of the second file where there is one."""
+        return self.files or (self,)
+
+    @property
+    def edited(self) -> "PersonConfig":
+        """What the file says that commands of the person change: the second file where there is one."""
+        return self.parts[-1]
 
     def command(self, role: str, name: str) -> Command | None:
         """Return the command of this role and name, None when the person named none."""
@@ -164,11 +175,17 @@ def config_path() -> Path | None:
 def read_person_config() -> PersonConfig:
     """Return the person's configuration; the defaults when there is no file.
 
-    Raise Refused when others can write the file, InvalidArgument when it cannot be read as settings.
+    That is the account's file alone; `second_config.read_library_config` returns what holds for a library. Raise
+    Refused when others can write the file, InvalidArgument when it cannot be read as settings.
     """
     path = config_path()
-    text = _read(path) if path is not None else None
-    return parse_person_config(path, text) if path is not None and text is not None else PersonConfig(path)
+    return read_config_file(path) if path is not None else PersonConfig(path)
+
+
+def read_config_file(path: Path) -> PersonConfig:
+    """Return what a file of settings says; the defaults when there is none. Raise as `read_person_config`."""
+    text = read_config_text(path)
+    return parse_person_config(path, text) if text is not None else PersonConfig(path)
 
 
 def parse_person_config(path: Path, text: str) -> PersonConfig:
@@ -195,7 +212,8 @@ class _Wrong(ValueError):
     """A value of the file has the wrong type or is not allowed."""
 
 
-def _read(path: Path) -> str | None:
+def read_config_text(path: Path) -> str | None:
+    """Return the text of a file of settings, None when there is none. Raise Refused, InvalidArgument."""
     try:
         with open(path, "rb") as stream:
             status = os.fstat(stream.fileno())
@@ -372,63 +390,14 @@ def registered_homes() -> tuple[Path, ...]:
     """
     account = account_home()
     usual = (account / USUAL,) if account is not None else ()
-    return (*usual, *(home.expanduser() for home in read_person_config().homes))
+    return (*usual, *(_expanded(home, account) for home in read_person_config().homes))
 
 
-_LOCK_SECONDS = 10.0
-
-
-def edit_config(change: "Callable[[TOMLDocument], None]", signer: Signer | None = None) -> PersonConfig:
-    """Change the person's configuration and return it.
-
-    change: edits the parsed document in place. signer: signs the settings, where approvals are locked; its `unlock`
-    is called here. Raise Refused when the account has no home directory or the settings need a signature,
-    InvalidArgument when the file is not valid TOML.
-    """
-    import tomllib
-
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
-    path = config_path()
-    if path is None:
-        raise Refused("This account has no home directory, so it has no configuration.", "Use an account that has one.")
-    with _locked(path):
-        try:
-            document = tomlkit.parse(_read(path) or "")
-        except TOMLKitError as error:
-            raise InvalidArgument(f"{path} is not valid: {error}.", "Correct the file first.") from None
-        before = read_person_config()
-        change(document)
-        if before.unsigned and "approvals" in document:
-            raise Refused(
-                f"{path} was changed without the person's signature.",
-                "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
-            )
-        approvals: Any = document.get("approvals")
-        if approvals and approvals.get("public_key"):
-            if signer is None:
-                raise Refused("The settings need the person's signature: approvals are locked.", "Nothing was changed.")
-            signer.unlock()
-            settings = tomllib.loads(tomlkit.dumps(document))
-            approvals["signature"] = signer.sign(signed_settings(settings)).hex()
-        text = tomlkit.dumps(document)
-        config = parse_person_config(path, text)  # what could not be read again is not written
-        write_private(path, text)
-    return config
-
-
-def set_trusted(folder: Path, home: Path, signer: Signer | None = None, *, wanted: bool = True) -> None:
-    """Add a folder to those that the person trusts in the library of `home`, or take it out. Raise as `edit_config`."""
-    entry = {"folder": str(folder), "home": str(home)}
-
-    def change(document: Any) -> None:
-        known = document.pop("trusted", [])
-        kept = [one for one in known if one.get("folder") != str(folder) or one.get("home", str(home)) != str(home)]
-        if tables := [*kept, *[entry] * wanted]:
-            document["trusted"] = tables
-
-    edit_config(change, signer)
+def _expanded(home: Path, account: Path | None) -> Path:
+    """Return a listed home. Its `~` is the account's home directory: an agent's shell can set HOME."""
+    if account is not None and home.parts[:1] == ("~",):
+        return account.joinpath(*home.parts[1:])
+    return home.expanduser()
 
 
 def write_private(path: Path, text: str) -> None:
@@ -445,27 +414,3 @@ def write_private(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             part.unlink()
         raise
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    from filelock import FileLock, Timeout
-
-    _own_folder(path.parent)
-    try:
-        with FileLock(path.with_name(".config.lock"), timeout=_LOCK_SECONDS, mode=PRIVATE):
-            yield
-    except Timeout:
-        raise LibraryBusy(f"Another command is changing {path}.", "Try again.") from None
-
-
-def _own_folder(folder: Path) -> None:
-    """Make the folder with mode 0700, or give a folder of this account that mode. Raise Refused for another's."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if os.name != "posix":
-        return
-    status = folder.stat()
-    if status.st_uid not in (os.geteuid(), 0):
-        raise Refused(f"{folder} belongs to user {status.st_uid}, not to this account.", "Remove it, or take it over.")
-    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != 0o700:
-        folder.chmod(0o700)

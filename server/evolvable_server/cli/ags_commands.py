@@ -14,6 +14,7 @@ import click
 from evolvable_server.cli.command_context import CommandContext, Output, VerbGroup, command, home_option, json_option
 from evolvable_server.cli.evolve_driving import SHOWN, parse_price
 from evolvable_server.cli.terminal import local_time, remark, say, show_table, warn
+from evolvable_server.model_setup import ags_allowance
 from evolvable_server.run_launcher import evolve_context, start_driver
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Principal
@@ -21,7 +22,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_tools.ags import control, driver
 from evolvable_tools.ags.control import AgsControl, AgsStatus, WrittenFiles
 from evolvable_tools.ags.driver import AGS_DIR
-from evolvable_tools.ags.start import MAX_CONCURRENT, AgsRequest, Allowance, StartedAgs, start_ags
+from evolvable_tools.ags.start import MAX_CONCURRENT, AgsRequest, StartedAgs, start_ags
 from evolvable_tools.evolve.ledger.run_directory import find_run
 from evolvable_tools.evolve.run_config import SpendLimit, parse_executor_spec
 
@@ -103,7 +104,7 @@ def run_command(
     refs = [Ref.parse(one, Kind.AGENT) for one in agents], [Ref.parse(one, Kind.MEMORY) for one in memory]
     asked = AgsRequest(task, spec, planner, *refs, limit, given["concurrency"], given["seconds"])
     with state.library() as (library, caller):
-        begun = start_ags(library, caller, means, asked, Allowance.from_config(config.person.budgets.get(AGS_DIR)))
+        begun = start_ags(library, caller, means, asked, ags_allowance(config))
     if not wait:
         start_driver(config.home, find_run(config.home, begun.run, AGS_DIR), verb=AGS_DIR)
         return Output(begun, _show_started)

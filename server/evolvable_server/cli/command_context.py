@@ -238,7 +238,7 @@ class CommandContext:
             _report_regraded(library)
             warn(*mark_repository_heads(library))
             if self.identity.principal is Principal.PERSON:
-                warn(*assign_trusted_folders(library))
+                warn(*assign_trusted_folders(library, _list_folder))
             sequence = library.store.sequence()
             who = make_caller(config, library, self.identity, decides=self.decides)
             yield library, replace(who, signer=self.signer())
@@ -314,6 +314,12 @@ def _plain(value: Any) -> Any:
 
 def _ask_passphrase() -> str:
     return ask("Passphrase of the approvals lock", hide_input=True, err=True)
+
+
+def _list_folder(folder: Path, home: Path) -> None:
+    from evolvable_server.config_edits import set_trusted
+
+    set_trusted(folder, home)
 
 
 def _report_regraded(library: "Library") -> None:

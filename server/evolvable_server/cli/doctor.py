@@ -15,7 +15,8 @@ from evolvable_server.app import ListedFolders, approvals_lock
 from evolvable_server.cli.client_commands import Connected, HealthProblem, check_clients
 from evolvable_server.cli.cluster_health import check_cluster
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.health import Health, check_library, effective_settings
+from evolvable_server.cli.effective_settings import effective_settings
+from evolvable_server.cli.health import Health, check_library
 from evolvable_server.cli.maintenance import show_near_duplicates
 from evolvable_server.cli.model_health import model_problems
 from evolvable_server.cli.person_commands import unsigned_decisions
@@ -256,13 +257,14 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
         *model_problems(config),
         *of_cluster,
     ]
-    if config.person.unsigned:
-        health.problems.append(
-            HealthProblem(
-                f"{config.person.path} was changed without the person's signature; the strictest settings apply.",
-                "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
-            )
+    health.problems += [
+        HealthProblem(
+            f"{one.path} was changed without the person's signature; the strictest settings apply.",
+            "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
         )
+        for one in config.person.parts
+        if one.unsigned
+    ]
     health.notes += [*clients.notes, *notes, *about_cluster]
     if holds_library(config.home):
         with suppress(EvolvableError), _opened(config) as library:  # `check_library` says why it cannot be opened

@@ -1,26 +1,21 @@
 """Checks of `doctor` on the program: settings, SQLite, the library's file, its folders. They change nothing."""
 
 import contextlib
-import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from evolvable_server import config as settings
 from evolvable_server.app import ListedFolders
 from evolvable_server.cli.client_commands import Connected, HealthProblem
+from evolvable_server.cli.effective_settings import Setting
 from evolvable_server.cli.maintenance import near_duplicate_lines, open_secrets
-from evolvable_server.cli.model_health import model_rows
 from evolvable_server.cli.progress import Progress
 from evolvable_server.cli.terminal import progress
 from evolvable_server.clients.memory_files import MemoryCopy
-from evolvable_server.config import Config, names_address
-from evolvable_server.environment import HOME, REVIEW
-from evolvable_server.model_setup import approval_policies, budget_limits
-from evolvable_server.person_config import ROLES, registered_homes
+from evolvable_server.person_config import registered_homes
 from evolvable_server.watch_failures import watch_failures
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
@@ -44,117 +39,8 @@ from evolvable_tools.trust import find_downgraded, format_downgraded
 from evolvable_tools.verbs import release
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_notes, folder_problems, folder_states
 
-DEFAULT = "default"
-LOOSER = "would loosen what the person's configuration says"
-
 MAX_WARNINGS = 50
 """Warnings of one directory that are shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A setting. source: the person's configuration, a variable, an option, or `default`.
-
-    ignored: what was said elsewhere and does not count, with the reason; '' for nothing.
-    """
-
-    name: str
-    value: str
-    source: str
-    ignored: str = ""
-
-
-def effective_settings(
-    config: Config, environment: Mapping[str, str] | None = None, home: Path | None = None
-) -> list[Setting]:
-    """Return the settings that decide who may do what, and what may be spent. home: as an option named it."""
-    env = os.environ if environment is None else environment
-    return [
-        Setting("home", str(config.home), "--home" if home is not None else HOME if env.get(HOME) else DEFAULT),
-        _approve(config, env),
-        _memories(config, env),
-        _budget(config, env),
-        _role(config, "reviewer", _plain("review", config.review, env, REVIEW, "handoff")),
-        _role(config, "judge", _plain("judge", config.judge, env, settings.JUDGE, "auto")),
-        _plain("embedder", config.embedder, env, settings.EMBEDDER, "auto"),
-        *([_plain("reranker", config.reranker, env, settings.RERANKER, "off")] if config.reranker != "off" else []),
-        _plain("toolsets", ",".join(config.toolsets) or "none", env, settings.TOOLSETS, "none"),
-        *_models(config, env),
-        *_commands(config),
-    ]
-
-
-def _file(config: Config) -> str:
-    return str(config.person.path)
-
-
-def _guarded(
-    config: Config, name: str, value: str, listed: bool, variable: str, *, counts: bool, ignored: str
-) -> Setting:
-    """Return a setting that a variable may tighten only.
-
-    listed: whether the person's configuration says it. counts: whether the variable does. ignored: what the variable
-    says in vain, '' for nothing.
-    """
-    source = variable if counts else _file(config) if listed else DEFAULT
-    return Setting(name, value, source, f"{variable}={ignored} {LOOSER}" if ignored else "")
-
-
-def _approve(config: Config, env: Mapping[str, str]) -> Setting:
-    own, said = config.person.approve, (env.get(settings.APPROVE) or "").strip().lower()
-    counts, listed = config.approve != own, "approve" in config.person.said
-    ignored = "" if counts or said == own else said
-    return _guarded(config, "approve", config.approve, listed, settings.APPROVE, counts=counts, ignored=ignored)
-
-
-def _memories(config: Config, env: Mapping[str, str]) -> Setting:
-    name, variable = "review policy", settings.REVIEW_POLICY
-    try:
-        found = [f"{kind}={policy}" for kind, policy in approval_policies(config).items()]
-    except EvolvableError as error:
-        return Setting(name, "", variable, str(error))
-    said = (env.get(variable) or "").strip()
-    counts = bool(said) and all(one in said.replace(" ", "") for one in found)
-    value, listed = ",".join(found) or "memory=ask", bool(config.person.review_policy)
-    return _guarded(config, name, value, listed, variable, counts=counts, ignored="" if counts else said)
-
-
-def _budget(config: Config, env: Mapping[str, str]) -> Setting:
-    name, variable = "review budget", settings.REVIEW_BUDGET
-    try:
-        floor, asked, holds = budget_limits(config)
-    except EvolvableError as error:
-        return Setting(name, "", variable, str(error))
-    value = f"{holds.calls} calls, {holds.tokens:,} tokens" + (f", {holds.money:g} in money" if holds.money else "")
-    listed, ignored = "review" in config.person.budgets, "" if holds == asked else env.get(variable) or ""
-    return _guarded(config, name, value, listed, variable, counts=holds != floor, ignored=ignored)
-
-
-def _plain(name: str, value: str, env: Mapping[str, str], variable: str, usual: str) -> Setting:
-    return Setting(name, value, variable if env.get(variable) and value != usual else DEFAULT)
-
-
-def _role(config: Config, role: str, setting: Setting) -> Setting:
-    """Return a setting with its source, where it is who the person said answers in this role."""
-    own = setting.source == DEFAULT and setting.value == ",".join(config.person.model_roles.get(role, ()))
-    return replace(setting, source=_file(config)) if own else setting
-
-
-def _models(config: Config, env: Mapping[str, str]) -> Iterator[Setting]:
-    for name, address in config.person.models.items():
-        yield Setting(f"models.{name}", address, _file(config))
-    for name, value in model_rows(config):
-        yield Setting(name, value, _file(config))
-    ignored = ", ".join(sorted(name for name in env if names_address(name) and env[name]))
-    if ignored:
-        why = f"{ignored}: models are asked where the person's configuration says"
-        yield Setting("model addresses", "as the providers have them" if not config.person.models else "", DEFAULT, why)
-
-
-def _commands(config: Config) -> Iterator[Setting]:
-    for role in ROLES:
-        if named := config.person.commands.get(role):
-            yield Setting(role, ", ".join(sorted(named)), _file(config))
 
 
 PACKAGES = ("mcp", "pydantic", "sqlite-utils", "pysqlite3", "watchfiles", "PyYAML", "click", "rich", "filelock")

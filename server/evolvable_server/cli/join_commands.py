@@ -26,6 +26,7 @@ from evolvable_server.clients.registration import (
 )
 from evolvable_server.clients.registry import CLIENTS, USER, Start
 from evolvable_server.config import read_machine
+from evolvable_server.environment import CONFIG
 from evolvable_server.joining import MembershipAuth, ServedLibrary
 from evolvable_server.oidc import new_client
 from evolvable_server.transport.bridge import run_bridge
@@ -198,7 +199,9 @@ def _innermost(error: BaseException) -> str:
 
 def _start(state: CommandContext, name: str) -> Start:
     start = server_start(state.config().home)
-    return Start(start.command, (*start.args[:-1], "bridge", name), {})
+    return Start(
+        start.command, (*start.args[:-1], "bridge", name), {CONFIG: start.env[CONFIG]} if CONFIG in start.env else {}
+    )
 
 
 def _places(state: CommandContext, joined: str, clients: Sequence[str]) -> Iterator[ConfigurationEntry]:

@@ -17,11 +17,13 @@ from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.folder_commands import FolderChoice, SyncResult, add_folders, show_sync
 from evolvable_server.cli.terminal import confirm, count, remark, say, some, warn
 from evolvable_server.clients import memory_files
-from evolvable_server.clients.registration import ConfigurationEntry, configuration_entry, disconnect
+from evolvable_server.clients.registration import ConfigurationEntry, configuration_entry, disconnect, entry_home
 from evolvable_server.clients.registry import CLIENTS, SCOPES
 from evolvable_server.clients.skill_list import take_out
 from evolvable_server.config import read_machine
+from evolvable_server.config_edits import forget_library, own_entries, shared_entries, shared_files
 from evolvable_server.person_config import config_path, registered_homes
+from evolvable_server.second_config import own_path
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, LibraryError, Refused
 from evolvable_store.paths import (
     ADDRESS_FILE,
@@ -30,6 +32,7 @@ from evolvable_store.paths import (
     FOLDER_NAMES,
     LIBRARY_FILE,
     check_home,
+    holds_library,
     open_elsewhere,
     running_postgres,
 )
@@ -208,43 +211,59 @@ class Uninstalled:
 
 
 @command("uninstall")
-@click.option("--data", is_flag=True, help="Delete the library, the settings and the staging folders too.")
+@click.option("--data", is_flag=True, help="Delete the library and the staging folders too.")
+@click.option("--account", is_flag=True, help="Delete the settings that all libraries of the account share; only that.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
-def uninstall_command(state: CommandContext, data: bool, yes: bool, dry_run: bool) -> Output[Uninstalled]:
+def uninstall_command(
+    state: CommandContext, data: bool, account: bool, yes: bool, dry_run: bool
+) -> Output[Uninstalled]:
     """Disconnect all clients and stop watching all folders.
 
-    Takes the server out of every client of this account and of this project, removes the memories from the files that
-    clients read, has clients list every skill again, and drops the watched folders. Your skills stay as they
-    are. With --data the library with all its versions and your settings are deleted as well.
+    Takes the server of this library out of every client of this account and of this project, removes the memories from
+    the files that clients read, has clients list every skill again, and drops the watched folders. Your skills stay as
+    they are. With --data the library with all its versions is deleted as well, and what your configuration says of it.
+    Executors, models, the approvals key and what else the libraries of the account share go with --account, a step of
+    its own.
     """
+    if account:
+        if data:
+            raise click.UsageError("--account is a step of its own: run `uninstall --data` first.")
+        return _uninstall_account(state, yes=yes, dry_run=dry_run)
     home = state.config().home
-    connected, copies, watched = list(_connected(state)), memory_files.read_enabled_copies(home), _watched(home)
+    entries, copies, watched = list(_connected(state)), memory_files.read_enabled_copies(home), _watched(home)
+    connected = [one for one, place in entries if place == os.path.realpath(home)]
+    settings = own_entries(state.config().person, home) if data else []
     gone = list(_data(home, watched)) if data else []
     lines = [f"{one.client.title}: the entry {one.name} in {one.path}" for one in connected]
     lines += [f"the memories in {path}" for path, _ in copies.values()]
     lines += [f"the collection {one.collection} in {one.settings}" for one in _choices(home)]
     lines += [f"watching {one.path}; its files stay" for one in watched]
     lines += [f"{path}, for good" for path in gone]
-    done = Uninstalled(lines, list(_left(home, gone, data)))
+    lines += [f"{entry} in {state.config().person.edited.path}" for entry in settings]
+    others = [_other_entry(one, place) for one, place in entries if one not in connected]
+    done = Uninstalled(lines, [*others, *_left(home, gone, data), *(_left_settings(state) if data else ())])
     if not dry_run and lines:
         if not state.json:
             _show_lines("This is removed:", lines)
         confirm("Remove it?", yes=yes, refused="Nothing was removed.")
         if gone:
             _check_closed(home)
+        if settings:
+            forget_library(home, state.signer())
         _remove(home, connected, list(copies), watched, gone)
     return Output(done, lambda done: _show_uninstalled(done, dry_run))
 
 
-def _connected(state: CommandContext) -> Iterator[ConfigurationEntry]:
+def _connected(state: CommandContext) -> Iterator[tuple[ConfigurationEntry, str]]:
+    """Yield the entries of our server in the clients, each with the library that it opens."""
     machine = read_machine(state.config().project)
     for client in CLIENTS.values():
         for scope in SCOPES:
             try:
                 entry = configuration_entry(machine, client, scope)
                 if disconnect(entry, dry_run=True).done == "disconnected":
-                    yield entry
+                    yield entry, os.path.realpath(entry_home(entry))
             except InvalidArgument:
                 continue  # the client has no such scope
             except EvolvableError as error:
@@ -256,9 +275,6 @@ def _data(home: Path, watched: list[FolderChoice]) -> Iterator[Path]:
     yield from _replaced_libraries(home)
     places = (place for one in watched for place in possible_staging(one.path))
     yield from (place for place in places if place.is_dir() and not place.is_symlink())
-    settings = config_path()
-    if settings is not None and settings.parent.is_dir():
-        yield settings.parent
 
 
 def _replaced_libraries(home: Path) -> Iterator[Path]:
@@ -282,6 +298,49 @@ def _left(home: Path, gone: list[Path], data: bool) -> Iterator[str]:
     yield "the program: pip uninstall evolvable, or delete its virtual environment"
 
 
+def _other_entry(entry: ConfigurationEntry, place: str) -> str:
+    return f"{entry.client.title}: the entry {entry.name} in {entry.path}, which is of the library in {place}"
+
+
+def _left_settings(state: CommandContext) -> Iterator[str]:
+    """Yield what the libraries of the account share, and how it is deleted."""
+    path = own_path()
+    if path is None or not shared_files(path):
+        return
+    names = shared_entries(state.config().person.edited, state.config().home)
+    said = f" ({'; '.join(names)})" if names else ""
+    yield f"what all libraries of the account share{said}: {path}; `evolvable uninstall --account` deletes it"
+
+
+def _uninstall_account(state: CommandContext, *, yes: bool, dry_run: bool) -> Output[Uninstalled]:
+    """Delete the settings of the account, or the second file that EVOLVABLE_CONFIG names."""
+    path = own_path()
+    gone = shared_files(path) if path is not None else []
+    lines = [f"{one}, for good" for one in gone] + (shared_entries(state.config().person.edited) if gone else [])
+    users = [str(one) for one in registered_homes() if holds_library(one)]
+    left = [f"the library in {one}, without these settings from then on" for one in users]
+    if gone and not dry_run:
+        if not state.json:
+            _show_lines("This is removed:", lines)
+            _show_lines("This stays:", left)
+        confirm("Remove it?", yes=yes, refused="Nothing was removed.")
+        if (signer := state.signer()) is not None:
+            signer.unlock()
+        for one in gone:
+            _delete(one)
+        with contextlib.suppress(OSError):
+            if path is not None and path == config_path():
+                path.parent.rmdir()  # what is not ours in it stays, and so does the folder
+    return Output(Uninstalled(lines, left), lambda done: _show_uninstalled(done, dry_run))
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _remove(
     home: Path, connected: list[ConfigurationEntry], copies: list[str], watched: list[FolderChoice], gone: list[Path]
 ) -> None:
@@ -297,10 +356,7 @@ def _remove(
             for folder in store.backend.bindings.folders():
                 store.backend.bindings.drop_folder(folder)
     for path in gone:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        _delete(path)
     with contextlib.suppress(OSError):
         if gone:
             home.rmdir()  # what is not ours in it stays, and so does the folder

@@ -8,10 +8,11 @@ import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.setup_commands import NAME, RESERVED
-from evolvable_server.cli.terminal import say, show_table, warn
+from evolvable_server.cli.terminal import confirm_replacement, say, show_table, warn
 from evolvable_server.config_edits import add_model, remove_model, set_model_role
 from evolvable_server.model_setup import ANSWER_SECONDS, named_models
-from evolvable_server.person_config import PersonConfig, config_path
+from evolvable_server.person_config import PersonConfig
+from evolvable_server.second_config import own_path
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_tools.llm import ModelAttempt, ProviderError, Request
 from evolvable_tools.llm.endpoint import (
@@ -53,8 +54,9 @@ TEST_REQUEST = Request(
 @click.option("--price", metavar="IN/OUT", help="With add: US dollars of a million tokens in and out.")
 @click.option("--timeout", type=click.FloatRange(1, 3600), help="With add: seconds for an answer.")
 @click.option("--structured", type=click.Choice(STRUCTURED), help="With add: what the endpoint restricts answers to.")
+@click.option("--yes", is_flag=True, help="With add and role: do not ask whether another entry is replaced.")
 def model_command(
-    state: CommandContext, action: str, name: str | None, models: tuple[str, ...], **given: Any
+    state: CommandContext, action: str, name: str | None, models: tuple[str, ...], yes: bool, **given: Any
 ) -> Output[Any]:
     """Name models, and say which of them answer in which role.
 
@@ -66,27 +68,31 @@ def model_command(
         raise click.UsageError("`model list` takes no name, every other action a name.")
     if models and action != "role":
         raise click.UsageError("Several names go with `model role`.")
-    if action != "add" and any(value is not None for value in given.values()):
-        raise click.UsageError("Options go with `model add`.")
+    if (action != "add" and any(value is not None for value in given.values())) or (
+        yes and action not in ("add", "role")
+    ):
+        raise click.UsageError("Options go with `model add`, and --yes with `model role` too.")
     if name is None:
         config = state.config()
         return Output(_listed(config.person), lambda found: _show(found, named_models(config)))
     if action == "add":
-        return _add(state, name, given)
+        return _add(state, name, given, yes=yes)
     if action == "remove":
-        return Output(_listed(remove_model(name, state.signer())), lambda _: say(f"{name} is removed."))
+        left = remove_model(name, state.config().home, state.signer())
+        return Output(_listed(left), lambda _: say(f"{name} is removed."))
     if action == "role":
-        return _set_role(state, name, models)
+        return _set_role(state, name, models, yes=yes)
     return _test(named_models(state.config()), name)
 
 
-def _add(state: CommandContext, name: str, given: dict[str, Any]) -> Output[Any]:
+def _add(state: CommandContext, name: str, given: dict[str, Any], *, yes: bool) -> Output[Any]:
     if not NAME.fullmatch(name) or name in RESERVED:
         hint = "Use up to 64 small letters, digits, dashes and underscores, and no word that has a meaning of its own."
         raise InvalidArgument(f"{ascii(name[:80])} cannot be the name of a model.", hint)
     if not given["protocol"] or not given["model"]:
         raise click.UsageError("`model add` needs --protocol and --model.")
-    person = state.config().person
+    config = state.config()
+    person = config.person
     if role := next((role for role, named in person.commands.items() if name in named), None):
         raise InvalidArgument(f"{name} is the name of one of the {role}.", "Choose another name.")
     table = {key: value for key, value in given.items() if value is not None}
@@ -98,20 +104,32 @@ def _add(state: CommandContext, name: str, given: dict[str, Any]) -> Output[Any]
         endpoint = parse_endpoint(name, table)
     except ValueError as error:
         raise InvalidArgument(f"{name} cannot be named so: {error}.", "Correct the option.") from None
-    add_model(endpoint, state.signer())
+    there = person.edited.endpoints.get(name)
+    if there is not None and there != endpoint:
+        confirm_replacement(f"The model {name}", _in_words(there), _in_words(endpoint), yes=yes)
+    add_model(endpoint, config.home, state.signer())
     warn(*filter(None, [check_plain_http(endpoint)]))
     return Output(_row(endpoint), lambda _: say(f"{name} is {endpoint.model} at {endpoint.url} ({endpoint.protocol})"))
 
 
-def _set_role(state: CommandContext, role: str, names: tuple[str, ...]) -> Output[Any]:
-    person = state.config().person
+def _in_words(one: ModelEndpoint) -> str:
+    """Return all that a model's entry says: two that differ read differently."""
+    return ", ".join(f"{key} {value}" for key, value in {**one.to_table(), "address": one.url}.items())
+
+
+def _set_role(state: CommandContext, role: str, names: tuple[str, ...], *, yes: bool) -> Output[Any]:
+    config = state.config()
+    person = config.person
     if role not in MODEL_ROLES:
         raise InvalidArgument(f"{ascii(role[:40])} is no role.", f"There is {', '.join(MODEL_ROLES)}.")
     for name in names:
         _check_known(person, role, name)
-    found = _listed(set_model_role(role, names, state.signer()))
-    answers = f"answered by {', then '.join(names)}" if names else "as usual"
-    return Output(found, lambda _: say(f"The role {role} is {answers}."))
+    answered = f"answered by {', then '.join(names)}" if names else "as usual"
+    there = person.edited.model_roles.get(role, ())
+    if names and there and there != names:
+        confirm_replacement(f"The role {role}", f"answered by {', then '.join(there)}", answered, yes=yes)
+    found = _listed(set_model_role(role, names, config.home, state.signer()))
+    return Output(found, lambda _: say(f"The role {role} is {answered}."))
 
 
 def _check_known(person: PersonConfig, role: str, name: str) -> None:
@@ -144,7 +162,7 @@ def _row(one: ModelEndpoint) -> dict[str, Any]:
 def _listed(person: PersonConfig) -> dict[str, Any]:
     models = [_row(one) for one in person.endpoints.values()]
     roles = {role: list(names) for role, names in person.model_roles.items()}
-    return {"path": str(person.path or config_path() or ""), "models": models, "roles": roles}
+    return {"path": str(person.edited.path or own_path() or ""), "models": models, "roles": roles}
 
 
 def _show(found: dict[str, Any], named: NamedModels) -> None:

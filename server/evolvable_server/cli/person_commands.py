@@ -10,7 +10,7 @@ import click
 from evolvable_server.approval_keys import approver_path, create_key, key_path
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.terminal import ask, confirm, count, local_time, progress, remark, say, show_diff, some, warn
-from evolvable_server.person_config import edit_config, read_person_config, set_trusted
+from evolvable_server.config_edits import check_account_file, edit_config, edited_path, set_trusted
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
@@ -77,11 +77,13 @@ def unsigned_decisions(library: Library) -> list[int]:
 
 def _lock(state: CommandContext) -> None:
     state.require_person("Locking approvals")
-    if not read_person_config().lock_key:
+    home = state.config().home
+    if not state.config().person.lock_key:
+        edited_path(home)
         click.echo(LIMIT, err=True)
         passphrase = ask("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
         key = create_key(passphrase)
-        edit_config(lambda document: _set_key(document, key), state.signer(key, lambda: passphrase))
+        edit_config(lambda document: _set_key(document, key), home, state.signer(key, lambda: passphrase))
     signer = state.signer()
     assert signer is not None
     signer.unlock()
@@ -98,8 +100,9 @@ def _unlock(state: CommandContext) -> None:
     if signer is None:
         raise InvalidArgument("Approvals are not locked.", "`evolvable approvals lock` locks them.")
     signer.unlock()
-    edit_config(_drop_key)
-    key_path().unlink(missing_ok=True)
+    path = key_path()
+    edit_config(_drop_key, state.config().home)
+    path.unlink(missing_ok=True)
     state.record("unlock approvals", f"key {signer.key}")
 
 
@@ -109,6 +112,8 @@ def _set_signer(state: CommandContext, person: str, key: str | None) -> None:
     signer = state.signer()
     if signer is None:
         raise InvalidArgument("Approvals are not locked.", "`evolvable approvals lock` locks them.")
+
+    check_account_file("Whose signatures count")
 
     def change(document: Any) -> None:
         if "sign_in" not in document:
@@ -120,7 +125,7 @@ def _set_signer(state: CommandContext, person: str, key: str | None) -> None:
         if people := kept | ({person: key} if key is not None else {}):
             document["sign_in"]["signers"] = people
 
-    edit_config(change, signer)
+    edit_config(change, state.config().home, signer)
     if key is None:
         approver_path(f"oidc:{person}").unlink(missing_ok=True)
     state.record("allow signer" if key is not None else "disallow signer", f"{person} key {key or 'none'}")
@@ -160,21 +165,29 @@ MAX_FINDINGS = 5
 @click.option("--list", "listing", is_flag=True, help="Show the folders and resources that you trust.")
 @click.option("--withdraw", is_flag=True, help="Trust it no longer.")
 @click.option("--show", is_flag=True, help="Show what would be asked, and decide nothing.")
-def trust_command(state: CommandContext, what: str | None, listing: bool, withdraw: bool, show: bool) -> Output[Any]:
+@click.option("--yes", is_flag=True, help="With --withdraw: do not ask whether it ends for every library.")
+def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Output[Any]:
     """Trust what a folder holds.
 
     Lists what a repository or an unknown program brought to FOLDER (or one resource, REF), what the scan found in it,
     what it has the means to do, and the changes that are held; then asks once. Only what was shown is trusted: what
     comes later is asked about again.
     """
-    if listing:
+    withdraw, show, yes = chosen["withdraw"], chosen["show"], chosen["yes"]
+    if chosen["listing"]:
         return _list(state)
     if what is None:
         raise click.UsageError("Name a folder or a resource, or pass --list.")
+    if yes and not withdraw:
+        raise click.UsageError("--yes goes with --withdraw: what a folder holds is shown before you trust it.")
     folder = Path(what) if Path(what).is_dir() or (withdraw and _is_trusted(what, state)) else None
     ref = None if folder is not None else _ref(what)
     with state.library() as (library, caller):
+        if folder is not None and not show:
+            edited_path(library.store.home)
         if withdraw:
+            if folder is not None:
+                _confirm_every(state, folder.resolve(), yes=yes)
             decision = scan_import.withdraw_trust(library, caller, folder=folder, ref=ref)
             if folder is not None:
                 set_trusted(folder.resolve(), library.store.home.resolve(), state.signer(), wanted=False)
@@ -189,6 +202,14 @@ def trust_command(state: CommandContext, what: str | None, listing: bool, withdr
         if folder is not None:
             set_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
     return Output(decision, _show_decision)
+
+
+def _confirm_every(state: CommandContext, folder: Path, *, yes: bool) -> None:
+    """Ask before an entry that trusts a folder in every library of the account goes. Raise as `confirm`."""
+    said = state.config().person.edited
+    if any(one.folder == folder and one.home is None for one in said.trusted):
+        remark(f"{said.path} trusts {folder} in every library of the account, not in this one alone.")
+        confirm("End it for all of them?", yes=yes, refused="Nothing was changed.")
 
 
 def _is_trusted(folder: str, state: CommandContext) -> bool:
@@ -238,7 +259,7 @@ def _show_withdrawn(decision: TrustDecision) -> None:
 
 
 def _list(state: CommandContext) -> Output[dict[str, Any]]:
-    folders = sorted(read_person_config().trusted_folders(state.config().home))
+    folders = sorted(state.config().person.trusted_folders(state.config().home))
     with state.library() as (library, _):
         heads = {head.id: head for head in library.store.heads()}
         vouched = [one for one in library.store.backend.attestations.of(heads) if one.tree == heads[one.resource].tree]

@@ -20,6 +20,7 @@ from evolvable_server.cli.terminal import (
     Row,
     ask_yes,
     confirm,
+    confirm_replacement,
     count,
     local_time,
     one_line,
@@ -30,7 +31,8 @@ from evolvable_server.cli.terminal import (
     some,
     warn,
 )
-from evolvable_server.person_config import NamedRemote, edit_config
+from evolvable_server.config_edits import check_account_file, edit_config
+from evolvable_server.person_config import NamedRemote
 from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NotFound
 from evolvable_store.operation import Principal, Signer
 from evolvable_store.remotes.git_process import check_address, check_branch, is_local
@@ -85,6 +87,7 @@ _signed_option = click.option(
 @_with_option
 @_signed_option
 @forge_options
+@click.option("--yes", is_flag=True, help="With forge: do not ask whether another forge is replaced.")
 def remote_command(
     state: CommandContext,
     action: str,
@@ -94,6 +97,7 @@ def remote_command(
     scopes: tuple[str, ...],
     parts: tuple[str, ...],
     signed: bool,
+    yes: bool,
     **forge: Any,
 ) -> Output[Any]:
     """Name the git repositories that the library goes to.
@@ -109,9 +113,9 @@ def remote_command(
             raise click.UsageError("`remote list` takes no name.")
         return Output(_statuses(state), _show_all)
     if action == "forge" and name is not None:
-        return _set_forge(state, name, url, forge)
-    if any(forge.values()):
-        raise click.UsageError("The options of a forge are for `remote forge`.")
+        return _set_forge(state, name, url, forge, yes=yes)
+    if yes or any(forge.values()):
+        raise click.UsageError("The options of a forge, and --yes, are for `remote forge`.")
     if name is None or (action == "add") != (url is not None):
         raise click.UsageError("`remote add` takes a name and an address, the other actions one name or key.")
     if action in ("allow", "disallow"):
@@ -131,28 +135,39 @@ def _add(
     *,
     signed: bool,
 ) -> Output[Any]:
-    known = {one.name for one in _named(state)}
-    if check_remote_name(name) in known:
-        raise AlreadyExists(f"A remote is named {name} already.", "Remove it first, or choose another name.")
+    known = {one.name: one for one in _named(state)}
+    there = known.get(check_remote_name(name))
     place = state.config().home.resolve()
     wanted = tuple(dict.fromkeys(check_scope(one) for one in scopes)) or (USER_SCOPE,)
     where = check_address(url), str(place), check_branch(branch)
     made = NamedRemote(name, *where, wanted, tuple(dict.fromkeys(parts)), signed=signed)
-    _store(name, place, made, state.signer())
+    if there is not None and dataclasses.replace(there, forge={}) != made:
+        wants = f"It goes to {there.url}, branch {there.branch}; this would be {made.url}, branch {made.branch}."
+        raise AlreadyExists(f"A remote is named {name} already. {wants}", "Remove it first, or choose another name.")
+    if there is None:
+        _store(name, place, made, state.signer())
     return Output(dataclasses.asdict(made), lambda _: say(f"{name} is {made.url}; `evolvable push` sends the library."))
 
 
-def _set_forge(state: CommandContext, name: str, address: str | None, options: Mapping[str, Any]) -> Output[Any]:
+def _set_forge(
+    state: CommandContext, name: str, address: str | None, options: Mapping[str, Any], *, yes: bool
+) -> Output[Any]:
+    check_account_file("Whose merges count")
     remote, proxy = _named_one(state, name), state.config().person.models.get("proxy")
     made = None if address == "none" else make_forge(address, proxy, **options)
     changed = dataclasses.replace(remote, forge=made.to_table() if made is not None else {})
+    if remote.forge and changed.forge not in ({}, remote.forge):
+        confirm_replacement(f"The forge of {name}", describe_forge(remote), describe_forge(changed), yes=yes)
     _store(name, Path(remote.home), changed, state.signer())
     said = f"Merges count as approvals of {name}: {made}" if made is not None else f"No merge counts for {name}"
     return Output(dataclasses.asdict(changed), lambda _: say(f"{said}."))
 
 
 def _remove(state: CommandContext, name: str) -> Output[Any]:
-    _find(state, name)
+    remote, said = _named_one(state, name), state.config().person.edited
+    if remote not in said.remotes:
+        hint = "Unset EVOLVABLE_CONFIG to change the account's configuration. Nothing was changed."
+        raise NotFound(f"{said.path} does not name {name}: the account's configuration does.", hint)
     _store(name, state.config().home.resolve(), None, state.signer())
     with state.library() as (library, _):
         library.store.backend.remotes.forget(name)
@@ -165,7 +180,7 @@ def _set_key(state: CommandContext, key: str, *, wanted: bool) -> Output[Any]:
     if not re.fullmatch(r"[0-9a-f]{64}", key):
         hint = "The owner of the key sees it with `evolvable approvals status --json`."
         raise InvalidArgument(f"{ascii(key[:80])} is not a public key of 64 hexadecimal digits.", hint)
-    _store_key(key, state.signer(), wanted=wanted)
+    _store_key(key, state.config().home, state.signer(), wanted=wanted)
     said = "count when they are pulled" if wanted else "count no longer"
     return Output({"key": key, "allowed": wanted}, lambda _: say(f"Approvals that {key[:16]} signed {said}."))
 
@@ -184,10 +199,10 @@ def _store(name: str, home: Path, remote: NamedRemote | None, signer: Signer | N
         if kept:
             document["remotes"] = kept
 
-    edit_config(change, signer)
+    edit_config(change, home, signer)
 
 
-def _store_key(key: str, signer: Signer | None, *, wanted: bool) -> None:
+def _store_key(key: str, home: Path, signer: Signer | None, *, wanted: bool) -> None:
     """List a public key whose approvals count when they are pulled, or take it out. Raise as `edit_config`."""
 
     def change(document: Any) -> None:
@@ -195,7 +210,8 @@ def _store_key(key: str, signer: Signer | None, *, wanted: bool) -> None:
         if keys := [*kept, *[key] * wanted]:
             document["remote_keys"] = keys
 
-    edit_config(change, signer)
+    check_account_file("Whose approvals count")
+    edit_config(change, home, signer)
 
 
 def _named(state: CommandContext) -> list[NamedRemote]:

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.terminal import local_time, progress, remark, say, shortened, show_table, show_text
+from evolvable_server.cli.terminal import (
+    confirm_replacement,
+    local_time,
+    progress,
+    remark,
+    say,
+    shortened,
+    show_table,
+    show_text,
+)
 from evolvable_server.clients.registration import server_start
 from evolvable_server.config import client_folders, read_config
 from evolvable_server.config_edits import add_command, remove_command
@@ -22,10 +31,9 @@ from evolvable_server.person_config import (
     ROLES,
     Command,
     PersonConfig,
-    config_path,
-    read_person_config,
     registered_homes,
 )
+from evolvable_server.second_config import own_path
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 from evolvable_store.paths import check_home, seed_folder, work_tree
 from evolvable_store.resource import USER_SCOPE
@@ -83,20 +91,23 @@ def _group(role: str, uses: str) -> click.Command:
         hidden=role != "executors",
         help="With add: the command can be given agents, and hands tasks to them (`--mode structure`).",
     )
+    @click.option("--yes", is_flag=True, help="With add: do not ask whether NAME replaces another command.")
     def run(
-        state: CommandContext, action: str, name: str | None, words: tuple[str, ...], folder: Path | None, agents: bool
+        state: CommandContext, action: str, name: str | None, words: tuple[str, ...], yes: bool, **given: Any
     ) -> Output[Any]:
+        folder, agents = given["folder"], given["agents"]
         if (action == "list") != (name is None):
             raise click.UsageError(f"`{word} list` takes no name, every other action the name of a command.")
-        if action != "add" and (words or folder or agents):
-            raise click.UsageError(f"A command, --folder and --agents go with `{word} add`.")
+        if action != "add" and (words or folder or agents or yes):
+            raise click.UsageError(f"A command, --folder, --agents and --yes go with `{word} add`.")
         if agents and role != "executors":
             raise click.UsageError("--agents goes with `executor add`: only an executor is given agents.")
         if name is None:
-            return Output(_all(role, read_person_config()), _show_all)
+            return Output(_all(role, state.config().person), _show_all)
         if action == "add":
-            return _add(state, role, name, words, folder, agents=agents)
-        return Output(_all(role, remove_command(role, name, state.signer())), lambda _: say(f"{name} is removed."))
+            return _add(state, role, Command(name, words, str((folder or Path.cwd()).absolute()), agents), yes=yes)
+        left = remove_command(role, name, state.config().home, state.signer())
+        return Output(_all(role, left), lambda _: say(f"{name} is removed."))
 
     run.help = (
         f"Name the commands that may be used as {word}.\n\nOnly what is named here runs, by its name, in {uses}. The"
@@ -106,27 +117,33 @@ def _group(role: str, uses: str) -> click.Command:
     return run
 
 
-def _add(
-    state: CommandContext, role: str, name: str, words: tuple[str, ...], folder: Path | None, *, agents: bool
-) -> Output[Any]:
-    if not words or not words[0]:
+def _add(state: CommandContext, role: str, one: Command, *, yes: bool) -> Output[Any]:
+    name, config = one.name, state.config()
+    if not one.argv or not one.argv[0]:
         raise click.UsageError("Name the command, behind `--`.")
     if not NAME.fullmatch(name) or name in RESERVED:
         hint = "Use up to 64 small letters, digits, dashes and underscores, and no word that has a meaning of its own."
         raise InvalidArgument(f"{ascii(name[:80])} cannot be the name of a command.", hint)
-    if name in read_person_config().endpoints:
+    if name in config.person.endpoints:
         raise InvalidArgument(f"{name} is the name of a model.", "Choose another name, or remove the model.")
-    made = add_command(role, name, words, str((folder or Path.cwd()).absolute()), state.signer(), agents=agents)
-    named = _named(made.commands[role][name])
-    given = "; it can be given agents" if agents else ""
-    said = f"{name} is {shlex.join(named['command'])}; its files are looked for in {named['folder']}{given}"
-    return Output(named, lambda _: say(said))
+    there = config.person.edited.command(role, name)
+    if there not in (None, one):
+        assert there is not None
+        word = role.removesuffix("s")
+        confirm_replacement(f"The {word} {name}", _in_words(there), _in_words(one), yes=yes)
+    add_command(role, one, config.home, state.signer())
+    return Output(_named(one), lambda _: say(f"{name} is {_in_words(one)}"))
+
+
+def _in_words(one: Command) -> str:
+    given = "; it can be given agents" if one.agents else ""
+    return f"{shlex.join(one.argv)}; its files are looked for in {one.folder or 'the folder of the caller'}{given}"
 
 
 def _all(role: str, config: PersonConfig) -> dict[str, Any]:
     """Return the commands of one role, and the path of the person's configuration."""
     named = [_named(one) for one in config.commands.get(role, {}).values()]
-    return {"role": role, "path": str(config.path or config_path() or ""), "commands": named}
+    return {"role": role, "path": str(config.edited.path or own_path() or ""), "commands": named}
 
 
 def _named(one: Command) -> dict[str, Any]:

@@ -150,6 +150,16 @@ def confirm(
     raise InvalidArgument(refused, hint)
 
 
+def confirm_replacement(name: str, there: str, wanted: str, *, yes: bool) -> None:
+    """Show what a name of the person's configuration stands for and what it would, and ask. Raise as `confirm`.
+
+    Other projects of the account may use the name.
+    """
+    remark(f"{name} is named already:", f"  it is now     {there}", f"  it would be   {wanted}")
+    hint = "Choose another name, or answer yes (--yes)."
+    confirm(f"Replace {name}?", yes=yes, refused=f"{name} is as it was.", hint=hint)
+
+
 def ask_yes(question: str, **options: Any) -> bool:
     """Return whether the person says yes. Raise click.Abort when nobody can answer. options: of click.confirm."""
     with paused_progress():

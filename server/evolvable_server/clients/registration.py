@@ -21,7 +21,7 @@ from evolvable_server.clients import config_files
 from evolvable_server.clients.config_files import Configuration
 from evolvable_server.clients.registry import USER, Client, Start
 from evolvable_server.config import Machine, read_config
-from evolvable_server.environment import HOME
+from evolvable_server.environment import CONFIG, HOME, library_home, second_config
 from evolvable_store.errors import InvalidArgument, Refused
 
 PATIENCE_SECONDS = 60
@@ -60,10 +60,14 @@ _PASSING = ("/uv/archive-v", "/.cache/uv/", "/uv/cache/", "/pipx/.cache/")
 
 
 def server_start(home: Path, env: dict[str, str] | None = None) -> Start:
-    """Return the start of the server over the library in `home`, which is named only when it is not the usual one."""
+    """Return the start of the server over the library in `home`, which is named only when it is not the usual one.
+
+    A second file of settings that this process has is named too.
+    """
     script = Path(sysconfig.get_path("scripts")) / ("evolvable.exe" if sys.platform == "win32" else "evolvable")
     place = {} if home == read_config({}).home else {HOME: str(home)}
-    given = {**place, **(env or {})}
+    second = {CONFIG: path} if (path := second_config()) else {}
+    given = {**place, **second, **(env or {})}
     if script.is_file():
         return Start(str(script.absolute()), ("serve",), given)
     # -P: started in a project's folder, Python must not import that project's modules instead of ours.
@@ -137,6 +141,16 @@ def read_entry(place: ConfigurationEntry, found: Configuration) -> Mapping[str, 
     return entry
 
 
+def entry_home(place: ConfigurationEntry) -> str:
+    """Return the library that the entry of our server opens, whether that is there or not."""
+    there = read_entry(place, config_files.read_configuration(place.path)) or {}
+    args, env = there.get("args"), there.get("env")
+    words = list(map(str, args)) if isinstance(args, list) else []
+    if "--home" in words[:-1]:
+        return library_home({HOME: words[words.index("--home") + 1]})
+    return library_home({HOME: str(env.get(HOME) or "")} if isinstance(env, dict) else {})
+
+
 def is_ours(entry: Mapping[str, Any]) -> bool:
     """Return whether an entry starts our server, of whatever installation."""
     command, args = str(entry.get("command", "")), entry.get("args")
@@ -155,7 +169,7 @@ def connect(place: ConfigurationEntry, start: Start, *, dry_run: bool = False) -
     found = config_files.read_configuration(place.path)
     there = read_entry(place, found)
     _check_ours(place, there)
-    entry = place.client.merged(there, start, frozenset({HOME}))
+    entry = place.client.merged(there, start, frozenset({HOME, CONFIG}))
     warnings = [*strict_json_warnings(place.client, found), *_passing(start), *_switched_off(entry)]
     if entry == there:
         return _connection(place, "unchanged", entry, warnings)

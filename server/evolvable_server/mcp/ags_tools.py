@@ -13,11 +13,12 @@ from pydantic import Field
 from evolvable_server.config import Config
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
 from evolvable_server.mcp.tools import Number, RefText, add_tool, declare_tools
+from evolvable_server.model_setup import ags_allowance
 from evolvable_server.run_launcher import evolve_context, start_driver
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.ags import control
 from evolvable_tools.ags.driver import AGS_DIR
-from evolvable_tools.ags.start import AgsRequest, Allowance, StartedAgs, start_ags
+from evolvable_tools.ags.start import AgsRequest, StartedAgs, start_ags
 from evolvable_tools.evolve.ledger.run_directory import find_run
 from evolvable_tools.evolve.run_config import SpendLimit, parse_executor_spec
 from evolvable_tools.library import Caller, Library
@@ -54,7 +55,7 @@ class AgsTools:
         """Have agents of the library do a task together, within the executors and the budget that the person set.
         Returns at once; a process of its own goes on. Ask ags_status; where it shows a request or a question, answer by
         ags_answer."""
-        allowance = Allowance.from_config(self._config.person.budgets.get(AGS_DIR))
+        allowance = ags_allowance(self._config)
         name = executor or next(iter(allowance.executors if allowance else ()), "")
         means = evolve_context(self._config)
         named = means.commands["executors"] if means.commands else None

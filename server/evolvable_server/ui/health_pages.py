@@ -8,7 +8,8 @@ from typing import Any
 import htpy as h
 from htpy import Node
 
-from evolvable_server.person_config import read_person_config, set_trusted
+from evolvable_server.config_edits import set_trusted
+from evolvable_server.second_config import read_library_config
 from evolvable_server.ui.diff_view import draw_diff
 from evolvable_server.ui.layout import PageBody, form, passphrase_field, resource_link, table, tag, when, with_code
 from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, action_path
@@ -119,7 +120,8 @@ def _folders(site: Site) -> Node:
 
 
 def _trusted(site: Site) -> Node:
-    folders = sorted(read_person_config().trusted_folders(site.library.store.home))
+    home = site.library.store.home
+    folders = sorted(read_library_config(home).trusted_folders(home))
     rows = [h.li[h.code[make_visible(folder)]] for folder in folders]
     said = h.p(".none")[with_code("`evolvable trust --withdraw FOLDER` ends it.")]
     return [h.h2["Trusted folders"], [h.ul[rows], said] if rows else h.p["None beyond what you wrote yourself."]]

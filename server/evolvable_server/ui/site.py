@@ -20,7 +20,7 @@ from starlette.routing import Route
 from evolvable_server.app import lock_of
 from evolvable_server.approval_keys import ApproverKeys
 from evolvable_server.config import Config
-from evolvable_server.person_config import read_person_config
+from evolvable_server.second_config import read_library_config
 from evolvable_server.ui.access import BodyTooLong, PageAccess, PageSession
 from evolvable_server.ui.layout import Frame, PageBody, draw_page, with_code
 from evolvable_server.ui.text import make_visible
@@ -238,7 +238,7 @@ class Site:
 
     def decider(self, request: PageRequest) -> Caller:
         """Return the person with what signs a decision. Raise Refused without the passphrase that a lock needs."""
-        if lock_of(read_person_config()) != self.library.lock:
+        if lock_of(read_library_config(self.library.store.home)) != self.library.lock:
             raise Refused("The approvals lock was changed since this page was opened.", "Run `evolvable ui` again.")
         if self.locked and not request.get("passphrase"):
             raise Refused("Approvals are locked, and the passphrase is missing.", "Go back and type the passphrase.")

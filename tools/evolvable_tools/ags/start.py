@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,13 @@ class Allowance:
         if "minutes" in limits:
             limits["wall"] = limits.pop("minutes") * 60
         return cls(tuple(executors), planner, SpendLimit(**limits))
+
+    def stricter(self, other: "Allowance") -> "Allowance":
+        """Return what both allow: the executors of both, the lower limits, and a planner only where they agree."""
+        pairs = {one.name: (getattr(self.day, one.name), getattr(other.day, one.name)) for one in fields(SpendLimit)}
+        limits = {name: min((one for one in pair if one is not None), default=None) for name, pair in pairs.items()}
+        common = tuple(one for one in self.executors if one in other.executors)
+        return Allowance(common, self.planner if self.planner == other.planner else "handoff", SpendLimit(**limits))
 
 
 _LIMITS = ("cost", "tokens", "calls", "minutes")

@@ -1,0 +1,169 @@
+"""The settings that decide who may do what and what may be spent, each with the file or variable that it comes from."""
+
+import os
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from evolvable_server import config as settings
+from evolvable_server.cli.model_health import model_rows
+from evolvable_server.config import Config, names_address
+from evolvable_server.environment import CONFIG, HOME, REVIEW
+from evolvable_server.model_setup import approval_policies, budget_limits
+from evolvable_server.person_config import ROLES, Command, PersonConfig
+from evolvable_server.second_config import FLOORS, NAMES
+from evolvable_store.errors import EvolvableError
+
+DEFAULT = "default"
+LOOSER = "would loosen what the person's configuration says"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting. source: the person's configuration, a variable, an option, or `default`.
+
+    ignored: what was said elsewhere and does not count, with the reason; '' for nothing.
+    """
+
+    name: str
+    value: str
+    source: str
+    ignored: str = ""
+
+
+def effective_settings(
+    config: Config, environment: Mapping[str, str] | None = None, home: Path | None = None
+) -> list[Setting]:
+    """Return the settings that decide who may do what, and what may be spent. home: as an option named it."""
+    env = os.environ if environment is None else environment
+    return [
+        Setting("home", str(config.home), "--home" if home is not None else HOME if env.get(HOME) else DEFAULT),
+        *_second(config),
+        _approve(config, env),
+        *_lock(config),
+        _memories(config, env),
+        _budget(config, env),
+        _role(config, "reviewer", _plain("review", config.review, env, REVIEW, "handoff")),
+        _role(config, "judge", _plain("judge", config.judge, env, settings.JUDGE, "auto")),
+        _plain("embedder", config.embedder, env, settings.EMBEDDER, "auto"),
+        *([_plain("reranker", config.reranker, env, settings.RERANKER, "off")] if config.reranker != "off" else []),
+        _plain("toolsets", ",".join(config.toolsets) or "none", env, settings.TOOLSETS, "none"),
+        *_models(config, env),
+        *_commands(config),
+    ]
+
+
+def _second(config: Config) -> Iterator[Setting]:
+    """Yield the second file of settings, and what it says in vain."""
+    if not config.person.files:
+        return
+    said = config.person.edited.said
+    vain = sorted(said - {*NAMES, *FLOORS})
+    why = [f"{', '.join(vain)}: read from the account's file alone"] if vain else []
+    if config.person.ignored and (names := [name for name in NAMES if name in said]):
+        why.append(f"{', '.join(names)}: {config.person.ignored}")
+    yield Setting("second file", str(config.person.edited.path), CONFIG, "; ".join(why))
+
+
+def _file(config: Config, names: Callable[[PersonConfig], Container[str]], name: str) -> str:
+    """Return the file that a name comes from. names: those of its kind that a file holds."""
+    second = config.person.edited
+    counts = config.person.files and not config.person.ignored and name in names(second)
+    return str(second.path if counts else config.person.path)
+
+
+def _floor(config: Config, value: Callable[[Config], object], listed: Callable[[PersonConfig], object]) -> str:
+    """Return where the floor of a setting comes from: the second file only where that makes it stricter.
+
+    value: the floor of a configuration. listed: whether what a file says holds the setting.
+    """
+    account, second = config.person.parts[0], config.person.edited
+    if value(replace(config, person=account)) != value(config):
+        return str(second.path)
+    return str(account.path) if listed(account) else DEFAULT
+
+
+def _guarded(name: str, value: str, floor: str, variable: str, *, counts: bool, ignored: str) -> Setting:
+    """Return a setting that a variable may tighten only.
+
+    floor: where what holds without the variable comes from. counts: whether the variable does. ignored: what the
+    variable says in vain, '' for nothing.
+    """
+    return Setting(name, value, variable if counts else floor, f"{variable}={ignored} {LOOSER}" if ignored else "")
+
+
+def _approve(config: Config, env: Mapping[str, str]) -> Setting:
+    own, said = config.person.approve, (env.get(settings.APPROVE) or "").strip().lower()
+    counts = config.approve != own
+    floor = _floor(config, lambda one: one.person.approve, lambda one: "approve" in one.said or one.unsigned)
+    ignored = "" if counts or said == own else said
+    return _guarded("approve", config.approve, floor, settings.APPROVE, counts=counts, ignored=ignored)
+
+
+def _lock(config: Config) -> Iterator[Setting]:
+    if key := config.person.lock_key:
+        yield Setting("approvals lock", key[:16], _floor(config, lambda one: one.person.lock_key, lambda one: key))
+
+
+def _memories(config: Config, env: Mapping[str, str]) -> Setting:
+    name, variable = "review policy", settings.REVIEW_POLICY
+    try:
+        found = [f"{kind}={policy}" for kind, policy in approval_policies(config).items()]
+        floor = _floor(replace(config, review_policy=""), approval_policies, lambda one: one.review_policy)
+    except EvolvableError as error:
+        return Setting(name, "", variable, str(error))
+    text = (env.get(variable) or "").strip()
+    counts = bool(text) and all(one in text.replace(" ", "") for one in found)
+    value = ",".join(found) or "memory=ask"
+    return _guarded(name, value, floor, variable, counts=counts, ignored="" if counts else text)
+
+
+def _budget(config: Config, env: Mapping[str, str]) -> Setting:
+    name, variable = "review budget", settings.REVIEW_BUDGET
+    try:
+        floor, asked, holds = budget_limits(config)
+        source = _floor(config, lambda one: budget_limits(one)[0], lambda one: "review" in one.budgets)
+    except EvolvableError as error:
+        return Setting(name, "", variable, str(error))
+    value = f"{holds.calls} calls, {holds.tokens:,} tokens" + (f", {holds.money:g} in money" if holds.money else "")
+    ignored = "" if holds == asked else env.get(variable) or ""
+    return _guarded(name, value, source, variable, counts=holds != floor, ignored=ignored)
+
+
+def _plain(name: str, value: str, env: Mapping[str, str], variable: str, usual: str) -> Setting:
+    return Setting(name, value, variable if env.get(variable) and value != usual else DEFAULT)
+
+
+def _role(config: Config, role: str, setting: Setting) -> Setting:
+    """Return a setting with its source, where it is who the person said answers in this role."""
+    own = setting.source == DEFAULT and setting.value == ",".join(config.person.model_roles.get(role, ()))
+    return replace(setting, source=_file(config, lambda one: one.model_roles, role)) if own else setting
+
+
+def _models(config: Config, env: Mapping[str, str]) -> Iterator[Setting]:
+    for name, address in config.person.models.items():
+        yield Setting(f"models.{name}", address, _file(config, lambda one: one.models, name))
+    for name, value in model_rows(config):
+        yield Setting(name, value, _file(config, _model_rows_of, name))
+    ignored = ", ".join(sorted(name for name in env if names_address(name) and env[name]))
+    if ignored:
+        why = f"{ignored}: models are asked where the person's configuration says"
+        yield Setting("model addresses", "as the providers have them" if not config.person.models else "", DEFAULT, why)
+
+
+def _model_rows_of(one: PersonConfig) -> list[str]:
+    """Return the names of the rows of `model_rows` that come from a file."""
+    return [*(f"models.{name}" for name in one.endpoints), *(f"role {role}" for role in one.model_roles)]
+
+
+def _commands(config: Config) -> Iterator[Setting]:
+    for role in ROLES:
+        found: dict[str, list[str]] = {}
+        for name in sorted(config.person.commands.get(role, {})):
+            found.setdefault(_file(config, partial(_commands_of, role), name), []).append(name)
+        yield from (Setting(role, ", ".join(names), where) for where, names in found.items())
+
+
+def _commands_of(role: str, one: PersonConfig) -> Mapping[str, Command]:
+    return one.commands.get(role, {})

@@ -1,0 +1,110 @@
+"""Read the second file of settings that EVOLVABLE_CONFIG names, for a library that a person only tries.
+
+The account's file stays the floor: of the policy, the lock and the budgets the stricter of both counts, in every
+library. Any program can set the variable, so names of commands, models, roles, trusted folders and remotes in the
+second file count only in a library that is none of the account's, and while the account has no approvals lock. What
+decides whose approvals count, and which homes are the account's, is read from the account's file alone.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from evolvable_server.environment import second_config
+from evolvable_server.person_config import (
+    ROLES,
+    PersonConfig,
+    config_path,
+    read_config_file,
+    read_person_config,
+    registered_homes,
+    stricter,
+)
+from evolvable_store.paths import ADDRESS_FILE, LIBRARY_FILE, work_tree
+
+NAMES = (*ROLES, "models", "roles", "trusted", "remotes")
+"""The tables of a second file that name something."""
+
+FLOORS = ("approve", "review_policy", "budgets", "approvals")
+"""The settings of a second file of which the stricter one counts."""
+
+
+def second_path(environment: Mapping[str, str] | None = None) -> Path | None:
+    """Return the second file of settings, None without one; the account's own file is none."""
+    named = second_config(environment)
+    if not named:
+        return None
+    account = config_path()
+    return None if account is not None and _is_same(Path(named), account) else Path(named)
+
+
+def read_library_config(home: Path, environment: Mapping[str, str] | None = None) -> PersonConfig:
+    """Return the person's configuration as it holds for the library in `home`. Raise as `read_person_config`."""
+    account, path = read_person_config(), second_path(environment)
+    if path is None:
+        return account
+    second = read_config_file(path)
+    return _combined(account, second, _why_ignored(home, path, account))
+
+
+def own_path(environment: Mapping[str, str] | None = None) -> Path | None:
+    """Return the file that commands of the person change: the second one, else the account's, None without any."""
+    return second_path(environment) or config_path()
+
+
+def _why_ignored(home: Path, path: Path, account: PersonConfig) -> str:
+    """Return why the names in a second file do not count for a library, '' where they do."""
+    if account.lock_key:
+        return f"approvals are locked in {account.path}"
+    if is_registered(home):
+        return f"{home} is a library of this account"
+    tree = work_tree(Path(os.path.realpath(path)).parent)
+    return f"it lies in the work tree {tree}, so a repository may have brought it" if tree is not None else ""
+
+
+def is_registered(home: Path) -> bool:
+    """Return whether a library is one of the account's, however its path is spelled.
+
+    A library in PostgreSQL always is: its address has to be registered before it can be opened.
+    """
+    if os.path.lexists(home / ADDRESS_FILE):
+        return True
+    return any(_is_same(home, one) or _is_same(home / LIBRARY_FILE, one / LIBRARY_FILE) for one in registered_homes())
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return False
+
+
+def _combined(account: PersonConfig, second: PersonConfig, ignored: str) -> PersonConfig:
+    says = "approve" in second.said or second.unsigned
+    person = replace(
+        account,
+        approve=stricter(account.approve, second.approve) if says else account.approve,
+        lock_key=account.lock_key or second.lock_key,
+        files=(account, second),
+        ignored=ignored,
+    )
+    if ignored:
+        return person
+    return replace(
+        person,
+        commands={role: _merged(role, (one.commands for one in person.files)) for role in ROLES},
+        models={**account.models, **second.models},
+        endpoints={**account.endpoints, **second.endpoints},
+        model_roles={**account.model_roles, **second.model_roles},
+        trusted=(*account.trusted, *second.trusted),
+        # Merges at a forge count as approvals, so only the account's file names one.
+        remotes=(*account.remotes, *(replace(one, forge={}) for one in second.remotes)),
+    )
+
+
+def _merged(role: str, tables: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    return {name: one for table in tables for name, one in table.get(role, {}).items()}
