@@ -34,7 +34,7 @@ class Severity(StrEnum):
     """What a crash or an open merge leaves: refused wherever files arrive; a history that has it is imported."""
 
     ERROR = "error"
-    """Breaks a specification: an agent's change or an import is refused, a person's own folder is accepted."""
+    """Breaks a specification: accepted with a warning at every door, and in nothing that a model of ours proposes."""
 
     WARNING = "warning"
     """Readable everywhere; worth saying."""

@@ -20,7 +20,16 @@ from evolvable_store.objects import MAX_FILE, MAX_FILES, MAX_RESOURCE, Files
 from evolvable_store.paths import is_ignored, is_sync_copy, path_problem
 from evolvable_store.resource import MAX_NAME, Kind, check_name, is_name, is_plain, main_file, normal_name
 
-__all__ = ["Problem", "Severity", "main_path", "find_problems", "blocking_problems"]
+__all__ = [
+    "Problem",
+    "Severity",
+    "main_path",
+    "find_problems",
+    "blocking_problems",
+    "broken_rules",
+    "lost_files",
+    "unclear_problems",
+]
 
 SKILL_KEYS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 """The six keys of the Agent Skills specification."""
@@ -30,6 +39,8 @@ MAX_COMPATIBILITY = 500
 
 MAX_BODY_LINES = 500
 """Lines of a skill's body that the specification recommends at most."""
+
+LEFT_OUT = "names like this are left out of every version"
 
 _MARKDOWN = (".md", ".mdx", ".mdc", ".markdown")
 
@@ -86,18 +97,37 @@ def named_problems(path: str) -> list[Problem]:
     return list(_content_problems(path, b""))
 
 
-def blocking_problems(problems: Sequence[Problem], strict: bool) -> list[Problem]:
-    """Return those problems that refuse the resource.
-
-    strict: an agent's change or an import from elsewhere, stopped by errors too; otherwise a person's own folder.
-    """
-    stops = {Severity.REFUSE, Severity.UNFINISHED} | ({Severity.ERROR} if strict else set())
-    return [problem for problem in problems if problem.severity in stops]
+def blocking_problems(problems: Sequence[Problem]) -> list[Problem]:
+    """Return those problems that refuse the resource, whether it comes as a folder, an archive, a call or a commit."""
+    return [problem for problem in problems if problem.severity in (Severity.REFUSE, Severity.UNFINISHED)]
 
 
 def hostile_problems(problems: Sequence[Problem]) -> list[Problem]:
     """Return those problems that refuse a version of a history that was made elsewhere, long ago."""
     return [problem for problem in problems if problem.severity is Severity.REFUSE]
+
+
+def broken_rules(problems: Sequence[Problem]) -> list[Problem]:
+    """Return what breaks the specification too: it stops what a model of ours makes, and nothing that people have."""
+    return [problem for problem in problems if problem.severity is not Severity.WARNING]
+
+
+def lost_files(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems of files that no reading of a folder would find again, so that they would look deleted."""
+    return [problem for problem in problems if problem.text == LEFT_OUT]
+
+
+def unclear_problems(kind: Kind, name: str, files: Files) -> list[Problem]:
+    """Return what an agent, who can write it right at once, may not write: a head that programs read differently.
+
+    Of a memory, what is longer than a model reads whole. Both are accepted, with a warning, where people have them.
+    """
+    path = main_path(kind, name, files)
+    if not path or len(files[path].data) > MAX_FILE:
+        return []
+    document = parse_document(files[path].data)
+    defects = _cap_rule(name, document) if kind is Kind.MEMORY else document.defects
+    return [Problem(one.severity, path, one.text) for one in defects if one.severity is Severity.ERROR]
 
 
 def main_path(kind: Kind, name: str, files: Container[str]) -> str:
@@ -119,7 +149,7 @@ def _path_problems(files: Files) -> Iterator[Problem]:
         parts = path.split("/")
         if any(map(is_ignored, parts)) or is_sync_copy(parts[-1]):
             # Written into a folder it would not be read back, and look deleted.
-            yield Problem(Severity.ERROR, path, "names like this are left out of every version")
+            yield Problem(Severity.ERROR, path, LEFT_OUT)
         for end in range(1, len(parts) + 1):
             part = "/".join(parts[:end])
             twin = seen.setdefault(part.casefold(), part)

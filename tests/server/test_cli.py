@@ -206,7 +206,18 @@ def test_a_conflict_names_both_versions(pdf):
 
 
 def test_every_reason_against_a_resource_has_a_line_of_its_own(pdf):
-    ran = pdf("update", "pdf", "--file", "SKILL.md=-", stdin="---\nname: Pdf\n---\n", code=1)
+    ran = pdf(
+        "update",
+        "pdf",
+        "--file",
+        "SKILL.md=-",
+        "--file",
+        f"a.md={__file__}",
+        "--file",
+        f"A.md={__file__}",
+        stdin="a\0",
+        code=1,
+    )
 
     assert ran.err.startswith("Error: skill:pdf cannot be stored:\n  - ")
     assert ran.err.count("\n  - ") >= 2

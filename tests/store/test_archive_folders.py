@@ -118,11 +118,11 @@ def test_what_breaks_a_rule_is_reported_and_the_others_go_on(store: Store, tmp_p
     write(tmp_path / "in", "here")
     write(tmp_path / "in", "frozen")
     result = import_folders(store, tmp_path / "in")
-    assert [ref.name for ref in result.added] == ["good"]
-    assert [name for name, _ in result.refused] == ["Bad Name", "frozen", "here", "hostile"]
+    assert [ref.name for ref in result.added] == ["bad-name", "good"]
+    assert [name for name, _ in result.refused] == ["frozen", "here", "hostile"]
     result = import_folders(store, tmp_path / "in", replace=True)
     assert [ref.name for ref in result.updated] == ["here"]
-    assert [name for name, _ in result.refused] == ["Bad Name", "frozen", "hostile"]
+    assert [name for name, _ in result.refused] == ["frozen", "hostile"]
     assert_sound(store)
 
 

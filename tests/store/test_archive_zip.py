@@ -201,7 +201,7 @@ def test_a_name_in_utf8_is_read_whether_it_says_so_or_not(store: Store) -> None:
 
 
 def test_what_breaks_a_rule_is_reported_and_the_others_go_on(store: Store) -> None:
-    """The strict door: an import from elsewhere keeps to the specification."""
+    """What breaks the specification comes in, as from a person's own folder; what is hostile or unclear does not."""
     stream = packed(
         [
             ("good/SKILL.md", MAIN.format("good").encode()),
@@ -213,13 +213,11 @@ def test_what_breaks_a_rule_is_reported_and_the_others_go_on(store: Store) -> No
         ]
     )
     result = import_zip(store, stream)
-    assert [ref.name for ref in result.added] == ["good"]
+    assert [ref.name for ref in result.added] == ["good", "bare", "bad-name", "lower"]
     reasons = dict(result.refused)
-    assert list(reasons) == ["bare", "Bad Name", "lower", "hostile", "good"]
-    assert "it has no frontmatter" in reasons["bare"][0]
-    assert "should be called SKILL.md" in reasons["lower"][0]
+    assert list(reasons) == ["hostile", "good"]
+    assert "has a tag" in reasons["hostile"][0]
     assert reasons["good"] == ("another folder of this archive has the same name",)
-    assert [head.name for head in store.heads()] == ["good"]
 
 
 def test_a_resource_over_its_limits_is_refused_unread(store: Store) -> None:

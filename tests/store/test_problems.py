@@ -11,7 +11,15 @@ from evolvable_store.errors import InvalidRef
 from evolvable_store.objects import MAX_FILE, MAX_FILES, File
 from evolvable_store.paths import path_problem
 from evolvable_store.resource import Kind, check_name, main_file
-from evolvable_store.validation import Problem, Severity, blocking_problems, find_problems, main_path
+from evolvable_store.validation import (
+    Problem,
+    Severity,
+    blocking_problems,
+    broken_rules,
+    find_problems,
+    main_path,
+    unclear_problems,
+)
 
 ATTACKS = json.loads((Path(__file__).parents[1] / "data" / "attacks.json").read_text(encoding="utf-8"))["cases"]
 
@@ -48,9 +56,15 @@ def severities(found: list[Problem]) -> list[str]:
 
 @pytest.mark.parametrize("case", attacks("frontmatter"))
 def test_frontmatter_of_the_attack_list(case):
-    """The strict door refuses what must be rejected; the rest passes, with a warning where one is due."""
-    found = find_problems(Kind.SKILL, "x", {"SKILL.md": File(attack_input(case).encode())})
-    assert bool(blocking_problems(found, strict=True)) is (case["expect"] == "reject")
+    """An agent may not write what must be rejected; the rest passes, with a warning where one is due.
+
+    A tag in a description is what people have (29 of 594 real skills), and is escaped where it is shown.
+    """
+    files = {"SKILL.md": File(attack_input(case).encode())}
+    found = find_problems(Kind.SKILL, "x", files)
+    stops = [*blocking_problems(found), *unclear_problems(Kind.SKILL, "x", files)]
+    assert bool(stops) is (case["expect"] == "reject" and "XML/HTML" not in case["why"])
+    assert not stops or all(problem in found for problem in stops)
     if case["expect"] == "warn":
         assert any("run" in problem.text for problem in found)
 
@@ -60,7 +74,7 @@ def test_paths_of_the_attack_list(case):
     path = case["input"]
     files = {path: File(ELF)} if path == "bin/tool" else {path: GOOD}
     found = find_problems(Kind.SKILL, "x", files if path.casefold() == "skill.md" else {"SKILL.md": GOOD} | files)
-    assert bool(blocking_problems(found, strict=True)) is (case["expect"] == "reject")
+    assert bool(broken_rules(found)) is (case["expect"] == "reject")
     assert severities(found) == {"reject": severities(found), "warn": ["warning"], "accept": []}[case["expect"]]
     assert all(problem.path == path for problem in found)
 
@@ -70,12 +84,12 @@ def test_paths_of_the_attack_list(case):
 def test_names_of_the_attack_list(kind, case):
     with pytest.raises(InvalidRef):
         check_name(kind, case["input"])
-    assert blocking_problems(of(kind, "---\nname: y\ndescription: d\n---\nText.", case["input"]), strict=True)
+    assert broken_rules(of(kind, "---\nname: y\ndescription: d\n---\nText.", case["input"]))
 
 
 @pytest.mark.parametrize("case", REFUSED_NAMES)
 def test_names_of_the_attack_list_in_frontmatter(case):
-    assert blocking_problems(skill(f"name: {json.dumps(case['input'])}\ndescription: d"), strict=True)
+    assert broken_rules(skill(f"name: {json.dumps(case['input'])}\ndescription: d"))
 
 
 def test_a_good_skill_has_no_problems():
@@ -112,10 +126,10 @@ def test_every_problem_is_found_at_once():
     ]
 
 
-def test_only_what_is_refused_stops_a_persons_own_folder():
+def test_what_breaks_the_specification_alone_stops_only_what_a_model_of_ours_makes():
     listed = [Problem(severity, "", severity.value) for severity in Severity]
-    assert severities(blocking_problems(listed, strict=False)) == ["refuse", "unfinished"]
-    assert severities(blocking_problems(listed, strict=True)) == ["refuse", "unfinished", "error"]
+    assert severities(blocking_problems(listed)) == ["refuse", "unfinished"]
+    assert severities(broken_rules(listed)) == ["refuse", "unfinished", "error"]
 
 
 MARKS = "<<<<<<< HEAD\nours\n=======\ntheirs\n>>>>>>> main\n"
@@ -158,7 +172,7 @@ def test_conflict_marks_in_the_head_make_a_document_unfinished():
     ],
 )
 def test_marks_that_are_quoted_or_no_conflict_do_not_count(text):
-    assert blocking_problems(skill("name: x\ndescription: Does x.", text), strict=True) == []
+    assert blocking_problems(skill("name: x\ndescription: Does x.", text)) == []
 
 
 def test_conflict_marks_stop_other_markdown_and_are_a_warning_of_a_new_program():
@@ -188,8 +202,8 @@ def test_nothing_can_be_made_of_a_folder_without_its_main_file(kind):
     assert find_problems(kind, "x", {}) == found
 
 
-def test_a_lower_case_skill_md_is_taken_in_from_a_folder_only():
-    """skills-ref accepts it; the attack list (path-34) wants the strict door to refuse it."""
+def test_a_lower_case_skill_md_breaks_the_rules_and_is_taken_in():
+    """skills-ref accepts it."""
     found = find_problems(Kind.SKILL, "x", {"skill.md": GOOD})
     assert severities(found) == ["error"]
     assert main_path(Kind.SKILL, "x", {"skill.md": GOOD}) == "skill.md"

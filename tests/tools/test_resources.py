@@ -140,7 +140,14 @@ def test_a_new_resource_must_have_a_free_name(library, agent, skill):
 
 def test_every_problem_of_a_new_resource_is_told_at_once(library, agent):
     with pytest.raises(InvalidResource) as caught:
-        resources.update_resource(library, agent, PDF, "x", files={"SKILL.md": "---\nlicense: MIT\n---\n"}, create=True)
+        resources.update_resource(
+            library,
+            agent,
+            PDF,
+            "x",
+            files={"SKILL.md": "---\nname: yes\nname: x\n\n", "a.md": "", "A.md": ""},
+            create=True,
+        )
 
     assert len(caught.value.problems) >= 2
     assert library.store.heads() == []

@@ -162,7 +162,7 @@ def import_command(
     """Import an archive or folders.
 
     SOURCE is a JSON archive with all its versions, a zip, or a folder; it is not watched. Resources from elsewhere
-    are checked strictly and scanned. At a terminal you see what comes and what the scan found, and are asked once;
+    are scanned. At a terminal you see what comes and what the scan found, and are asked once;
     findings of high severity are refused. Exit code 1: something was refused.
     """
     form = form or _format_of(source)

@@ -366,9 +366,11 @@ def export_zip(
     InvalidArgument when two resources would get one folder, TooLarge, LibraryError when the file cannot be written.
     """
     heads = select_heads(store, refs)
-    entries = sum(len(store.manifest(head)) for head in heads)
-    if entries > MAX_ENTRIES:
-        raise TooLarge(f"A zip of {entries:,} files could not be read again.", f"The limit is {MAX_ENTRIES:,}.")
+    manifests = [store.manifest(head) for head in heads]
+    entries, total = sum(map(len, manifests)), sum(manifest.size for manifest in manifests)
+    if entries > MAX_ENTRIES or total > MAX_TOTAL:
+        what = f"A zip of {entries:,} files with {total:,} bytes could not be read again."
+        raise TooLarge(what, f"The limits are {MAX_ENTRIES:,} files and {MAX_TOTAL:,} bytes.")
     with open_atomic(target) as stream, zipfile.ZipFile(stream, "w") as archive:
         for head in heads:
             _write_zip_entries(archive, store, head)
@@ -383,9 +385,15 @@ def export_zip(
 def _write_zip_entries(archive: zipfile.ZipFile, store: Store, head: Head) -> None:
     for path, file in sorted(store.files(head).items()):
         info = zipfile.ZipInfo(f"{head.name}/{path}", _EPOCH)
-        info.compress_type, info.create_system = zipfile.ZIP_DEFLATED, 3
+        info.compress_type, info.create_system = _packing(file.data), 3
         info.external_attr = (stat.S_IFREG | file.mode) << 16
         archive.writestr(info, file.data)
+
+
+def _packing(data: bytes) -> int:
+    """Return how a file is packed: as it is where it would become so small that an import takes the zip for a bomb."""
+    small = len(data) > MAX_RATIO and len(zlib.compress(data)) * MAX_RATIO < len(data)
+    return zipfile.ZIP_STORED if small else zipfile.ZIP_DEFLATED
 
 
 def import_zip(
@@ -454,6 +462,6 @@ def _zip_candidates(archive: ZipArchive, kind: Kind, folders: dict[str, list[str
 
 
 def _own_name(kind: Kind, files: Files) -> str:
-    """Return the name that the main file gives itself."""
+    """Return the name that the main file gives itself, empty where it gives none."""
     main = next(path for path in files if is_main(kind, path))
-    return summarize(parse_document(files[main].data)).name or "the archive"
+    return summarize(parse_document(files[main].data)).name

@@ -1,4 +1,4 @@
-"""Import folders that come from elsewhere into the library under the strict rules, each whole or not at all.
+"""Import folders that come from elsewhere into the library, by the rules of a person's own, each whole or not at all.
 
 Checks the history of one resource from an archive: every hash, every step, every file.
 
@@ -18,7 +18,7 @@ from evolvable_store.frontmatter import is_frozen
 from evolvable_store.gc import split_batches
 from evolvable_store.objects import EXECUTABLE, MAX_RESOURCE, PLAIN, File, Files, Manifest, chain_hash, make_manifest
 from evolvable_store.operation import Actor, Head, Intent
-from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file, slugify
 from evolvable_store.storage.import_staging import CheckedState, ImportStaging, StagedChange
 from evolvable_store.storage.protocol import ChannelState, ReplayStep, Writer
 from evolvable_store.store import Store
@@ -58,10 +58,16 @@ class ImportCandidate:
     missing: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
+    def resource(self, kind: Kind) -> str:
+        """Return the name of the resource that it becomes, as that of a watched folder; empty where nothing is left."""
+        return self.name if kind is Kind.MEMORY else slugify(self.name)
+
     def stops(self, kind: Kind) -> list[str]:
         """Return every reason against its content as a resource of this kind."""
-        found = blocking_problems(find_problems(kind, self.name, self.files), strict=True) if self.files else []
-        return [*self.missing, *map(str, found)]
+        found = blocking_problems(find_problems(kind, self.resource(kind), self.files)) if self.files else []
+        why = f"no name can be made of {ascii(self.name)}: put it into a folder, whose name it gets"
+        nameless = [] if self.resource(kind) or not self.files else [why]
+        return [*self.missing, *nameless, *map(str, found)]
 
 
 ImportCheck = Callable[[Ref, int, Files, tuple[str, ...]], bool]
@@ -138,7 +144,7 @@ class FolderImport:
                 try:
                     self._import_one(tx, candidate, done)
                 except InvalidResource as error:
-                    done.refused.append((candidate.name, error.problems))
+                    done.refused.append((candidate.name or "the archive", error.problems))
         return done.report(tx.operation.id if tx.operation else None)
 
     def _import_one(self, tx: Transaction, candidate: ImportCandidate, done: _ImportLists) -> None:
@@ -146,7 +152,7 @@ class FolderImport:
         name, files = candidate.name, candidate.files
         if stops := candidate.stops(self.kind):
             raise InvalidResource(name, stops)
-        ref = Ref(self.kind, name, self.scope)
+        ref = Ref(self.kind, candidate.resource(self.kind), self.scope)
         if ref in (*done.accepted, *done.held):
             raise InvalidResource(name, ["another folder of this archive has the same name"])
         head = self.store.head_or_none(ref)

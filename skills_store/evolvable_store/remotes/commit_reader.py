@@ -168,7 +168,7 @@ class CommitReader:
             manifest = make_manifest(files)
         except (EvolvableError, GitDamaged) as error:
             return TreeContent(Manifest({}), (error.text if isinstance(error, EvolvableError) else str(error),))
-        stops = blocking_problems(find_problems(ref.kind, ref.name, files), strict=False) if files else []
+        stops = blocking_problems(find_problems(ref.kind, ref.name, files)) if files else []
         if not files or stops:
             return TreeContent(Manifest({}), tuple(map(str, stops)) or ("it has no file",))
         main = files.get(main_path(ref.kind, ref.name, files))

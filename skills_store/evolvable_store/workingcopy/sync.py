@@ -493,7 +493,7 @@ class WorkingCopy:
         if is_single(self.folder.kind, directory):
             files = self.status.whole(head, base, files)
         files = self.status.with_modes(head, base, files)
-        if blocking_problems(find_problems(head.kind, head.name, files), strict=False):
+        if blocking_problems(find_problems(head.kind, head.name, files)):
             return False  # such as a document that a crash emptied: it stays where it is kept
         if head.version is None and look.tree is None:
             with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:

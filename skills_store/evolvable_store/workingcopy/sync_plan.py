@@ -17,7 +17,14 @@ from evolvable_store.resource import Kind, Ref, main_file, normal_name, numbered
 from evolvable_store.storage.bindings import Binding, HeldDirectory, WatchedFolder
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
-from evolvable_store.validation import Problem, added_conflicts, blocking_problems, find_problems, main_path
+from evolvable_store.validation import (
+    Problem,
+    added_conflicts,
+    blocking_problems,
+    broken_rules,
+    find_problems,
+    main_path,
+)
 from evolvable_store.workingcopy.atomic_dir import SINGLE, make_durable
 from evolvable_store.workingcopy.discovery import is_single
 from evolvable_store.workingcopy.incoming import (
@@ -122,7 +129,7 @@ def check_directory(
     if unread := unread_known(reading, known):
         return unread, []
     found = find_problems(kind, name, reading.files)
-    stops = list(map(str, [*blocking_problems(found, strict=False), *merge_marks(reading, files)]))
+    stops = list(map(str, [*blocking_problems(found), *merge_marks(reading, files)]))
     return stops, [] if stops else warning_texts(found, reading)
 
 
@@ -353,7 +360,7 @@ class SyncPlan:
             return False
         found = find_problems(kind, name if kind is Kind.SKILL else look.name, look.reading.files)
         marks = merge_marks(look.reading, known_files(self._store, look.binding, look.head))
-        stops = [*blocking_problems(found, strict=False), *marks]
+        stops = [*blocking_problems(found), *marks]
         if stops:
             self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
             sync.refused.append(DirectoryIssue(look.directory, tuple(map(str, stops))))
@@ -418,10 +425,7 @@ def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> Merge
     main = main_path(head.kind, head.name, merged.files)
     if main in merged.conflicts or not main:
         return merged
-    wrong = [
-        bool(blocking_problems(find_problems(head.kind, head.name, files), strict=True))
-        for files in (merged.files, ours, theirs)
-    ]
+    wrong = [bool(broken_rules(find_problems(head.kind, head.name, files))) for files in (merged.files, ours, theirs)]
     too_wide = (
         head.kind is Kind.AGENT and main in ours and main in theirs and _adds_up(main, merged.files, ours, theirs)
     )

@@ -14,7 +14,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import Files
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.proposals import EXPIRED, OPEN, REJECTED, Draft, Proposal
-from evolvable_store.validation import blocking_problems, find_problems
+from evolvable_store.validation import broken_rules, find_problems
 from evolvable_tools.approvals import dump_scan, file_bytes
 from evolvable_tools.library import Library
 from evolvable_tools.review import RefusedCandidate, candidates
@@ -122,8 +122,8 @@ def check_candidate(
     head = bench.library.store.head_or_none(made.ref)
     if head is not None and head.frozen:
         raise RuleViolation("frozen", f"{made.ref} is frozen; only a person changes it.")
-    wrong = blocking_problems(find_problems(made.ref.kind, made.ref.name, made.files), strict=True)
-    if wrong and not blocking_problems(find_problems(made.ref.kind, made.ref.name, made.before), strict=True):
+    wrong = broken_rules(find_problems(made.ref.kind, made.ref.name, made.files))
+    if wrong and not broken_rules(find_problems(made.ref.kind, made.ref.name, made.before)):
         raise RuleViolation("unsound", f"It would not be a sound {made.ref.kind}: {wrong[0]}.")
     near = _new_to_us(case, made, before)
     found = scan(file_bytes(made.before) or None, file_bytes(made.files), made.ref.kind)

@@ -15,7 +15,7 @@ from evolvable_store.operation import Actor, Head, Operation
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.storage.bindings import Place
 from evolvable_store.transaction import Transaction, WriteResult
-from evolvable_store.validation import Problem, blocking_problems, find_problems
+from evolvable_store.validation import Problem, blocking_problems, find_problems, lost_files, unclear_problems
 from evolvable_tools import approvals
 from evolvable_tools.delegation import delegate_warnings
 from evolvable_tools.file_edits import TextEdit, apply_edit, apply_files
@@ -38,12 +38,13 @@ def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) ->
     return files
 
 
-def validate_change(ref: Ref, before: Files, after: Files) -> list[str]:
+def validate_change(ref: Ref, before: Files, after: Files, actor: Actor) -> list[str]:
     """Return the warnings; raises InvalidResource for what the change makes wrong that was not wrong before."""
     found = find_problems(ref.kind, ref.name, after)
-    stops = blocking_problems(found, strict=True)
+    unclear = unclear_problems(ref.kind, ref.name, after) if actor is not Actor.HUMAN else []
+    stops = [*blocking_problems(found), *lost_files(found), *unclear]
     if stops and before:
-        was = {_same(problem) for problem in blocking_problems(find_problems(ref.kind, ref.name, before), strict=True)}
+        was = {_same(problem) for problem in find_problems(ref.kind, ref.name, before)}
         stops = [problem for problem in stops if _same(problem) not in was]
     if stops:
         raise InvalidResource(str(ref), [str(problem) for problem in stops])
@@ -126,7 +127,7 @@ def update_resource(
             apply_files(after, files or {})
             for edit in edits:
                 apply_edit(after, edit, target)
-            warnings = validate_change(target, before, after)
+            warnings = validate_change(target, before, after, caller.actor)
             draft = _Draft(target, head, base, before, after, changed_files(before, after), warnings, manifest, places)
             if copy_of:
                 draft = replace(draft, parent=_version_of(library, caller, copy_of))

@@ -13,7 +13,7 @@ from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Draft, Proposal
-from evolvable_store.validation import blocking_problems, find_problems
+from evolvable_store.validation import blocking_problems, broken_rules, find_problems
 from evolvable_tools.approvals import check_change, dump_scan, finding_messages, load_scan, needs_person, undo_waits
 from evolvable_tools.file_edits import append_line, apply_files, decode_text
 from evolvable_tools.library import Caller, Library
@@ -48,7 +48,7 @@ def rebase(library: Library, proposal: Proposal, head: Head | None, now: Files) 
     from evolvable_store.merge import merge_files  # late: 2 ms; most proposals are never rebased
 
     merged = merge_files(base, now, theirs)
-    if merged.conflicts or (_problems(proposal, merged.files) and not _problems(proposal, theirs)):
+    if merged.conflicts or (_breaks(proposal, merged.files) and not _breaks(proposal, theirs)):
         raise Conflict(
             f"{proposal.ref} changed since in the same places: {', '.join(merged.conflicts) or 'its frontmatter'}.",
             "Reject it, and propose the change again from the head.",
@@ -77,9 +77,13 @@ def _added(proposal: Proposal, now: Files) -> Files | None:
     return append_line(now, str(adds["path"]), str(adds["line"])) if now else None
 
 
+def _breaks(proposal: Proposal, files: Files) -> bool:
+    return bool(broken_rules(find_problems(proposal.kind, proposal.name, files)))
+
+
 def _problems(proposal: Proposal, files: Files) -> list[str]:
-    """Return what stops a change that is not a person's own."""
-    return [str(one) for one in blocking_problems(find_problems(proposal.kind, proposal.name, files), strict=True)]
+    """Return what stops a change."""
+    return [str(one) for one in blocking_problems(find_problems(proposal.kind, proposal.name, files))]
 
 
 @dataclass(frozen=True, slots=True)

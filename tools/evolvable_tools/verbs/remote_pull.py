@@ -163,7 +163,7 @@ class Pull:
             planned.arrival, planned.result = Arrival.CONFLICT, theirs
             return planned
         merged = merge_files(self._reader.files(common), self._library.store.files_of(planned.ours), theirs)
-        stops = blocking_problems(find_problems(planned.ref.kind, planned.ref.name, merged.files), strict=False)
+        stops = blocking_problems(find_problems(planned.ref.kind, planned.ref.name, merged.files))
         planned.result = theirs if stops else merged.files
         if merged.conflicts or stops:
             where = ", ".join(merged.conflicts[:5]) or "its frontmatter"

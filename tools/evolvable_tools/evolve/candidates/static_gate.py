@@ -12,7 +12,7 @@ from evolvable_store.agent_grants import read_grants
 from evolvable_store.frontmatter import MAX_DESCRIPTION, parse_document
 from evolvable_store.objects import File
 from evolvable_store.resource import Kind
-from evolvable_store.validation import Problem, blocking_problems, find_problems
+from evolvable_store.validation import Problem, broken_rules, find_problems
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.agent_files import bounded_agent, owned_skills
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
@@ -304,7 +304,7 @@ def _finding_text(finding: Finding) -> str:
 
 def _check_schema(part: ProgramPart, old: ProgramPart | None) -> Iterator[GateFinding]:
     was = {str(problem) for problem in _part_problems(old)} if old else set[str]()
-    for problem in blocking_problems(_part_problems(part), strict=True):
+    for problem in broken_rules(_part_problems(part)):
         if str(problem) not in was:
             yield GateFinding("schema", part.ref, problem.path, problem.text)
 
