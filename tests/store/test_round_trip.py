@@ -102,6 +102,25 @@ def test_files_that_compress_very_well_come_back(tmp_path: Path) -> None:
             assert [head.name for head in target.heads()] == ["even", "odd"]
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_an_import_says_how_far_it_came(tmp_path: Path, form: str) -> None:
+    with Store.open(tmp_path / "first", create=True) as source, Store.open(tmp_path / "second", create=True) as target:
+        for name in ("odd", "even"):
+            with source.transaction(Actor.HUMAN, "imported") as tx:
+                tx.put(Ref(Kind.SKILL, name, "user"), {"SKILL.md": File(MAIN.encode())})
+        seen: list[tuple[int, int]] = []
+        if form == "folders":
+            export_folders(source, tmp_path / "out")
+            import_folders(target, tmp_path / "out", progress=lambda done, total: seen.append((done, total)))
+        else:
+            stream = io.BytesIO()
+            write_to, read = (export_zip, import_zip) if form == "zip" else (export_json, import_json)
+            write_to(source, stream)
+            stream.seek(0)
+            read(target, stream, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 2), (2, 2)]
+
+
 YAML = st.text(alphabet=st.sampled_from(list("abc \n:-#\"'[]{}<>&*!|%@`é翻\t\r.~0")), max_size=60)
 HEADS = st.one_of(
     YAML,

@@ -212,8 +212,6 @@ def _format_of(path: Path) -> str:
 
 
 def _import(library: Library, caller: Caller, source: Path, form: str, options: dict[str, Any]) -> ImportSummary:
-    if form != "folders":
-        return scan_import.import_archive(library, caller, source, form, **options)
     with progress("Reading") as show:
         return scan_import.import_archive(library, caller, source, form, progress=show, **options)
 

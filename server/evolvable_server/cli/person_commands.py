@@ -288,9 +288,7 @@ def ask_import(state: CommandContext, library: Library, source: Path, form: str,
     An import that would bring nothing new asks nothing.
     """
     with progress("Reading") as show:
-        if form == "folders":
-            options = {**options, "progress": show}
-        found = preview(library, source, form, **options)
+        found = preview(library, source, form, progress=show, **options)
     if not found.coming:
         return found.answer
     # With --json the result alone is on stdout.

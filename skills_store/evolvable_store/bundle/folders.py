@@ -24,7 +24,15 @@ from pathlib import Path
 from typing import IO
 
 from evolvable_store.bundle.export import Stream, disk_errors, open_atomic, select_heads
-from evolvable_store.bundle.import_ import FolderImport, ImportCandidate, ImportCheck, ImportReport, accept_all, is_main
+from evolvable_store.bundle.import_ import (
+    FolderImport,
+    ImportCandidate,
+    ImportCheck,
+    ImportReport,
+    accept_all,
+    counted,
+    is_main,
+)
 from evolvable_store.errors import InvalidArchive, InvalidArgument, TooLarge, quoted
 from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import EXECUTABLE, MAX_FILES, MAX_RESOURCE, PLAIN, File, Files
@@ -314,10 +322,7 @@ def import_folders(
         raise InvalidArchive(f"{source} has no folder with {main_file(kind, 'name')}.", _hint(source.absolute(), kind))
 
     def read() -> Iterator[ImportCandidate]:
-        for done, folder in enumerate(folders, 1):
-            yield folder_candidate(folder)
-            if progress:
-                progress(done, len(folders))
+        return counted(map(folder_candidate, folders), len(folders), progress)
 
     return FolderImport(store, kind, scope, reason or f"imported from {source}", replace, look).run(read)
 
@@ -404,14 +409,16 @@ def import_zip(
     scope: str = USER_SCOPE,
     replace: bool = False,
     reason: str = "",
+    progress: Callable[[int, int], None] | None = None,
     look: ImportCheck = accept_all,
 ) -> ImportReport:
     """Return what became of each folder in the zip that holds a resource of this kind, at any depth.
 
     A folder's name is the resource's; a zip of the bare files takes the name from the main file. What is here with
     other content gets a new version with `replace` and is refused otherwise. All of it is one operation by
-    Actor.IMPORT. Raises InvalidArchive or TooLarge, before anything is imported, for a zip that is damaged, has no
-    such folder, or is not plain: links, devices, encryption, names that lead elsewhere or clash, bytes used twice.
+    Actor.IMPORT. progress: called with folders read and all folders. Raises InvalidArchive or TooLarge, before anything
+    is imported, for a zip that is damaged, has no such folder, or is not plain: links, devices, encryption, names that
+    lead elsewhere or clash, bytes used twice.
     """
     check_scope(scope)
     with open_zip(source) as archive:
@@ -420,7 +427,7 @@ def import_zip(
             raise unsafe_zip(f"it has no folder with {main_file(kind, 'name')}")
         reason = reason or f"imported from {source.name if isinstance(source, Path) else 'a zip'}"
         new = FolderImport(store, kind, scope, reason, replace, look)
-        return new.run(lambda: _zip_candidates(archive, kind, folders))
+        return new.run(lambda: counted(_zip_candidates(archive, kind, folders), len(folders), progress))
 
 
 def _folders(archive: ZipArchive, kind: Kind) -> dict[str, list[str]]:

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from evolvable_store.bundle.archive_reader import ArchiveReader
 from evolvable_store.bundle.export import Stream, import_evidence
@@ -76,6 +77,17 @@ the paths of what is left out of it by its name.
 
 Returns whether it may be. When not the check keeps it out for now; raises InvalidResource when it is refused.
 """
+
+
+_T = TypeVar("_T")
+
+
+def counted(found: Iterable[_T], total: int, progress: Callable[[int, int], None] | None) -> Iterator[_T]:
+    """Yield what is found; call `progress` with the number of those that are done, and the total."""
+    for done, one in enumerate(found, 1):
+        yield one
+        if progress:
+            progress(done, total)
 
 
 def accept_all(ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> bool:
@@ -267,7 +279,12 @@ class _HistoryCheck:
 
 
 def import_json(
-    store: Store, source: Path | Stream, *, look: ImportCheck = accept_all, dry_run: bool = False
+    store: Store,
+    source: Path | Stream,
+    *,
+    look: ImportCheck = accept_all,
+    dry_run: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> ImportReport:
     """Return what became of each resource of an archive that `export_json` wrote.
 
@@ -278,14 +295,17 @@ def import_json(
     shows what was added as it was shown there; of what was here, hosts go on seeing what they saw. The policy comes
     along into a library whose channel never moved. The evidence about what was not refused is added afterwards, as far
     as it is not here. look: refuses a resource by what its newest version holds, where
-    that is not here yet. dry_run: only say what would be imported.
+    that is not here yet. dry_run: only say what would be imported. progress: called with histories
+    checked and all of them.
     Raises InvalidArchive or TooLarge for what is not an archive.
     """
     with ImportStaging(store.home) as staging, _open_source(source) as stream:
         reader = ArchiveReader(staging)
         reader.read(stream)
+        refs = list(staging.refs())
         checked = {
-            ref: check_history(staging, ref) or _check_newest(store, staging, ref, look) for ref in staging.refs()
+            ref: check_history(staging, ref) or _check_newest(store, staging, ref, look)
+            for ref in counted(refs, len(refs), progress)
         }
         sound = [ref for ref, found in checked.items() if not found]
         merge = _HistoryMerge(store, staging, sound)

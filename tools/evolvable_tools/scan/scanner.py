@@ -69,13 +69,20 @@ class _KnownText:
         return isinstance(part, str) and part in self.text
 
 
+_AT_ONCE = 256
+"""Sentences that the rules read one after the other."""
+
+
 def _judge(
     view: TextView, old: TextView | None, added: list[Sentence], known: _KnownText, is_new: bool
 ) -> Iterator[Finding]:
-    yield from find_unseen(view.path, added, is_new=is_new)
-    yield from find_by_meaning(view.path, added, is_new=is_new)
-    yield from find_wordings(view.path, added)
-    yield from resembling(view.path, added, is_new=is_new)
+    # In parts, so that the rules that analyse a sentence find it analysed: only so many are kept.
+    for start in range(0, len(added), _AT_ONCE):
+        some = added[start : start + _AT_ONCE]
+        yield from find_unseen(view.path, some, is_new=is_new)
+        yield from find_by_meaning(view.path, some, is_new=is_new)
+        yield from find_wordings(view.path, some)
+        yield from resembling(view.path, some, is_new=is_new)
     yield from new_hosts(view.path, added, known, is_new=is_new)
     yield from weak_options(view.path, added, is_new=is_new)
     if not is_new:

@@ -136,9 +136,17 @@ class Coming:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A person's yes to an import. shown: the base and the tree of each resource that was shown; None: not asked."""
+    """A person's yes to an import.
+
+    shown: the base and the tree of each resource that was shown; None: not asked. scans: what the scan found in each,
+    by its ref, base and tree.
+    """
 
     shown: Mapping[Ref, tuple[int, str]] | None = None
+    scans: "Mapping[_Scanned, Scan]" = field(default_factory=dict)
+
+
+_Scanned = tuple[Ref, int, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -164,10 +172,17 @@ class _Looking:
     waits: bool = False
     answer: Answer | None = None
     seen: dict[Ref, tuple[int, Files, Scan]] = field(default_factory=dict)
+    scans: dict[_Scanned, Scan] = field(default_factory=dict)
 
     def hold(self, ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> bool:
         """Return whether a resource is imported at once. Raises InvalidResource for one that is refused."""
-        found = self._found(ref, base, files, left_out)
+        # A scan takes most of the time of an import: what was scanned for the question, or before a writer came
+        # between, is not scanned again.
+        key = ref, base, make_manifest(files).tree, left_out
+        found = self.scans.get(key) or (self.answer.scans.get(key) if self.answer is not None else None)
+        if found is None:
+            found = self._found(ref, base, files, left_out)
+        self.scans[key] = found
         self.seen[ref] = (base, files, found)
         if self.answer is not None:
             self._check_shown(ref, base, files)
@@ -215,14 +230,14 @@ def preview(library: Library, source: Path, form: str, **options: Any) -> Previe
         return form == "json"
 
     if form == "json":
-        would = bundle.import_json(library.store, source, look=look, dry_run=True)
+        would = bundle.import_json(library.store, source, look=look, dry_run=True, **options)
         refs = (*would.added, *would.updated)
     else:
         would = _READERS[form](library.store, source, look=look, **options)
         refs = would.held
     coming = sorted((_coming(looking, ref) for ref in refs), key=lambda one: (not one.asks, not one.findings, one.ref))
     shown = {ref: (base, make_manifest(files).tree) for ref, (base, files, _) in looking.seen.items()}
-    return Preview(coming, would.refused, Answer(shown))
+    return Preview(coming, would.refused, Answer(shown, looking.scans))
 
 
 def _coming(looking: _Looking, ref: Ref) -> Coming:
@@ -259,7 +274,7 @@ def import_archive(
         raise Refused("A person alone answers for an import.", "Import it without that; it waits for the user.")
     looking = _Looking(library, accepted, not caller.decides, answer)
     if form == "json":
-        imported = bundle.import_json(library.store, source, look=looking.refuse)
+        imported = bundle.import_json(library.store, source, look=looking.refuse, **options)
         return ImportSummary(imported, {}, _told(looking, imported))
     imported = _READERS[form](library.store, source, look=looking.hold, **options)
     together = caller.session if caller.decides else f"import-{os.urandom(4).hex()}"
