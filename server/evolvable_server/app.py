@@ -7,6 +7,7 @@ process counts. Nothing that a caller says enters the name.
 """
 
 import contextlib
+import logging
 import os
 import sys
 import time
@@ -21,9 +22,11 @@ from evolvable_server.second_config import read_library_config, second_path
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Identity
 from evolvable_store.resource import USER_SCOPE
-from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.workingcopy.projects import Projects
 from evolvable_tools.approvals import ApprovalsLock
 from evolvable_tools.library import Caller, Library
+
+log = logging.getLogger(__name__)
 
 _WRAPPERS = frozenset(
     (
@@ -79,12 +82,11 @@ def _boot() -> str:
 
 
 def make_caller(config: Config, library: Library, identity: Identity, *, decides: bool = False) -> Caller:
-    """Return the caller of this process: on whose behalf, its session, and the project's scope before the user's.
+    """Return the caller of this process: on whose behalf, its session, and the projects' scopes before the user's.
 
     decides: a script whose token may approve makes a decision.
     """
-    scope = config.scope or project_scope_of(config.project, library.folders())
-    scopes = (USER_SCOPE,) if scope in (None, USER_SCOPE) else (scope, USER_SCOPE)
+    scopes = scopes_seen(config, library, config.project)
     actor, project = actor_of(identity, decides=decides), str(config.project)
     return Caller(actor, config.session, scopes, identity.principal, identity.via, project=project)
 
@@ -102,15 +104,19 @@ def lock_of(person: PersonConfig) -> ApprovalsLock | None:
     return ApprovalsLock(person.lock_key, {f"oidc:{name}": key for name, key in signers.items()})
 
 
-def project_scope_of(project: Path, folders: list[WatchedFolder]) -> str | None:
-    """Return the scope of the watched folder that lies in the project or in the nearest folder above it."""
-    project = project.resolve()
-    for place in (project, *project.parents):
-        for folder in folders:
-            # .claude/skills lies two levels below its project, a plain skills folder one.
-            if folder.scope != USER_SCOPE and place in (folder.path.parent.parent, folder.path.parent, folder.path):
-                return folder.scope
-    return None
+def scopes_seen(config: Config, library: Library, directory: Path) -> tuple[str, ...]:
+    """Return the scopes that are read from a directory, the nearest first: those of its projects, then the user's.
+
+    What cannot be settled now, such as where a folder moved, is settled the next time.
+    """
+    if config.scope:
+        return tuple(dict.fromkeys((config.scope, USER_SCOPE)))
+    projects = Projects(library.store, Path.home())
+    try:
+        library.settle_projects(projects, directory)
+    except (EvolvableError, OSError) as error:
+        log.warning("The projects were not brought up to date: %s", error)
+    return *projects.scopes_at(directory), USER_SCOPE
 
 
 class ListedFolders:

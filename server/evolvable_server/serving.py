@@ -137,6 +137,9 @@ def _call(name: str, *arguments: int) -> bool:
     return True
 
 
+YOUNG_COMMITS = 100
+"""Commits of a project that are looked through for the first one while clients wait for answers."""
+
 log = logging.getLogger(__name__)
 
 StateKey = Callable[[Path], bytes]
@@ -235,13 +238,15 @@ class Serving:
                 log.warning("The memories of %s are not up to date: %s", copy.title, copy.why)
 
     def _reread(self) -> None:
+        from evolvable_store.workingcopy.project_changes import refresh_marks
         from evolvable_tools.trust import mark_repository_heads
 
         try:
             for text in mark_repository_heads(self.library):
                 log.warning(text)
-        except EvolvableError as error:
-            log.warning("The library was not re-read: %s", error.text)
+            refresh_marks(self.library.store, YOUNG_COMMITS)
+        except (EvolvableError, OSError) as error:
+            log.warning("The library was not re-read: %s", error)
 
     def start_following(self) -> None:
         """Start to follow folders and library and to warm the embedder, in the background.

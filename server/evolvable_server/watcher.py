@@ -226,7 +226,7 @@ class Watcher:
                     self._log(sync)
 
     def _notice_folders(self) -> None:
-        if self._owner.owns and self._copies.folders() != self._watched:
+        if self._owner.owns and self._copies.folders() != list(self._watched):
             self._folders_changed = True
             self._wake_folders()
 

@@ -166,7 +166,7 @@ FOLDER_NAMES = "folder-names.json"
 LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 _BESIDE = frozenset({"ags", "callers", "copies.jsonl", "evolve", "hooks", "locks", "recovery", "redact.txt", "remotes"})
-_BESIDE |= {"reviews", "tokens.json", "tokens.lock", "trash", FOLDER_NAMES}
+_BESIDE |= {"projects.json", "reviews", "tokens.json", "tokens.lock", "trash", FOLDER_NAMES}
 """What may lie in a home before its library does, with `_BESIDE_BEGINS`, the beginnings of names."""
 
 _BESIDE_BEGINS = (

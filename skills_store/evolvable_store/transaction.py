@@ -5,7 +5,7 @@ store the result. Either everything in it happens, as one operation, or nothing 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
 
@@ -259,6 +259,23 @@ def arrive(
     return done
 
 
+def rename(
+    backend: Storage, intent: Intent, names: Iterable[tuple[Head, Ref]], finish: Callable[[Writer], None]
+) -> Operation | None:
+    """Give resources other names, with all that is known of them, and return the operation.
+
+    names: each resource with its new scope and name. finish: called at the end, inside the transaction. All of it is
+    stored or nothing. Raises AlreadyExists for a name that ever was another's, VersionConflict when a resource moved.
+    """
+    with backend.write() as writer:
+        publication = _Publication(writer, intent)
+        for head, ref in names:
+            publication.rename(head, ref)
+        operation = publication.close()
+        finish(writer)
+    return operation
+
+
 def _note(operation: int, intent: Intent) -> MoveNote:
     return MoveNote(intent.at, intent.actor, intent.reason, intent.session, operation)
 
@@ -319,6 +336,16 @@ class _Publication:
         if head.version is None:
             raise NoSuchResource(f"{ref} is removed already.", "Its history is kept; restore_resource brings it back.")
         return self._point(head, None, head.frozen)
+
+    def rename(self, known: Head, ref: Ref) -> None:
+        head = self._existing(known.ref)
+        if head.id != known.id or self._head(ref) is not None:
+            raise AlreadyExists(f"{ref} cannot be the name of {known.ref}.", "One of them was made since; try again.")
+        self._check(head.ref, head, known.version or 0)
+        self._writer.rename(head.id, check_scope(ref.scope or USER_SCOPE), check_name(ref.kind, ref.name))
+        # The index and other processes learn of it from the log; it points where it did.
+        named = replace(head, scope=ref.scope or USER_SCOPE, name=ref.name)
+        self._move(named, head.version, head.frozen, (head.latest, head.tree, head.hash))
 
     def replay(self, step: ReplayStep) -> None:
         if step.manifest is not None:

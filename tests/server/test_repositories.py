@@ -209,14 +209,15 @@ def test_git_and_what_a_repository_names_are_never_run(evolvable: CommandLine, c
 
 
 def test_worktrees_and_submodules_are_repositories_too(evolvable: CommandLine, clone: Clone) -> None:
+    evolvable.save(clone.up / "shared", "deploy", skill_text("deploy", "Deploys things."))
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     tree, outer = evolvable.root / "tree", evolvable.root / "outer"
     git(clone.up, "worktree", "add", "-q", str(tree))
     outer.mkdir()
     git(outer, "init", "-q")
     git(outer, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(clone.up), "sub")
-    for number, folder in enumerate((tree, outer / "sub")):
-        evolvable("init", folder / ".claude/skills", "--scope", f"s{number}")
+    for number, folder in enumerate((tree / "shared", outer / "sub/.claude/skills")):
+        evolvable("init", folder, "--scope", f"s{number}")
         (found,) = evolvable("list", "--scope", f"s{number}", "--json").json["resources"]
         assert found["trust"] == "untrusted"
 

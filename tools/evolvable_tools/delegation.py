@@ -132,17 +132,17 @@ def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
     main = files.get(main_file(ref.kind, ref.name))
     if main is None or ref.kind not in (Kind.SKILL, Kind.AGENT):
         return []
-    document = parse_document(main.data)
-    scopes = tuple(dict.fromkeys((ref.scope or USER_SCOPE, USER_SCOPE)))
+    document, scope = parse_document(main.data), ref.scope or USER_SCOPE
     if ref.kind is Kind.AGENT:
-        return [f"its skill {name} is not in the library" for name in missing_skills(library, scopes, document.fields)]
+        missing = missing_skills(library, library.scopes_from(scope), document.fields)
+        return [f"its skill {name} is not in the library" for name in missing]
     terms = summarize(document).delegate
     if terms is None:
         return []
     named = parse_delegate(terms)
     if named is None:
         return [f"its delegate {quoted(terms.agent)} names no agent: write it as agent:NAME"]
-    why = _seen(library, scopes, named.agent)[1]
+    why = _seen(library, library.scopes_from(scope), named.agent)[1]
     missing = [f"its delegate {named.agent} does nothing: {why}"] if why else []
     return [*missing, *_odd_words(document)]
 
@@ -205,7 +205,7 @@ def not_beside(library: Library) -> Iterator[tuple[Ref, list[str]]]:
             held[folder.kind].update(there)
     for head in library.store.backend.heads_by_id(held[Kind.SKILL]).values():
         named = delegate_of(library, head, head.latest)
-        agent = _seen(library, (head.scope, USER_SCOPE), named.agent)[0] if named is not None else None
+        agent = _seen(library, library.scopes_from(head.scope), named.agent)[0] if named is not None else None
         if agent is not None and agent.id not in held[Kind.AGENT]:
             said = (
                 f"its delegate {agent.ref} is not checked out for Claude Code: `evolvable checkout claude-code` does it"

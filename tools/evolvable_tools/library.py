@@ -18,6 +18,7 @@ from evolvable_store.storage.audit import Decision
 from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
 from evolvable_store.storage.impression_log import ImpressionLog
 from evolvable_store.store import Store
+from evolvable_store.workingcopy.projects import Projects
 from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy, ContentGate
 from evolvable_tools.name_check import NameIndex
 from evolvable_tools.retrieval import SearchDependencies
@@ -158,6 +159,25 @@ class Library:
     def folders(self) -> list[WatchedFolder]:
         """Return the folders that mirror the library, in the order they were added."""
         return self.store.backend.bindings.folders()
+
+    def settle_projects(self, projects: Projects, directory: Path) -> None:
+        """Separate projects that an earlier version took for one, and find those again that moved to a directory.
+
+        Raises LibraryBusy, OSError, and AlreadyExists where a folder in the new place is watched already.
+        """
+        strangers = projects.strangers_at(directory)
+        if projects.are_separated and not strangers:
+            return
+        from evolvable_store.workingcopy.project_changes import move_project, separate_projects  # late: 5 ms, for few
+
+        separate_projects(self.store)
+        for place in strangers:
+            move_project(self.store, place)
+
+    def scopes_from(self, scope: str) -> tuple[str, ...]:
+        """Return the scopes in which a resource of this scope finds others, the nearest first."""
+        around = Projects(self.store).scopes_of(scope) if scope != USER_SCOPE else ()
+        return tuple(dict.fromkeys((*around, USER_SCOPE)))
 
     def note_session(self, caller: Caller) -> None:
         """Keep that the server saw the caller's session; written a moment later."""

@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
+from evolvable_server.cli.folder_choice import FolderChooser, check_work_tree, open_project
 from evolvable_server.cli.folder_commands import SyncResult, show_sync, sync_result
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
 from evolvable_server.cli.options import KIND, REF
 from evolvable_server.cli.person_commands import ask_import
 from evolvable_server.cli.progress import Progress
 from evolvable_server.cli.terminal import count, progress, remark, say, warn
-from evolvable_server.config import Machine, project_scope, read_machine
+from evolvable_server.config import Machine, read_machine
 from evolvable_store import bundle
 from evolvable_store.bundle.export import backup
 from evolvable_store.bundle.folders import find_folders
@@ -27,6 +28,7 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.leftovers import copied_from
+from evolvable_store.workingcopy.project_changes import enter_project
 from evolvable_store.workingcopy.sync_plan import reasons_against
 from evolvable_store.workingcopy.tree_reader import read_folder
 from evolvable_tools.delegation import needed_by
@@ -324,9 +326,11 @@ def checkout_command(
     its delegate, and the skills that an agent names.
     """
     config = state.config()
-    scope = (config.scope or project_scope(config.project)) if project else USER_SCOPE
-    machine, wanted = read_machine(config.project), Kind(kind) if kind else None
+    place = open_project(config.project) if project else config.project
+    machine, wanted = read_machine(place), Kind(kind) if kind else None
     with state.library() as (library, _):
+        chooser = FolderChooser(library.store, config.home)
+        scope = (config.scope or chooser.scope_of(place)) if project else USER_SCOPE
         targets = list(_targets(library, machine, where, wanted, scope, project))
         if not targets:
             raise InvalidArgument(f"The library has nothing of scope {scope} for {', '.join(where)}.", _HINT)
@@ -339,6 +343,8 @@ def checkout_command(
         for name in only:
             if not any(_named(library, target.kind, scope, [name]) for target in targets):
                 library.store.head(Ref(targets[0].kind, name, scope))  # says what is wrong
+        if project:
+            enter_project(library.store, place, scope)
         written = {"claude-code": more}
         results = [
             _check_out(library, target, scope, written.get(target.client, chosen) if only else None)
@@ -361,6 +367,7 @@ def _targets(
                 raise InvalidArgument(
                     f"{word} is no client and no folder.", f"Name {known}, or a folder like ./{word}."
                 )
+            check_work_tree(Path(word).resolve(), library.folders())
             yield Target(Path(word), kind or Kind.SKILL)
             continue
         if kind is not None and kind not in CLIENTS[word]:

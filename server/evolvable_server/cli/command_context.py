@@ -215,6 +215,7 @@ class CommandContext:
         from evolvable_server.app import ListedFolders, approvals_lock, assign_trusted_folders, make_caller
         from evolvable_server.clients.memory_files import refresh_memory_files
         from evolvable_server.model_setup import Redaction, approval_policies, open_search
+        from evolvable_store.workingcopy.project_map import take_notices
         from evolvable_tools.approvals import ApprovalLevel
         from evolvable_tools.library import Library
         from evolvable_tools.trust import mark_repository_heads
@@ -241,6 +242,8 @@ class CommandContext:
                 warn(*assign_trusted_folders(library, _list_folder))
             sequence = library.store.sequence()
             who = make_caller(config, library, self.identity, decides=self.decides)
+            if self.identity.principal is Principal.PERSON:
+                warn(*take_notices(library.store.home))
             yield library, replace(who, signer=self.signer())
             if library.store.sequence() != sequence:
                 refresh_memory_files(config.home, library)

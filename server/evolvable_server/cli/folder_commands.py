@@ -16,6 +16,7 @@ from evolvable_server.cli.command_context import (
     json_option,
     pass_state,
 )
+from evolvable_server.cli.folder_choice import FolderChoice, FolderChooser, check_links, settle_projects
 from evolvable_server.cli.maintenance import (
     near_duplicate_lines,
     scan_for_secrets,
@@ -24,15 +25,15 @@ from evolvable_server.cli.maintenance import (
 )
 from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table, some
-from evolvable_server.config import client_folders, skill_folders
+from evolvable_server.config import client_folders, project_folders
 from evolvable_server.index_worker import WORTHWHILE, start_index_worker
-from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import holds_library
-from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
+from evolvable_store.resource import Kind, Ref, check_scope, main_file
 from evolvable_store.workingcopy.discovery import count_resources
 from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
-from evolvable_store.workingcopy.openat import link_out_of_repository
+from evolvable_store.workingcopy.project_changes import refresh_marks
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_states
 
@@ -164,15 +165,6 @@ class InitResult:
     doubles: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class FolderChoice:
-    """A folder that is to be watched, as resources of one kind in one scope."""
-
-    path: Path
-    scope: str
-    kind: Kind
-
-
 @command("init")
 @click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--scope", help="Where the resources belong: 'user', or a project's name.")
@@ -190,11 +182,9 @@ def init_command(
     """
     config = state.config()
     known = client_folders(Path.home(), config.project)
-    _check_links(folders or skill_folders(config.project), known, named=bool(folders))
-    scopes = {path.resolve(): its for path, its in known}
-    paths = folders or [path for path, _ in known]
-    scope = check_scope(scope) if scope else None
-    choices = [FolderChoice(p, scope or scopes.get(p.resolve(), USER_SCOPE), Kind(kind)) for p in paths]
+    theirs = [one.path for one in project_folders(Path.home(), config.project)]
+    check_links(folders or theirs, known, named=bool(folders))
+    choices = _choose(state, folders or [one.path for one in known], Kind(kind), check_scope(scope) if scope else None)
     for choice in choices:
         _check_is_no_resource(choice)
     if not folders and choices and not yes:
@@ -203,6 +193,7 @@ def init_command(
     expected = sum(count_resources(one.path, one.kind, WORTHWHILE) for one in choices)
     with start_index_worker(config.home, expected) as worker, state.library(create=True) as (library, _):
         with progress("Writing the index"), worker.indexing() as all_read:
+            settle_projects(library.store, choices)
             results = add_folders(library, choices, state.identity)
             all_read()
             scan_for_secrets(library)  # meanwhile the rest is indexed
@@ -212,18 +203,15 @@ def init_command(
     return Output(InitResult(str(config.home), made, results, alike), lambda result: _show_init(result, verbose))
 
 
-def _check_links(paths: Sequence[Path], known: Sequence[tuple[Path, str]], *, named: bool) -> None:
-    """Refuse a folder to which a link of a repository leads from inside; say so of one that nobody named."""
-    own = {path for path, scope in known if scope == USER_SCOPE}
-    for path in paths:
-        leaving = link_out_of_repository(path) if path.absolute() not in own and path.is_dir() else None
-        if leaving is None:
-            continue
-        said = f"{leaving[0]} is a symbolic link that leads out of the repository {leaving[1]}"
-        hint = f"If the folder is yours, name it: evolvable init {path.resolve()}"
-        if named:
-            raise Refused(f"{said}; nothing was imported.", hint)
-        remark(f"Not imported: {said}.", hint)
+def _choose(state: CommandContext, folders: Sequence[Path], kind: Kind, scope: str | None) -> list[FolderChoice]:
+    """Return what becomes of each folder, before a library is made."""
+    home = state.config().home
+    if not holds_library(home):
+        chooser = FolderChooser(None, home)
+        return [chooser.choose(folder, kind, scope) for folder in folders]
+    with state.library() as (library, _):
+        chooser = FolderChooser(library.store, home)
+        return [chooser.choose(folder, kind, scope) for folder in folders]
 
 
 def _check_is_no_resource(choice: FolderChoice) -> None:
@@ -298,6 +286,7 @@ def sync_command(state: CommandContext, verbose: bool) -> Output[dict[str, list[
     """
     with state.library() as (library, _):
         results = [sync_result(sync) for sync in library.working_copies.sync()]
+        refresh_marks(library.store)
         warn_of_secrets(library)
     return Output({"folders": results}, lambda _: _show_sync(results, verbose))
 

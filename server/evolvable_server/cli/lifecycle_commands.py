@@ -14,7 +14,8 @@ from pathlib import Path
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.folder_commands import FolderChoice, SyncResult, add_folders, show_sync
+from evolvable_server.cli.folder_choice import FolderChoice
+from evolvable_server.cli.folder_commands import SyncResult, add_folders, show_sync
 from evolvable_server.cli.terminal import confirm, count, remark, say, some, warn
 from evolvable_server.clients import memory_files
 from evolvable_server.clients.registration import ConfigurationEntry, configuration_entry, disconnect, entry_home
@@ -39,6 +40,7 @@ from evolvable_store.paths import (
 from evolvable_store.search import index_file, vector_store
 from evolvable_store.storage.collection_store import ListingChoice
 from evolvable_store.store import Store
+from evolvable_store.workingcopy import project_map
 from evolvable_store.workingcopy.folder_names import FolderNames
 from evolvable_store.workingcopy.staging_dir import possible_staging
 from evolvable_tools.evolve.tasks.look_transfer import merge_backup
@@ -61,6 +63,7 @@ _OURS = (
         "hooks",
         "locks",
         "memory-copies.json",
+        project_map.FILE,
         CHANGE_MARK,
         EMBEDDED_FOLDER,
         "recovery",
@@ -118,6 +121,7 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
         confirm(f"Replace the library in {home} by it?", yes=yes, refused="Nothing was changed.")
         _check_closed(home)
         merge_backup(home, source)
+        project_map.add_projects(home, source)
         before = _exchange(home, draft)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -13,6 +13,7 @@ from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrup
 from evolvable_store.fsck import check_library
 from evolvable_store.paths import holds_library, is_address
 from evolvable_store.store import Store, import_postgres
+from evolvable_store.workingcopy.project_map import add_projects
 from evolvable_tools.evolve.tasks.look_transfer import merge_backup
 
 
@@ -47,6 +48,7 @@ def move_command(state: CommandContext, target: str) -> Output[Moved]:
         with Store.open(home, create=True, registered=registered_homes) as made:
             copied = import_postgres("transfer").transfer(source.backend, made.backend)
             merge_backup(made.home, source.home)
+            add_projects(made.home, source.home)
             _check(made)
         folders = [str(folder.path) for folder in source.backend.bindings.folders()]
         where = source.backend.where

@@ -36,7 +36,6 @@ from evolvable_server.person_config import (
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 from evolvable_store.paths import check_home, seed_folder, work_tree
-from evolvable_store.resource import USER_SCOPE
 from evolvable_tools.verbs.library_status import proposal_request
 
 if TYPE_CHECKING:
@@ -309,12 +308,13 @@ def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: s
 
 def _own_folders(project: Path) -> "Iterator[Path]":
     """Yield the folders of the installed clients, without those that a repository brings: a copy has no mark."""
-    for path, scope in client_folders(Path.home(), project):
-        if scope == USER_SCOPE or work_tree(path.resolve()) is None:
-            yield path
+    for one in client_folders(Path.home(), project):
+        if one.project is None or work_tree(one.path.resolve()) is None:
+            yield one.path
         else:
             remark(
-                f"Not copied: {path} lies in a git work tree. `evolvable init` imports it, marked as the repository's."
+                f"Not copied: {one.path} lies in a git work tree."
+                " `evolvable init` imports it, marked as the repository's."
             )
 
 

@@ -20,11 +20,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from evolvable_server.app import ListedFolders, client_connection, make_caller, project_scope_of
+from evolvable_server.app import ListedFolders, client_connection, make_caller, scopes_seen
 from evolvable_server.config import Config, read_config
 from evolvable_server.person_config import registered_homes
 from evolvable_store.operation import Actor, Head, Identity, Principal
-from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.resource import Ref
 from evolvable_store.review_queue import enqueue, file_name
 from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.storage.proposals import Draft
@@ -367,10 +367,9 @@ class HookDispatcher:
     def _who(self, event: HookEvent) -> Caller:
         """Return the caller in the session and in the project that the event names."""
         caller = replace(self._caller, session=event.session_id[:200] or None, project=event.cwd or None)
-        if self._config.scope or not event.cwd:
+        if not event.cwd:
             return caller
-        scope = project_scope_of(Path(event.cwd), self._library.folders())
-        return replace(caller, scopes=(USER_SCOPE,) if scope is None else (scope, USER_SCOPE))
+        return replace(caller, scopes=scopes_seen(self._config, self._library, Path(event.cwd)))
 
 
 def answer_without_server(payload: Mapping[str, Any]) -> str:

@@ -52,6 +52,7 @@ from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_store.storage.observations import parse_signals
 from evolvable_store.storage.release_channel import Placement
 from evolvable_store.store import Store
+from evolvable_store.workingcopy.project_map import copy_projects
 from evolvable_store.workingcopy.staging_dir import sync_folder
 
 Stream = IO[bytes]
@@ -325,8 +326,9 @@ def backup(
     replace: bool = False,
     beside: Callable[[], Mapping[str, bytes]] = dict,
 ) -> Path:
-    """Return `target`, made a folder with one file that is the library as it was when the backup began.
+    """Return `target`, made a folder with a file that is the library as it was when the backup began.
 
+    Beside it lie the projects of this machine.
     `Store.open(target)` opens it; it follows no folder until one is added again. It appears whole or not at all,
     checked, and is on the disk when this returns.
     progress: called with pages copied and all pages. replace: an older backup at `target` makes room for it.
@@ -339,6 +341,7 @@ def backup(
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
         try:
             store.backend.maintenance.copy_to(draft / LIBRARY_FILE, progress or (lambda done, total: None))
+            copy_projects(store.home, draft)
             for name, data in beside().items():
                 (draft / BESIDE).mkdir(exist_ok=True)
                 with open(draft / BESIDE / name, "xb") as stream:

@@ -310,10 +310,10 @@ def _faults(db: Connection, heads: Iterable[Head], path: str) -> Iterator[Fault]
     for (text,) in db.execute("PRAGMA integrity_check").fetchall():
         if text != "ok":
             yield Fault(f"SQLite finds the text index damaged ({text})", path, anew)
-    rows = db.execute("SELECT id, version, tree FROM entry").fetchall()
-    indexed = {id_: (version, tree) for id_, version, tree in rows}
+    rows = db.execute("SELECT id, version, tree, scope, name FROM entry").fetchall()
+    indexed = {id_: said for id_, *said in rows}
     for head in heads:
-        if indexed.pop(head.id, None) != (head.version, head.tree):
+        if indexed.pop(head.id, None) != [head.version, head.tree, head.scope, head.name]:
             yield Fault("the text index has another version of it", str(head.ref), anew)
     for id_ in indexed:
         yield Fault("the text index still has it", f"resource {id_}", anew)

@@ -201,15 +201,20 @@ class IndexWriter:
 
     def _changed(self, db: Connection, changes: list[Change]) -> Iterator[tuple[Head, bool]]:
         """Yield what has to be indexed again, and whether it was before; settle what is gone or unchanged."""
-        query = "SELECT version, tree FROM entry WHERE id = ?"
+        query = "SELECT version, tree, scope, name FROM entry WHERE id = ?"
         moved = self._store.backend.changed_heads(changes[0].sequence - 1, changes[-1].sequence)
         heads = {head.ref: head for head in moved}
         for ref in dict.fromkeys(change.ref for change in changes):
             head = heads.get(ref)
             if head is None or head.version is None:
                 _forget(db, head.id if head else 0)
-            elif (known := db.execute(query, (head.id,)).fetchone()) != (head.version, head.tree):
-                if known and known[1] == head.tree:
+            elif (known := db.execute(query, (head.id,)).fetchone()) != (
+                head.version,
+                head.tree,
+                head.scope,
+                head.name,
+            ):
+                if known and known[1:] == (head.tree, head.scope, head.name):
                     db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
                 else:
                     yield head, known is not None

@@ -200,6 +200,12 @@ class Attestations(SqliteRepository):
                 "INSERT OR IGNORE INTO attribution (resource, version, principal, via, at) VALUES (?, ?, ?, ?, ?)", rows
             )
 
+    def signed_operations(self, operations: Iterable[int]) -> set[int]:
+        """Return those of these operations that have a signature, valid or not."""
+        query = """SELECT DISTINCT operation FROM signature
+            WHERE operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
+        return set(self._all(int, query, json.dumps(list(operations))))
+
     def needs_reread(self) -> bool:
         """Return whether the library has operations of versions before 0.2 and was not re-read since."""
         return bool(self._one(_NEEDS_REREAD)[0])

@@ -166,6 +166,19 @@ class Bindings(SqliteRepository):
         """Return whether this folder is watched, at this path."""
         return bool(self._all(int, "SELECT id FROM folder WHERE id = ? AND path = ?", folder.id, str(folder.path)))
 
+    def move_folders(self, old: Path, new: Path) -> list[WatchedFolder]:
+        """Note that a directory lies elsewhere now, with the folders in it; return these. Raises AlreadyExists."""
+        moving = [one for one in self.folders() if one.path.is_relative_to(old)]
+        for folder in moving:
+            path = new / folder.path.relative_to(old)
+            with self._backend.writing() as db:
+                rest = [one for one in starmap(_as_folder, db.execute(_FOLDERS).fetchall()) if one.id != folder.id]
+                _same_folder(rest, path, folder.scope, folder.kind)
+                db.execute(
+                    "UPDATE folder SET path = ? WHERE id = ? AND path = ?", (str(path), folder.id, str(folder.path))
+                )
+        return moving
+
     def drop_folder(self, folder: WatchedFolder) -> None:
         """Delete a folder; neither its files nor its resources are touched."""
         with self._backend.writing() as db:

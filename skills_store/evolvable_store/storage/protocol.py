@@ -248,6 +248,18 @@ class Writer(Protocol):
     def add_resource(self, kind: Kind, scope: str, name: str) -> Head:
         """Return the head, which points nowhere yet, of a name that was never there."""
 
+    def rename(self, resource: int, scope: str, name: str) -> None:
+        """Give a resource another scope and name, and open proposals about it too."""
+
+    def rescope_folder(self, folder: int, scope: str) -> None:
+        """Give a watched folder another scope, and what is held in it."""
+
+    def rebind(self, folder: int, old: int, new: int) -> None:
+        """Have the directories of a folder that hold one resource hold another one of the same versions."""
+
+    def copy_authors(self, old: int, new: int) -> None:
+        """Note of every version of a resource the author of that version of another, and what a person vouches for."""
+
     def add_change(self, head: Head, operation: int, before: int | None, manifest: Manifest | None) -> None:
         """Point a name where `head` says; `manifest` is that of `head.latest` when this change makes it."""
 

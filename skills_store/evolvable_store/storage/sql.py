@@ -51,7 +51,10 @@ _IDS_BY_NAME = "SELECT id FROM resource WHERE kind = ? AND scope = ? AND name IN
 _CHANGED_HEADS = f"""{_FEW_HEADS} WHERE c.sequence IN (SELECT DISTINCT ({_LAST.format("moved.resource")})
     FROM change moved WHERE moved.sequence > ? AND moved.sequence <= ?)"""
 _STATE = f"""SELECT after, latest, tree, hash, frozen, sequence
-    FROM change WHERE sequence = ({_LAST.format("?1")}) AND +resource = ?1"""
+    FROM change WHERE sequence = ({_LAST.format("?1")}) AND +resource = ?1
+    AND EXISTS (SELECT 1 FROM resource WHERE id = ?1 AND kind = ?2 AND scope = ?3 AND name = ?4)"""
+_NAME = "SELECT kind, scope, name FROM resource WHERE id = ?"
+_IS_NAMED = "SELECT 1 FROM resource WHERE id = ? AND name = ?"
 _CHANGE = """SELECT c.sequence, c.operation, r.kind, r.scope, r.name, c.before, c.after
     FROM change c JOIN resource r ON r.id = c.resource"""
 _VERSION = "SELECT latest, tree, hash, operation FROM change WHERE manifest IS NOT NULL AND resource = ?"
@@ -59,6 +62,17 @@ _MANIFEST = """SELECT manifest, tree, resource, latest FROM change WHERE sequenc
     (SELECT sequence FROM change WHERE resource = ? AND latest = ? ORDER BY sequence LIMIT 1)"""
 _OPERATION = """SELECT id, at, actor, reason, session, evidence, undoes, principal, via, arrived
     FROM operation"""
+_COPY_AUTHORS = """INSERT OR IGNORE INTO attribution (resource, version, principal, via, at)
+    SELECT CAST(?2 AS INTEGER), c.latest, coalesce(a.principal, CASE o.arrived WHEN 1 THEN 'import' END, o.principal,
+        CASE o.actor WHEN 'human' THEN 'person' WHEN 'import' THEN 'import' ELSE 'agent' END),
+        coalesce(a.via, o.via, ''), coalesce(a.at, o.at)
+    FROM change c JOIN operation o ON o.id = c.operation
+    LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
+    WHERE c.resource = ?1 AND c.manifest IS NOT NULL"""
+# A signature is of the resource that was signed for.
+_COPY_VOUCHED = """INSERT INTO vouched (resource, tree, at, principal, via, withdrawn, folder)
+    SELECT CAST(?2 AS INTEGER), tree, at, principal, via, withdrawn, folder FROM vouched
+    WHERE resource = ?1 AND signature IS NULL ORDER BY id"""
 SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM change"
 _SEQUENCES = f"SELECT ({SEQUENCE}), (SELECT coalesce(max(sequence), 0) FROM learned_change)"
 
@@ -68,7 +82,7 @@ class _CommonReads:
 
     path: Path
     _ids: dict[tuple[str, str, str], int]
-    """Ids of names. Which id a name has never changes, so it is looked up once."""
+    """Ids of names, each looked up once. A resource may get another name, so an id is compared with it."""
 
     found: dict[tuple[str, str, str], int]
     """Where ids that are looked up are noted."""
@@ -80,12 +94,13 @@ class _CommonReads:
     def head(self, kind: Kind, scope: str, name: str) -> Head | None:
         known = self._ids.get((kind, scope, name))
         with self.reading() as db:
-            if known is None:
+            state = db.execute(_STATE, (known, kind, scope, name)).fetchone() if known is not None else None
+            if state is None:
                 row = db.execute(_NAMED_HEAD, (name, kind, scope)).fetchone()
-            elif row := db.execute(_STATE, (known,)).fetchone():
-                row = (known, kind, scope, name, *row)
+                if row is None and known is not None and db.execute(_IS_NAMED, (known, name)).fetchone():
+                    raise ValueError(f"{kind} {name} is known, but not where it points")
             else:
-                raise ValueError(f"{kind} {name} is known, but not where it points")
+                row = (known, kind, scope, name, *state)
             head = _as_head(*row) if row else None
         if head is not None:
             self.found[(kind, scope, name)] = head.id
@@ -252,6 +267,28 @@ class SqlWriter(_CommonReads):
         insert = "INSERT INTO resource (kind, scope, name) VALUES (?, ?, ?) RETURNING id"
         identity = int(self.db.execute(insert, (kind, scope, name)).fetchall()[0][0])
         return Head(identity, kind, scope, name, None, 0, "", "", False, 0)
+
+    def rename(self, resource: int, scope: str, name: str) -> None:
+        kind, *was = self.db.execute(_NAME, (resource,)).fetchone()
+        update = "UPDATE proposal SET scope = ?, name = ? WHERE kind = ? AND scope = ? AND name = ?"
+        self.db.execute(update, (scope, name, kind, *was))
+        self.db.execute("UPDATE resource SET scope = ?, name = ? WHERE id = ?", (scope, name, resource))
+
+    def rescope_folder(self, folder: int, scope: str) -> None:
+        self.db.execute("UPDATE folder SET scope = ? WHERE id = ?", (scope, folder))
+        held = "UPDATE proposal SET scope = ? WHERE id IN (SELECT proposal FROM held WHERE folder = ?)"
+        self.db.execute(held, (scope, folder))
+
+    def rebind(self, folder: int, old: int, new: int) -> None:
+        self.db.execute("UPDATE binding SET resource = ? WHERE folder = ? AND resource = ?", (new, folder, old))
+        (kind, *was), (_, *named) = (self.db.execute(_NAME, (one,)).fetchone() for one in (old, new))
+        held = """UPDATE proposal SET scope = ?, name = ? WHERE kind = ? AND scope = ? AND name = ?
+            AND id IN (SELECT proposal FROM held WHERE folder = ?)"""
+        self.db.execute(held, (*named, kind, *was, folder))
+
+    def copy_authors(self, old: int, new: int) -> None:
+        self.db.execute(_COPY_AUTHORS, (old, new))
+        self.db.execute(_COPY_VOUCHED, (old, new))
 
     def add_change(self, head: Head, operation: int, before: int | None, manifest: Manifest | None) -> None:
         h = head

@@ -39,15 +39,15 @@ class Commit:
     at: datetime
 
 
-def recent_commits(folder: Path) -> Iterator[Commit]:
+def recent_commits(folder: Path, limit: int = MAX_COMMITS) -> Iterator[Commit]:
     """Yield the commits that HEAD of the repository around a folder leads to by first parents, the newest first.
 
-    Ends where there is no repository, or where it cannot be read.
+    Ends where there is no repository, where it cannot be read, and after `limit` commits.
     """
     try:
         repository, objects, _ = _open(folder)
         now = repository.head_commit()
-        for _ in range(MAX_COMMITS):
+        for _ in range(limit):
             if now is None:
                 return
             data = objects.read(now, "commit")
@@ -59,6 +59,19 @@ def recent_commits(folder: Path) -> Iterator[Commit]:
             now = bytes.fromhex(parents[0]) if parents else None
     except _DAMAGE:
         return
+
+
+def first_commit(folder: Path, limit: int = MAX_COMMITS) -> str:
+    """Return the commit without a parent that HEAD leads to by first parents, '' where it is further than `limit`."""
+    return next((commit.id for commit in recent_commits(folder, limit) if not commit.parent), "")
+
+
+def holds_commit(folder: Path, commit: str) -> bool:
+    """Return whether the repository around a folder has a commit."""
+    try:
+        return bool(_open(folder)[1].read(bytes.fromhex(commit), "commit"))
+    except _DAMAGE:
+        return False
 
 
 def commit_files(folder: Path, commit: str, max_files: int, max_bytes: int) -> dict[str, bytes] | None:

@@ -104,9 +104,9 @@ class WorkingCopies:
         ]
 
     def copy(self, folder: WatchedFolder) -> WorkingCopy:
-        """Return the working copy of a folder, the same one as long as it stays where it is."""
+        """Return the working copy of a folder, the same one while the folder is."""
         known = self._copies.get(folder.id)
-        if known is None or known.folder != folder:  # another process may have moved it
+        if known is None or known.folder != folder:  # it may have moved, or belong to another scope now
             known = self._copies[folder.id] = self._working_copy(folder, None)
         return known
 

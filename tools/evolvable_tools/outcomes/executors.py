@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from evolvable_store.operation import Head
-from evolvable_store.resource import USER_SCOPE
 from evolvable_store.storage.evidence import Outcome
 from evolvable_store.storage.observations import MAIN, Execution, ExecutionUse, OutcomeSignal
 from evolvable_tools.delegation import delegate_of
@@ -139,7 +138,7 @@ class SessionExecutors:
         delegate = delegate_of(self._library, head, seen.version)
         if delegate is None:
             return False
-        named = self._library.store.head_or_none(delegate.agent, (head.scope, USER_SCOPE))
+        named = self._library.store.head_or_none(delegate.agent, self._library.scopes_from(head.scope))
         return named is not None and named.id == agent
 
     def executions(self, session: str, ends: SessionEnds, outcome: Outcome | None) -> Iterator[Execution]:

@@ -6,6 +6,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import cache, reduce
+from operator import or_
 
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.search.analyzer import FUNCTION_WORDS
@@ -74,10 +76,20 @@ class NearDuplicateReport:
     said: str
 
 
+SeenScopes = Callable[[str], Sequence[str]]
+"""Returns the scopes that are read together with one scope, itself first."""
+
+
+def own_and_user(scope: str) -> Sequence[str]:
+    """Return a scope, and the user's behind it."""
+    return tuple(dict.fromkeys((scope, USER_SCOPE)))
+
+
 def find_near_duplicates(
     index: Searched,
     newcomers: Sequence[IndexEntry],
     *,
+    seen: SeenScopes = own_and_user,
     limit: int = 10,
     others: Sequence[IndexEntry] = (),
     progress: Callable[[int, int], None] | None = None,
@@ -86,15 +98,16 @@ def find_near_duplicates(
 
     The name, description and triggers of each are a query. Another resource that scores nearly as high as the resource
     itself, and the reverse, answers the same questions. So does one with the same trigger. Only the same kind counts,
-    in the resource's own scope and the user's. others: the other entries of the library, which more than EACH newcomers
-    are compared with before any is searched for. progress: called with the resources compared, and all of them, then
-    with those searched for.
+    in the scopes that are `seen` together with the resource's own. others: the other entries of the library, which more
+    than EACH newcomers are compared with before any is searched for. progress: called with the resources compared, and
+    all of them, then with those searched for.
     """
     asked: dict[int, dict[int, SearchHit]] = {}
     found: dict[frozenset[str], NearDuplicate] = {}
-    likely = newcomers if len(newcomers) <= EACH else _overlapping(newcomers, others, progress)
+    around = cache(seen)
+    likely = newcomers if len(newcomers) <= EACH else _overlapping(newcomers, others, around, progress)
     for entry in _counted(likely[:MOST_SEARCHED], progress):
-        for pair in _pairs(index, entry, asked):
+        for pair in _pairs(index, entry, around(entry.scope), asked):
             found.setdefault(frozenset((pair.one, pair.other)), pair)
     pairs = sorted(found.values(), key=lambda pair: (-pair.likeness, pair.one, pair.other))[:limit]
     return NearDuplicateReport(tuple(pairs), _said(len(found), len(pairs), len(likely) - MOST_SEARCHED))
@@ -109,7 +122,10 @@ def _counted(entries: Sequence[IndexEntry], progress: Callable[[int, int], None]
 
 
 def _overlapping(
-    newcomers: Sequence[IndexEntry], others: Sequence[IndexEntry], progress: Callable[[int, int], None] | None
+    newcomers: Sequence[IndexEntry],
+    others: Sequence[IndexEntry],
+    seen: SeenScopes,
+    progress: Callable[[int, int], None] | None,
 ) -> list[IndexEntry]:
     """Return the newcomers that share a trigger, or enough of their words by weight, with another visible resource."""
     known = {entry.id: entry for entry in (*newcomers, *others)}
@@ -118,7 +134,8 @@ def _overlapping(
     return [
         entry
         for entry in _counted(newcomers, progress)
-        if any(claims[entry.kind, " ".join(tokenize(text))] > 1 for text in entry.triggers) or shared.overlaps(entry)
+        if any(claims[entry.kind, " ".join(tokenize(text))] > 1 for text in entry.triggers)
+        or shared.overlaps(entry, seen(entry.scope))
     ]
 
 
@@ -152,15 +169,15 @@ class _SharedWords:
         self._of_kind = {kind: _bitmap(places) for kind, places in of_kind.items()}
         self._of_scope = {scope: _bitmap(places) for scope, places in of_scope.items()}
 
-    def overlaps(self, entry: IndexEntry) -> bool:
-        """Return whether a visible entry shares enough of the heavier one's words by weight."""
+    def overlaps(self, entry: IndexEntry, scopes: Sequence[str]) -> bool:
+        """Return whether an entry of these scopes shares enough of the heavier one's words by weight."""
         place = self._place[entry.id]
         mass, text = self._masses[place], self._words[place]
         if not text:
             return False
         lightest = bisect.bisect_left(self._masses, _OVERLAP * mass)
         heaviest = bisect.bisect_right(self._masses, mass / _OVERLAP)
-        beside = self._of_kind[entry.kind] & (self._of_scope[entry.scope] | self._of_scope.get(USER_SCOPE, 0))
+        beside = self._of_kind[entry.kind] & reduce(or_, (self._of_scope.get(scope, 0) for scope in scopes), 0)
         beside &= (1 << heaviest) - (1 << lightest)
         beside &= ~(1 << place)
         return any(self._weigh(place, other) for other in _places(self._sharing(text, _OVERLAP * mass) & beside))
@@ -225,9 +242,10 @@ def _said(found: int, shown: int, left: int) -> str:
     return "; ".join(parts)
 
 
-def _pairs(index: Searched, entry: IndexEntry, asked: dict[int, dict[int, SearchHit]]) -> Iterator[NearDuplicate]:
+def _pairs(
+    index: Searched, entry: IndexEntry, scopes: Sequence[str], asked: dict[int, dict[int, SearchHit]]
+) -> Iterator[NearDuplicate]:
     """Yield the near duplicates of one resource. `asked`: earlier searches of this call, by resource."""
-    scopes = tuple(dict.fromkeys((entry.scope, USER_SCOPE)))
     found = asked.get(entry.id) or asked.setdefault(entry.id, _search(index, entry, scopes))
     own = found.get(entry.id)
     claimed = _claimed(index, entry, scopes)

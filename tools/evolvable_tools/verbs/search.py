@@ -313,11 +313,13 @@ def near_duplicates_of(
 
     heads = [head for one in resources if (head := one if isinstance(one, Head) else library.store.head_or_none(one))]
     if len(heads) <= EACH:
-        return find_near_duplicates(library.index, _indexed(library, heads), limit=limit)
+        return find_near_duplicates(library.index, _indexed(library, heads), seen=library.scopes_from, limit=limit)
     others = _indexed(library, library.store.heads())
     asked = {head.id for head in heads}
     newcomers = [entry for entry in others if entry.id in asked]
-    return find_near_duplicates(library.index, newcomers, limit=limit, others=others, progress=progress)
+    return find_near_duplicates(
+        library.index, newcomers, seen=library.scopes_from, limit=limit, others=others, progress=progress
+    )
 
 
 def _indexed(library: Library, heads: Iterable[Head]) -> "list[IndexEntry]":
@@ -334,7 +336,7 @@ def near_duplicates_of_change(
     from evolvable_tools.retrieval.near_duplicates import find_near_duplicates  # late: 35 ms
 
     with suppress(LookupError, DamagedFile), library.index.beside(head, files, operation - 1) as snapshot:
-        return find_near_duplicates(snapshot, [snapshot.newcomer], limit=limit)
+        return find_near_duplicates(snapshot, [snapshot.newcomer], seen=library.scopes_from, limit=limit)
     return near_duplicates_of(library, [head], limit=limit)
 
 

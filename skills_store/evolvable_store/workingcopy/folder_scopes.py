@@ -1,0 +1,146 @@
+"""Give watched folders another scope, and what they hold with them.
+
+A resource that only these folders hold gets the new scope, and keeps its history and all that is known of it. One that
+other folders hold too stays as it is, and these folders get a resource of their own with the same history.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from evolvable_store.operation import Actor, Head, Intent, Principal
+from evolvable_store.resource import MAX_NAME, Kind, Ref, slugify
+from evolvable_store.storage.bindings import Binding, WatchedFolder
+from evolvable_store.storage.protocol import ReplayStep, Writer
+from evolvable_store.store import Store
+from evolvable_store.transaction import rename, replay
+
+MAX_VERSIONS = 100_000
+
+
+@dataclass(slots=True)
+class ScopeChange:
+    """What a change of scope did. renamed: the names before and after. copied: of those that stayed too."""
+
+    scope: str
+    renamed: list[tuple[Ref, Ref]] = field(default_factory=list)
+    copied: list[tuple[Ref, Ref]] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[tuple[Ref, Ref]]:
+        """All names before and after."""
+        return [*self.renamed, *self.copied]
+
+
+def change_scope(store: Store, folders: Sequence[WatchedFolder], scope: str, *, keep: bool = False) -> ScopeChange:
+    """Give these folders another scope, and what they hold with them; see the module.
+
+    keep: copy also what only these folders hold, as in a library where folders on other machines may hold it.
+    Raises LibraryBusy, LibraryReadOnly, VersionConflict when a resource changed meanwhile; then it can be done again.
+    """
+    done = ScopeChange(scope)
+    heads, own = _held(store, folders)
+    names = _names(store, folders, heads, scope)
+    moving = [head for head in heads.values() if head.id in own and not keep and not _is_signed(store, head)]
+    others = [head for head in heads.values() if head not in moving]
+    copies = {head.id: _copy(store, head, names[head.id]) for head in others}
+    done.renamed = [(head.ref, names[head.id]) for head in moving]
+    done.copied = [(head.ref, names[head.id]) for head in others]
+
+    def finish(writer: Writer) -> None:
+        for folder in folders:
+            for old, new in copies.items():
+                writer.rebind(folder.id, old, new)
+            writer.rescope_folder(folder.id, scope)
+
+    rename(store.backend, _intent(store, scope), [(head, names[head.id]) for head in moving], finish)
+    for head in others:
+        if head.id in own and not keep and head.version is not None:
+            with store.transaction(Actor.HUMAN, f"belongs to the project {scope}") as tx:
+                tx.remove(head.ref, expected_version=head.version)
+    return done
+
+
+def _held(store: Store, folders: Sequence[WatchedFolder]) -> tuple[dict[int, Head], set[int]]:
+    """Return what these folders hold, and which of it no other folder holds."""
+    bindings, ours = store.backend.bindings, {folder.id for folder in folders}
+    resources = {one.resource for folder in folders for one in bindings.of_folder(folder).values()}
+    elsewhere = {one.resource for one in bindings.of_resources(resources) if one.folder not in ours}
+    return store.backend.heads_by_id(resources), resources - elsewhere
+
+
+def _names(store: Store, folders: Sequence[WatchedFolder], heads: dict[int, Head], scope: str) -> dict[int, Ref]:
+    """Return the new name of each resource: a number that it was given beside another of the scope goes again."""
+    used: set[tuple[Kind, str]] = set()
+    found: dict[int, Ref] = {}
+    for binding in _bindings(store, folders):
+        head = heads.get(binding.resource)
+        if head is None or head.id in found:
+            continue
+        wanted = slugify(binding.directory.rpartition("/")[2].removesuffix(".md"))
+        plain = wanted if re.fullmatch(rf"{re.escape(wanted)}-\d+", head.name) else head.name
+        name = next(
+            name for name in _numbered(plain) if (head.kind, name) not in used and _is_free(store, head, name, scope)
+        )
+        used.add((head.kind, name))
+        found[head.id] = Ref(head.kind, name, scope)
+    return found
+
+
+def _bindings(store: Store, folders: Iterable[WatchedFolder]) -> Iterator[Binding]:
+    for folder in folders:
+        yield from store.backend.bindings.of_folder(folder).values()
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    for number in count(2):
+        end = f"-{number}"
+        yield f"{name[: MAX_NAME - len(end)].rstrip('-')}{end}"
+
+
+def _is_free(store: Store, head: Head, name: str, scope: str) -> bool:
+    """Return whether a name is free, or holds the copy that an attempt before this one made."""
+    there = store.head_or_none(Ref(head.kind, name, scope))
+    return there is None or there.hash == head.hash
+
+
+def _is_signed(store: Store, head: Head) -> bool:
+    """Return whether an operation on a resource is signed: a signature is of the name that it had then."""
+    made = {one.operation for one in store.backend.changes_to(head.id, 0)}
+    return bool(store.backend.attestations.signed_operations(made))
+
+
+def _copy(store: Store, head: Head, ref: Ref) -> int:
+    """Make a resource with the history of another one, and return its id."""
+    there = store.head_or_none(ref)
+    if there is None:
+        replay(store.backend, _history(store, head, ref), lambda writer, _: _copy_authors(writer, head, ref))
+        there = store.head_or_none(ref)
+    assert there is not None
+    return there.id
+
+
+def _copy_authors(writer: Writer, head: Head, ref: Ref) -> None:
+    made = writer.head(ref.kind, ref.scope or "", ref.name)
+    if made is not None:
+        writer.copy_authors(head.id, made.id)
+
+
+def _history(store: Store, head: Head, ref: Ref) -> Iterator[tuple[Intent, list[ReplayStep]]]:
+    versions = store.backend.versions(head.id, MAX_VERSIONS)
+    for version in reversed(versions):
+        frozen = head.frozen and version.number == head.latest
+        manifest = store.manifest(head, version.number)
+        step = ReplayStep(ref, version.number, version.number, version.hash, frozen, manifest)
+        yield store.operation(version.operation).intent, [step]
+    if head.version != head.latest:
+        last = ReplayStep(ref, head.version, head.latest, head.hash, head.frozen)
+        yield _intent(store, ref.scope or ""), [last]
+
+
+def _intent(store: Store, scope: str) -> Intent:
+    return Intent(
+        store.now(), Actor.HUMAN, f"a project of its own: {scope}", None, (), (), Principal.UNKNOWN, "projects"
+    )

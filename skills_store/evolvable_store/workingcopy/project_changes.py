@@ -1,0 +1,156 @@
+"""Enter, rename and move the projects of a library, and separate those that an earlier version took for one."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from evolvable_store.paths import ADDRESS_FILE
+from evolvable_store.resource import USER_SCOPE, slugify
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.store import Store
+from evolvable_store.workingcopy.folder_scopes import ScopeChange, change_scope
+from evolvable_store.workingcopy.git_history import MAX_COMMITS, first_commit, holds_commit
+from evolvable_store.workingcopy.project_map import (
+    FolderMarks,
+    Project,
+    ProjectMap,
+    change_projects,
+    commit_mark,
+    free_scope,
+    inode_marks,
+    read_projects,
+)
+from evolvable_store.workingcopy.project_places import project_of, surroundings_of
+
+
+def is_shared(store: Store) -> bool:
+    """Return whether other people, or other machines, may have the library too."""
+    return (store.home / ADDRESS_FILE).exists()
+
+
+def scope_name(place: Path) -> str:
+    """Return the scope that a project's folder gives: its name, made fit; 'project' when nothing is left of it."""
+    name = slugify(place.name)
+    return name if name and name != USER_SCOPE else "project"
+
+
+def next_scope(store: Store | None, place: Path, known: ProjectMap) -> str:
+    """Return a scope for a new project: the name of its folder, with a number where another one has it.
+
+    store: None for a library that is still to be made. known: the projects of its home.
+    """
+    taken = {one.scope for one in known.projects}
+    if store is not None:
+        taken |= {one.scope for one in store.backend.bindings.folders()}
+        if is_shared(store):
+            # What another member calls so may be another project: the person says whether it is the same.
+            taken |= {head.scope for head in store.heads()}
+    return free_scope(scope_name(place), taken)
+
+
+def enter_project(store: Store, place: Path, scope: str) -> None:
+    """Note the scope of a project, and what its folder is recognised by. Raise LibraryBusy, OSError."""
+    project = Project(place, scope, _marks(place))
+    change_projects(store.home, lambda known: replace(known.having(project), separated=True))
+
+
+def refresh_marks(store: Store, limit: int = MAX_COMMITS) -> None:
+    """Note what the projects are recognised by now: a repository may be younger than a project, or its folder new.
+
+    limit: commits of each that are looked through for the first one. Raises LibraryBusy, OSError.
+    """
+    found = [_refreshed(project, limit) for project in read_projects(store.home).projects]
+    changed = [one for one in found if one is not None]
+    if changed and not store.read_only:
+        change_projects(store.home, lambda known: known.having(*(one for one in changed if known.scope_of(one.folder))))
+
+
+def _refreshed(project: Project, limit: int) -> Project | None:
+    now = inode_marks(project.folder)
+    commit = project.marks.commit or commit_mark(project.folder, first_commit(project.folder, limit))
+    marks = replace(now, commit=commit)
+    return replace(project, marks=marks) if now.inode and marks != project.marks else None
+
+
+def rename_project(store: Store, place: Path, scope: str) -> ScopeChange | None:
+    """Give a project another scope, and what it holds with it; None where it has no folder of another scope.
+
+    Raises as change_scope.
+    """
+    folders = [one for one in store.backend.bindings.folders() if project_of(one.path) == place]
+    moving = [one for one in folders if one.scope not in (scope, USER_SCOPE)]
+    return change_scope(store, moving, scope, keep=is_shared(store)) if moving else None
+
+
+def move_project(store: Store, place: Path) -> bool:
+    """Note that a project lies in this folder now, with the projects below it; return whether there was such a one.
+
+    Raises AlreadyExists, LibraryBusy, OSError.
+    """
+    found = read_projects(store.home).moved_to(place, lambda commit: holds_commit(place, commit))
+    if found is None:
+        return False
+    old = found.folder
+
+    def moved(known: ProjectMap) -> ProjectMap:
+        inside = [one for one in known.projects if one.folder.is_relative_to(old)]
+        arrived = [_arrived(one, place / one.folder.relative_to(old)) for one in inside]
+        return replace(known, projects=tuple(one for one in known.projects if one not in inside)).having(*arrived)
+
+    store.backend.bindings.move_folders(old, place)
+    change_projects(store.home, moved)
+    return True
+
+
+def _arrived(project: Project, place: Path) -> Project:
+    return replace(project, folder=place, marks=replace(inode_marks(place), commit=project.marks.commit))
+
+
+def _marks(place: Path) -> FolderMarks:
+    return replace(inode_marks(place), commit=commit_mark(place, first_commit(place)))
+
+
+def main_folder(folder: Path) -> Path | None:
+    """Return the folder of the main work tree that stands for one of a linked work tree, None for any other folder."""
+    around = surroundings_of(folder)
+    return around.places[0] if around.linked is not None and around.places else None
+
+
+def separate_projects(store: Store) -> None:
+    """Make each folder that has the scope of another one of the same name a project of its own, once for a library.
+
+    Versions before knew a project by the name of its folder. The first one keeps the scope. Folders of linked work
+    trees are not watched any more. What was done is a notice for the person. Does nothing in a library that can only be
+    read. Raises LibraryBusy, OSError.
+    """
+    if not store.read_only:
+        change_projects(store.home, lambda known: known if known.separated else _separated(store, known))
+
+
+def _separated(store: Store, known: ProjectMap) -> ProjectMap:
+    done, by_place = list[str](), defaultdict[Path, list[WatchedFolder]](list)
+    for folder in store.backend.bindings.folders():
+        place, main = project_of(folder.path), main_folder(folder.path)
+        if place is None or folder.scope == USER_SCOPE:
+            continue
+        if main is None:
+            by_place[place].append(folder)
+        else:
+            store.backend.bindings.drop_folder(folder)
+            done.append(f"{folder.path} lies in a linked work tree and is not watched any more, {main} counts there")
+    for place, folders in by_place.items():
+        scope = folders[0].scope
+        if scope == scope_name(place) and any(one.scope == scope for one in known.projects):
+            changed = change_scope(store, folders, next_scope(store, place, known), keep=is_shared(store))
+            done.append(f"{place} is the project {changed.scope} ({len(changed.names)} of its resources)")
+            scope = changed.scope
+        known = known.having(Project(place, scope, _marks(place)))
+    return replace(known, separated=True, notices=(*known.notices, *_notice(done)))
+
+
+def _notice(done: Sequence[str]) -> tuple[str, ...]:
+    if not done:
+        return ()
+    hint = "`evolvable init --scope NAME FOLDER` gives a project another name."
+    return (f"A project is known by its folder now, and no longer by the folder's name: {'; '.join(done)}. {hint}",)

@@ -1,0 +1,216 @@
+"""The projects of this machine: which scope each folder has, kept in the library's home.
+
+A scope is a name for show; a project is known by its folder's real path. The file leaves the home in a backup only.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.errors import InvalidRef
+from evolvable_store.paths import private_file, work_tree
+from evolvable_store.resource import MAX_NAME, USER_SCOPE, check_scope
+from evolvable_store.workingcopy.folder_lock import exclusive
+from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded
+from evolvable_store.workingcopy.project_places import skill_folders
+
+FILE = "projects.json"
+_LIMIT = 4 * 2**20
+_LOCK_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FolderMarks:
+    """What a project's folder is recognised by after it moved; '' or nothing where that is not known.
+
+    inode: of the folder, with its device. skills: those of its folders of skills. commit: the first one of its
+    repository, with the path of the folder in it.
+    """
+
+    inode: str = ""
+    skills: tuple[str, ...] = ()
+    commit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project of this machine."""
+
+    folder: Path
+    scope: str
+    marks: FolderMarks = FolderMarks()
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectMap:
+    """The projects of one home. separated: whether its folders were looked through for projects of one scope.
+
+    notices: what was done to them, for the person, in words.
+    """
+
+    projects: tuple[Project, ...] = ()
+    separated: bool = False
+    notices: tuple[str, ...] = ()
+
+    def scope_of(self, folder: Path) -> str | None:
+        """Return the scope of a project, None for a folder that is none."""
+        return next((one.scope for one in self.projects if one.folder == folder), None)
+
+    def having(self, *changed: Project) -> "ProjectMap":
+        """Return the map with these projects, each in place of the one that its folder had."""
+        folders = {one.folder for one in changed}
+        kept = [one for one in self.projects if one.folder not in folders]
+        return replace(self, projects=(*kept, *changed))
+
+    def moved_to(self, place: Path, holds: Callable[[str], bool]) -> Project | None:
+        """Return the project that lay elsewhere and lies in this folder now, None for a folder that is new.
+
+        holds: tells whether the repository around the place has a commit.
+        """
+        gone = [one for one in self.projects if one.folder != place and not os.path.lexists(one.folder)]
+        here = inode_marks(place) if gone else FolderMarks()
+        found = [one for one in gone if _is_same(one, place, here, holds)]
+        return found[0] if len(found) == 1 else None
+
+
+def _is_same(gone: Project, place: Path, here: FolderMarks, holds: Callable[[str], bool]) -> bool:
+    """Return whether a project whose folder is gone lies in a place with these marks.
+
+    A file system gives the number of a deleted folder to the next one, so one number alone is no proof. A disk that is
+    not mounted takes the folders above along, and another copy of the repository is not the project then.
+    """
+    was = gone.marks
+    commit, _, inside = was.commit.partition(":")
+    one_commit = bool(commit) and was.commit == commit_mark(place, commit) and holds(commit)
+    if commit and not one_commit and work_tree(place) is not None:
+        return False
+    if was.inode and was.inode == here.inode:
+        return one_commit or bool(set(was.skills) & set(here.skills))
+    above = gone.folder.parents[len(Path(inside).parts) :]
+    return one_commit and bool(above) and above[0].is_dir()
+
+
+def free_scope(wanted: str, taken: Iterable[str]) -> str:
+    """Return a scope that nobody has: as wanted, else with the first number from 2 on that makes it one."""
+    used = {*taken, USER_SCOPE}
+    if wanted not in used:
+        return wanted
+    numbered = (f"{wanted[: MAX_NAME - len(end)].rstrip('-')}{end}" for end in (f"-{n}" for n in count(2)))
+    return next(one for one in numbered if one not in used)
+
+
+def inode_marks(place: Path) -> FolderMarks:
+    """Return the marks of a folder that its file system knows."""
+    numbers = [_inode(folder) for folder in skill_folders(place)]
+    return FolderMarks(_inode(place), tuple(number for number in numbers if number))
+
+
+def commit_mark(place: Path, first_commit: str) -> str:
+    """Return how a first commit marks a folder: with its path in the work tree; '' without either."""
+    root = work_tree(place)
+    return f"{first_commit}:{place.relative_to(root).as_posix()}" if root is not None and first_commit else ""
+
+
+def _inode(place: Path) -> str:
+    try:
+        status = os.lstat(place)
+    except OSError:
+        return ""
+    return f"{status.st_dev}-{status.st_ino}" if status.st_ino else ""
+
+
+def read_projects(home: Path) -> ProjectMap:
+    """Return the projects of a home. What of the file is damaged is left out."""
+    try:
+        kept = json.loads(read_bounded(home / FILE, _LIMIT) or b"{}")
+    except (GitDamaged, ValueError, RecursionError):
+        return ProjectMap()
+    if not isinstance(kept, dict):
+        return ProjectMap()
+    return ProjectMap(
+        tuple(_parse_projects(kept.get("projects"))), kept.get("separated") is True, _texts(kept.get("notices"))
+    )
+
+
+def _parse_projects(kept: object) -> Iterator[Project]:
+    for one in kept if isinstance(kept, list) else ():
+        if not isinstance(one, dict):
+            continue
+        folder, scope, commit = (one.get(key) for key in ("folder", "scope", "commit"))
+        if not isinstance(folder, str) or "\0" in folder or not os.path.isabs(folder) or not isinstance(scope, str):
+            continue
+        with contextlib.suppress(InvalidRef):
+            inode = one.get("inode")
+            marks = FolderMarks(
+                inode if isinstance(inode, str) else "",
+                _texts(one.get("skills")),
+                commit if isinstance(commit, str) else "",
+            )
+            yield Project(Path(folder), check_scope(scope), marks)
+
+
+def _texts(kept: object) -> tuple[str, ...]:
+    return tuple(one for one in kept if isinstance(one, str)) if isinstance(kept, list) else ()
+
+
+def change_projects(home: Path, change: Callable[[ProjectMap], ProjectMap]) -> ProjectMap:
+    """Replace the projects of a home by what a function makes of them, and return them. Raise LibraryBusy, OSError."""
+    locks = home / "locks"
+    locks.mkdir(mode=0o700, exist_ok=True)
+    with exclusive(locks / "projects.lock", _LOCK_SECONDS, "the projects"):
+        before = read_projects(home)
+        after = change(before)
+        if after != before:
+            _write(home / FILE, after)
+    return after
+
+
+def copy_projects(source: Path, target: Path) -> None:
+    """Write the projects of one home into another folder that has none, as for a backup. Raise OSError."""
+    found = read_projects(source)
+    if found.projects:
+        _write(target / FILE, replace(found, notices=()))
+
+
+def add_projects(home: Path, source: Path) -> None:
+    """Add those projects of another home whose folders are not known in this one. Raise LibraryBusy, OSError."""
+    theirs = read_projects(source)
+    if theirs.projects:
+        change_projects(home, lambda known: replace(theirs.having(*known.projects), notices=known.notices))
+
+
+def _write(path: Path, projects: ProjectMap) -> None:
+    kept: dict[str, Any] = {
+        "projects": [_as_json(one) for one in projects.projects],
+        "separated": projects.separated,
+        "notices": list(projects.notices),
+    }
+    draft = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    try:
+        with open(draft, "x", encoding="utf-8", opener=private_file) as file:
+            file.write(json.dumps(kept, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def _as_json(one: Project) -> dict[str, Any]:
+    known = {"inode": one.marks.inode, "skills": list(one.marks.skills), "commit": one.marks.commit}
+    return {"folder": str(one.folder), "scope": one.scope, **{key: value for key, value in known.items() if value}}
+
+
+def take_notices(home: Path) -> Sequence[str]:
+    """Return what the person has to be told of the projects, and forget it."""
+    said = read_projects(home).notices
+    if said:
+        change_projects(home, lambda projects: replace(projects, notices=()))
+    return said
