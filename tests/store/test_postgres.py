@@ -330,7 +330,12 @@ def test_the_newest_change_is_found_without_a_look_at_the_others(home: Path, sta
     from evolvable_store.storage import sql
     from evolvable_store.storage.postgres.dialect import translate
 
-    values = {"_STATE": [1], "_NAMED_HEAD": ["pdf", "skill", "user"], "_HEADS_BY_ID": ["[1]"]}.get(statement, [])
+    given = {
+        "_STATE": [1, "skill", "user", "other-0"],
+        "_NAMED_HEAD": ["pdf", "skill", "user"],
+        "_HEADS_BY_ID": ["[1]"],
+    }
+    values = given.get(statement, [])
     text, _ = translate(getattr(sql, statement), len(values), 0)
     with Store.open(home, create=True) as store:
         with store.transaction(Actor.AGENT, "others") as tx:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolvable_server.cli.terminal import remark
-from evolvable_server.config import ClientFolder, project_folders, read_machine
+from evolvable_server.cli.terminal import ask_yes, remark
+from evolvable_server.config import ClientFolder, is_person, project_folders, read_machine
 from evolvable_store.errors import Refused
 from evolvable_store.resource import USER_SCOPE, Kind
 from evolvable_store.storage.bindings import WatchedFolder
@@ -14,10 +14,13 @@ from evolvable_store.store import Store
 from evolvable_store.workingcopy.openat import link_out_of_repository
 from evolvable_store.workingcopy.project_changes import (
     enter_project,
+    is_shared,
+    likely_scopes,
     main_folder,
     move_project,
     next_scope,
     rename_project,
+    scope_name,
 )
 from evolvable_store.workingcopy.project_map import Project, read_projects
 from evolvable_store.workingcopy.project_places import project_of, skill_folders
@@ -90,9 +93,24 @@ class FolderChooser:
             move_project(self._store, place)
             scope = Projects(self._store).scope_of(place)
         if scope is None:
-            scope = next_scope(self._store, place, self._known)
+            scope = self._same_elsewhere(place) or next_scope(self._store, place, self._known)
         self._known = self._known.having(Project(place, scope))
         return scope
+
+    def _same_elsewhere(self, place: Path) -> str | None:
+        """Return the project of a shared library that this one is on another machine, if the person says so."""
+        store = self._store
+        if store is None or not is_shared(store):
+            return None
+        here, name = {one.scope for one in self._known.projects}, scope_name(place)
+        likely = [scope for scope in likely_scopes(store, place) if scope not in here]
+        if likely and is_person() and ask_yes(f"{place}: is it the project {likely[0]} of this library?", default=True):
+            return likely[0]
+        known = likely[0] if likely else name
+        if known not in here and store.heads(scope=known):
+            remark(f"This library has a project {known}; {place} becomes another one.")
+            remark(f"If it is the same: evolvable init --scope {known} {skill_folders(place)[0]}")
+        return None
 
 
 def _own_folders() -> Iterator[Path]:

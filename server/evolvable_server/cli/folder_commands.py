@@ -1,5 +1,6 @@
 """The commands init, folders and sync, for the folders that the library watches."""
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table, some
 from evolvable_server.config import client_folders, project_folders
 from evolvable_server.index_worker import WORTHWHILE, start_index_worker
-from evolvable_store.errors import InvalidArgument
+from evolvable_store.errors import InvalidArgument, NoLibrary
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import holds_library
 from evolvable_store.resource import Kind, Ref, check_scope, main_file
@@ -206,12 +207,11 @@ def init_command(
 def _choose(state: CommandContext, folders: Sequence[Path], kind: Kind, scope: str | None) -> list[FolderChoice]:
     """Return what becomes of each folder, before a library is made."""
     home = state.config().home
-    if not holds_library(home):
-        chooser = FolderChooser(None, home)
-        return [chooser.choose(folder, kind, scope) for folder in folders]
-    with state.library() as (library, _):
+    with contextlib.suppress(NoLibrary), state.library() as (library, _):
         chooser = FolderChooser(library.store, home)
         return [chooser.choose(folder, kind, scope) for folder in folders]
+    chooser = FolderChooser(None, home)
+    return [chooser.choose(folder, kind, scope) for folder in folders]
 
 
 def _check_is_no_resource(choice: FolderChoice) -> None:

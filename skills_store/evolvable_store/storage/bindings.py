@@ -241,6 +241,23 @@ class Bindings(SqliteRepository):
         self._do("DELETE FROM binding WHERE folder = ? AND directory = ?", binding.folder, binding.directory)
 
 
+class ProjectMarks(SqliteRepository):
+    """What the members of a shared library recognise projects by."""
+
+    def add(self, scope: str, marks: Iterable[str]) -> None:
+        """Note what a project is recognised by."""
+        rows = [(scope, mark) for mark in marks]
+        if rows:
+            with self._backend.writing() as db:
+                db.executemany("INSERT OR IGNORE INTO project_mark (scope, mark) VALUES (?, ?)", rows)
+
+    def scopes_with(self, marks: Iterable[str]) -> list[str]:
+        """Return the scopes of the projects that have one of these marks, those with the most first."""
+        query = """SELECT scope FROM project_mark WHERE mark IN (SELECT value FROM json_each(?))
+            GROUP BY scope ORDER BY count(*) DESC, scope"""
+        return self._all(str, query, json.dumps(sorted(marks)))
+
+
 _FOLDERS = "SELECT id, scope, kind, path FROM folder ORDER BY id"
 _BINDING = "SELECT folder, directory, resource, version, signature, coalesce(conflict, '') FROM binding"
 

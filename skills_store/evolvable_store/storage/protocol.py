@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from evolvable_store.paths import TrustedFolders
     from evolvable_store.storage.attestations import Attestations, Signatures, Verify
     from evolvable_store.storage.audit import AuditLog, Decision
-    from evolvable_store.storage.bindings import Bindings, HeldDirectories
+    from evolvable_store.storage.bindings import Bindings, HeldDirectories, ProjectMarks
     from evolvable_store.storage.collection_store import Collections
     from evolvable_store.storage.evidence import EvidenceLog
     from evolvable_store.storage.learned import LearnedTasks
@@ -148,6 +148,7 @@ class Storage(Protocol):
     channel: Channel
     collections: Collections
     bindings: Bindings
+    project_marks: ProjectMarks
     held: HeldDirectories
     attestations: Attestations
     secrets: Secrets

@@ -20,7 +20,7 @@ from evolvable_store.paths import TrustedFolders, every_folder
 from evolvable_store.resource import Kind
 from evolvable_store.storage.attestations import Attestations, Signatures, Verify
 from evolvable_store.storage.audit import AuditLog, Decision, add_decisions
-from evolvable_store.storage.bindings import Bindings, HeldDirectories
+from evolvable_store.storage.bindings import Bindings, HeldDirectories, ProjectMarks
 from evolvable_store.storage.collection_store import Collections
 from evolvable_store.storage.connection import RESTORE, Connection, SqliteRepository
 from evolvable_store.storage.evidence import EvidenceLog
@@ -154,6 +154,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         self.channel = Channel(self)
         self.collections = Collections(self)
         self.bindings = Bindings(self)
+        self.project_marks = ProjectMarks(self)
         self.held = HeldDirectories(self)
         self.attestations = Attestations(self)
         self.secrets = Secrets(self)

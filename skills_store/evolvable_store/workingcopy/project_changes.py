@@ -22,6 +22,7 @@ from evolvable_store.workingcopy.project_map import (
     read_projects,
 )
 from evolvable_store.workingcopy.project_places import project_of, surroundings_of
+from evolvable_store.workingcopy.shared_marks import shared_marks
 
 
 def is_shared(store: Store) -> bool:
@@ -53,6 +54,13 @@ def enter_project(store: Store, place: Path, scope: str) -> None:
     """Note the scope of a project, and what its folder is recognised by. Raise LibraryBusy, OSError."""
     project = Project(place, scope, _marks(place))
     change_projects(store.home, lambda known: replace(known.having(project), separated=True))
+    if is_shared(store):
+        store.backend.project_marks.add(scope, shared_marks(place))
+
+
+def likely_scopes(store: Store, place: Path) -> list[str]:
+    """Return the scopes of a shared library that may be this project on another machine, the likeliest first."""
+    return store.backend.project_marks.scopes_with(shared_marks(place)) if is_shared(store) else []
 
 
 def refresh_marks(store: Store, limit: int = MAX_COMMITS) -> None:
@@ -64,6 +72,8 @@ def refresh_marks(store: Store, limit: int = MAX_COMMITS) -> None:
     changed = [one for one in found if one is not None]
     if changed and not store.read_only:
         change_projects(store.home, lambda known: known.having(*(one for one in changed if known.scope_of(one.folder))))
+        for one in changed if is_shared(store) else ():
+            store.backend.project_marks.add(one.scope, shared_marks(one.folder))
 
 
 def _refreshed(project: Project, limit: int) -> Project | None:
@@ -146,6 +156,8 @@ def _separated(store: Store, known: ProjectMap) -> ProjectMap:
             done.append(f"{place} is the project {changed.scope} ({len(changed.names)} of its resources)")
             scope = changed.scope
         known = known.having(Project(place, scope, _marks(place)))
+        if is_shared(store):
+            store.backend.project_marks.add(scope, shared_marks(place))
     return replace(known, separated=True, notices=(*known.notices, *_notice(done)))
 
 

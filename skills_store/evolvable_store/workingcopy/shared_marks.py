@@ -1,0 +1,65 @@
+"""What members of a shared library recognise a project by on another machine: hashes, so no path leaves a machine."""
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from evolvable_store.paths import work_tree
+from evolvable_store.workingcopy.git_history import first_commit
+from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded
+
+_LIMIT = 2**20
+_HOST = re.compile(r"(?:[^@/:]+@)?([A-Za-z0-9][A-Za-z0-9.-]+):(?!//)(.+)")
+"""The short form of an address over ssh: git@host:owner/name.git."""
+
+
+def shared_marks(place: Path) -> frozenset[str]:
+    """Return the marks of a project: of the address of its repository's remote origin, and of the first commit.
+
+    Each with the path of the project in the work tree. None for a folder outside of git.
+    """
+    root = work_tree(place)
+    if root is None:
+        return frozenset()
+    inside = place.relative_to(root).as_posix()
+    known = {"remote": plain_address(_origin(root)), "commit": first_commit(place)}
+    return frozenset(_digest(kind, value, inside) for kind, value in known.items() if value)
+
+
+def plain_address(address: str) -> str:
+    """Return host and path of a remote's address, however it is reached; '' for one on this machine."""
+    short = _HOST.fullmatch(address)
+    if short is not None:
+        host, path = short[1], short[2]
+    else:
+        try:
+            parts = urlsplit(address)
+            host, path = parts.hostname or "", parts.path
+        except ValueError:
+            return ""
+        if parts.scheme not in ("https", "http", "ssh", "git"):
+            return ""
+    path = path.strip("/").removesuffix(".git")
+    return f"{host.lower()}/{path}" if host and path else ""
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def _origin(root: Path) -> str:
+    """Return the address of the remote origin as the repository's own configuration says it, '' without one."""
+    try:
+        text = os.fsdecode(read_bounded(root / ".git/config", _LIMIT) or b"")
+    except GitDamaged:
+        return ""
+    section = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line
+        key, equals, value = line.partition("=")
+        if section == '[remote "origin"]' and equals and key.strip().lower() == "url":
+            return value.strip().strip('"')
+    return ""
