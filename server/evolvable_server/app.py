@@ -113,7 +113,8 @@ def scopes_seen(config: Config, library: Library, directory: Path) -> tuple[str,
         return tuple(dict.fromkeys((config.scope, USER_SCOPE)))
     projects = Projects(library.store, Path.home())
     try:
-        library.settle_projects(projects, directory)
+        if library.settle_projects(projects, directory):
+            projects = Projects(library.store, Path.home())
     except (EvolvableError, OSError) as error:
         log.warning("The projects were not brought up to date: %s", error)
     return *projects.scopes_at(directory), USER_SCOPE

@@ -8,6 +8,9 @@ import os
 from collections.abc import Mapping
 from types import ModuleType
 
+PROJECTS = "evolvable-projects"
+"""The header of an HTTP request that names the projects of the client's directory: scopes, the nearest first."""
+
 HOME = "EVOLVABLE_HOME"
 CONFIG = "EVOLVABLE_CONFIG"
 """Names a second file of settings beside the account's, for a library that is only tried."""

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +37,8 @@ from evolvable_server.oidc import (
 from evolvable_server.person_config import check_owner, write_private
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import InvalidArgument, NotFound, Refused
+from evolvable_store.workingcopy import project_map
+from evolvable_store.workingcopy.projects import scopes_by_map
 
 SCOPES = ("openid", "offline_access", "evolvable:read", "evolvable:report", "evolvable:write")
 """What is asked for by default: all but deciding about proposals."""
@@ -319,6 +322,26 @@ def membership_file(name: str) -> Path:
     return memberships() / f"{name}.json"
 
 
+def name_project(name: str, place: Path, scope: str) -> Path:
+    """Note which project of a joined library a folder is; return the file. It stays on this machine.
+
+    Raise InvalidArgument for a name that is none, LibraryBusy.
+    """
+    folder = _projects_folder(name)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    project_map.change_projects(folder, lambda known: known.having(project_map.Project(place, scope)))
+    return folder / project_map.FILE
+
+
+def projects_at(name: str, directory: Path) -> tuple[str, ...]:
+    """Return the projects of a joined library that are read from a directory, the nearest first."""
+    return scopes_by_map(project_map.read_projects(_projects_folder(name)), directory, Path.home())
+
+
+def _projects_folder(name: str) -> Path:
+    return membership_file(name).with_suffix(".projects")
+
+
 class MembershipAuth(httpx2.Auth):
     """Shows the token of a membership to its own server, and renews it before it ends.
 
@@ -373,6 +396,7 @@ def _is_same_origin(one: str, other: str) -> bool:
 def forget_membership(name: str) -> bool:
     """Delete a membership; return whether there was one."""
     path = membership_file(name)
+    shutil.rmtree(_projects_folder(name), ignore_errors=True)
     with suppress(FileNotFoundError):
         path.unlink()
         return True

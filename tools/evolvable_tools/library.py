@@ -160,19 +160,21 @@ class Library:
         """Return the folders that mirror the library, in the order they were added."""
         return self.store.backend.bindings.folders()
 
-    def settle_projects(self, projects: Projects, directory: Path) -> None:
+    def settle_projects(self, projects: Projects, directory: Path) -> bool:
         """Separate projects that an earlier version took for one, and find those again that moved to a directory.
 
-        Raises LibraryBusy, OSError, and AlreadyExists where a folder in the new place is watched already.
+        Return whether there was anything to do. Raises LibraryBusy, OSError, and AlreadyExists where a folder in the
+        new place is watched already.
         """
         strangers = projects.strangers_at(directory)
         if projects.are_separated and not strangers:
-            return
+            return False
         from evolvable_store.workingcopy.project_changes import move_project, separate_projects  # late: 5 ms, for few
 
         separate_projects(self.store)
         for place in strangers:
             move_project(self.store, place)
+        return True
 
     def scopes_from(self, scope: str) -> tuple[str, ...]:
         """Return the scopes in which a resource of this scope finds others, the nearest first."""

@@ -61,7 +61,13 @@ def open_project(directory: Path) -> Path:
     if main is not None:
         why = f"{real} lies in a linked work tree of git, which reads the skills of the main one; nothing was written."
         raise Refused(why, f"Write into that: cd {main}")
-    return next((one.project for one in project_folders(Path.home(), real) if one.project is not None), real)
+    return main_project(real)
+
+
+def main_project(directory: Path) -> Path:
+    """Return the nearest project of a directory, of the main work tree for one of a linked one; else the directory."""
+    found = (one.project for one in project_folders(Path.home(), directory))
+    return next((one for one in found if one is not None), main_folder(directory) or directory.resolve())
 
 
 class FolderChooser:

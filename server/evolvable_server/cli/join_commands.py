@@ -16,6 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from evolvable_server import joining
 from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.folder_choice import main_project
 from evolvable_server.cli.terminal import confirm, one_line, remark, say, warn
 from evolvable_server.clients.registration import (
     ConfigurationEntry,
@@ -31,6 +32,7 @@ from evolvable_server.joining import MembershipAuth, ServedLibrary
 from evolvable_server.oidc import new_client
 from evolvable_server.transport.bridge import run_bridge
 from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.resource import check_scope
 
 WAIT_SECONDS = 600.0
 """How long signing in may last."""
@@ -60,6 +62,7 @@ class Joined:
 @click.option("--port", type=click.IntRange(0, 65_535), default=0, help="Of the loopback address [default: any].")
 @click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="Ask for these scopes instead; repeatable.")
 @click.option("--approve", is_flag=True, help="Ask for the right to decide about proposals too.")
+@click.option("--project", metavar="NAME", help="Only say which project of the library the open project is.")
 @click.option("--undo", is_flag=True, help="Delete the token, and take the library out of the clients.")
 @click.option("--yes", is_flag=True, help="Sign in at the provider that the server names without asking.")
 def join_command(
@@ -71,6 +74,7 @@ def join_command(
     port: int,
     scopes: tuple[str, ...],
     approve: bool,
+    project: str | None,
     undo: bool,
     yes: bool,
 ) -> Output[Joined]:
@@ -83,6 +87,8 @@ def join_command(
     state.require_person("Joining a library")
     if undo:
         return _leave(state, joining.normalized(url))
+    if project is not None:
+        return _name_project(state, joining.normalized(url), project)
     found = anyio.run(joining.find_library, url)
     say(f"{found.resource} is served for people who sign in at:", f"\n  {one_line(found.issuer)}\n")
     confirm("Sign in there?", yes=yes, refused="You did not sign in.", hint="Nothing was changed.")
@@ -222,6 +228,18 @@ def _connect(state: CommandContext, found: ServedLibrary, clients: Sequence[str]
     if not changed:
         remark(f"No client was changed. `evolvable join {found.resource} --client NAME` connects one.")
     return changed
+
+
+def _name_project(state: CommandContext, resource: str, project: str) -> Output[Joined]:
+    """Note which project of a joined library the open project is. Raise NotFound for one that was not joined."""
+    name = joining.membership_name(resource)
+    one = joining.load_membership(name)
+    place = main_project(state.config().project)
+    path = joining.name_project(name, place, check_scope(project))
+    done = Joined(name, resource, one.issuer, 0, [str(path)], f"evolvable join {resource} --undo")
+    return Output(
+        done, lambda _: say(f"{place} is the project {project} of {resource}, from the next start of a client.")
+    )
 
 
 def _leave(state: CommandContext, resource: str) -> Output[Joined]:

@@ -30,12 +30,13 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from evolvable_server.config import Config
-from evolvable_server.environment import BEARERS, bearer_session, client_session
+from evolvable_server.environment import BEARERS, PROJECTS, bearer_session, client_session
 from evolvable_server.grants import SCOPE
 from evolvable_server.mcp.sdk_import import hidden_modules
 from evolvable_store import __version__
-from evolvable_store.errors import EvolvableError, LibraryError
+from evolvable_store.errors import EvolvableError, InvalidRef, LibraryError
 from evolvable_store.operation import Actor, Principal
+from evolvable_store.resource import USER_SCOPE, check_scope
 from evolvable_tools.library import Caller, Library
 
 if TYPE_CHECKING:
@@ -123,6 +124,22 @@ def address_of(request: Any) -> str:
     return client.host if client is not None else ""
 
 
+MAX_PROJECTS = 16
+
+
+def scopes_of(request: Any) -> tuple[str, ...]:
+    """Return the scopes that an HTTP request names for its client's directory, then the user's; none for no header.
+
+    They give no right: a ref may name any scope of the library.
+    """
+    named = request.headers.get(PROJECTS, "") if request is not None else ""
+    found = list[str]()
+    for name in named.split(",", MAX_PROJECTS)[:MAX_PROJECTS] if named else ():
+        with contextlib.suppress(InvalidRef):
+            found.append(check_scope(name.strip()))
+    return tuple(dict.fromkeys((*found, USER_SCOPE))) if found else ()
+
+
 def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSessions") -> Caller:
     """Return the caller of a tool: an agent, known by its token over HTTP, else by the name its client gives itself."""
     request = context.request_context.request
@@ -132,6 +149,7 @@ def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSession
     session = sessions.of(context.request_context.meta, getattr(request, "headers", None))
     return replace(
         caller,
+        scopes=scopes_of(request) or caller.scopes,
         session=session_of(request, session),
         principal=Principal.AGENT,
         via=via,

@@ -5,6 +5,7 @@ The SDK speaks both transports. What is added is the headers that a message need
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,7 +15,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
-from evolvable_server.joining import MembershipAuth
+from evolvable_server.environment import PROJECTS
+from evolvable_server.joining import MembershipAuth, projects_at
 from evolvable_server.oidc import new_client
 from evolvable_store.errors import EvolvableError
 
@@ -27,12 +29,12 @@ READ_SECONDS = 300.0
 def run_bridge(name: str) -> None:
     """Serve until the client closes stdin. Raise NotFound or Refused for a membership that cannot be used."""
     auth = MembershipAuth(name)
-    anyio.run(_serve, auth)
+    anyio.run(_serve, auth, ", ".join(projects_at(name, Path.cwd())))
     sys.stdout.flush()
     os._exit(0)  # a thread of the SDK may still wait for stdin
 
 
-async def _serve(auth: MembershipAuth) -> None:
+async def _serve(auth: MembershipAuth, projects: str) -> None:
     timeout = httpx2.Timeout(30.0, read=READ_SECONDS)
     async with (
         new_client(timeout, auth) as http,
@@ -40,7 +42,7 @@ async def _serve(auth: MembershipAuth) -> None:
         streamable_http_client(auth.resource, http_client=http) as (from_server, to_server),
         anyio.create_task_group() as tasks,
     ):
-        negotiated: dict[str, Any] = {"asked": None, "version": None}
+        negotiated: dict[str, Any] = {"asked": None, "version": None, "projects": projects}
 
         async def answers() -> None:
             async for message in from_server:
@@ -71,6 +73,7 @@ def _with_headers(negotiated: dict[str, Any], message: SessionMessage) -> Sessio
         negotiated["asked"] = getattr(body, "id", None)
     version = (params.get("_meta") or {}).get(_VERSION) or negotiated["version"]
     headers = {"mcp-protocol-version": str(version)} if version else {}
+    headers |= {PROJECTS: negotiated["projects"]} if negotiated["projects"] else {}
     if (params.get("_meta") or {}).get(_VERSION):
         headers["mcp-method"] = method
         name = params.get("name") or params.get("uri")

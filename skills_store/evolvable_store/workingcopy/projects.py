@@ -6,6 +6,7 @@ A project is known by its folder. Its scope is the name of the folder, or the ne
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from evolvable_store.resource import USER_SCOPE
@@ -16,7 +17,10 @@ from evolvable_store.workingcopy.project_places import skill_folders, surroundin
 
 
 class Projects:
-    """The projects of one library. user: the home folder, which is no project."""
+    """The projects of one library, as they were when they were first looked at.
+
+    user: the home folder, which is no project.
+    """
 
     def __init__(self, store: Store, user: Path | None = None) -> None:
         self._store = store
@@ -25,26 +29,25 @@ class Projects:
     @property
     def are_separated(self) -> bool:
         """Whether no two projects have one scope because an earlier version knew them by the names of their folders."""
-        if self._store.read_only or read_projects(self._store.home).separated:
+        if self._store.read_only or self._map.separated:
             return True
-        return all(folder.scope == USER_SCOPE for folder in self._store.backend.bindings.folders())
+        return all(folder.scope == USER_SCOPE for folder in self._folders)
 
     def strangers_at(self, directory: Path) -> list[Path]:
         """Return the folders around a directory that may be projects which moved there, the outermost first."""
-        known = read_projects(self._store.home)
-        if self._store.read_only or all(os.path.lexists(one.folder) for one in known.projects):
+        if self._store.read_only or all(os.path.lexists(one.folder) for one in self._map.projects):
             return []
-        places, by_place = surroundings_of(directory, self._user).places, self._by_place()
+        places, by_place = surroundings_of(directory, self._user).places, self._by_place
         return [one for one in reversed(places) if one not in by_place and any(map(os.path.isdir, skill_folders(one)))]
 
     def scopes_at(self, directory: Path) -> tuple[str, ...]:
         """Return the scopes of the projects that are read from a directory, the nearest first; none for none."""
         around = surroundings_of(directory, self._user)
-        return _scopes_along(around.places, around.nested, self._by_place())
+        return _scopes_along(around.places, around.nested, self._by_place)
 
     def scopes_of(self, scope: str) -> tuple[str, ...]:
         """Return a scope, and those of the projects around its folder that are read after it."""
-        by_place = self._by_place()
+        by_place = self._by_place
         for place in (place for place, scopes in by_place.items() if scope in scopes):
             around = surroundings_of(place, self._user)
             return tuple(dict.fromkeys((scope, *_scopes_along(around.places, around.nested, by_place))))
@@ -52,10 +55,25 @@ class Projects:
 
     def scope_of(self, place: Path) -> str | None:
         """Return the scope of a project, None for a folder that is none."""
-        return next(iter(self._by_place().get(place, ())), None)
+        return next(iter(self._by_place.get(place, ())), None)
 
+    @cached_property
+    def _folders(self) -> list[WatchedFolder]:
+        return self._store.backend.bindings.folders()
+
+    @cached_property
+    def _map(self) -> ProjectMap:
+        return read_projects(self._store.home)
+
+    @cached_property
     def _by_place(self) -> Mapping[Path, Sequence[str]]:
-        return _scopes_by_place(self._store.backend.bindings.folders(), read_projects(self._store.home))
+        return _scopes_by_place(self._folders, self._map)
+
+
+def scopes_by_map(known: ProjectMap, directory: Path, user: Path) -> tuple[str, ...]:
+    """Return the scopes that a map alone has for a directory, the nearest first. user: as for Projects."""
+    around = surroundings_of(directory, Path(os.path.realpath(user)))
+    return _scopes_along(around.places, around.nested, _scopes_by_place((), known))
 
 
 def _scopes_by_place(folders: Iterable[WatchedFolder], known: ProjectMap) -> Mapping[Path, Sequence[str]]:
