@@ -160,6 +160,17 @@ def test_a_package_reads_its_own_skills_then_those_of_its_repository(work: Workp
     assert work.refs("mono") == ["skill:mono/release", "skill:mono/test"]
 
 
+def test_a_package_delegates_to_an_agent_of_its_repository(work: Workplace) -> None:
+    work.run.save(work.user / "mono/.claude", "agents", skill_text("clerk", "Files papers."), "clerk.md")
+    more = "metadata:\n  delegate: agent:clerk\n"
+    work.run.save(work.user / "mono/web/.claude/skills", "filing", skill_text("filing", "Files.", more=more))
+    work.run("init", "--kind", "agent", work.user / "mono/.claude/agents")
+    work.init("mono/web")
+    work.repository("mono")
+    assert "Work as this agent (agent:mono/clerk@1)" in work.at("mono/web", "load", "filing").out
+    assert "clerk" not in work.at("mono/web", "doctor", code=None).out
+
+
 def test_packages_of_one_name_in_two_monorepos_are_two_projects(work: Workplace) -> None:
     for mono in ("one", "two"):
         work.skill(f"{mono}/packages/api", "test", f"Tests the api of {mono}.")

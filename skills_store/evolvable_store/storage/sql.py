@@ -54,7 +54,7 @@ _STATE = f"""SELECT after, latest, tree, hash, frozen, sequence
     FROM change WHERE sequence = ({_LAST.format("?1")}) AND +resource = ?1
     AND EXISTS (SELECT 1 FROM resource WHERE id = ?1 AND kind = ?2 AND scope = ?3 AND name = ?4)"""
 _NAME = "SELECT kind, scope, name FROM resource WHERE id = ?"
-_IS_NAMED = "SELECT 1 FROM resource WHERE id = ? AND name = ?"
+_IS_NAMED = "SELECT 1 FROM resource WHERE id = ? AND kind = ? AND scope = ? AND name = ?"
 _CHANGE = """SELECT c.sequence, c.operation, r.kind, r.scope, r.name, c.before, c.after
     FROM change c JOIN resource r ON r.id = c.resource"""
 _VERSION = "SELECT latest, tree, hash, operation FROM change WHERE manifest IS NOT NULL AND resource = ?"
@@ -97,7 +97,7 @@ class _CommonReads:
             state = db.execute(_STATE, (known, kind, scope, name)).fetchone() if known is not None else None
             if state is None:
                 row = db.execute(_NAMED_HEAD, (name, kind, scope)).fetchone()
-                if row is None and known is not None and db.execute(_IS_NAMED, (known, name)).fetchone():
+                if row is None and known is not None and db.execute(_IS_NAMED, (known, kind, scope, name)).fetchone():
                     raise ValueError(f"{kind} {name} is known, but not where it points")
             else:
                 row = (known, kind, scope, name, *state)
