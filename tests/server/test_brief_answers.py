@@ -98,6 +98,14 @@ def test_who_has_to_choose_among_the_matches_reads_that_nobody_is_sure() -> None
     assert len(answer["matches"]) == 2
 
 
+def test_matches_of_which_none_fits_are_given_and_nobody_is_sure() -> None:
+    low = found([match(number, confidence=0.12) for number in range(5)])
+
+    assert low.fitting == [] and found_answer(low, limit=5, detail=True)["unsure"] is True
+    answer = found_answer(low, limit=5, detail=False)
+    assert answer["unsure"] is True and "none_fits" not in answer and len(answer["matches"]) == 5
+
+
 def test_who_asked_for_one_match_and_has_to_choose_gets_the_refs_of_the_others() -> None:
     answer = found_answer(found([match(0)], choose_between=choice(3)), limit=1, detail=False)
 

@@ -193,13 +193,19 @@ async def test_a_new_skill_is_created_in_the_folder_and_found_at_once(place, era
     assert (place.skills / "tides/SKILL.md").read_text(encoding="utf-8") == text
 
 
-async def test_a_task_that_nothing_seems_to_be_for_is_answered_with_a_list_and_then_with_none_fits(reader):
-    listed = await call(reader, "find_skill", task="bake sourdough bread with rye")
-    found = await call(reader, "find_skill", task="bake sourdough bread with rye")
+async def test_a_task_that_nothing_seems_to_be_for_is_answered_with_the_same_list_each_time(reader):
+    listed, *others = [await call(reader, "find_skill", task="bake sourdough bread with rye") for _ in range(3)]
 
     assert (listed["unsure"], listed["matches"], "none_fits" in listed) == (True, [], False)
     assert [choice["ref"] for choice in listed["choose_between"]["choices"]] == ["skill:csv", "skill:pdf"]
-    assert found == {"search_id": found["search_id"], "none_fits": True, "matches": []}
+    assert all(other == listed | {"search_id": other["search_id"]} for other in others)
+
+
+async def test_in_detail_with_another_limit_and_of_another_kind_the_second_answer_says_the_same(reader):
+    for asked in ({"detail": True}, {"limit": 1}, {"limit": 20}, {"kind": "prompt"}, {"mode": "text"}):
+        one, two = [await call(reader, "find_skill", task="bake sourdough bread", **asked) for _ in range(2)]
+
+        assert two == one | {"search_id": two["search_id"]}
 
 
 async def test_detail_gives_every_field(reader):

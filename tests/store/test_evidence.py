@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from older_store import as_older
 from postgres_place import ON_SQLITE
 from samples import skill
 
@@ -15,6 +16,7 @@ from evolvable_store.fsck import check_library
 from evolvable_store.gc import collect
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.storage import migrations
 from evolvable_store.storage.evidence import (
     Grade,
     Outcome,
@@ -234,3 +236,35 @@ def test_a_later_word_counts_in_whatever_order_it_was_stored(store: Store, put) 
 
     assert store.backend.evidence.count_successes([pdf]) == {pdf: SuccessCounts(1, 1)}
     assert log.tally(pdf).succeeded == 1
+
+
+def note(store: Store, *rows: Impression) -> None:
+    log = ImpressionLog(store.backend)
+    log.note(list(rows))
+    log.close()
+
+
+@pytest.mark.parametrize("reads_sessions", [True, False])
+def test_impressions_of_nobodys_search_count_no_longer_in_an_older_library_that_has_read_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_sessions: bool
+) -> None:
+    """The searches of reviews have no session, and nothing is opened by them. A transcript may name one later."""
+    session = IngestedSession("s2", "codex", "d", 9, AT, None)
+    with as_older(migrations.NAMES.index("m024_shown"), monkeypatch), Store.open(tmp_path, create=True) as store:
+        with store.transaction(Actor.HUMAN, "made") as tx:
+            tx.put(Ref.parse("pdf"), skill("pdf"))
+        pdf = store.head(Ref.parse("pdf")).id
+        store.backend.evidence.add_use(Use("use-1", AT, pdf, 1, "search-opened"))
+        note(store, Impression("search-of-a-session", pdf, 1, AT, "s1"))
+        note(store, *(Impression(f"search-{name}", pdf, 1, AT) for name in ("opened", "nobodys", "named-later")))
+        if reads_sessions:
+            store.backend.observations.take(session, [])
+
+    with Store.open(tmp_path) as store:
+        counted = [store.backend.evidence.count_impressions("")[pdf].times]
+        later = IngestedSession("s3", "codex", "e", 9, AT, None)
+        store.backend.observations.take(later, [], searches=["search-named-later"])
+        counted.append(store.backend.evidence.count_impressions("")[pdf].times)
+        assert check_library(store).faults == ()
+
+    assert counted == ([2, 3] if reads_sessions else [4, 4])

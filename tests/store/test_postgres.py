@@ -24,6 +24,7 @@ from evolvable_store.errors import (
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage import connection, migrations
+from evolvable_store.storage.observations import Impression, IngestedSession
 from evolvable_store.storage.protocol import SharedVector
 from evolvable_store.store import Store
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 process = pytest.mark.process
 
 PDF = Ref.parse("pdf")
+AT = "2026-11-20T12:00:00.000000Z"
 
 
 def write(store: Store, text: str = "one", ref: Ref = PDF) -> None:
@@ -293,12 +295,13 @@ def test_a_member_who_may_only_read_uses_the_vectors_and_adds_none(home: Path, t
             assert theirs.find("m", [b"1", b"2"]) == {b"1": vector(1.0)}
 
 
-def own_database(home: Path, name: str) -> None:
-    """Make a home whose library lies in another database of the server."""
+def own_database(home: Path, name: str, project: str = "library") -> None:
+    """Make a home whose library lies in a project of another database of the server."""
     from evolvable_store.storage.postgres.address import Address, save_address
 
     home.mkdir(mode=0o700)
-    save_address(home, Address.parse(server_url().replace("@/evolvable?", f"@/{name}?")))
+    url = server_url().replace("@/evolvable?", f"@/{name}?")
+    save_address(home, Address.parse(f"{url}&project={project}"))
 
 
 @process
@@ -383,6 +386,35 @@ def test_the_policies_of_an_earlier_version_are_replaced_when_the_owner_opens_th
             assert_sound(store)
     finally:
         administer(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@process
+def test_impressions_of_nobodys_search_count_no_longer_in_any_project_of_an_older_database(tmp_path: Path) -> None:
+    name, homes = f"older_{hashlib.sha256(bytes(tmp_path)).hexdigest()[:16]}", (tmp_path / "one", tmp_path / "two")
+    administer(f"CREATE DATABASE {name} OWNER evolvable")
+    try:
+        for number, home in enumerate(homes):
+            own_database(home, name, f"project-{number}")
+            with Store.open(home, create=True) as store:
+                write(store)
+                rows = [Impression(f"search-{session}", store.head(PDF).id, 1, AT, session) for session in ("s1", None)]
+                store.backend.observations.add_impressions(rows, ())
+                if number == 0:
+                    store.backend.observations.take(IngestedSession("s1", "codex", "d", 9, AT, None), [])
+        before = migrations.NAMES.index("m024_shown")
+        administer(f"UPDATE evolvable.schema_version SET version = {before}", name)
+
+        counted = []
+        for home in homes:
+            with Store.open(home) as store:
+                counted.append(store.backend.evidence.count_impressions("")[store.head(PDF).id].times)
+                forced = b"SELECT count(*) FROM pg_class WHERE relrowsecurity AND NOT relforcerowsecurity"
+                with store.backend.reading() as db:
+                    assert cast("PostgresConnection", db).query(forced).fetchone() == (0,)
+    finally:
+        administer(f"DROP DATABASE {name} WITH (FORCE)")
+
+    assert counted == [1, 2], "the second project has read no session"
 
 
 def policies(store: Store) -> dict[str, dict[str, tuple[str, str | None, str | None]]]:

@@ -48,7 +48,7 @@ class Sessions:
         who = client(identity)
         before: list[Event] = [User(task)]
         if skill:
-            found = find_skill(self.library, who, task).search_id if search else None
+            found = find_skill(self.library, who, task, to_agent=True).search_id if search else None
             loaded = load_skill(self.library, who, Ref.parse(skill), search_id=found)
             self.served[identity] = loaded.version
             said = f"...\nuse_id: {loaded.use_id} (report_outcome with it when the task is done)"

@@ -192,19 +192,20 @@ def test_nothing_fits_when_the_model_chooses_none_of_all(
     assert (found.none_fits, found.matches, len(model.asked)) == (True, [], 1)
 
 
-def test_a_caller_that_thinks_gets_the_list_once_a_task_and_session(office: Library) -> None:
-    means, one, other = SearchDependencies(caller_thinks=True), *(Caller(Actor.AGENT, name) for name in ("one", "two"))
+def test_a_caller_that_thinks_gets_the_same_list_however_often_and_from_whatever_session_it_asks(
+    office: Library,
+) -> None:
+    means, task = SearchDependencies(caller_thinks=True), "accélérer mes requêtes"
+    callers = [Caller(Actor.AGENT, name, connection=link) for name in ("one", "two", None) for link in ("a", "b")]
 
-    first = find_skill(office, one, "accélérer mes requêtes", means=means)
-    again = find_skill(office, one, " Accélérer  mes requêtes", means=means)
+    answers = [find_skill(office, caller, task, means=means) for caller in (*callers, *callers)]
 
-    assert first.choose_between is not None and first.none_fits
-    assert {choice.ref: choice.description for choice in first.choose_between.choices} == {
+    choices = [answer.choose_between.choices for answer in answers if answer.choose_between is not None]
+    assert len(choices) == len(answers) and all(one == choices[0] for one in choices)
+    assert {choice.ref: choice.description for choice in choices[0]} == {
         f"skill:{name}": description for name, description in OFFICE.items()
     }
-    assert again.choose_between is None and again.none_fits
-    assert find_skill(office, other, "accélérer mes requêtes", means=means).choose_between is not None
-    assert find_skill(office, one, "dessiner un graphique", means=means).choose_between is not None
+    assert len({answer.none_fits for answer in answers}) == 1
 
 
 def test_the_list_of_a_larger_library_has_the_nearest_the_proven_and_those_with_a_word_of_the_task(
@@ -296,18 +297,19 @@ def test_a_caller_that_thinks_is_not_troubled_when_the_search_is_sure(office: Li
     assert find_skill(office, CALLER, task, means=SearchDependencies(caller_thinks=True)).choose_between is None
 
 
-def test_a_list_comes_once_for_a_task_until_the_library_changes(office: Library) -> None:
+def test_the_list_has_what_was_added_since_and_comes_again_after_a_load(office: Library) -> None:
     task, means = next(iter(FOREIGN)), SearchDependencies(caller_thinks=True)
     teach(office.store, "prompt:letters", "Write letters.")
 
-    def listed(task: str, session: str = "one", kind: Kind = Kind.SKILL) -> bool:
-        found = find_skill(office, replace(CALLER, session=session), task, kind=kind, means=means)
-        return found.choose_between is not None
+    def listed(kind: Kind = Kind.SKILL) -> list[str]:
+        asked = find_skill(office, CALLER, task, kind=kind, means=means).choose_between
+        return sorted(choice.ref for choice in asked.choices) if asked is not None else []
 
-    assert [listed(task), listed(task), listed(f"  {task}! ")] == [True, False, False]
-    assert listed(task, session="two") and listed(task, kind=Kind.PROMPT)
+    before = listed()
+    load_skill(office, CALLER, Ref.parse("pdf-forms"))
+    assert listed() == before and listed(Kind.PROMPT) == listed(Kind.PROMPT) == ["prompt:letters"]
     teach(office.store, "harp-tuning", "Tune a harp.")
-    assert [listed(task), listed(task)] == [True, False]
+    assert listed() == listed() == sorted([*before, "skill:harp-tuning"])
 
 
 def test_a_model_is_asked_rather_than_the_caller(office: Library, thinks: SearchDependencies) -> None:
@@ -316,13 +318,26 @@ def test_a_model_is_asked_rather_than_the_caller(office: Library, thinks: Search
     assert found.choose_between is None and found.matches[0].stage == "judge"
 
 
-def test_the_threshold_decides_whether_anything_fits(office: Library) -> None:
+def test_the_threshold_decides_which_matches_fit(office: Library) -> None:
     best = find_skill(office, CALLER, PLAIN).matches[0].confidence
 
-    assert not find_skill(office, CALLER, PLAIN, means=SearchDependencies(fits=best)).none_fits
-    assert find_skill(office, CALLER, PLAIN, means=SearchDependencies(fits=best + 0.001)).none_fits
-    assert not find_skill(office, CALLER, "tables", means=SearchDependencies(fits=0)).none_fits
-    assert find_skill(office, CALLER, UNSURE, means=SearchDependencies(fits=1)).none_fits
+    def fitting(task: str, fits: float) -> list[str]:
+        return [match.name for match in find_skill(office, CALLER, task, means=SearchDependencies(fits=fits)).fitting]
+
+    assert fitting(PLAIN, best) == ["sql-review"] and fitting(PLAIN, best + 0.001) == []
+    assert fitting("tables", 0) and fitting(UNSURE, 1) == []
+    assert fitting("the sql-review skill", 1) == ["sql-review"], "what is called by its name fits at any threshold"
+
+
+def test_good_siblings_that_share_the_probability_are_not_told_as_nothing(office: Library) -> None:
+    for language in ("go", "rust", "java", "ruby", "php", "swift", "kotlin", "scala", "perl", "lua", "dart", "julia"):
+        teach(office.store, f"{language}-helper", f"Deploys {language} services to kubernetes with helm charts.")
+
+    found = find_skill(office, CALLER, "deploy my service")
+
+    assert not found.none_fits and found.fitting == [] and found.matches[0].name.endswith("-helper")
+    assert {find_skill(office, CALLER, "deploy my service", limit=limit).none_fits for limit in (1, 3, 20)} == {False}
+    assert find_skill(office, CALLER, "tell me a joke about bread").none_fits
 
 
 # The paper's

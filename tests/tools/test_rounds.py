@@ -80,9 +80,15 @@ def guards(document):
 @pytest.mark.process
 def test_a_round_learns_diagnoses_and_puts_one_small_change_on_trial(library, sessions):
     fill(sessions)
+    library.shown.flush()
+    evidence = library.store.backend.evidence
+    seen = evidence.count_impressions("")
     with RoundModel(guards) as api, asking(api) as model:
         report = run_round(library, PERSON, sessions.settings(thinker=model))
         again = run_round(library, PERSON, sessions.settings(thinker=model))
+
+    library.shown.flush()
+    assert seen and evidence.count_impressions("") == seen, "what a round searches for is shown to no agent"
 
     assert (report.number, report.episodes, report.successes) == (1, 5, 2)
     assert report.retained == {"repeated-failure": 3}

@@ -88,7 +88,7 @@ def test_what_is_shown_again_and_again_and_never_opened_is_dead(library, agent, 
         skill(name, description=f"Works with {name}.")
     for number in range(6):
         who = Caller(Actor.AGENT, f"s{number}")
-        assert find_skill(library, who, "work with pdf-forms").matches[0].ref == "skill:pdf-forms"
+        assert find_skill(library, who, "work with pdf-forms", to_agent=True).matches[0].ref == "skill:pdf-forms"
         find_skill(library, person, "work with bread")
     assert [(one.ref, one.shown, one.verdict) for one in stats(library, person).resources] == [
         ("skill:pdf-forms", 6, "dead")
@@ -102,7 +102,7 @@ def test_what_is_shown_again_and_again_and_never_opened_is_dead(library, agent, 
 def test_a_search_that_finds_nothing_shows_nothing(library, agent, skill):
     skill("pdf-forms")
 
-    assert find_skill(library, agent, "tune a grand piano").none_fits
+    assert find_skill(library, agent, "tune a grand piano", to_agent=True).none_fits
     assert stats(library, agent).resources == []
 
 

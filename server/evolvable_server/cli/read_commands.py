@@ -1,5 +1,6 @@
 """The commands find, list, load, get, history and report."""
 
+import os
 import re
 import shlex
 import sys
@@ -22,6 +23,8 @@ from evolvable_server.cli.terminal import (
     show_text,
     some,
 )
+from evolvable_server.environment import is_review_process
+from evolvable_store.operation import Principal
 from evolvable_store.resource import Kind, Ref, check_scope
 from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_tools.delegation import inline_text
@@ -56,7 +59,10 @@ def find_command(
     """
     with state.library() as (library, caller):
         scopes = (check_scope(scope),) if scope else None
-        found = search.find_skill(library, caller, " ".join(task), kind=Kind(kind), scopes=scopes, **given)
+        to_agent = caller.identity.principal is Principal.AGENT and not is_review_process(os.environ)
+        found = search.find_skill(
+            library, caller, " ".join(task), kind=Kind(kind), scopes=scopes, to_agent=to_agent, **given
+        )
     return Output(found, show_found, NONE_FITS if found.none_fits else 0)
 
 
@@ -65,6 +71,8 @@ def show_found(found: search.FoundSkills) -> None:
     matches = [match for match in found.matches if match.confidence >= NOISE or not found.none_fits]
     if found.none_fits:
         say("Nothing in the library fits this task." + (" The nearest:" if matches else ""))
+    elif not found.fitting:
+        say("One of these may fit; the search is not sure which.")
     if found.notice:
         say(found.notice)
     for match in matches:
@@ -76,7 +84,9 @@ def show_found(found: search.FoundSkills) -> None:
         if match.notice:
             show_text(match.notice, "yellow", indent=4)
     if found.matches and not found.none_fits:
-        say(f"\nOpen it: evolvable load {found.matches[0].ref} --search {found.search_id}")
+        say(
+            f"\nOpen {'it' if found.fitting else 'the first'}: evolvable load {found.matches[0].ref} --search {found.search_id}"
+        )
 
 
 @command("list")

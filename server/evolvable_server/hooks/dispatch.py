@@ -159,16 +159,9 @@ def suggest_skills(library: Library, caller: Caller, prompt: str, offered: Offer
     # A client shows what a hook offers beside every prompt: only what fits in a large library too.
     fits = FITS if means.fits is None else means.fits
     alone = replace(means, thinker=None, caller_thinks=False, client_thinks=False, fits=fits)
-    found = find_skill(library, caller, task[:MAX_TASK], means=alone, shown=False)
-    fresh = [match for match in _fitting(found) if _claimed(library, caller, match, found, offered)]
+    found = find_skill(library, caller, task[:MAX_TASK], means=alone)
+    fresh = [match for match in found.fitting[:MOST] if _claimed(library, caller, match, found, offered)]
     return _said(fresh, found.search_id) if fresh else ""
-
-
-def _fitting(found: FoundSkills) -> list[FoundMatch]:
-    if found.none_fits:
-        return []
-    first, *others = found.matches
-    return [first, *(match for match in others if match.confidence >= found.fits)][:MOST]
 
 
 def _claimed(library: Library, caller: Caller, match: FoundMatch, found: FoundSkills, offered: OfferLog) -> bool:

@@ -48,14 +48,15 @@ def found_answer(found: FoundSkills, *, limit: int, detail: bool) -> Answer:
     choose: among the matches, or among the choices of `choose_between`. With `detail` both stand there.
     """
     asked = found.choose_between
+    unsure = asked is not None or not (found.fitting or found.none_fits)
     if detail:
-        return asdict(found) | ({"unsure": True} if asked is not None else {})
-    if asked is not None and found.none_fits:
+        return asdict(found) | ({"unsure": True} if unsure else {})
+    if asked is not None and not found.fitting:
         return _choice_answer(found, asked)
     if found.none_fits:
         return {"search_id": found.search_id, "none_fits": True, "matches": []}
     others = _others(found, asked) if asked is not None else {}
-    verdict = {"none_fits": False} if asked is None else {"unsure": True} | others
+    verdict = {"unsure": True} | others if unsure else {"none_fits": False}
 
     def answer(length: int) -> Answer:
         shown = [_match(match, length) for match in found.matches]

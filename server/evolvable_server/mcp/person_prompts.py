@@ -78,9 +78,7 @@ class PersonPrompts:
     def _found(self, ref: Ref, task: str) -> list[str]:
         """Return what a search for a task says of a resource. It asks no model, and counts as no search of an agent."""
         means = replace(self._library.means, thinker=None)
-        found = find_skill(
-            self._library, self._caller, task, limit=MAX_MATCHES, kind=ref.kind, means=means, shown=False
-        )
+        found = find_skill(self._library, self._caller, task, limit=MAX_MATCHES, kind=ref.kind, means=means)
         head = self._library.store.head_or_none(ref, self._caller.scopes)
         named = str(head.ref) if head is not None else ""
         place = next((place for place, match in enumerate(found.matches, 1) if match.ref == named), None)
@@ -89,7 +87,7 @@ class PersonPrompts:
         if place is None:
             return [*lines, f"It is not among the first {MAX_MATCHES} matches."]
         match = found.matches[place - 1]
-        fits = " Nothing fits well enough." if found.none_fits else ""
+        fits = "" if found.fitting else " Nothing fits well enough."
         lines.append(f"It is match {place}, confidence {match.confidence:.2f}, by {match.stage}: {match.why}.{fits}")
         return [*lines, *[found.notice] * bool(found.notice)]
 

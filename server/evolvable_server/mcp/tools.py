@@ -5,6 +5,7 @@ Results are complete in their structured form; documents are plain text.
 """
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from mcp.server.mcpserver import Context
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import no_info_after_validator_function, str_schema
 
+from evolvable_server.environment import is_review_process
 from evolvable_server.mcp import delegated_work, resources
 from evolvable_server.mcp.brief_answers import as_result, found_answer, listing_answer
 from evolvable_server.mcp.inbox_app import TOOL_META
@@ -185,6 +187,8 @@ class Tools:
         means = self._library.means
         if means.thinker is None and means.client_thinks:
             means = replace(means, thinker=sampling_model(ctx))
+        # Neither a self-check nor the client of a review or a trial is an agent at work.
+        checks = SELF_CHECK in (ctx.request_context.meta or {})
         found = search.find_skill(
             self._library,
             self._who(ctx),
@@ -194,7 +198,7 @@ class Tools:
             scopes=(scope,) if scope else None,
             mode=mode,
             means=means,
-            shown=SELF_CHECK not in (ctx.request_context.meta or {}),
+            to_agent=not checks and not is_review_process(os.environ),
             task_type=task_type,
         )
         return as_result(found_answer(found, limit=limit, detail=detail))

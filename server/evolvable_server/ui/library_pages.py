@@ -182,12 +182,11 @@ def _search(site: Site, asked: PageRequest) -> PageBody:
 
 def _found(site: Site, asked: PageRequest, task: str, found: FoundSkills) -> Node:
     threshold = found.fits
-    said = "Nothing in the library fits this task." if found.none_fits else "Best first."
     heads = ("resource", "confidence", "stage", "trust", "why", "")
     rows = [_match_row(asked, task, one, found, threshold) for one in found.matches]
     stages = [h.li[h.strong[one.stage], ": ", make_visible(one.said)] for one in found.stages]
     return [
-        h.p[said, h.span(".none")[f" A match fits from a confidence of {threshold:.2f}."]],
+        h.p[_verdict(found), h.span(".none")[f" A match fits from a confidence of {threshold:.2f}."]],
         table(heads, rows, "Matches") if rows else None,
         _choose(found.choose_between),
         h.h2["Stages"],
@@ -197,8 +196,14 @@ def _found(site: Site, asked: PageRequest, task: str, found: FoundSkills) -> Nod
     ]
 
 
+def _verdict(found: FoundSkills) -> str:
+    if found.none_fits:
+        return "Nothing in the library fits this task."
+    return "Best first." if found.fitting else "One of these may fit; the search is not sure which. Best first."
+
+
 def _match_row(asked: PageRequest, task: str, one: FoundMatch, found: FoundSkills, threshold: float) -> list[Node]:
-    best = found.matches[0].ref if not found.none_fits else ""
+    best = found.fitting[0].ref if found.fitting else ""
     fields = {"task": task, "right": one.ref, "wrong": best if best != one.ref else ""}
     button = h.button(type="submit", aria_label=f"This is right: {one.ref}")["This is right"]
     fits = one.confidence >= threshold and not found.none_fits
@@ -220,7 +225,7 @@ def _choose(asked: ChooseBetween | None) -> Node:
 
 
 def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
-    best = found.matches[0].ref if found.matches and not found.none_fits else ""
+    best = found.fitting[0].ref if found.fitting else ""
     return h.section[
         h.h2["This should have been"],
         h.p(".none")[

@@ -344,7 +344,10 @@ class EvidenceLog(SqliteRepository):
         return set(self._all(str, query, json.dumps(list(sessions))))
 
     def count_impressions(self, since: str) -> dict[int, ImpressionCount]:
-        """Return by resource how often it was shown to agents; since: ISO 8601 in UTC."""
+        """Return by resource how often it was shown to agents; since: ISO 8601 in UTC.
+
+        What an archive brought, and searches of earlier versions that may have been a review's, do not count.
+        """
         query = "SELECT resource, count(*), sum(at >= ?), max(at) FROM shown WHERE origin IS NULL GROUP BY resource"
         return {row[0]: ImpressionCount(*row[1:]) for row in self._rows(query, since)}
 

@@ -278,7 +278,8 @@ class Observations(SqliteRepository):
                 db.execute(_ADD_OBSERVATION, row)
             _replace_executions(db, taken.session, executions)
             for table, key, ids, more in (
-                *(("use", "id", uses, ""), ("shown", "search", searches, "")),
+                ("use", "id", uses, ""),
+                ("shown", "search", searches, ", origin = CASE origin WHEN 'unknown' THEN NULL ELSE origin END"),
                 ("outcome", "use", uses, ", voter = CASE grade WHEN 'reported' THEN ?1 ELSE voter END"),
             ):
                 db.execute(

@@ -19,6 +19,7 @@ from evolvable_tools.metrics import wilson_lower_bound
 from evolvable_tools.retrieval import (
     FITS,
     MODES,
+    NONE_FEW,
     ChooseBetween,
     Neighbours,
     SearchDependencies,
@@ -28,6 +29,7 @@ from evolvable_tools.retrieval import (
     StageResult,
     fits_from,
     judge_stage,
+    none_below,
 )
 from evolvable_tools.retrieval.exact import TaskWords, match_exact
 from evolvable_tools.retrieval.hybrid import DEPTH, fuse_with_vectors, is_clear, order_by_words, report_hybrid
@@ -153,7 +155,7 @@ _AT_LEAST = 10  # candidates of each stage, so that merging can reorder the firs
 class CascadeResult:
     """Matches, best first. `none_fits`: the library has nothing for this task, and the matches are only the nearest.
 
-    `fits`: the confidence from which a match fits. `choose_between`: a choice for the caller, where the stages are
+    `fits`: the confidence from which a match fits; one that was named or chosen has it. `choose_between`: a choice for the caller, where the stages are
     unsure and no judge is available.
     """
 
@@ -185,12 +187,13 @@ def search_cascade(
     query = SearchQuery(task, parse_kind(kind), scopes, max(limit, _AT_LEAST), max(limit, SHORTLIST))
     if mode == "paper":
         answers = search_evoagent(index, query, means.neighbours, _chooser(means, index.answers))
-        matches = tuple(_merged(answers))
-        return CascadeResult(matches, not matches, _reports(answers), FITS if means.fits is None else means.fits)
+        threshold = FITS if means.fits is None else means.fits
+        matches = tuple(_merged(answers, threshold))
+        return CascadeResult(matches, not matches, _reports(answers), threshold)
     # The embedder works on the task while the index is searched.
     pending = means.neighbours.begin(task) if mode == "auto" and means.neighbours is not None else None
     results: dict[str, StageResult] = {}
-    threshold = FITS if means.fits is None else means.fits
+    threshold, least = FITS if means.fits is None else means.fits, NONE_FEW
     if mode in ("auto", "keyword"):
         words = TaskWords.of(task)
         phrases = index.phrases(words.words, names=words.names, kind=query.kind, scopes=scopes)
@@ -204,11 +207,14 @@ def search_cascade(
         if pending is not None and not is_clear(fused):
             fused = fuse_with_vectors(index, query, ranking, pending)
         threshold = fits_from(ranking.documents) if means.fits is None else means.fits
+        least = none_below(ranking.documents)
         alone = "keyword" not in results or not results["keyword"].candidates
         results |= report_hybrid(fused, pending, query.first if alone else query.limit)
-    merged = _by_past_tasks(index, task, _merged(results), threshold)
-    fits = any(match.sure or match.confidence >= threshold for match in merged)
-    found = CascadeResult(tuple(merged[:limit]), not fits, _reports(results), threshold)
+    merged = _by_past_tasks(index, task, _merged(results, threshold), threshold)
+    fits = any(match.confidence >= threshold for match in merged)
+    # Good siblings share the probability: none of them may fit, and one of them nearly always does.
+    nothing = not fits and sum(match.confidence for match in merged[:SHORTLIST]) < least
+    found = CascadeResult(tuple(merged[:limit]), nothing, _reports(results), threshold)
     if mode != "auto" or (means.thinker is None and not means.caller_thinks):
         return found
     shortlist = merged[:SHORTLIST]
@@ -219,7 +225,7 @@ def search_cascade(
         shortlist = _all_or_likely(index, query, merged, wide, large=large) if ranking.asked else []
     elif shortlist[0].sure or not judge_stage.is_unsure([match.confidence for match in shortlist], threshold):
         return found
-    return _judged(found, task, shortlist, means, index.answers) if shortlist else found
+    return _judged(found, task, shortlist, means, index.answers, listed=not fits) if shortlist else found
 
 
 def _check(task: str, limit: int, mode: str) -> None:
@@ -235,11 +241,11 @@ def _reports(results: Mapping[str, StageResult]) -> tuple[StageReport, ...]:
     return tuple(StageReport(stage, result.said) for stage, result in results.items())
 
 
-def _merged(results: Mapping[str, StageResult]) -> list[SearchMatch]:
+def _merged(results: Mapping[str, StageResult], fits: float) -> list[SearchMatch]:
     """Return one match for each resource, in the order of confidence, those that a stage is sure of first.
 
     Stages count as independent witnesses: all are wrong only if each is. Matches keep the order of their stage where no
-    other stage found them.
+    other stage found them. One that a stage is sure of fits at any threshold.
     """
     merged: dict[int, SearchMatch] = {}
     for stage in reversed(list(results)):
@@ -247,7 +253,8 @@ def _merged(results: Mapping[str, StageResult]) -> list[SearchMatch]:
             match, known = replace(found, stage=stage), merged.get(found.entry.id)
             merged[found.entry.id] = _joined(match, known) if known else match
     ordered = sorted(merged.values(), key=lambda match: (not match.sure, -match.confidence))
-    return [replace(match, confidence=round(match.confidence, 3)) for match in ordered]
+    rounded = [replace(match, confidence=round(match.confidence, 3)) for match in ordered]
+    return [replace(one, confidence=max(one.confidence, fits)) if one.sure else one for one in rounded]
 
 
 def _by_past_tasks(index: Index, task: str, merged: list[SearchMatch], fits: float) -> list[SearchMatch]:
@@ -310,13 +317,18 @@ def _judged(
     shortlist: Sequence[SearchMatch],
     means: SearchDependencies,
     memory: MutableMapping[str, str],
+    *,
+    listed: bool,
 ) -> CascadeResult:
-    """Return the result after the judge's choice; without a judge, or when it fails, with the choice for the caller."""
+    """Return the result after the judge's choice; without a judge, or when it fails, with the choice for the caller.
+
+    listed: no match fits, and the shortlist has other resources too.
+    """
     choices = judge_stage.make_choices([match.entry for match in shortlist])
-    left = replace(found, choose_between=judge_stage.choose_between(task, choices, described=found.none_fits))
+    left = replace(found, choose_between=judge_stage.choose_between(task, choices, described=listed))
     if means.thinker is None:
         return left
-    most, length = (LIST_ALL, MOST_DESCRIPTION) if found.none_fits else (SHORTLIST, judge_stage.MAX_DESCRIPTION)
+    most, length = (LIST_ALL, MOST_DESCRIPTION) if listed else (SHORTLIST, judge_stage.MAX_DESCRIPTION)
     try:
         judged = judge_stage.ask_judge(task, choices, means.thinker, memory, most=most, most_description=length)
     except ProviderError as error:
@@ -326,7 +338,7 @@ def _judged(
     if judged.ref is None:
         return replace(found, none_fits=True, stages=stages)
     chosen = next(match for match in shortlist if match.ref == judged.ref)
-    sure, why = max(chosen.confidence, judged.confidence), "; ".join(filter(None, (judged.why, chosen.why)))
+    sure, why = max(chosen.confidence, judged.confidence, found.fits), "; ".join(filter(None, (judged.why, chosen.why)))
     first = replace(chosen, stage="judge", confidence=sure, why=why)
     rest = tuple(match for match in found.matches if match.entry.id != chosen.entry.id)
     return CascadeResult((first, *rest)[: max(1, len(found.matches))], False, stages, found.fits)

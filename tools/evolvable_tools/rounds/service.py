@@ -296,7 +296,7 @@ class _RoundWork:
         won = {one.resource: "won its trial" for one in tried if one.state is PoolState.PROMOTED}
         heads = card_index(self._library, won, SEEDS)
         who = Caller(Actor.REVIEW, None, self._scopes)
-        found = find_skill(self._library, who, typed[:1_000], limit=20, shown=False) if heads else None
+        found = find_skill(self._library, who, typed[:1_000], limit=20) if heads else None
         order = {match.ref: match.confidence for match in found.matches} if found else {}
         seeds = {head.id: "comes with Evolvable" for head in heads if head.name in SEEDS}
         return nearest_cards(self._library, heads, order, {**seeds, **won})

@@ -50,7 +50,7 @@ def measure_lookup(library: Library, caller: Caller) -> LookupTest:
     places: list[int | None] = []
     missed: list[MissedTask] = []
     for one, head in asked:
-        found = find_skill(library, caller, one.task, limit=AMONG, kind=head.kind, means=means, shown=False)
+        found = find_skill(library, caller, one.task, limit=AMONG, kind=head.kind, means=means)
         refs = [match.ref for match in found.matches]
         right = str(head.ref)
         places.append(refs.index(right) + 1 if right in refs else None)

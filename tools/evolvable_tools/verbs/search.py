@@ -1,7 +1,6 @@
 """The verbs that find resources: for a task, and as a list."""
 
 import base64
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,7 +66,8 @@ class FoundSkills:
     """Matches, best first. none_fits: nothing in the library is for this task. stages: what ran and what it said.
 
     choose_between: the search is not confident, and the caller chooses. notice: what the marks around descriptions
-    mean, '' where there are none. fits: the confidence from which a match fits in this library.
+    mean, '' where there are none. fits: the confidence from which a match fits in this library. Where no match fits
+    and `none_fits` is False, one of several may fit.
     """
 
     search_id: str
@@ -77,6 +77,11 @@ class FoundSkills:
     choose_between: ChooseBetween | None = None
     notice: str = ""
     fits: float = FITS
+
+    @property
+    def fitting(self) -> list[FoundMatch]:
+        """The matches that fit, best first."""
+        return [] if self.none_fits else [match for match in self.matches if match.confidence >= self.fits]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +125,15 @@ def find_skill(
     scopes: Sequence[str] | None = None,
     mode: str = "auto",
     means: SearchDependencies | None = None,
-    shown: bool = True,
+    to_agent: bool = False,
     task_type: str | None = None,
 ) -> FoundSkills:
     """Return the resources that fit a task, best first.
 
-    means: instead of the library's own. shown: an agent will see the matches, so those that fit are noted as shown to
-    it. task_type: near ties are ordered by what is verified of each match for it, where that is enough. Raises
-    InvalidArgument.
+    means: instead of the library's own. to_agent: an agent reads the answer, so the matches that fit are noted as shown
+    to it; the searches of a person, a review or a round are not. task_type: near ties are ordered by what is verified
+    of each match for it, where that is enough. The same question has the same answer until library, scopes or evidence
+    change. Raises InvalidArgument.
     """
     # Late: 60 ms. Only its types are needed before the first search, and a server shall start fast.
     from evolvable_tools.llm import RedactingModel
@@ -148,21 +154,17 @@ def find_skill(
     order = _untrusted_last(break_ties(found.matches, ranked, scopes, found.fits, capped), trust, found.fits)
     marks = _marks(caller)
     search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
-    fit = [] if found.none_fits else [match.entry.id for match in order if match.confidence >= found.fits]
-    tried = described_trials(library, caller, fit, search)
+    fitting = [] if found.none_fits else [match for match in order if match.confidence >= found.fits]
+    tried = described_trials(library, caller, [match.entry.id for match in fitting], search)
     matches = [_match(library, scopes, m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
     for place, one in enumerate(order if tried else ()):
         if one.entry.id in tried:
             matches[place] = _as_tried(library, matches[place], tried[one.entry.id], marks)
-    if shown and not found.none_fits and caller.actor is not Actor.HUMAN:
-        fitting = [*order[:1], *(match for match in order[1:] if match.confidence >= found.fits)]
+    if to_agent:
         versions = {resource: trial.version for resource, trial in tried.items()}
         seen = ((one.entry.id, versions.get(one.entry.id, one.entry.version)) for one in fitting)
         record_impressions(library, caller, search, seen)
-    asked = found.choose_between
-    if asked is not None and found.none_fits and _listed_before(library, caller, task, asked):
-        asked = None
-    choose = _choices(library, asked, marks)
+    choose = _choices(library, found.choose_between, marks)
     return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice, found.fits)
 
 
@@ -180,24 +182,6 @@ def _known_for(library: Library, resources: Iterable[int], task_type: str) -> di
             good = round(q.value * q.n)
             found[resource] = SuccessCounts(q.n, good, q.n, good)
     return found
-
-
-def _listed_before(library: Library, caller: Caller, task: str, asked: ChooseBetween) -> bool:
-    """Return whether the caller's session was given this list for this task; note that it is now.
-
-    Other words of courtesy or signs make no other task; a new version or a new resource makes another list.
-    """
-    from evolvable_store.search.learned_texts import content_terms  # late: as above
-
-    who = caller.session or caller.connection or ""
-    about = sorted(content_terms(task)) or task.casefold().split()
-    listed = sorted(f"{one.ref}@{one.version}" for one in asked.choices)
-    key = hashlib.sha256(json.dumps(["list", who, about, listed]).encode("utf-8", "replace")).hexdigest()
-    memory = library.index.answers
-    if key in memory:
-        return True
-    memory[key] = "given"
-    return False
 
 
 def _choices(library: Library, asked: ChooseBetween | None, marks: AnswerMarks) -> ChooseBetween | None:

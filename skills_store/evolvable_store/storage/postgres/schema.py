@@ -17,7 +17,10 @@ from evolvable_store.storage.postgres.dialect import LOCAL_TABLES
 
 _TYPES = {"INTEGER": "bigint", "TEXT": 'text COLLATE "C"', "BLOB": "bytea", "REAL": "double precision"}
 
-_ROWS: dict[int, str] = {20: driver.read_script("m020_postgres.sql")}
+_ROWS: dict[int, str] = {
+    migrations.NAMES.index(step) + 1: driver.read_script(script)
+    for step, script in (("m020_audit", "m020_postgres.sql"), ("m024_shown", "m024_postgres.sql"))
+}
 """By step of SQLite's migrations: what it changes in rows that are there, in PostgreSQL's spelling."""
 
 FIRST = 19
