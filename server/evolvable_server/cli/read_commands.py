@@ -84,9 +84,8 @@ def show_found(found: search.FoundSkills) -> None:
         if match.notice:
             show_text(match.notice, "yellow", indent=4)
     if found.matches and not found.none_fits:
-        say(
-            f"\nOpen {'it' if found.fitting else 'the first'}: evolvable load {found.matches[0].ref} --search {found.search_id}"
-        )
+        which = "it" if found.fitting else "the first"
+        say(f"\nOpen {which}: evolvable load {found.matches[0].ref} --search {found.search_id}")
 
 
 @command("list")

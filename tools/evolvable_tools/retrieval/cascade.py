@@ -155,8 +155,8 @@ _AT_LEAST = 10  # candidates of each stage, so that merging can reorder the firs
 class CascadeResult:
     """Matches, best first. `none_fits`: the library has nothing for this task, and the matches are only the nearest.
 
-    `fits`: the confidence from which a match fits; one that was named or chosen has it. `choose_between`: a choice for the caller, where the stages are
-    unsure and no judge is available.
+    `fits`: the confidence from which a match fits; one that was named or chosen has it. `choose_between`: a choice for
+    the caller, where the stages are unsure and no judge is available.
     """
 
     matches: tuple[SearchMatch, ...]
