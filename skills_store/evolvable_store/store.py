@@ -153,7 +153,9 @@ class Store:
                 f"{removed.ref} was removed; its {removed.latest} versions are kept.",
                 f"restore_resource with version {removed.latest} brings it back.",
             )
-        near = near_names(ref.name, {head.name for head in self.backend.heads(ref.kind)}, 3)
+        heads = self.backend.heads(ref.kind)
+        elsewhere = [str(head.ref) for head in heads if head.name == ref.name][:3]
+        near = elsewhere or near_names(ref.name, {head.name for head in heads}, 3)
         meant = f"Did you mean {' or '.join(near)}? " if near else ""
         return NoSuchResource(
             f"There is no {ref.kind} named {ref.name}" + (f" in scope {ref.scope}." if ref.scope else "."),

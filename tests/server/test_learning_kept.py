@@ -175,7 +175,7 @@ def test_a_session_whose_first_write_was_refused_is_written_by_the_same_process_
 @refusals
 def test_what_a_search_showed_while_the_library_refused_it_is_counted_once(library: Library, refusal: Refusal) -> None:
     with refusal(library.store.backend):
-        find_skill(library, client("s1"), "merge PDF files")
+        find_skill(library, client("s1"), "merge PDF files", to_agent=True)
         for _ in range(2):
             with pytest.raises(LibraryError):
                 library.shown.flush()

@@ -191,7 +191,7 @@ def test_status_folders_and_doctor_agree_on_a_folder_with_every_state(run):
     assert folder["state"] == "1 behind, 4 not imported, 1 changed on disk, 1 not there"
     assert folder["state"] in " ".join(table.split())
     assert status["folders"] == [
-        f"{skills} (user): 1 behind; 4 not imported, `evolvable doctor` says why;"
+        f"{skills} (user): 1 behind; 4 not imported (bad, large, linked, nowhere), `evolvable doctor` says why;"
         " 1 changed on disk, `evolvable diff` shows how; 1 not there"
     ]
     assert health["folders"] == [folder]

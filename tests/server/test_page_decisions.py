@@ -135,7 +135,7 @@ def test_a_form_that_is_sent_twice_at_the_same_moment_counts_once(page: PagePlac
 def test_a_form_that_failed_and_one_that_was_changed_count_when_they_are_sent_again(page: PagePlace) -> None:
     number = page.propose("pdf", "agent's words")
     form = fields_of(page, f"/inbox/{number}/edit", "/do/inbox-edit")
-    broken = page.post("/do/inbox-edit", **form, **{"text:SKILL.md": "no head"})
+    broken = page.post("/do/inbox-edit", **form, **{"text:SKILL.md": "---\nname: !pdf pdf\n---\n"})
     assert broken.status == 400 and state(page, number) == "open"
     mended = page.post("/do/inbox-edit", **form, **{"text:SKILL.md": skill_text("pdf", "my words")})
     assert mended.status == 303 and state(page, number) == "approved"

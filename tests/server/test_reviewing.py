@@ -173,7 +173,7 @@ def test_a_queued_session_puts_down_what_it_used_once(tmp_path):
     from evolvable_store.review_queue import enqueue
 
     evolvable = CommandLine(tmp_path)
-    skill = evolvable.root / ".claude/skills/db-migrations/SKILL.md"
+    skill = evolvable.user / ".claude/skills/db-migrations/SKILL.md"
     skill.parent.mkdir(parents=True)
     skill.write_text("---\nname: db-migrations\ndescription: Write database migrations.\n---\n\nBy hand.\n")
     evolvable("init", skill.parent.parent)

@@ -387,10 +387,10 @@ def editor(tmp_path: Path, *texts: str) -> str:
 @pytest.mark.process
 def test_a_new_text_is_opened_again_until_the_library_takes_it(library, monkeypatch, tmp_path):
     monkeypatch.chdir(library.project)
-    wrong, right = "---\nname: notes\ndescription: \n---\n", skill_text("notes", "Takes notes.")
+    wrong, right = "---\nname: notes\ndescription: !text Takes notes.\n---\n", skill_text("notes", "Takes notes.")
     ran = library("new", "notes", EDITOR=editor(tmp_path, wrong, right), VISUAL="", stdin="y\n")
 
-    assert "Error: " in ran.err and "description" in ran.err and "Open it again?" in ran.err
+    assert "Error: " in ran.err and "tag" in ran.err and "Open it again?" in ran.err
     assert "skill:notes is now version 1" in ran.out
     assert library("get", "notes").out == right
     assert "`evolvable edit skill:notes`" in library("new", "notes", code=1).err
@@ -398,13 +398,16 @@ def test_a_new_text_is_opened_again_until_the_library_takes_it(library, monkeypa
     assert "Makes notes." in library("get", "notes").out
 
 
+LOST = "---\nname: !agent lost\n---\n"
+
+
 @pytest.mark.process
 def test_a_text_that_is_given_up_is_kept(library, monkeypatch, tmp_path):
     monkeypatch.chdir(library.project)
-    ran = library("new", "agent", "lost", EDITOR=editor(tmp_path, "no frontmatter"), VISUAL="", stdin="n\n", code=1)
+    ran = library("new", "agent", "lost", EDITOR=editor(tmp_path, LOST), VISUAL="", stdin="n\n", code=1)
     kept = Path(ran.err.strip().rpartition("Your text is kept in ")[2])
 
-    assert kept.read_text(encoding="utf-8") == "no frontmatter"
+    assert kept.read_text(encoding="utf-8") == LOST
     kept.unlink()
 
 

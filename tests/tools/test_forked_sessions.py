@@ -132,7 +132,7 @@ def test_what_a_fork_does_itself_counts_with_what_it_copied_as_its_past(
 
 def test_a_skill_that_a_session_used_is_loaded_and_used_once(tmp_path: Path) -> None:
     evolvable = CommandLine(tmp_path)
-    skill = evolvable.root / ".claude/skills/shop/SKILL.md"
+    skill = evolvable.user / ".claude/skills/shop/SKILL.md"
     skill.parent.mkdir(parents=True)
     skill.write_text("---\nname: shop\ndescription: Releases the shop.\n---\n\n```sh\nshopctl release\n```\n")
     evolvable("init", skill.parent.parent)

@@ -8,7 +8,7 @@ import pytest
 from evolvable_store.errors import InvalidArgument, NoSuchFile, NoSuchResource, NoSuchUse, NoSuchVersion
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Principal
-from evolvable_store.resource import Ref
+from evolvable_store.resource import Kind, Ref
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller
 from evolvable_tools.verbs import edit, load
@@ -62,6 +62,16 @@ def test_what_is_not_there_is_answered_with_what_is(library, agent, skill):
     assert "SKILL.md" in missing.value.hint
     with pytest.raises(NoSuchVersion, match="no version 7"):
         load.load_skill(library, agent, Ref.parse("pdf-reader@7"))
+
+
+def test_a_name_that_another_scope_has_is_named_with_its_scope(library, agent):
+    with library.store.transaction(Actor.HUMAN, "x") as tx:
+        tx.put(Ref(Kind.SKILL, "deploy", "app"), {"SKILL.md": File(b"---\nname: deploy\ndescription: Deploys.\n---\n")})
+
+    with pytest.raises(NoSuchResource) as caught:
+        load.load_skill(library, agent, Ref.parse("skill:deploy"))
+
+    assert "Did you mean skill:app/deploy?" in caught.value.hint
 
 
 def test_a_later_word_about_the_same_use_counts_instead_of_the_earlier(library, agent, skill):
@@ -136,7 +146,9 @@ def test_a_long_diff_is_cut_and_says_so(library, agent, skill):
 ATTACKS = json.loads((Path(__file__).parents[1] / "data/attacks.json").read_text(encoding="utf-8"))["cases"]
 
 
-@pytest.mark.parametrize("attack", [c for c in ATTACKS if c["category"] == "name"], ids=lambda c: c["id"])
+@pytest.mark.parametrize(
+    "attack", [c for c in ATTACKS if c["category"] == "name" and c["expect"] == "reject"], ids=lambda c: c["id"]
+)
 def test_hostile_names_are_refused_by_every_verb_with_a_clear_text(library, agent, attack):
     from evolvable_store.errors import InvalidRef
 

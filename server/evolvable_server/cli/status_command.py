@@ -32,13 +32,14 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
     return Output(found, _show_status)
 
 
-_HINTS = {"changed on disk": ", `evolvable diff` shows how", "not imported": ", `evolvable doctor` says why"}
-"""What ends a part of a folder's state."""
-
-
 def _folder(one: WatchedRoot) -> str:
+    refused = some([issue.directory for issue in one.not_imported], MOST)
+    ends = {
+        "changed on disk": ", `evolvable diff` shows how",
+        "not imported": f" ({refused}), `evolvable doctor` says why",
+    }
     parts = one.state.split(", ")
-    hints = [next((hint for end, hint in _HINTS.items() if part.endswith(end)), "") for part in parts]
+    hints = [next((hint for end, hint in ends.items() if part.endswith(end)), "") for part in parts]
     stands = "; ".join(map("".join, zip(parts, hints, strict=True)))
     return f"{one.path} ({one.scope}): {one.obstacle or stands}"
 
