@@ -940,7 +940,7 @@ def test_an_imported_resource_reaches_the_folders(pdf, tmp_path):
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "name, says", [("x.tar", "is neither .json nor .zip"), ("x.zip", "refused"), ("x.json", "JSON")]
+    "name, says", [("x.tar", "is none of .json, .zip and .skill"), ("x.zip", "refused"), ("x.json", "JSON")]
 )
 def test_what_is_no_archive_is_an_error(pdf, tmp_path, name, says):
     (tmp_path / name).write_text("nothing", encoding="utf-8")

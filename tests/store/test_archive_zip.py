@@ -89,6 +89,49 @@ def test_skills_go_out_and_come_in_again(store: Store, other: Store, tmp_path: P
     assert_sound(other)
 
 
+def renamed(stream: io.BytesIO, names: dict[str, str]) -> io.BytesIO:
+    """Returns the zip with other names of the same length, which `zipfile` would write otherwise."""
+    data = stream.getvalue()
+    for name, other in names.items():
+        data = data.replace(name.encode(), other.encode())
+    return io.BytesIO(data)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        renamed(packed([("pdf/SKILL.md", MAIN.format("pdf").encode())]), {"pdf/SKILL.md": "pdf\\SKILL.md"}),
+        packed([("./pdf/SKILL.md", MAIN.format("pdf").encode())]),
+        packed([("./", b""), ("./pdf/", b""), ("./pdf/SKILL.md", MAIN.format("pdf").encode())]),
+    ],
+    ids=["backslashes", "dot", "dot and folders"],
+)
+def test_names_as_other_tools_write_them_are_taken(store: Store, stream: io.BytesIO) -> None:
+    report = import_zip(store, stream)
+
+    assert [str(ref) for ref in report.added] == ["skill:pdf"] and not report.refused
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..\\pdf\\SKILL.md",
+        "C:\\pdf\\SKILL.md",
+        "\\pdf\\SKILL.md",
+        "./../SKILL.md",
+        ".\\..\\SKILL.md",
+        "pdf/..\\x.md",
+        "./",
+    ],
+)
+def test_names_that_lead_out_are_refused_however_they_are_written(store: Store, name: str) -> None:
+    plain = "x" * len(name)
+    stream = renamed(packed([(plain, b"x")]), {plain: name})
+
+    with pytest.raises(InvalidArchive):
+        import_zip(store, stream)
+
+
 def test_equal_content_gives_an_equal_zip(store: Store) -> None:
     put(store, "pdf", good())
     first, second = io.BytesIO(), io.BytesIO()

@@ -163,8 +163,8 @@ def import_command(
 ) -> Output[ImportResult]:
     """Import an archive or folders.
 
-    SOURCE is a JSON archive with all its versions, a zip, or a folder; it is not watched. Resources from elsewhere
-    are scanned. At a terminal you see what comes and what the scan found, and are asked once;
+    SOURCE is a JSON archive with all its versions, a zip (.zip or .skill), or a folder; it is not watched. Resources
+    from elsewhere are scanned. At a terminal you see what comes and what the scan found, and are asked once;
     findings of high severity are refused. Exit code 1: something was refused.
     """
     form = form or _format_of(source)
@@ -207,9 +207,11 @@ def import_command(
 def _format_of(path: Path) -> str:
     if path.is_dir() or not path.suffix:
         return "folders"
-    form = path.suffix.lower().lstrip(".")
+    form = {"skill": "zip"}.get(end := path.suffix.lower().lstrip("."), end)
     if form not in ("json", "zip"):
-        raise InvalidArgument(f"{path.name} is neither .json nor .zip.", f"Say --format {' or '.join(FORMATS)}.")
+        raise InvalidArgument(
+            f"{path.name} is none of .json, .zip and .skill.", f"Say --format {' or '.join(FORMATS)}."
+        )
     return form
 
 

@@ -124,14 +124,14 @@ def _members(stream: IO[bytes]) -> dict[str, ZipMember]:
         if len(infos) != entries:
             raise unsafe_zip("it has other entries than its end says")
         for info in infos:
-            _check_entry(info)
+            _check_entry(info, _plain_name(info.orig_filename))
         members = [_member(stream, info) for info in infos]
     except _BROKEN as error:
         raise unsafe_zip(f"it is damaged ({error})") from error
     _check_places(infos, members, directory)
     _check_names(members)
     _check_total(sum(info.file_size for info in infos), size)
-    return {member.path: member for member in members if not member.path.endswith("/")}
+    return {member.path: member for member in members if member.path and not member.path.endswith("/")}
 
 
 def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
@@ -164,10 +164,27 @@ def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
     return directory, entries, size
 
 
-def _check_entry(info: zipfile.ZipInfo) -> None:
-    """Raise InvalidArchive for what is no plain file or folder under a plain relative name."""
-    name, kind = info.orig_filename, stat.S_IFMT(info.external_attr >> 16)
-    shown = quoted(name, 100)
+def _plain_name(name: str) -> str:
+    """Return the name of an entry with `/` and without `./` before it; '' for the folder that was packed itself.
+
+    Older versions of PowerShell write backslashes, and `zip -r NAME ./FOLDER` and tools like it write `./`. A name that
+    mixes both separators stays as it is.
+    """
+    name = name.replace("\\", "/") if "/" not in name else name
+    while name.startswith("./"):
+        name = name[2:]
+    return name
+
+
+def _check_entry(info: zipfile.ZipInfo, name: str) -> None:
+    """Raise InvalidArchive for what is no plain file or folder under a plain relative name.
+
+    name: as `_plain_name` gives it.
+    """
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    shown = quoted(info.orig_filename, 100)
+    if not name and info.orig_filename and not info.file_size and kind in (0, stat.S_IFDIR):
+        return
     parts = name.removesuffix("/").split("/")
     if not name or any(unicodedata.category(character) == "Cc" for character in name):
         raise unsafe_zip(f"the name {shown} is empty or has control characters")
@@ -194,7 +211,7 @@ def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
     path = info.orig_filename
     with contextlib.suppress(UnicodeDecodeError):
         path = raw.decode("utf-8")  # some programs write it without saying so
-    path = unicodedata.normalize("NFC", path)
+    path = unicodedata.normalize("NFC", _plain_name(path))
     mode = EXECUTABLE if info.external_attr >> 16 & 0o111 else PLAIN
     deflated = info.compress_type == zipfile.ZIP_DEFLATED
     return ZipMember(path, info.file_size, mode, info.CRC, deflated, start, start + info.compress_size)
@@ -212,7 +229,7 @@ def _check_names(members: Sequence[ZipMember]) -> None:
     """Raise InvalidArchive when two entries cannot lie side by side in every file system."""
     files: set[str] = set()
     folders: set[str] = set()
-    for member in members:
+    for member in (member for member in members if member.path):
         path = member.path.casefold()
         parts = path.removesuffix("/").split("/")
         folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
