@@ -34,6 +34,12 @@ def main() -> NoReturn:
         with contextlib.suppress(AttributeError):  # a stream that somebody replaced
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         cli.main(prog_name="evolvable")
+    except RuntimeError:
+        if os.path.expanduser("~") != "~":
+            raise
+        from evolvable_server.cli.command_line import report_homeless
+
+        sys.exit(report_homeless())
     except KeyboardInterrupt:
         # Before the command could begin, or while it ended. What has to be closed was closed on the way here.
         os._exit(INTERRUPTED)

@@ -159,8 +159,17 @@ def _check_may(ctx: click.Context, runner: Runner) -> Authority | None:
     if runner.identity.principal is Principal.SCRIPT:
         _check_script(name, authority, runner)
     elif runner.identity.principal is not Principal.PERSON and authority not in _FOR_AGENTS:
-        raise Refused(f"`{name}` is refused: {refusal_reason(name)}, and this command runs for an agent.", _HINT)
+        raise _refusal(name, authority, runner)
     return authority
+
+
+def _refusal(name: str, authority: Authority | None, runner: Runner) -> Refused:
+    """Return the error for a caller that is no person. Only a client's mark says that an agent runs the command."""
+    if runner.identity.via != NO_TERMINAL:
+        return Refused(f"`{name}` is refused: {refusal_reason(name)}, and this command runs for an agent.", _HINT)
+    token = ", or --token-file" if authority is Authority.APPROVE else ""
+    text = f"`{name}` is refused: {refusal_reason(name)}. It needs a terminal{token}."
+    return Refused(text, "Run it at a terminal: neither its input nor its output may be a pipe or a file.")
 
 
 def _check_script(name: str, authority: Authority | None, runner: Runner) -> None:

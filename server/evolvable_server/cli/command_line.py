@@ -165,6 +165,13 @@ def report_failure(error: EvolvableError | OSError) -> int:
     return 1
 
 
+def report_homeless() -> int:
+    """Write that this account has no home directory; return the exit code. pathlib raises a RuntimeError for it."""
+    text = "This account has no home directory: HOME is not set, and the account database has no entry for it."
+    CommandContext().fail(LibraryError(text, "Set HOME to a directory of this account."))
+    return 1
+
+
 def _as_ours(error: OSError) -> LibraryError:
     where = f"{error.filename}: " if error.filename else ""
     text = f"{where}{error.strerror or error}."
@@ -174,18 +181,24 @@ def _as_ours(error: OSError) -> LibraryError:
 
 
 @click.command(
-    "evolvable", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    "evolvable",
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, package_name="evolvable", prog_name="evolvable")
 @home_option
 @json_option
 @token_option
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """A versioned library of skills: find the right one, change it, see its history, take any change back.
 
     A ref names a resource: skill:pdf or just pdf, skill:pdf@3 for version 3, skill:acme/pdf in project acme.
     `evolvable quickstart` shows everything working; `evolvable init` imports the skills you have.
     """  # noqa: D401  # the help of the command itself
+    if ctx.invoked_subcommand is None:
+        importlib.import_module("evolvable_server.cli.status_command").show_overview(ctx.obj)
 
 
 @click.group("evolve", cls=VerbGroup, modules=("evolve_results", "evolve_measure", "evolve_commands"))

@@ -1,10 +1,12 @@
 """The command status: what waits for a person, and what changed. It imports little, because it is run often."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.terminal import Cell, count, local_time, show_fields, some
+from evolvable_server.cli.terminal import Cell, count, local_time, say, show_fields, some
 from evolvable_server.watch_failures import watch_failures
+from evolvable_store.errors import NoLibrary
 from evolvable_store.paths import open_elsewhere
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_problems, folder_states
 from evolvable_tools.verbs.library_status import LibraryStatus, library_status
@@ -42,6 +44,54 @@ def _folder(one: WatchedRoot) -> str:
     hints = [next((hint for end, hint in ends.items() if part.endswith(end)), "") for part in parts]
     stands = "; ".join(map("".join, zip(parts, hints, strict=True)))
     return f"{one.path} ({one.scope}): {one.obstacle or stands}"
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What `evolvable` alone shows. resources: None where there is no library. next: the command to go on with."""
+
+    home: str
+    resources: dict[str, int] | None
+    waiting: int
+    worst: str
+    next: str
+
+
+def show_overview(state: CommandContext) -> None:
+    """Write whether there is a library, what waits, and the next step. Make nothing."""
+    state.show(_overview(state), _show_overview)
+
+
+def _overview(state: CommandContext) -> Overview:
+    home = str(state.config().home)
+    try:
+        with state.library() as (library, _):
+            found = library_status(library)
+    except NoLibrary:
+        return Overview(home, None, 0, "", "evolvable init")
+    if found.worst:
+        step = "evolvable doctor"
+    elif found.waiting:
+        step = "evolvable inbox"
+    else:
+        step = 'evolvable find "what you want to do"' if found.resources else "evolvable init"
+    return Overview(home, found.resources, found.waiting, found.worst, step)
+
+
+def _show_overview(found: Overview) -> None:
+    if found.resources is None:
+        say(f"There is no library in {found.home} yet.")
+    else:
+        held = some([count(number, kind) for kind, number in found.resources.items()], MOST) or "nothing yet"
+        say(f"The library in {found.home} holds {held}.")
+    if found.waiting:
+        say(f"{count(found.waiting, 'proposal')} wait{'s' * (found.waiting == 1)} for you.")
+    if found.worst:
+        say(found.worst)
+    say(f"\nNext: {found.next}")
+    if found.next == "evolvable init":
+        say("      evolvable quickstart   (a demonstration with the skills that come with this program)")
+    say("`evolvable status` shows more, `evolvable --help` lists the commands.")
 
 
 def _windows(library: Path) -> int | None:

@@ -1,0 +1,82 @@
+"""`evolvable` without a command, without a home directory, and without a terminal."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine, skill_text
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path)
+
+
+def test_alone_it_says_that_there_is_no_library_and_how_to_begin_and_makes_none(run: CommandLine) -> None:
+    shown = run().out
+
+    assert f"There is no library in {run.home} yet." in shown and "Next: evolvable init" in shown
+    assert not run.home.exists()
+
+
+def test_alone_it_says_what_the_library_holds_what_waits_and_what_to_do_next(run: CommandLine) -> None:
+    run("update", "pdf", "--create", "--file", f"SKILL.md={_written(run, skill_text('pdf'))}", "-m", "new")
+
+    assert "holds 1 skill." in run().out and "Next: evolvable find" in run().out
+    run(
+        "update",
+        "pdf",
+        "--file",
+        f"SKILL.md={_written(run, skill_text('pdf', body='more'))}",
+        "--propose",
+        "-m",
+        "more",
+    )
+    assert "1 proposal waits for you." in run().out and "Next: evolvable inbox" in run().out
+    assert run("--json").json["waiting"] == 1
+
+
+def _written(run: CommandLine, text: str) -> Path:
+    path = run.root / "text.md"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_script_without_a_terminal_is_not_taken_for_an_agent(run: CommandLine) -> None:
+    run.person = False
+
+    refused = run("inbox", "approve", "1", code=1).err
+    assert "needs a terminal, or --token-file." in refused and "agent" not in refused
+    assert "It needs a terminal." in run("trust", run.root, code=1).err
+    assert "this command runs for an agent" in run("trust", run.root, code=1, CLAUDECODE="1").err
+
+
+NOBODY = 4_321
+"""A user that the account database does not know."""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root starts a process as another user")
+@pytest.mark.parametrize("command", [[], ["status"], ["find", "x"], ["serve"], ["init"], ["quickstart"]])
+def test_an_account_without_a_home_directory_is_told_so_in_one_sentence(command: list[str]) -> None:
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("setpriv is not installed")
+    become = [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "env", "-i", "PATH=/usr/bin:/bin"]
+    if subprocess.run([*become, sys.executable, "-c", ""], capture_output=True).returncode:
+        pytest.skip("another user cannot read this Python")
+    path = os.pathsep.join(sys.path)
+    ran = subprocess.run(
+        [*become, f"PYTHONPATH={path}", sys.executable, "-P", "-m", "evolvable_server", *command],
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert ran.returncode == 1 and "This account has no home directory" in ran.stderr
+    assert len(ran.stderr.splitlines()) == 2, ran.stderr
