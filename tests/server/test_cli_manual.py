@@ -68,6 +68,8 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     # The story is a person's, at a terminal.
     monkeypatch.setenv("EVOLVABLE_TEST_ACCOUNT", str(root))
     monkeypatch.setenv("EVOLVABLE_TEST_TERMINAL", "1")
+    # The person found the command by its name; who runs the tests may have named Python by its path.
+    monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)
     for name in MARKS:
         monkeypatch.delenv(name, raising=False)
     yield root

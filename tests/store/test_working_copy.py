@@ -94,6 +94,15 @@ def test_a_folder_is_taken_in_as_version_one_and_every_problem_is_told_at_once(d
     assert len(next(w for w in sync.warnings if w.directory == "My Notes").problems) == 2
 
 
+def test_a_sync_warns_of_what_came_and_not_again_of_what_did_not_change(desk):
+    desk.save("pdf", text("pdf").replace("---\n\n", "color: green\n---\n\n", 1))
+
+    first, (again,) = desk.copies.add(desk.folder), desk.copies.sync()
+
+    assert [one.directory for one in first.warnings] == ["pdf"]
+    assert again.warnings == [] and again.unchanged == {"pdf"}
+
+
 MARKS = "<<<<<<< HEAD\nours\n=======\ntheirs\n>>>>>>> main\n"
 
 
