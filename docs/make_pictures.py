@@ -5,8 +5,8 @@
     python docs/make_pictures.py --check    run them and write nothing; exit code 1 when one fails
 
 The commands are the lines of the blocks marked `console`; a line with `> ` continues the one before. A block that an
-image follows (`![...](pictures/NAME.svg)`) is drawn. All commands share one fresh home folder and run in order, as a
-person at a terminal of 98 columns. Needs a POSIX system.
+image follows (`![...](pictures/NAME.svg)`) is drawn. All commands share one fresh home folder and run in order after
+`evolvable quickstart`, as a person at a terminal of 98 columns. Needs a POSIX system.
 """
 
 import argparse
@@ -51,6 +51,10 @@ class Scene:
 
     name: str | None
     commands: tuple[str, ...]
+
+
+INSTALLED = Scene(None, ("evolvable quickstart",))
+"""What the first step of the tutorial ran, once the program was installed."""
 
 
 def read_scenes(page: Path) -> list[Scene]:
@@ -158,7 +162,7 @@ def main() -> int:
     home.mkdir(mode=0o700)
     failed, pictured = 0, list[tuple[Scene, list[str]]]()
     try:
-        for scene in read_scenes(TUTORIAL):
+        for scene in [INSTALLED, *read_scenes(TUTORIAL)]:
             outputs = []
             for command in scene.commands:
                 code, output = run_on_terminal(command, home)

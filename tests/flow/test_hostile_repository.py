@@ -255,6 +255,18 @@ def test_a_first_look_in_a_clone_copies_nothing_that_the_repository_brings(victi
     assert "skill:deploy" not in victim.run.process("list").out
 
 
+def test_a_first_look_asks_no_question_in_the_words_of_a_repository(victim: Victim) -> None:
+    victim.save(f"{SKILLS}/deploy/SKILL.md", skill_text("deploy", "Deploys the whole project at once."))
+    victim.push()
+    victim.clone()
+    victim.run.process("init", "--yes")
+
+    said = victim.run.process("quickstart", "--json").json
+
+    assert "skill:project/deploy" in victim.run.process("list", "--json").out and said["copied"][0]["added"] == []
+    assert said["task"] == "write a good commit message for my staged changes"
+
+
 def test_a_directory_that_becomes_a_link_is_not_read_written_or_taken_for_deleted(victim: Victim) -> None:
     victim.clone()
     (victim.skills / "group").mkdir()

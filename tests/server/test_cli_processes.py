@@ -87,6 +87,21 @@ def test_quickstart_copies_skills_and_writes_into_no_folder(machine):
     assert sorted((str(path), path.stat().st_mtime_ns) for path in client.rglob("*")) == before
 
 
+@pytest.mark.parametrize("name", ["pdf", "write-a-skill"], ids=["another-name", "the-name-of-a-bundled-skill"])
+def test_quickstart_of_a_reader_with_skills_brings_none_and_asks_about_one_of_the_readers(machine, name):
+    folder = machine.user / ".claude/skills"
+    machine.save(folder, name, skill_text(name, "Merge, split and fill PDF forms. Use it for any form."))
+
+    ran = machine.process("quickstart")
+    again = machine.process("quickstart", "--json").json
+
+    assert ran.code == 0, ran.err
+    assert "skills that come with evolvable: left out, because the library has skills\n" in ran.out
+    assert f'find_skill("Merge, split and fill PDF forms.") over MCP answered:\n  skill:{name}@1, ' in ran.out
+    assert [one["ref"] for one in machine.process("list", "--json").json["resources"]] == [f"skill:{name}"]
+    assert (again["task"], again["found"]["none_fits"]) == ("Merge, split and fill PDF forms.", False)
+
+
 def test_quickstart_leaves_alone_what_the_library_has_or_had(machine, tmp_path):
     theirs = tmp_path / "theirs"
     machine.save(theirs, "pdf", skill_text("pdf"))

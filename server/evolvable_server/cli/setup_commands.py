@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -35,7 +36,10 @@ from evolvable_server.person_config import (
 )
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
+from evolvable_store.objects import make_manifest
 from evolvable_store.paths import check_home, seed_folder, work_tree
+from evolvable_store.resource import Kind
+from evolvable_store.workingcopy.tree_reader import read_folder
 from evolvable_tools.verbs.library_status import proposal_request
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from evolvable_server.mcp.server import Permission
     from evolvable_server.transport.http_auth import Token
     from evolvable_store.store import Store
+    from evolvable_tools.library import Caller, Library
 
 # Start time: only `token` and `quickstart` need the MCP SDK, and only `quickstart` needs to copy folders.
 
@@ -265,7 +270,10 @@ def _until(expires: str | None, now: datetime) -> str:
 
 
 TASK = "write a good commit message for my staged changes"
-"""What is looked up unless a person says otherwise; one of the seed skills is for it."""
+"""What is looked up in a library of the program's own skills; one of them is for it."""
+
+QUESTION_LENGTH = 160
+"""How long the question about a skill of the person may be, in characters."""
 
 PATIENCE_SECONDS = 60
 """How long the server may take to start and answer."""
@@ -284,19 +292,20 @@ class Quickstart:
 
 @command("quickstart")
 @click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--task", default=TASK, show_default=True, help="What to look up.")
-def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: str) -> Output[Quickstart]:
+@click.option("--task", help="What to look up.  [default: what one of your skills is for]")
+def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: str | None) -> Output[Quickstart]:
     """Show everything working.
 
-    Makes a library, fills it, starts its server, asks it one question, and says how to go on. The library gets the
-    skills that come with this program and copies of those in FOLDERS, or else in the folders of the installed
-    clients; those of a project in a git work tree are left to `init`. Nothing is written into any of them. What the
-    library has already is left alone.
+    Makes a library, fills it, starts its server, asks it one question, and says how to go on. The library gets copies
+    of the skills in FOLDERS, or else in the folders of the installed clients; those of a project in a git work tree are
+    left to `init`. Nothing is written into any of them. What the library has already is left alone. A library without
+    any skill gets those that come with this program.
     """
     config = state.config()
     paths = folders or tuple(_own_folders(config.project))
-    with state.library(create=True) as (library, _):
-        copied = list(_fill(library.store, paths))
+    with state.library(create=True) as (library, caller):
+        copied = _fill(library.store, paths)
+        task = task or _question(library, caller)
     remark("Starting the server as a client would, and asking it:")
     with progress("Asking the server"):
         found = _query_server(config.home, task)
@@ -318,15 +327,40 @@ def _own_folders(project: Path) -> "Iterator[Path]":
             )
 
 
-def _fill(store: "Store", folders: tuple[Path, ...]) -> "Iterator[Copied]":
+def _fill(store: "Store", folders: tuple[Path, ...]) -> "list[Copied]":
+    """Return what was copied: of the program's own skills first, which only a library without any skill gets."""
+    from evolvable_server.cli.archive_commands import Copied
+
+    own = [_copy(store, folder, f"quickstart: copied from {folder}") for folder in folders]
+    bundled = seed_folder() / "skills"
+    has_skills = bool(store.heads(Kind.SKILL))
+    return [Copied(str(bundled)) if has_skills else _copy(store, bundled, "skills that come with evolvable"), *own]
+
+
+def _copy(store: "Store", folder: Path, reason: str) -> "Copied":
     from evolvable_server.cli.archive_commands import copy_skills
 
-    for folder, reason in (
-        (seed_folder() / "skills", "skills that come with evolvable"),
-        *((folder, f"quickstart: copied from {folder}") for folder in folders),
-    ):
-        with progress(f"Copying from {folder}") as show:
-            yield copy_skills(store, folder, reason, show)
+    with progress(f"Copying from {folder}") as show:
+        return copy_skills(store, folder, reason, show)
+
+
+def _question(library: "Library", caller: "Caller") -> str:
+    """Return what one of the person's skills is for, in the words of its description; TASK where there is none.
+
+    A text that would reach an agent between marks is no question.
+    """
+    from evolvable_tools.trust import trust_statuses
+    from evolvable_tools.verbs.search import MAX_PAGE, list_page
+
+    bundled = {make_manifest(read_folder(place).files).tree for place in (seed_folder() / "skills").iterdir()}
+    listed, _ = list_page(library, caller.scopes, kind=Kind.SKILL, limit=MAX_PAGE, cursor=None)
+    stand = trust_statuses(library, [entry.id for entry in listed])
+    for entry in listed:
+        first = re.split(r"(?<=[.!?])\s", entry.description.strip())[0]
+        question = textwrap.shorten(first, QUESTION_LENGTH, placeholder="")
+        if question and entry.tree not in bundled and not stand[entry.id].marked:
+            return question
+    return TASK
 
 
 def _query_server(home: Path, task: str) -> dict[str, Any]:
@@ -384,7 +418,8 @@ def _show_quickstart(result: Quickstart, start: str) -> None:
         parts = [f"{len(copied.added)} added"]
         parts += [f"{len(copied.known)} there already"] * bool(copied.known)
         parts += [f"{len(copied.refused)} refused"] * bool(copied.refused)
-        say(f"  {path}: {', '.join(parts)}")
+        left_out = not number and not (copied.added or copied.known or copied.refused)
+        say(f"  {path}: {'left out, because the library has skills' if left_out else ', '.join(parts)}")
         say(*(f"    {name}: {'; '.join(reasons)}" for name, reasons in copied.refused))
     say(f'\nfind_skill("{result.task}") over MCP answered:')
     _show_answer(result.found)

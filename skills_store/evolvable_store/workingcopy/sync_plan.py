@@ -365,7 +365,7 @@ class SyncPlan:
             self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
             sync.refused.append(DirectoryIssue(look.directory, tuple(map(str, stops))))
             return False
-        # The problems of a version were reported when it came. A sync reads an unchanged directory again only soon after.
+        # The problems of a version were reported when it came; an unchanged directory is read again only soon after.
         known = step is SyncStep.BIND and look.binding and look.head and look.binding.version == look.head.version
         self._warn(look, [] if known else found, sync)
         return True
