@@ -11,7 +11,7 @@ from typing import Any
 
 import account_place
 import pytest
-from embedding_place import exported
+from embedding_place import exported, missing_package
 from filelock import FileLock
 from hypothesis import settings
 from process_guard import ProcessGuard
@@ -70,6 +70,11 @@ def pytest_sessionfinish() -> None:
     # Not at exit: pytest-xdist kills a process that takes longer than ten seconds for that.
     if support := sys.modules.get("postgres_place"):
         support.stop_server()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("models") and (missing := missing_package()):
+        pytest.skip(f"{missing} is not installed: `pip install torch==2.13.0`, then `pip install '.[dev,models]'`")
 
 
 @pytest.hookimpl(wrapper=True)

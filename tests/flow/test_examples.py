@@ -46,6 +46,14 @@ def test_the_quick_start_is_two_lines_and_ends_in_the_main_job_and_the_tests():
     ]
 
 
+def test_ci_runs_every_block_of_the_readme_and_the_tests_of_the_models_apart():
+    blocks = re.findall(r"```sh\n", (ROOT / "README.md").read_text(encoding="utf-8"))
+    run = (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+    assert re.findall(r"\$\(readme (\d+)\)", run) == [str(number) for number in range(1, len(blocks) + 1)]
+    assert '-m "models and not nightly"' in run and run.index("torch==2.13.0") < run.index("'.[dev,models]'")
+
+
 @pytest.mark.nightly  # as in tests/server/test_cli_processes.py
 @pytest.mark.process
 def test_quickstart_answers_a_lookup_over_mcp_and_says_what_to_type_next(tmp_path):

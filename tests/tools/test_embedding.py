@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
 from pathlib import Path
@@ -51,15 +52,18 @@ from evolvable_store.storage.learned import LearnedTask, TaskSource
 from evolvable_store.store import Store
 from evolvable_tools.embedding import KEPT_TOKENS, Embedder, SimilarResources, ipc, parse_spec
 from evolvable_tools.embedding.embedder_client import LOG, MAX_TASK, SharedEmbedder, truncate_task
-from evolvable_tools.embedding.vector_service import TokenReader
 from evolvable_tools.retrieval.cascade import PAPER_PATIENCE
 
 Connect = Callable[..., SharedEmbedder]
 
 AT = datetime.now(UTC).isoformat()
 
+VECTOR_SERVICE = "evolvable_tools.embedding.vector_service"
+"""Imported late, as `learned_vectors`: it needs numpy, which is not installed everywhere."""
+
 # torch's exporter to ONNX and its loading of weights warn of their own future.
 pytestmark = [
+    pytest.mark.models,
     pytest.mark.process,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),
 ]
@@ -82,14 +86,11 @@ def connect(home: Path) -> Iterator[Connect]:
 
 
 def open_embedder(spec: str) -> Embedder:
-    pytest.importorskip("numpy")
-    from evolvable_tools.embedding import local_models  # needs numpy, which is not installed everywhere
-
-    return local_models.open_embedder(spec)
+    embedder: Embedder = import_module("evolvable_tools.embedding.local_models").open_embedder(spec)
+    return embedder
 
 
 def test_both_embedders_give_nearly_the_same_vectors(model: str) -> None:
-    pytest.importorskip("sentence_transformers")
     light, heavy = open_embedder(model), open_embedder("sentence-transformers")
     texts = ["merge pdf files", "", "bake bread " * 300, "日本語のテキスト", "\ud800 no Unicode"]
 
@@ -111,7 +112,6 @@ def test_a_text_has_the_same_vector_alone_and_in_a_batch(model: str) -> None:
 
 
 def test_both_embedders_give_the_vectors_of_tokens_and_a_long_text_only_the_first(model: str) -> None:
-    pytest.importorskip("sentence_transformers")
     from evolvable_tools.embedding.local_models import late_interaction, normalize_rows
 
     light, heavy = open_embedder(model), open_embedder("sentence-transformers")
@@ -135,7 +135,6 @@ def test_what_is_no_embedder_is_refused_with_those_there_are() -> None:
 
 @pytest.mark.parametrize("kind", ["onnx", "sentence-transformers"])
 def test_an_empty_folder_is_no_model(kind: str, tmp_path: Path) -> None:
-    pytest.importorskip({"onnx": "onnxruntime"}.get(kind, "sentence_transformers"))
     with pytest.raises(EvolvableError) as caught:
         open_embedder(f"{kind}:{tmp_path}")
     assert str(tmp_path) in str(caught.value) and caught.value.hint
@@ -163,7 +162,7 @@ def in_cache(cache: Path, model: str, *names: str) -> Path:
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Switches the hub's client off the network; returns the folder of what it fetched before, which is nothing."""
-    constants = pytest.importorskip("huggingface_hub.constants")
+    constants = import_module("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
@@ -250,7 +249,7 @@ def test_an_old_learned_task_counts_less_and_a_resource_that_is_gone_has_none(
 def test_learned_tasks_that_could_not_be_read_are_read_again(
     model: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learned_vectors = pytest.importorskip("evolvable_tools.embedding.learned_vectors")
+    learned_vectors = import_module("evolvable_tools.embedding.learned_vectors")
     embedder, busy = open_embedder(model), [LibraryError("It is busy.", "Later.")]
     read = learned_vectors.tasks_in_force
 
@@ -417,9 +416,7 @@ def test_progress_is_seen_without_the_process(connect: Connect, model: str, home
 
 def run(home: Path, spec: str, **options: bool) -> int:
     """Returns the exit status of a process that is started beside one that serves."""
-    from evolvable_tools.embedding import vector_service  # needs numpy, which is not installed everywhere
-
-    return vector_service.serve_vectors(home, spec, **options)
+    return int(import_module(VECTOR_SERVICE).serve_vectors(home, spec, **options))
 
 
 def serves(name: str) -> Callable[[SimilarResources], bool]:
@@ -457,7 +454,7 @@ def test_the_vectors_of_tokens_are_closed_only_when_no_client_reads_them(
     monkeypatch.setattr(Vectors, "tokens_of", slow)
     with Vectors.open(home) as vectors:
         service: Any = SimpleNamespace(model=vectors.model("m", "1"), embedder=SimpleNamespace(dimension=4))
-    reader = TokenReader(Vectors.open(home))
+    reader = import_module(VECTOR_SERVICE).TokenReader(Vectors.open(home))
     client = threading.Thread(target=reader.read, args=(service, [1]))
     client.start()
     assert reading.wait(PATIENCE)
@@ -661,7 +658,6 @@ def test_it_ends_by_itself_when_nobody_asks(model: str, home: Path) -> None:
 
 
 def test_a_model_that_cannot_be_loaded_is_said(connect: Connect, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
     (tmp_path / "empty").mkdir()
     client = connect(f"onnx:{tmp_path / 'empty'}")
     assert "holds no model" in until(client, lambda answer: "cannot start" in answer.said).said
