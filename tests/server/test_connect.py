@@ -3,13 +3,15 @@
 import json
 import os
 import stat
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import CommandLine
+from command_line import CommandLine, Ran
+from environments import environment_with_program, tag_as_cache
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +72,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     return line
 
 
+def run_in(run: CommandLine, python: Path, *words: str) -> Ran:
+    """Run a command with the program of another environment."""
+    command = [python, "-P", "-m", "evolvable_server", *words]
+    environment = {**run.environment, "PATH": str(run.root / "nothing")}
+    done = subprocess.run(command, env=environment, cwd=run.project, capture_output=True, text=True, timeout=60)
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
 def file_of(run: CommandLine, client: str, scope: str = "user") -> Path:
     path = CLIENTS[client].file(read_machine(run.project, {}, sys.platform, run.user), scope)
     assert path is not None
@@ -97,6 +107,52 @@ def test_an_absent_file_is_made_with_the_absolute_path_of_this_program(run: Comm
     assert Path(entry["command"]).is_file() and Path(entry["command"]).is_absolute()
     assert entry["args"][-1] == "serve" and entry["env"] == {"EVOLVABLE_HOME": str(run.home)}
     assert "is connected" in said.out and "Check:" in said.out
+
+
+CACHES = {
+    "uvx": ("cache/uv", "cache/uv/archive-v0/jEvkWQNpe5"),
+    "uvx with a cache elsewhere": ("elsewhere", "elsewhere/archive-v0/jEvkWQNpe5"),
+    "uv run --with": ("cache/uv", "cache/uv/builds-v0/.tmpBmcWYT"),
+    "uv --no-cache run": (".tmpNqmKSG", ".tmpNqmKSG/builds-v0/.tmpljTpP9"),
+    "pipx run": ("cache/pipx", "cache/pipx/3b5f769d88941f1"),
+    "pipx run, before 2024": (None, ".local/pipx/.cache/3b5f769d88941f1"),
+}
+"""Way to start the program -> the folder that is tagged as a cache, and its virtual environment, as seen in 2026."""
+
+LASTING = {
+    "uv tool install": ".local/share/uv/tools/evolvable",
+    "pipx install": ".local/share/pipx/venvs/evolvable",
+    "poetry": ".cache/pypoetry/virtualenvs/shop-py3.11",
+    "a clone": "src/evolvable/.venv",
+}
+"""Way to install the program -> its virtual environment."""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("how", CACHES)
+def test_a_program_that_is_cleared_away_some_day_is_written_into_no_client(run: CommandLine, how: str) -> None:
+    tagged, place = CACHES[how]
+    python = environment_with_program(run.root / place, run.root / tagged if tagged else None)
+    path = given_file(run, "cursor", "{}\n")
+
+    said = [run_in(run, python, "connect", client) for client in ("cursor", "codex")]
+
+    for ran in said:
+        assert ran.code == 1 and f"{python} lies in a cache" in ran.err.replace("\n", " "), ran
+        assert "`uv tool install .` or `pipx install .`" in " ".join(ran.err.split())
+    assert path.read_text(encoding="utf-8") == "{}\n" and not file_of(run, "codex").exists()
+    run("connect", "cursor")
+    assert run_in(run, python, "disconnect", "cursor").code == 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("how", LASTING)
+def test_a_program_that_is_installed_for_good_is_connected(run: CommandLine, how: str) -> None:
+    python = environment_with_program(run.root / LASTING[how], None)
+    tag_as_cache(run.root / LASTING[how])  # as uv, pipx and virtualenv do
+
+    assert run_in(run, python, "connect", "cursor").code == 0
+    assert entry_in(file_of(run, "cursor"), "cursor")["command"] == str(python)
 
 
 @pytest.mark.parametrize("client", CLIENTS)

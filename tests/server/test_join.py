@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from environments import environment_with_program
 from http_place import HttpServer, http_server
 from mcp import Client, StdioServerParameters
 from mcp_place import ERAS, Place
@@ -50,7 +51,7 @@ class Machine:
     """Somebody's own machine, with Claude Code's configuration and none of a library."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.claude = root, root / ".claude.json"
+        self.root, self.claude, self.python = root, root / ".claude.json", Path(sys.executable)
         self.claude.write_text('{"mcpServers": {"other": {"command": "other"}}}')
         self.environment = {
             **{name: os.environ[name] for name in ("PATH", "PYTHONPATH")},
@@ -65,7 +66,7 @@ class Machine:
     def start(self, *words: str, terminal: bool = True) -> "subprocess.Popen[str]":
         environment = self.environment | ({} if terminal else {"EVOLVABLE_TEST_TERMINAL": "0"})
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "evolvable_server", *words],
+            [self.python, "-P", "-m", "evolvable_server", *words],
             env=environment, cwd=self.root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True,
         )  # fmt: skip
@@ -123,6 +124,18 @@ def test_join_stores_the_token_privately_connects_the_clients_and_says_how_to_un
     assert f"Changed: {joined.tokens}" in joined.said and f"Changed: {joined.claude}" in joined.said
     assert f"To undo: evolvable join {served.url} --undo" in joined.said
     assert "approve" not in json.dumps(stored)
+
+
+def test_a_program_that_is_cleared_away_some_day_joins_nothing_and_asks_for_no_login(tmp_path, served):
+    machine = Machine(tmp_path)
+    before = machine.claude.read_bytes()
+    machine.python = environment_with_program(tmp_path / "cache/uv/archive-v0/jEvkWQNpe5", tmp_path / "cache/uv")
+
+    code, said = machine.run("join", served.url, "--yes")
+
+    assert code == 1 and f"{machine.python} lies in a cache" in said and "uv tool install ." in said
+    assert "Open this address" not in said and machine.claude.read_bytes() == before
+    assert not (tmp_path / ".config/evolvable/joined").exists()
 
 
 @pytest.mark.parametrize("era", ["handshake", pytest.param("modern", marks=pytest.mark.nightly)])

@@ -2,7 +2,9 @@
 
 import importlib.metadata
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -47,6 +49,33 @@ def test_every_manifest_has_the_version_of_the_package():
     }
 
     assert said == dict.fromkeys(said, __version__)
+
+
+def installing() -> dict[str, str]:
+    """The line of the plugin's page that installs it, for each client's program."""
+    pages = [(ROOT / name).read_text(encoding="utf-8") for name in ("docs/hooks.md", "plugins/evolvable/README.md")]
+    found = [re.findall(r"^(\w+) (plugin marketplace add .*)$", page, re.M) for page in pages]
+    assert found[0] == found[1]
+    return {program: f"{program} {line}" for program, line in found[0]}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("program", ["claude", "codex"])
+def test_the_plugin_is_installed_by_the_documented_commands_in_a_clone(program, tmp_path):
+    binary = os.environ.get(f"EVOLVABLE_TEST_{program.upper()}") or shutil.which(program)
+    if binary is None:
+        pytest.skip(f"no {program} on this machine")
+    path = os.pathsep.join((str(Path(binary).parent), os.environ["PATH"]))
+    environment = {"HOME": str(tmp_path), "PATH": path, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+    command = f"{installing()[program]} && {program} plugin list"
+
+    done = subprocess.run(
+        ["bash", "-c", command], env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "evolvable@evolvable" in done.stdout
 
 
 def test_both_marketplaces_and_both_clients_name_one_folder():

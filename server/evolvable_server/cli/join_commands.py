@@ -20,6 +20,7 @@ from evolvable_server.cli.folder_choice import main_project
 from evolvable_server.cli.terminal import confirm, one_line, remark, say, warn
 from evolvable_server.clients.registration import (
     ConfigurationEntry,
+    check_lasting,
     configuration_entry,
     connect,
     disconnect,
@@ -90,6 +91,8 @@ def join_command(
     if project is not None:
         return _name_project(state, joining.normalized(url), project)
     found = anyio.run(joining.find_library, url)
+    if any(_places(state, found.name, clients)):
+        check_lasting(_start(state, found.name))  # before anybody signs in
     say(f"{found.resource} is served for people who sign in at:", f"\n  {one_line(found.issuer)}\n")
     confirm("Sign in there?", yes=yes, refused="You did not sign in.", hint="Nothing was changed.")
     asked = scopes or (*joining.SCOPES, *(["evolvable:approve"] if approve else []))

@@ -56,7 +56,30 @@ def run_claude(machine: Machine, command: list[str]) -> str | None:
     return (done.stderr or done.stdout).strip()[:300] or f"exit code {done.returncode}"
 
 
-_PASSING = ("/uv/archive-v", "/.cache/uv/", "/uv/cache/", "/pipx/.cache/")
+CACHE_TAG = "CACHEDIR.TAG"
+"""A file that marks a folder as a cache (bford.info/cachedir). uv and pipx put it at the top of theirs."""
+
+_UNTAGGED = "/pipx/.cache/"
+"""Where `pipx run` put its environments before it tagged them."""
+
+
+class PassingProgram(Refused):
+    """This program lies where it is cleared away some day; a configuration that named it would break."""
+
+
+def check_lasting(start: Start) -> None:
+    """Raise PassingProgram for a program in a cache, as `uvx`, `uv run --with` and `pipx run` put it.
+
+    Virtual environments are tagged as caches themselves, also lasting ones: only the folders above one count.
+    """
+    folder = Path(start.command).parent
+    above = {*folder.parent.parents, *folder.resolve().parent.parents}
+    if _UNTAGGED in folder.as_posix() or any((place / CACHE_TAG).is_file() for place in above):
+        raise PassingProgram(
+            f"{start.command} lies in a cache, which is cleared away some day, so no client is given this path.",
+            "In a clone of the repository, `uv tool install .` or `pipx install .` installs the program for good; then "
+            "connect again.",
+        )
 
 
 def server_start(home: Path, env: dict[str, str] | None = None) -> Start:
@@ -162,15 +185,16 @@ def is_ours(entry: Mapping[str, Any]) -> bool:
 def connect(place: ConfigurationEntry, start: Start, *, dry_run: bool = False) -> ClientConnection:
     """Make the entry start our server so, and keep the other settings of the person. The second time nothing changes.
 
-    Raise NotOurs, InvalidArgument for a start that is no Unicode, and what reading and writing the file raise; the
-    file is then as it was.
+    Raise NotOurs, PassingProgram, InvalidArgument for a start that is no Unicode, and what reading and writing the file
+    raise; the file is then as it was.
     """
     _check_text(start)
+    check_lasting(start)
     found = config_files.read_configuration(place.path)
     there = read_entry(place, found)
     _check_ours(place, there)
     entry = place.client.merged(there, start, frozenset({HOME, CONFIG}))
-    warnings = [*strict_json_warnings(place.client, found), *_passing(start), *_switched_off(entry)]
+    warnings = [*strict_json_warnings(place.client, found), *_switched_off(entry)]
     if entry == there:
         return _connection(place, "unchanged", entry, warnings)
     return _write_entry(place, found, entry, "connected" if there is None else "updated", warnings, dry_run)
@@ -293,17 +317,6 @@ def strict_json_warnings(client: Client, found: Configuration) -> list[str]:
     return [
         f"{found.path} has {what} at line {line}, column {column}, and {client.title} reads only strict JSON: it "
         "ignores the whole file until that is taken out."
-    ]
-
-
-def _passing(start: Start) -> list[str]:
-    """Return a warning where the program is cleared away some day, as `uvx` and `pipx run` put it."""
-    place = Path(start.command).as_posix().lower()
-    if not any(part in place for part in _PASSING):
-        return []
-    return [
-        f"{start.command} lies where it may be cleared away. Install the program for good (in a clone: "
-        "`uv tool install .`), and connect again."
     ]
 
 
