@@ -23,6 +23,8 @@ def test_alone_it_says_that_there_is_no_library_and_how_to_begin_and_makes_none(
 
 
 def test_alone_it_says_what_the_library_holds_what_waits_and_what_to_do_next(run: CommandLine) -> None:
+    run("init")
+    assert "holds nothing yet." in run().out and "Next: evolvable init" in run().out
     run("update", "pdf", "--create", "--file", f"SKILL.md={_written(run, skill_text('pdf'))}", "-m", "new")
 
     assert "holds 1 skill." in run().out and "Next: evolvable find" in run().out
@@ -66,11 +68,20 @@ def test_an_account_without_a_home_directory_is_told_so_in_one_sentence(command:
     if setpriv is None:
         pytest.skip("setpriv is not installed")
     become = [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "env", "-i", "PATH=/usr/bin:/bin"]
-    if subprocess.run([*become, sys.executable, "-c", ""], capture_output=True).returncode:
-        pytest.skip("another user cannot read this Python")
-    path = os.pathsep.join(sys.path)
-    ran = subprocess.run(
-        [*become, f"PYTHONPATH={path}", sys.executable, "-P", "-m", "evolvable_server", *command],
+    become.append(f"PYTHONPATH={os.pathsep.join(sys.path)}")
+    version = f"import sys, evolvable_server; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
+    pythons = (sys.executable, "/usr/bin/python3")
+    fit = (
+        one
+        for one in pythons
+        if Path(one).exists()
+        and not subprocess.run([*become, one, "-P", "-c", version], capture_output=True).returncode
+    )
+    python = next(fit, None)
+    if python is None:
+        pytest.skip("another user cannot read this program, or no Python of this version")
+    done = subprocess.run(
+        [*become, python, "-P", "-m", "evolvable_server", *command],
         cwd="/",
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -78,5 +89,5 @@ def test_an_account_without_a_home_directory_is_told_so_in_one_sentence(command:
         timeout=120,
     )
 
-    assert ran.returncode == 1 and "This account has no home directory" in ran.stderr
-    assert len(ran.stderr.splitlines()) == 2, ran.stderr
+    assert done.returncode == 1 and "This account has no home directory" in done.stderr
+    assert len(done.stderr.splitlines()) == 2, done.stderr
