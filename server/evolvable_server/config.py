@@ -101,7 +101,7 @@ APPROVE = "EVOLVABLE_APPROVE"
 REVIEW_POLICY = "EVOLVABLE_REVIEW_POLICY"
 REVIEW_BUDGET = "EVOLVABLE_REVIEW_BUDGET"
 TOOLSETS = "EVOLVABLE_TOOLSETS"
-GROUPS = ("ags", "evolve", "rspl", "tools")
+GROUPS = ("ags", "delegation", "evolve", "rspl", "tools")
 """Groups of tools that are listed only where somebody asks for them."""
 OAUTH_CLIENT = "EVOLVABLE_OAUTH_CLIENT"
 OAUTH_SECRET = "EVOLVABLE_OAUTH_SECRET"

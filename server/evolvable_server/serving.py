@@ -43,7 +43,7 @@ from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
 from evolvable_tools.approvals import ApprovalLevel
-from evolvable_tools.library import Library
+from evolvable_tools.library import Caller, Library
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """mallopt's names for the parameters below (malloc.h of glibc)."""
@@ -188,29 +188,38 @@ class Serving:
             request_state_security=RequestStateSecurity(keys=[state_key(config.home)]) if state_key else None,
         )
         sessions = CallSessions(None if shared else config.session, shared=shared)
-        add_lazy_tools(self.server, self.library, client, sessions, lazy_review_settings(config, self._open))
+        settings, delegates = lazy_review_settings(config, self._open), "delegation" in config.toolsets
+        add_lazy_tools(self.server, self.library, client, sessions, settings, delegates=delegates)
         add_hook_event(self.server, config, self.library, client, sessions)
         add_resources(self.server, self.library, client)
         add_prompts(self.server, self.library, client)
         add_notifications(self.server, self._notifier)
         add_approvals(self.server, self.library)
+        self._add_groups(config, client, sessions)
+        add_logs(self.server, self.client_log)
+        add_client_log(self.server, config.home)
+
+    def _add_groups(self, config: Config, caller: Caller, sessions: CallSessions) -> None:
+        """Add the groups of tools that are asked for."""
         if "evolve" in config.toolsets:
             from evolvable_server.mcp.evolve_tools import add_evolving  # takes a while, and most never need it
 
-            add_evolving(self.server, self.library, client, sessions, config)
+            add_evolving(self.server, self.library, caller, sessions, config)
+        if "delegation" in config.toolsets:
+            from evolvable_server.mcp.delegation_tools import add_delegation  # as above
+
+            add_delegation(self.server, self.library, caller, sessions)
         if "ags" in config.toolsets:
             from evolvable_server.mcp.ags_tools import add_ags  # as above
 
-            add_ags(self.server, self.library, client, sessions, config)
+            add_ags(self.server, self.library, caller, sessions, config)
         if "rspl" in config.toolsets or "tools" in config.toolsets:
             from evolvable_server.mcp.rspl_tools import add_approved_tools, add_rspl  # as above
 
             if "rspl" in config.toolsets:
-                add_rspl(self.server, self.library, client, sessions, config)
+                add_rspl(self.server, self.library, caller, sessions, config)
             if "tools" in config.toolsets:
-                add_approved_tools(self.server, self.library, client, sessions, config)
-        add_logs(self.server, self.client_log)
-        add_client_log(self.server, config.home)
+                add_approved_tools(self.server, self.library, caller, sessions, config)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:

@@ -11,7 +11,8 @@ from earned import verified
 from mcp import Client
 
 from evolvable_server.config import Config
-from evolvable_server.mcp.brief_answers import as_result, found_answer, listing_answer
+from evolvable_server.mcp.brief_answers import found_answer, listing_answer
+from evolvable_server.mcp.results import structured_result
 from evolvable_server.serving import Serving
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
@@ -88,7 +89,7 @@ def test_nothing_fits_is_one_short_line_without_matches() -> None:
     answer = found_answer(found([match(1)], none_fits=True), limit=5, detail=False)
 
     assert answer == {"search_id": "search-0123456789ab", "none_fits": True, "matches": []}
-    assert size(answer) < 100 and "\n" not in as_result(answer).content[0].text
+    assert size(answer) < 100 and "\n" not in structured_result(answer).content[0].text
 
 
 def test_who_has_to_choose_among_the_matches_reads_that_nobody_is_sure() -> None:

@@ -44,10 +44,10 @@ class Desk:
     shared: the server is one of several clients, as over HTTP.
     """
 
-    def __init__(self, root: Path, *, shared: bool = False) -> None:
+    def __init__(self, root: Path, *, shared: bool = False, toolsets: tuple[str, ...] = ("delegation",)) -> None:
         self.root, self.project = root, root / "project"
         self.project.mkdir()
-        self.serving = Serving(Config(root / "library", self.project, embedder="off"), shared=shared)
+        self.serving = Serving(Config(root / "library", self.project, embedder="off", toolsets=toolsets), shared=shared)
         self.library: Library = self.serving.library
         self.put("agent:clerk", CLERK)
         self.put("filing", filing("agent:clerk"))
@@ -68,9 +68,13 @@ class Desk:
         async with Client(self.serving.server, mode="legacy", client_info=info, sampling_callback=model) as client:
             yield client
 
-    async def loaded(self, name: str = "claude-code", model: Any = None, **given: Any) -> types.CallToolResult:
+    async def loaded(self, name: str = "claude-code", model: Any = None) -> types.CallToolResult:
         async with self.client(name, model) as client:
-            return await client.call_tool("load_skill", {"ref": "filing", **given})
+            return await client.call_tool("load_skill", {"ref": "filing"})
+
+    async def delegated(self, model: Any, task: str) -> types.CallToolResult:
+        async with self.client("some-editor", model) as client:
+            return await client.call_tool("delegate_skill", {"ref": "filing", "task": task})
 
 
 @pytest.fixture
@@ -152,7 +156,7 @@ async def test_a_skill_that_nobody_trusts_delegates_nothing(desk: Desk) -> None:
     desk.put("theirs", filing("agent:clerk", "theirs"), THEIRS, Actor.IMPORT)
     async with desk.client(model=Model(turn("x", done=True))) as client:
         result = await client.call_tool("load_skill", {"ref": "theirs"})
-        refused = await client.call_tool("load_skill", {"ref": "theirs", "delegate": True, "task": "x"})
+        refused = await client.call_tool("delegate_skill", {"ref": "theirs", "task": "x"})
         found = (await client.call_tool("find_skill", {"task": "file papers in folders"})).structured_content
 
     assert text(result).startswith("[text of another ")
@@ -234,7 +238,7 @@ async def test_a_client_that_lends_its_model_has_the_agent_do_the_work(desk: Des
     model = Model(turn("first I look", done=False), turn("Filed under 2026.", done=True))
     key = f"ghp_{'a1B2' * 9}"
 
-    result = await desk.loaded("some-editor", model, delegate=True, task=f"File the paper. Token {key}")
+    result = await desk.delegated(model, f"File the paper. Token {key}")
 
     assert text(result).startswith("agent:clerk@1 did this in 2 turns:\n\nFiled under 2026.\n\n\n---\nskill:filing@1")
     first, second = model.asked
@@ -249,7 +253,7 @@ async def test_a_client_that_lends_its_model_has_the_agent_do_the_work(desk: Des
 async def test_a_model_that_never_says_that_it_is_done_is_asked_twenty_times(desk: Desk) -> None:
     model = Model(turn("more", done=False))
 
-    result = await desk.loaded("some-editor", model, delegate=True, task="File it.")
+    result = await desk.delegated(model, "File it.")
 
     assert len(model.asked) == MAX_TURNS == 20
     assert "it did not say that it was done" in text(result)
@@ -259,15 +263,14 @@ async def test_a_model_that_never_says_that_it_is_done_is_asked_twenty_times(des
     ("model", "task", "said"),
     [
         (None, "File it.", "This client lends no model (sampling)"),
-        (Model("{}"), None, "delegate=true needs the task"),
-        (Model("{}"), "x" * 50_001, "delegate=true needs the task"),
+        (Model("{}"), " ", "delegate_skill needs the task"),
+        (Model("{}"), "x" * 50_001, "delegate_skill needs the task"),
         (Model(""), "File it.", "agent:clerk@1 did not finish: sampling:some-editor did not answer"),
     ],
 )
 @pytest.mark.anyio
 async def test_what_cannot_be_run_says_why_and_what_to_do_instead(desk: Desk, model: Any, task: Any, said: str) -> None:
-    given = {"task": task} if task is not None else {}
-    result = await desk.loaded("some-editor", model, delegate=True, **given)
+    result = await desk.delegated(model, task)
 
     assert result.is_error and said in text(result)
     assert desk.uses("agent:clerk") == 0
@@ -275,13 +278,38 @@ async def test_what_cannot_be_run_says_why_and_what_to_do_instead(desk: Desk, mo
 
 
 @pytest.mark.anyio
-async def test_without_delegate_a_lent_model_is_offered_and_never_asked(desk: Desk) -> None:
+async def test_load_skill_offers_a_lent_model_and_never_asks_it(desk: Desk) -> None:
     model = Model(turn("x", done=True))
 
     said = text(await desk.loaded("some-editor", model))
 
-    assert said.startswith("load_skill with delegate=true and the task has agent:clerk@1 do the work. Otherwise:")
+    assert said.startswith("delegate_skill has agent:clerk@1 do the task. Otherwise:")
     assert BODY in said and model.asked == []
+
+
+@pytest.mark.anyio
+async def test_a_server_without_the_group_lists_no_delegate_skill_and_offers_none(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, toolsets=())
+    try:
+        async with desk.client("some-editor", Model(turn("x", done=True))) as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            said = text(await client.call_tool("load_skill", {"ref": "filing"}))
+            old = await client.call_tool("load_skill", {"ref": "filing", "delegate": True})
+    finally:
+        desk.serving.close()
+
+    assert "delegate_skill" not in names and said.startswith("Work as this agent")
+    assert old.is_error and "load_skill has no argument 'delegate'" in text(old)
+
+
+@pytest.mark.anyio
+async def test_what_loads_a_skill_reads_and_what_has_an_agent_work_does_not(desk: Desk) -> None:
+    """Copilot CLI denies, and Droid ends its run at, what is not declared as reading when nobody can answer."""
+    async with desk.client() as client:
+        tools = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+
+    hints = {name: tools[name].read_only_hint for name in ("load_skill", "report_outcome", "delegate_skill")}
+    assert hints == {"load_skill": True, "report_outcome": True, "delegate_skill": False}
 
 
 @pytest.mark.process

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp_place import Place
+from mcp_place import Place, skill_text
 
 from evolvable_server.config import Config
 from evolvable_server.mcp.server import SELF_CHECK, TOOLS_FILE, LibraryServer
@@ -123,9 +124,42 @@ async def test_every_tool_is_annotated_and_only_what_takes_away_is_destructive(m
     assert [tool.name for tool in tools if tool.annotations.destructive_hint] == ["remove_resource", "undo"]
     assert {tool.annotations.open_world_hint for tool in tools} == {False}
     assert [tool.name for tool in tools if tool.annotations.read_only_hint] == [
-        *("find_skill", "list_resources", "get_resource", "resource_history", "compress_history")
+        *("find_skill", "load_skill", "report_outcome"),
+        *("list_resources", "get_resource", "resource_history", "compress_history"),
     ]
     assert all(len(tool.description) < 1000 and tool.input_schema["additionalProperties"] is False for tool in tools)
+
+
+async def test_an_answer_is_the_same_in_text_and_in_its_structured_form(place, era):
+    """Clients show a model both where they differ, some by their text: 1.0 in one of them would be a difference."""
+    async with place.client(era) as client:
+        use = (await client.call_tool("load_skill", {"ref": "pdf"})).content[-1].text
+        files = {"SKILL.md": skill_text("pdf", "Merge PDF forms.")}
+        asked = {
+            "find_skill": {"task": "merge PDF forms"},
+            "report_outcome": {"use_id": use.split("use_id: ")[1].split()[0], "outcome": "succeeded"},
+            "list_resources": {"detail": True},
+            "resource_history": {"ref": "pdf"},
+            "update_resource": {"ref": "pdf", "files": files, "reason": "a test"},
+            "undo": {"operation": 1, "reason": "a test"},
+            "review_inbox": {},
+        }
+        answers = {tool: await client.call_tool(tool, arguments) for tool, arguments in asked.items()}
+
+    assert answers["report_outcome"].structured_content["success"] == 1
+    for tool, answer in answers.items():
+        (block,) = answer.content
+        compact = json.dumps(answer.structured_content, ensure_ascii=False, separators=(",", ":"))
+        assert block.text == compact and not re.search(r"[0-9]\.0[,}\]]", compact), tool
+
+
+@pytest.mark.parametrize(("word", "counted"), [("success", "succeeded"), ("failure", "failed"), ("failed", "failed")])
+async def test_report_outcome_takes_the_words_that_agents_write(place, era, word, counted):
+    async with place.client(era) as client:
+        await client.call_tool("load_skill", {"ref": "pdf"})
+        told = await call(client, "report_outcome", ref="pdf", outcome=word)
+
+    assert told[counted] == 1 and told["counted"]
 
 
 async def test_the_first_line_of_the_instructions_says_what_this_is_and_when_to_call(reader):

@@ -25,7 +25,6 @@ WITH_FUNCTION = [verb.name for verb in VERBS.values() if verb.function]
 
 OWN_ARGUMENTS = {
     "find_skill": {"scope", "detail"},
-    "load_skill": {"delegate", "task"},
     "list_resources": {"detail"},
     "undo": {"propose"},
     "review_inbox": {"action", "files"},
@@ -60,7 +59,7 @@ def test_a_name_is_declared_once():
 
 @pytest.mark.anyio
 async def test_every_tool_has_an_entry_with_its_title_and_the_annotations_of_its_effect(tmp_path):
-    serving = Serving(Config(tmp_path / "home", tmp_path, toolsets=("evolve", "ags", "rspl")))
+    serving = Serving(Config(tmp_path / "home", tmp_path, toolsets=("evolve", "delegation", "ags", "rspl")))
     try:
         listed = {tool.name: tool for tool in await serving.server.list_tools()}
         unlisted = set(serving.server.unlisted)

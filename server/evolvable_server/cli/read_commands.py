@@ -26,7 +26,7 @@ from evolvable_server.cli.terminal import (
 from evolvable_server.environment import is_review_process
 from evolvable_store.operation import Principal
 from evolvable_store.resource import Kind, Ref, check_scope
-from evolvable_store.storage.evidence import Outcome, Usage
+from evolvable_store.storage.evidence import Usage
 from evolvable_tools.delegation import inline_text
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import ENOUGH, format_success
@@ -297,7 +297,7 @@ _USE = re.compile(r"use-[0-9a-f]{12}")
 
 @command("report")
 @click.argument("use_or_ref", metavar="USE|REF")
-@click.argument("outcome", type=click.Choice([outcome.value for outcome in Outcome]))
+@click.argument("outcome", type=click.Choice([*load.OUTCOMES]))
 @click.option("--usage", type=click.Choice([usage.value for usage in Usage]), help="How far the skill was followed.")
 @click.option("--task-type", metavar="TEXT", help="A word or two, at most 80 characters.")
 @click.option("--evidence", metavar="TEXT", help="How you know, at most 2,000 characters.")

@@ -4,7 +4,6 @@ The command line's `--json`, and a call with `detail`, have every field. Descrip
 size asks for. A text between the marks of another author stays between them.
 """
 
-import json
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +11,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
-from mcp_types import CallToolResult, TextContent
-
+from evolvable_server.mcp.results import as_json
 from evolvable_tools.retrieval import ChooseBetween
 from evolvable_tools.verbs.search import FoundMatch, FoundSkills, ListedResource, Listing
 
@@ -34,11 +32,6 @@ _BEGINNER = "Budding"  # the maturity of what was not used yet
 _MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\]", re.DOTALL)
 
 Answer = dict[str, Any]
-
-
-def as_result(answer: Answer) -> CallToolResult:
-    """Return an answer as the result of a tool, in its structured form and as one line of JSON."""
-    return CallToolResult(content=[TextContent(type="text", text=_as_json(answer))], structured_content=answer)
 
 
 def found_answer(found: FoundSkills, *, limit: int, detail: bool) -> Answer:
@@ -168,8 +161,4 @@ def _first(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
 
 
 def _size(answer: Mapping[str, Any] | Sequence[Any]) -> int:
-    return len(_as_json(answer).encode("utf-8", "replace"))
-
-
-def _as_json(answer: Mapping[str, Any] | Sequence[Any]) -> str:
-    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+    return len(as_json(answer).encode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""What `load_skill` says and does where a skill names an agent for its work.
+"""What `load_skill` says where a skill names an agent for its work, and how `delegate_skill` has the agent do it.
 
 Claude Code is told to start the sub-agent that is checked out where it works. A client that lends its model can have
 the work done by it, in turns without tools. Any other client works as the agent itself, whose text it is given.
@@ -70,9 +70,7 @@ def opening_of(delegation: Delegation, loaded: Loaded, *, starts: bool, lends: b
     """
     if starts:
         return start_text(delegation, f"{loaded.ref}@{loaded.version}")
-    offer = (
-        f"load_skill with delegate=true and the task has {delegation.ref} do the work. Otherwise:\n\n" if lends else ""
-    )
+    offer = f"delegate_skill has {delegation.ref} do the task. Otherwise:\n\n" if lends else ""
     return f"{offer}{inline_text(delegation)}"
 
 
@@ -88,17 +86,18 @@ def as_result(text: str, delegate: DelegateStatus | None) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], _meta=meta)
 
 
-_ELSE = "Call load_skill without delegate, and do the work yourself."
+_ELSE = "Call load_skill, and do the work yourself."
 
 
-def check_request(model: LanguageModel | None, task: str | None) -> None:
-    """Check that an agent can be run on a task. Raise InvalidArgument."""
+def check_request(model: LanguageModel | None, task: str) -> LanguageModel:
+    """Return the model that an agent can be run with on a task. Raise InvalidArgument."""
     if model is None:
         raise InvalidArgument("This client lends no model (sampling), so no agent can be run here.", _ELSE)
-    if not task or not task.strip() or len(task) > MAX_TASK:
+    if not task.strip() or len(task) > MAX_TASK:
         raise InvalidArgument(
-            f"delegate=true needs the task, in 1 to {MAX_TASK:,} characters.", "Say in task what is to be done."
+            f"delegate_skill needs the task, in 1 to {MAX_TASK:,} characters.", "Say in task what is to be done."
         )
+    return model
 
 
 def run_delegate(

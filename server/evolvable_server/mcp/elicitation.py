@@ -27,7 +27,8 @@ from pydantic import ValidationError
 
 from evolvable_server.clients.attendance import why_unattended
 from evolvable_server.clients.registry import CODEX, VSCODE, Client
-from evolvable_server.mcp.server import Call, LibraryServer, Permission, error_result, name_of, permissions_of
+from evolvable_server.mcp.results import error_result, structured_result
+from evolvable_server.mcp.server import Call, LibraryServer, Permission, name_of, permissions_of
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_tools.library import Library
 
@@ -328,7 +329,7 @@ class ApprovalGate:
             result["undid"] = await run_sync(
                 versions.operations_undone, self._library, arguments.get("operation"), arguments.get("session")
             )
-        return _result(result)
+        return structured_result(result)
 
 
 def _approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> dict[str, Any]:
@@ -349,7 +350,7 @@ def _kept_result(proposed: dict[str, Any], why: str) -> types.CallToolResult:
     where = (
         f"{why}; the change waits in the inbox for a person, as {_named(_proposal_ids(proposed))}. Go on without it."
     )
-    return _result(proposed | {"warnings": [*_without_waiting(proposed["warnings"]), where]})
+    return structured_result(proposed | {"warnings": [*_without_waiting(proposed["warnings"]), where]})
 
 
 def _without_waiting(warnings: Sequence[str]) -> list[str]:
@@ -371,11 +372,6 @@ def _worst_first(findings: "Sequence[Finding]") -> "list[Finding]":
     return sorted(
         findings, key=lambda found: (ranks[found.severity], not found.path, not found.rule.startswith("command."))
     )
-
-
-def _result(structured: dict[str, Any]) -> types.CallToolResult:
-    text = json.dumps(structured, indent=2, ensure_ascii=False)
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)
 
 
 def add_approvals(server: LibraryServer, library: Library) -> None:

@@ -18,7 +18,8 @@ from mcp.server.mcpserver.prompts import Prompt
 from mcp.shared.exceptions import MCPError
 
 from evolvable_server.mcp import resources
-from evolvable_server.mcp.server import LibraryServer, answered
+from evolvable_server.mcp.results import answered
+from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import EvolvableError, NoSuchResource, quoted
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.release_channel import ChannelEntry

@@ -19,7 +19,8 @@ from urllib.parse import quote, unquote
 import mcp_types as types
 
 from evolvable_server.mcp.inbox_app import INBOX_URI, read_inbox
-from evolvable_server.mcp.server import LibraryServer, answered
+from evolvable_server.mcp.results import answered
+from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import (
     EvolvableError,
     InvalidArgument,

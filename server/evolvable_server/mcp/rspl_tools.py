@@ -18,7 +18,8 @@ from pydantic import Field
 
 from evolvable_server.config import Config, file_status
 from evolvable_server.mcp.notifications import Notifier
-from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of, error_result
+from evolvable_server.mcp.results import error_result
+from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
 from evolvable_server.mcp.tools import (
     ANNOTATIONS,
     AnyRef,

@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio.to_thread
 import mcp_types as types
@@ -32,9 +32,10 @@ from pydantic import ValidationError
 from evolvable_server.config import Config
 from evolvable_server.environment import BEARERS, PROJECTS, bearer_session, client_session
 from evolvable_server.grants import SCOPE
+from evolvable_server.mcp.results import error_result, invalid_arguments, structured_result
 from evolvable_server.mcp.sdk_import import hidden_modules
 from evolvable_store import __version__
-from evolvable_store.errors import EvolvableError, InvalidRef, LibraryError
+from evolvable_store.errors import EvolvableError, InvalidRef
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import USER_SCOPE, check_scope
 from evolvable_tools.library import Caller, Library
@@ -335,12 +336,15 @@ class LibraryServer(MCPServer[Any]):
         try:
             result = await super().call_tool(name, arguments, context)
             self._prepare_changes()
-            return result
+            structured = result.structured_content if isinstance(result, types.CallToolResult) else None
+            if structured is None or structured.keys() == {"result"}:  # the SDK's form of a text
+                return result
+            return structured_result(structured)
         except ToolError as error:
             if isinstance(error.__cause__, EvolvableError):
                 return error_result(error.__cause__.text)
             if isinstance(error.__cause__, ValidationError):
-                return error_result(_invalid(name, error.__cause__))
+                return error_result(invalid_arguments(name, error.__cause__))
             raise
 
     def _prepare_changes(self) -> None:
@@ -391,28 +395,6 @@ def _cause(error: BaseException | None) -> EvolvableError | None:
     return error
 
 
-T = TypeVar("T")
-
-
-async def answered(answer: Callable[..., T], *arguments: object, uri: str | None = None) -> T:
-    """Return the answer, found on a thread of its own; what is wrong with the question is -32602."""
-    try:
-        return await anyio.to_thread.run_sync(answer, *arguments)
-    except EvolvableError as error:
-        code = types.INTERNAL_ERROR if isinstance(error, LibraryError) else types.INVALID_PARAMS
-        raise MCPError(code=code, message=error.text, data={"uri": uri} if uri else None) from None
-
-
-def error_result(text: str) -> types.CallToolResult:
-    """Return the result of a call that failed, with a text for the model."""
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
-
-
-def _invalid(name: str, error: ValidationError) -> str:
-    parts = [f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg'].lower()}" for fault in error.errors()]
-    return f"{name} was called with arguments that do not fit. {'; '.join(parts)}."
-
-
 TOOLS_FILE = Path(__file__).with_name("tools.json")
 
 
@@ -441,14 +423,23 @@ class LazyTools:
 
 
 def add_lazy_tools(
-    server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions, settings: "SettingsFactory"
+    server: LibraryServer,
+    library: Library,
+    caller: Caller,
+    sessions: CallSessions,
+    settings: "SettingsFactory",
+    *,
+    delegates: bool = False,
 ) -> None:
-    """Add the tools over a library and those around reviews. settings: made when they are first needed."""
+    """Add the tools over a library and those around reviews.
+
+    settings: made when they are first needed. delegates: the server has `delegate_skill` too.
+    """
 
     def declared() -> "Iterator[ToolSpec]":
         from evolvable_server.mcp.tools import Tools, declare_tools
 
-        yield from declare_tools(Tools(library, caller, sessions), "library")
+        yield from declare_tools(Tools(library, caller, sessions, delegates=delegates), "library")
         from evolvable_server.mcp.review_tools import ReviewTools
 
         yield from declare_tools(ReviewTools(library, caller, sessions, settings), "review")

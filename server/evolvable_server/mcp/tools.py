@@ -17,7 +17,7 @@ from pydantic_core.core_schema import no_info_after_validator_function, str_sche
 
 from evolvable_server.environment import is_review_process
 from evolvable_server.mcp import delegated_work, resources
-from evolvable_server.mcp.brief_answers import as_result, found_answer, listing_answer
+from evolvable_server.mcp.brief_answers import found_answer, listing_answer
 from evolvable_server.mcp.inbox_app import TOOL_META
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import SELF_CHECK, CallSessions, LibraryServer, caller_of
@@ -163,8 +163,9 @@ class EditArgument(BaseModel):
 class Tools:
     """The tools over one library, for one caller."""
 
-    def __init__(self, library: Library, caller: Caller, sessions: CallSessions) -> None:
-        self._library, self._caller, self._sessions = library, caller, sessions
+    def __init__(self, library: Library, caller: Caller, sessions: CallSessions, *, delegates: bool = False) -> None:
+        """Make the tools. delegates: the server has `delegate_skill` too."""
+        self._library, self._caller, self._sessions, self._delegates = library, caller, sessions, delegates
 
     def find_skill(
         self,
@@ -201,7 +202,7 @@ class Tools:
             to_agent=not checks and not is_review_process(os.environ),
             task_type=task_type,
         )
-        return as_result(found_answer(found, limit=limit, detail=detail))
+        return types.CallToolResult(content=[], structured_content=found_answer(found, limit=limit, detail=detail))
 
     def load_skill(
         self,
@@ -210,26 +211,20 @@ class Tools:
         version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
         path: Annotated[str | None, Field(description="a file of the skill; default SKILL.md")] = None,
         search_id: Annotated[str | None, Field(description="from find_skill, when it led here")] = None,
-        delegate: Annotated[bool, Field(description="true: have its agent do the task, if you lend a model")] = False,
-        task: Annotated[str | None, Field(description="with delegate: what is to be done")] = None,
     ) -> types.CallToolResult:
         """Open a skill to work by it: its document, then the names and sizes of its other files, then the use_id to
         report the outcome with. Long files are cut at 150,000 characters. Where it begins with an agent to run, or to
         work as, do that."""
-        who, model = self._who(ctx), sampling_model(ctx)
-        if delegate:
-            delegated_work.check_request(model, task)
+        who = self._who(ctx)
         loaded = load.load_skill(self._library, who, ref, version=version, path=path, search_id=search_id)
         loaded = resources.redact_loaded(self._library, self._caller, loaded)
         found, text = load.load_delegate(self._library, who, loaded), document(loaded, enclose=True)
-        if delegate and model is not None:
-            work = delegated_work.run_delegate(self._library, model, found, loaded.text or "", task or "")
-            text = delegated_work.result_text(work) + _footer(loaded)
-        starts = found is not None and delegated_work.starts_subagent(found, ctx)
-        if found is not None and (delegate or not starts):
-            load.use_delegate(self._library, who, found)
-        if found is not None and not delegate:
-            opening = delegated_work.opening_of(found, loaded, starts=starts, lends=model is not None)
+        if found is not None:
+            starts = delegated_work.starts_subagent(found, ctx)
+            if not starts:
+                load.use_delegate(self._library, who, found)
+            lends = self._delegates and sampling_model(ctx) is not None
+            opening = delegated_work.opening_of(found, loaded, starts=starts, lends=lends)
             text = f"{opening}\n\n---\n\n{text}"
         return delegated_work.as_result(text, loaded.delegate)
 
@@ -274,7 +269,7 @@ class Tools:
         listing = search.list_resources(
             self._library, self._who(ctx), kind=kind, query=query, scope=scope, limit=limit, cursor=cursor
         )
-        return as_result(listing_answer(listing, limit=limit, detail=detail))
+        return types.CallToolResult(content=[], structured_content=listing_answer(listing, limit=limit, detail=detail))
 
     def get_resource(
         self,
@@ -396,7 +391,7 @@ def blocks(loaded: load.Loaded) -> str | list[str]:
     if not loaded.marked or loaded.text is None:
         return document(loaded)
     before, after = marks(f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
-    return [before, _content(loaded), f"{after}{_footer(loaded)}"]
+    return [before, _content(loaded), f"{after}{footer(loaded)}"]
 
 
 def document(loaded: load.Loaded, *, enclose: bool = False) -> str:
@@ -407,7 +402,7 @@ def document(loaded: load.Loaded, *, enclose: bool = False) -> str:
     content = _content(loaded)
     if enclose and loaded.marked and loaded.text is not None:
         content = enclosed(content, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
-    return content + _footer(loaded)
+    return content + footer(loaded)
 
 
 def _content(loaded: load.Loaded) -> str:
@@ -418,7 +413,8 @@ def _content(loaded: load.Loaded) -> str:
     return loaded.text
 
 
-def _footer(loaded: load.Loaded) -> str:
+def footer(loaded: load.Loaded) -> str:
+    """Return what stands behind a document: its version, what is known of it, its other files and the use_id."""
     ref = f"{loaded.ref}@{loaded.version}"
     parts = [""]
     parts.append(f"\n\n---\n{ref} · {loaded.path}")

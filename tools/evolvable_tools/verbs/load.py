@@ -19,6 +19,9 @@ from evolvable_tools.trust import UNMARKED_SAID, version_notice
 
 _Word = TypeVar("_Word", Outcome, Usage)
 
+OUTCOMES = {outcome.value: outcome for outcome in Outcome} | {"success": Outcome.SUCCEEDED, "failure": Outcome.FAILED}
+"""The words for an outcome: the five that are listed, and two others that agents write."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -212,7 +215,7 @@ def report_outcome(
         store.version(head, version)
     grade, voter = _counted(library, caller, head.id, version, use)
     told = ReportedOutcome(
-        *(store.now(), head.id, version, _one_of(Outcome, "outcome", outcome), use_id),
+        *(store.now(), head.id, version, _one_of(Outcome, "outcome", OUTCOMES.get(outcome, outcome)), use_id),
         _one_of(Usage, "usage", usage) if usage is not None else None,
         _short(library, "task_type", task_type, 80),
         _short(library, "evidence", evidence, 2000),

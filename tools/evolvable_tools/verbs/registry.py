@@ -17,7 +17,7 @@ class Effect(StrEnum):
     """What a verb does, from the least to the most."""
 
     READS = "reads"
-    """Changes no content; it may log what it showed."""
+    """Changes no content; it may log what it showed, or count the caller's own use."""
 
     WRITES = "writes"
     """Adds to the library, or writes files beside it. What it replaces stays in the history."""
