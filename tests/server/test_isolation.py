@@ -273,7 +273,9 @@ FIELDS = {
 }
 """What each field of an address or of a form is filled with."""
 
-_SECRETS = re.compile(r'(?<=value=")[\w-]{43}(?=")|\?v=[0-9a-f]{12}|inbox-\d+\.localhost:\d+')
+_SECRETS = re.compile(
+    r'(?<=value=")[\w-]{43}(?=")|(?<=name="once" value=")[\w-]{16}(?=")|\?v=[0-9a-f]{12}|inbox-\d+\.localhost:\d+'
+)
 
 
 class PageWalk:
