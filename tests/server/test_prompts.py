@@ -166,3 +166,36 @@ async def test_the_prompt_use_skill_says_what_is_wrong(place, era):
 
     assert "Did you mean pdf?" in unknown.value.error.message
     assert missing.value.error.code == unknown.value.error.code == types.INVALID_PARAMS
+
+
+@pytest.mark.parametrize(
+    "typed, text",
+    [
+        ("fix 'the parser'", "Topic fix 'the parser', first fix, second the parser, third $2, cost $10x."),
+        ("", "Topic , first $0, second $ARGUMENTS[1], third $2, cost $10x."),
+        ("it's", "Topic it's, first it's, second $ARGUMENTS[1], third $2, cost $10x."),
+    ],
+)
+async def test_a_command_gets_what_was_typed_as_its_client_fills_it_in(place, era, typed, text):
+    body = "Topic $ARGUMENTS, first $0, second $ARGUMENTS[1], third $2, cost $10x."
+    put(place, "prompt:commit", f"---\ndescription: Commit.\n---\n{body}\n")
+    async with place.client(era) as client:
+        listed = (await client.list_prompts()).prompts[-1]
+        given = await filled(client, "commit", **({"arguments": typed} if typed else {}))
+
+    assert [(one.name, one.required) for one in listed.arguments] == [("arguments", False)]
+    assert given == text
+
+
+async def test_what_is_typed_behind_a_command_without_a_place_for_it_stands_at_the_end(place, era):
+    put(place, "prompt:commit", "---\nargument-hint: '[topic]'\n---\nCommit it for $5.\n")
+    async with place.client(era) as client:
+        assert await filled(client, "commit", arguments="now") == "Commit it for $5.\n\narguments: now"
+        assert await filled(client, "commit") == "Commit it for $5."
+
+
+async def test_a_prompt_with_an_amount_of_money_has_no_arguments(place, era):
+    put(place, "prompt:pay", prompt_text("pay", body="Pay $5 and {thanks}."))
+    async with place.client(era) as client:
+        assert (await client.list_prompts()).prompts[-1].arguments == []
+        assert await filled(client, "pay") == "Pay $5 and {thanks}."

@@ -2,9 +2,13 @@
 
 A prompt's metadata names its arguments, such as `arguments: "file, style?=short|long"`. A question mark makes one
 optional; the values after = are offered as completions. `{file}` in the text is replaced by the argument.
+
+A custom command of Claude Code is a prompt too. Its text has `$ARGUMENTS` for all that a person typed behind its name,
+and `$0` or `$ARGUMENTS[0]` for the first word of it. Such a prompt has the one argument `arguments`, an optional one.
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,6 +30,12 @@ MAX_ARGUMENTS = 16
 _PAGE = 200
 _ARGUMENT = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_-]{0,63})(?P<optional>\?)?(?:\s*=(?P<values>.*))?", re.DOTALL)
 _PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_-]{0,63})\}")
+_COMMAND_PLACE = re.compile(r"\$ARGUMENTS(?:\[(?P<word>\d{1,3})\]|(?!\w))|\$(?P<short>\d{1,3})(?!\w)")
+
+_ALL_TYPED = "$ARGUMENTS"
+
+COMMAND_ARGUMENT = "arguments"
+"""The one argument of a prompt that is written as a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +94,31 @@ def fill_prompt(library: Library, caller: Caller, name: str, given: Mapping[str,
 def _filled(found: Prompt, given: Mapping[str, str]) -> str:
     values = {argument.name: given.get(argument.name, "") for argument in found.arguments}
     placed = set(_PLACE.findall(found.text))
-    text = _PLACE.sub(lambda match: values.get(match[1], match[0]), found.text)
+    if found.arguments == (_OF_COMMAND,):
+        text = _filled_command(found.text, values[COMMAND_ARGUMENT])
+        placed = {COMMAND_ARGUMENT} if text != found.text else set()
+    else:
+        text = _PLACE.sub(lambda match: values.get(match[1], match[0]), found.text)
     if found.said:
         text = enclose(text, str(found.ref), found.said)
     rest = [f"{name}: {value}" for name, value in given.items() if value.strip() and name not in placed & values.keys()]
     return text + ("\n\n" + "\n".join(rest) if rest else "")
+
+
+def _filled_command(text: str, typed: str) -> str:
+    """Return the text of a command with what was typed; a word that was not typed leaves its place as it is."""
+    try:
+        words = shlex.split(typed)
+    except ValueError:  # a quotation mark without its pair
+        words = typed.split()
+
+    def value(match: re.Match[str]) -> str:
+        number = match["word"] or match["short"]
+        if number is None:
+            return typed
+        return words[int(number)] if int(number) < len(words) else match[0]
+
+    return _COMMAND_PLACE.sub(value, text)
 
 
 def _entries(library: Library, caller: Caller) -> Iterator["IndexEntry"]:
@@ -115,7 +145,7 @@ def _parsed(loaded: load.Loaded, description: str) -> Prompt:
 
 
 def prompt_arguments(document: Document) -> tuple[Argument, ...]:
-    """Return the arguments that a prompt's metadata names; what is no argument is passed over."""
+    """Return the arguments that a prompt's metadata names, or its text has as a command's; others are passed over."""
     metadata = document.fields.get("metadata")
     said = metadata.get("arguments") if isinstance(metadata, dict) else None
     found: dict[str, Argument] = {}
@@ -125,4 +155,9 @@ def prompt_arguments(document: Document) -> tuple[Argument, ...]:
             words = [word.strip() for word in (match["values"] or "").split("|")]
             values = tuple(dict.fromkeys(word for word in words if word and not re.search(r"\s", word)))
             found[match["name"]] = Argument(match["name"], match["optional"] is None, values)
+    if not found and (_ALL_TYPED in document.body or "argument-hint" in document.fields):
+        return (_OF_COMMAND,)
     return tuple(found.values())
+
+
+_OF_COMMAND = Argument(COMMAND_ARGUMENT, required=False)
