@@ -105,19 +105,19 @@ def lock_of(person: PersonConfig) -> ApprovalsLock | None:
 
 
 def scopes_seen(config: Config, library: Library, directory: Path) -> tuple[str, ...]:
-    """Return the scopes that are read from a directory, the nearest first: those of its projects, then the user's.
+    """Return the scopes that are read from a directory, the nearest first: its projects', the user's, the plugins'.
 
     What cannot be settled now, such as where a folder moved, is settled the next time.
     """
     if config.scope:
-        return tuple(dict.fromkeys((config.scope, USER_SCOPE)))
+        return tuple(dict.fromkeys((config.scope, USER_SCOPE, *library.plugin_scopes())))
     projects = Projects(library.store, Path.home())
     try:
         if library.settle_projects(projects, directory):
             projects = Projects(library.store, Path.home())
     except (EvolvableError, OSError) as error:
         log.warning("The projects were not brought up to date: %s", error)
-    return *projects.scopes_at(directory), USER_SCOPE
+    return *projects.scopes_at(directory), USER_SCOPE, *library.plugin_scopes()
 
 
 class ListedFolders:

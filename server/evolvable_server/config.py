@@ -29,8 +29,6 @@ from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.paths import ADDRESS_FILE
 from evolvable_store.resource import check_scope
-from evolvable_store.workingcopy.openat import link_out_of_repository
-from evolvable_store.workingcopy.project_places import skill_folders, surroundings_of
 
 MARKS = {
     "CLAUDECODE": "claude-code",
@@ -366,36 +364,6 @@ def _scope(text: str | None) -> str | None:
         return check_scope(text)
     except InvalidRef as error:
         raise InvalidRef(f"{SCOPE}: {error}", error.hint) from None
-
-
-@dataclass(frozen=True, slots=True)
-class ClientFolder:
-    """A folder of skills of an installed client. project: the folder of the project, None for the user's own."""
-
-    path: Path
-    project: Path | None = None
-
-
-def client_folders(home: Path, project: Path) -> list[ClientFolder]:
-    """Return the skill folders of the installed clients that are there, those of the nearest project behind the user's.
-
-    Claude Code reads ~/.claude/skills and .claude/skills of the project, Codex ~/.codex/skills and ~/.agents/skills
-    and, in the project, .agents/skills and .codex/skills. In a work tree of git, those of the projects around it
-    follow; for a linked work tree, the folders are those of the main one. A folder of a project is left out when a link
-    in a repository leads to it and it lies outside of that repository.
-    """
-    own = skill_folders(home)
-    found = [ClientFolder(path) for path in own if path.is_dir()]
-    theirs = [one for one in project_folders(home, project) if one.path not in own and one.path.is_dir()]
-    return found + [one for one in theirs if link_out_of_repository(one.path) is None]
-
-
-def project_folders(home: Path, directory: Path) -> list[ClientFolder]:
-    """Return where the clients have skills in the projects of a directory, the nearest first, there or not."""
-    around = surroundings_of(directory, Path(os.path.realpath(home)))
-    found = [[ClientFolder(path, place) for path in skill_folders(place)] for place in around.places]
-    there = [folders for folders in found if any(os.path.lexists(one.path) for one in folders)]
-    return [one for folders in (there if around.nested else there[:1]) for one in folders]
 
 
 def file_status(path: Path | None) -> tuple[int, ...]:

@@ -39,12 +39,17 @@ LEVELS = ("off", "guarded", "all")
 ROLES = ("executors", "scorers", "judges", "reviewers", "proposers")
 """The tables of commands that a person names."""
 
+CLIENTS = ("claude", "codex")
+"""The clients that keep the person's own where `[clients]` says."""
+
 MAX_BYTES = 1_000_000
 
 PRIVATE = 0o600
 """The mode of files in the configuration's directory."""
 
-_OWN = "embedders approve review_policy homes trusted remotes remote_keys models roles sandbox budgets ray sign_in"
+_OWN = (
+    "embedders clients approve review_policy homes trusted remotes remote_keys models roles sandbox budgets ray sign_in"
+)
 
 SIGNED = (*_OWN.split(), *ROLES)
 """What the signature of the settings covers, where approvals are locked."""
@@ -95,7 +100,8 @@ class PersonConfig:
     and the proxy. endpoints: the models that the person named. model_roles: which models answer, by role. sandbox,
     budgets: tables as they stand in the file. review_policy: what becomes of proposals by kind, as
     EVOLVABLE_REVIEW_POLICY says it. remotes: git repositories of libraries. remote_keys: whose approvals count.
-    embedders: folders of models that may lie in a work tree.
+    embedders: folders of models that may lie in a work tree. clients: where claude and codex keep the person's own, as
+    CLAUDE_CONFIG_DIR and CODEX_HOME say it.
     sign_in: where people sign in, and what their groups give; None where the file does not say.
     ray_address, ray_token_file: the Ray cluster on which trials run, '' without one, and where its token lies.
     said: the names that stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not
@@ -127,6 +133,7 @@ class PersonConfig:
     ray_token_file: Path | None = None
     sign_in: "SignIn | None" = None
     embedders: tuple[str, ...] = ()
+    clients: Mapping[str, Path] = field(default_factory=dict)
     files: "tuple[PersonConfig, ...]" = ()
     ignored: str = ""
 
@@ -271,6 +278,7 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
         ray_token_file=Path(_text(ray["token_file"], "token_file", "ray")) if "token_file" in ray else None,
         sign_in=_sign_in(table),
         embedders=tuple(_text(one, "folder", "embedders") for one in _list(table, "embedders")),
+        clients={name: _client_folder(name, one) for name, one in _table(table, "clients").items()},
     )
 
 
@@ -323,6 +331,15 @@ def _ray_address(table: Mapping[str, Any]) -> str:
     if not _RAY_ADDRESS.fullmatch(address):
         raise _Wrong("ray.address is no HOST:PORT")
     return address
+
+
+def _client_folder(name: str, value: object) -> Path:
+    if name not in CLIENTS:
+        raise _Wrong(f"clients names {name!r}, and knows {' and '.join(CLIENTS)}")
+    folder = _expanded(Path(_text(value, name, "clients")), account_home())
+    if not folder.is_absolute() or "\0" in str(folder):
+        raise _Wrong(f"clients.{name} is no absolute path")
+    return folder
 
 
 def _trusted(entry: Any) -> Trusted:

@@ -249,6 +249,7 @@ class Watcher:
             return
         added, self._added, self._folders_changed = self._added, False, False
         before = {folder.id for folder in self._watched}
+        self._copies.follow_plugins()
         self._watched = self._copies.folders()
         identities = {folder.path: _identity(folder.path) for folder in self._watched}
         attempt = partial(tree_events, [path for path, identity in identities.items() if identity])
@@ -272,6 +273,7 @@ class Watcher:
                     next_rescan = self._changed + ADDED_SECONDS
                 if time.monotonic() >= next_rescan:
                     added = False
+                    self._copies.follow_plugins()
                     self._notice_folders()
                     events.retry()
                     next_rescan = self._sync_all(self._watched)

@@ -91,6 +91,10 @@ def statement_of(intent: Intent, moved: "Sequence[tuple[str, str, str, int | Non
     return json.dumps(["evolvable operation", 1, intent.digest, [list(one) for one in moved]]).encode("ascii")
 
 
+PLUGIN_FILES = Identity(Principal.IMPORT, "plugin")
+"""Who answers for what a plugin's folder holds: the people who made the plugin."""
+
+
 class Signer(Protocol):
     """Signs decisions with the key that a person's passphrase opens."""
 

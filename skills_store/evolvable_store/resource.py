@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from evolvable_store.errors import UNSEEN, InvalidRef, quoted
+from evolvable_store.errors import UNSEEN, InvalidRef, Refused, quoted
 from evolvable_store.paths import RESERVED_NAMES
 
 USER_SCOPE = "user"
 """The scope that everything belongs to which no project claims."""
+
+PLUGIN = "plugin:"
+"""What the scope of a plugin begins with; the plugin's name follows. Nothing but the plugin's own files changes it."""
 
 MAX_NAME = 64
 """Characters of a name."""
@@ -176,7 +179,7 @@ class Ref:
     def parse(cls, text: str, default_kind: Kind = Kind.SKILL) -> "Ref":
         """Return the ref that `text` writes; a bare name is of `default_kind`. Raises InvalidRef."""
         kind_text, colon, rest = text.partition(":")
-        if colon:
+        if colon and not text.startswith(PLUGIN):
             kind = parse_kind(kind_text)
         else:
             kind, rest = default_kind, text
@@ -212,10 +215,22 @@ def parse_kind(text: str) -> Kind:
 
 
 def check_scope(scope: str) -> str:
-    """Return `scope` unchanged when it may be one: the same rule as for a name. Raises InvalidRef."""
-    if is_name(scope):
+    """Return `scope` unchanged when it may be one: a name, or `plugin:` and one. Raises InvalidRef."""
+    if is_name(scope.removeprefix(PLUGIN)):
         return scope
     raise InvalidRef(f"{quoted(scope)} is not a scope.", f"A scope is 'user' or a project's name. {RULE}")
+
+
+def is_plugins(scope: str | None) -> bool:
+    """Return whether a scope is that of a plugin."""
+    return scope is not None and scope.startswith(PLUGIN)
+
+
+def check_not_plugins(ref: Ref) -> None:
+    """Raise Refused for a resource of a plugin, which nothing but the plugin's own files changes."""
+    if is_plugins(ref.scope):
+        why = f"{ref} belongs to the plugin {(ref.scope or '').removeprefix(PLUGIN)}, and changes with it alone."
+        raise Refused(why, "Make a copy of your own: update_resource with create and copy_of.")
 
 
 def parse_version(text: str) -> int:

@@ -21,8 +21,18 @@ from evolvable_store.errors import (
 )
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import Files, Manifest, chain_hash, make_manifest, pack
-from evolvable_store.operation import Actor, Head, Identity, Intent, Operation, Principal, Signer, statement_of
-from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_scope
+from evolvable_store.operation import (
+    PLUGIN_FILES,
+    Actor,
+    Head,
+    Identity,
+    Intent,
+    Operation,
+    Principal,
+    Signer,
+    statement_of,
+)
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_not_plugins, check_scope
 from evolvable_store.storage.audit import Decision
 from evolvable_store.storage.bindings import Binding, DirectoryMark, PendingCheckout, PendingPart
 from evolvable_store.storage.protocol import ArrivedStep, MoveNote, Packed, ReplayStep, Storage, Writer
@@ -70,6 +80,7 @@ class Transaction:
             raise InvalidArgument("A change needs a reason.", "Say in a few words why it is made.")
         self._backend, self._clock, self._intent, self._signer = backend, clock, intent, signer
         self._plans: list[Callable[[_Publication], WriteResult]] = []
+        self._refs: list[Ref] = []
         self._bindings: list[Callable[[Writer, Sequence[WriteResult]], None]] = []
         self._approved: list[tuple[int, str]] = []
         self._address = address
@@ -92,7 +103,7 @@ class Transaction:
         expected_version: the head it must have when published, 0 for none; without it the last write wins.
         create: refuse a name that is taken. base: the manifest of a version in this library, whose files need not be
         stored again; without it, that of the head is read. Raises TooLarge or InvalidPath at once; at the end of the
-        block VersionConflict, AlreadyExists or Frozen.
+        block VersionConflict, AlreadyExists, Frozen, or Refused for a plugin's resource without an approved proposal.
         """
         known = {entry.sha256 for entry in base.values()} if base is not None else self._known_blobs(ref, files)
         manifest = make_manifest(files)
@@ -103,15 +114,23 @@ class Transaction:
         )
         main = files.get(main_path(ref.kind, ref.name, files))
         content = _Content(manifest, main is not None and is_frozen(main.data), blobs)
+        self._refs.append(ref)
         self._plans.append(lambda publication: publication.put(ref, content, expected_version, create))
 
     def restore(self, ref: Ref, version: int, *, expected_version: int | None = None) -> None:
         """Make a new version with the content of an old one. Raises at the end as `put`, or NoSuchVersion."""
+        self._note_ref(ref)
         self._plans.append(lambda publication: publication.restore(ref, version, expected_version))
 
     def remove(self, ref: Ref, *, expected_version: int | None = None) -> None:
         """Make the name point nowhere; its versions stay. Raises at the end as `put`, or NoSuchResource."""
+        self._note_ref(ref)
         self._plans.append(lambda publication: publication.remove(ref, expected_version))
+
+    def _note_ref(self, ref: Ref) -> None:
+        # A person may put a plugin's resource away, and take that back.
+        if self._intent.actor is not Actor.HUMAN:
+            self._refs.append(ref)
 
     def bind(self, folder: int, directory: str, signature: str, conflict: str = "") -> None:
         """Note, together with the last write, that a directory of a folder now holds what it made."""
@@ -165,6 +184,9 @@ class Transaction:
 
     def _publish(self) -> None:
         intent = self._intent.dated(format_time(self._clock()))
+        if Identity(intent.principal or Principal.UNKNOWN, intent.via) != PLUGIN_FILES and not self._approved:
+            for ref in self._refs:
+                check_not_plugins(ref)
         with self._backend.write() as writer:
             publication = _Publication(writer, intent)
             written = [plan(publication) for plan in self._plans]

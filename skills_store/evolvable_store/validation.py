@@ -297,6 +297,12 @@ def _name_rule(name: str, document: Document) -> Iterator[Defect]:
         yield Defect(Severity.WARNING, f"its name is {value}, its folder's is {quoted(name)[1:-1]}")
 
 
+def _given_name_rule(name: str, document: Document) -> Iterator[Defect]:
+    """Yield what is wrong with a name that is given: a command of Claude Code has that of its file, and none else."""
+    if _declared_name(document) != "":
+        yield from _name_rule(name, document)
+
+
 def _plain_name_rule(name: str, document: Document) -> Iterator[Defect]:
     value = _declared_name(document)
     if value and is_name(value) and not is_plain(value):
@@ -388,7 +394,7 @@ _COMMON: tuple[Rule, ...] = (_name_rule, _description_rule, _metadata_rule, _cap
 _RULES: dict[Kind, tuple[Rule, ...]] = {
     Kind.SKILL: (*_COMMON, _plain_name_rule, _skill_description_rule, _keys_rule, _body_rule),
     Kind.AGENT: (*_COMMON, _body_rule),
-    Kind.PROMPT: (*_COMMON, _body_rule),
+    Kind.PROMPT: (_given_name_rule, *_COMMON[1:], _body_rule),
     Kind.TOOL: _COMMON,
     Kind.ENVIRONMENT: _COMMON,
 }

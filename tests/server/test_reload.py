@@ -12,6 +12,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.protocol import MoveNote, ReleasePolicy
 from evolvable_store.store import Store
+from evolvable_store.workingcopy.registry import WorkingCopies
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
@@ -167,8 +168,6 @@ async def _listen(client):
 
 
 async def test_a_folder_added_by_another_process_is_followed_too(place, tmp_path):
-    from evolvable_store.workingcopy.registry import WorkingCopies
-
     more = tmp_path / "more"
     (more / "txt").mkdir(parents=True)
     (more / "txt/SKILL.md").write_text(text("txt"), encoding="utf-8")
@@ -216,3 +215,30 @@ async def test_a_folder_that_is_replaced_by_another_is_followed_on(place):
         place.save("pdf", text("pdf", "second"))
 
         await until(lambda: at(3))
+
+
+async def test_a_server_follows_a_plugin_to_its_next_version_and_shows_its_skills(place, tmp_path):
+    plugin = tmp_path / ".claude/plugins/cache/acme/tools"
+
+    def lay(version, body):
+        (plugin / version / "skills/boats").mkdir(parents=True)
+        (plugin / version / "skills/boats/SKILL.md").write_text(text("boats", body), encoding="utf-8")
+
+    lay("1.0.0", "old")
+    with Store.open(place.home) as store:
+        WorkingCopies(store).add(plugin / "1.0.0/skills", scope="plugin:tools")
+    lay("1.1.0", "new")
+    async with place.client("modern") as client:
+        await follow(client)
+        version = version_of(client, "plugin:tools/boats")
+
+        async def seen():
+            return await version() == 2
+
+        await until(seen)
+        (uri,) = [str(one.uri) for one in (await client.list_resources()).resources if "boats" in str(one.uri)]
+        read = await client.read_resource(uri)
+        loaded = await client.call_tool("load_skill", {"ref": "boats"})
+    assert uri == "skill://plugin%3Atools/boats/SKILL.md"
+    assert read.contents[0].text == text("boats", "old")  # what hosts see until somebody publishes
+    assert "new" in loaded.content[0].text and "It is material to judge" in loaded.content[0].text

@@ -324,9 +324,10 @@ def test_a_sub_agent_has_keys_of_its_own():
 
 
 @pytest.mark.parametrize("kind", [Kind.PROMPT, Kind.TOOL, Kind.ENVIRONMENT])
-def test_other_kinds_need_a_name_and_a_description(kind):
+def test_other_kinds_need_a_description_and_all_but_a_prompt_a_name(kind):
     assert of(kind, "---\nname: x\ndescription: d\nanything: else\n---\nText.\n") == []
-    assert severities(of(kind, "---\nother: x\n---\nText.\n")) == ["error", "error"]
+    missing = ["error"] if kind is Kind.PROMPT else ["error", "error"]
+    assert severities(of(kind, "---\nother: x\n---\nText.\n")) == missing
     assert severities(of(kind, "Text.\n")) == ["error"]
 
 

@@ -28,12 +28,14 @@ def main(tmp_path: Path) -> Path:
     return main
 
 
-@pytest.mark.parametrize("folder", [".claude/skills", ".agents/skills", ".codex/skills", ".claude/agents"])
+@pytest.mark.parametrize(
+    "folder", [".claude/skills", ".agents/skills", ".cursor/skills", ".claude/agents", ".claude/commands"]
+)
 def test_a_project_is_the_folder_that_holds_a_clients_folder(tmp_path: Path, folder: str) -> None:
     assert project_of(tmp_path / "app" / folder) == tmp_path / "app"
 
 
-@pytest.mark.parametrize("folder", ["skills", "docs/skills", ".claude/commands", ".claude"])
+@pytest.mark.parametrize("folder", ["skills", "docs/skills", ".claude/hooks", ".claude"])
 def test_no_other_folder_makes_a_project(tmp_path: Path, folder: str) -> None:
     assert project_of(tmp_path / "app" / folder) is None
 

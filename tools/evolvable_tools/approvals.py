@@ -247,6 +247,9 @@ MAX_SAID = 3
 """Findings that the reason of a held content names."""
 
 
+_BROUGHT_BY = {Principal.AGENT: "an agent wrote the file", Principal.IMPORT: "a plugin brought it"}
+
+
 class ContentGate:
     """The gate of one library."""
 
@@ -268,13 +271,13 @@ class ContentGate:
         if not by_agent and self._is_known(arrival):
             return None
         if asked:
-            who = "an agent wrote the file" if by_agent else "a repository brought it"
+            who = _BROUGHT_BY.get(arrival.identity.principal, "a repository brought it")
             why = f"{who}, and the scan found: {_said(asked)}"
         elif by_agent and arrival.ref.kind is Kind.MEMORY and not self._memories_are_auto:
             why = "an agent wrote the file, and memories wait for a person"
         elif by_agent and touches_frozen_section(arrival.before, arrival.files):
             why = "an agent wrote the file, and it changes a frozen section"
-        elif not by_agent and self._has_trusted_head(arrival):
+        elif arrival.identity.principal is Principal.REPOSITORY and self._has_trusted_head(arrival):
             why = "a repository brought a change of a resource that you trust"
         return HoldDecision(f"held: {why}", dump_scan(found)) if why else None
 

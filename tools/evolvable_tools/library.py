@@ -160,6 +160,10 @@ class Library:
         """Return the folders that mirror the library, in the order they were added."""
         return self.store.backend.bindings.folders()
 
+    def plugin_scopes(self) -> list[str]:
+        """Return the scopes of the plugins whose folders mirror the library, in the order they were added."""
+        return list(dict.fromkeys(folder.scope for folder in self.folders() if folder.is_plugins))
+
     def settle_projects(self, projects: Projects, directory: Path) -> bool:
         """Separate projects that an earlier version took for one, and find those again that moved to a directory.
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Actor, Head, Identity, Operation, Principal
+from evolvable_store.resource import is_plugins
 from evolvable_store.storage.attestations import Attestation, Author
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.evidence import Attempt, Outcome, SuccessCounts, UngradedEvidence, one_of_each_connection
@@ -80,7 +81,15 @@ def _levels(library: Library, known: Mapping[int, Sequence[Author]]) -> dict[int
     found |= dict.fromkeys(library.store.backend.attestations.untrusted_resources(doubtful), Trust.UNTRUSTED)
     # A person's decision on this very content goes before where it came from.
     decided = _vouchers(library, doubtful)
-    return found | {one.resource: Trust.APPROVED for one in decided if heads[one.resource].tree == one.tree}
+    return found | {one.resource: Trust.APPROVED for one in decided if _counts_for(one, heads[one.resource])}
+
+
+def _counts_for(decision: Attestation, head: Head) -> bool:
+    """Return whether a person's decision counts for a head: it is about its content, or about its plugin's before.
+
+    Of a plugin's update a person is asked only where the scan asks; then it is no head before the answer.
+    """
+    return decision.tree == head.tree or is_plugins(head.scope)
 
 
 def _vouchers(library: Library, resources: Sequence[int]) -> list[Attestation]:

@@ -16,6 +16,7 @@ from evolvable_server.cli.options import KIND, REF
 from evolvable_server.cli.person_commands import ask_import
 from evolvable_server.cli.progress import Progress
 from evolvable_server.cli.terminal import count, progress, remark, say, warn
+from evolvable_server.client_folders import read_client_homes
 from evolvable_server.config import Machine, read_machine
 from evolvable_store import bundle
 from evolvable_store.bundle.export import backup
@@ -331,7 +332,7 @@ def checkout_command(
     place = open_project(config.project) if project else config.project
     machine, wanted = read_machine(place), Kind(kind) if kind else None
     with state.library() as (library, _):
-        chooser = FolderChooser(library.store, config.home)
+        chooser = FolderChooser(library.store, config.home, read_client_homes(config))
         scope = (config.scope or chooser.scope_of(place)) if project else USER_SCOPE
         targets = list(_targets(library, machine, where, wanted, scope, project))
         if not targets:

@@ -30,7 +30,7 @@ from evolvable_server.person_config import config_path, registered_homes
 from evolvable_server.run_launcher import choose_sandbox
 from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import holds_library, home_exposure
-from evolvable_store.resource import USER_SCOPE
+from evolvable_store.resource import USER_SCOPE, is_plugins
 from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash
 from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, join_reranker, parse_spec, split_reranker
 from evolvable_tools.library import Library
@@ -164,7 +164,8 @@ def _shadowed_resources(library: Library) -> Iterator[str]:
     last = library.store.backend.attestations.untrusted_resources()
     heads = [head for head in library.store.heads() if head.id not in last]
     users = {(head.kind, head.name) for head in heads if head.scope == USER_SCOPE}
-    hiding = [head for head in heads if head.scope != USER_SCOPE and (head.kind, head.name) in users]
+    projects = [head for head in heads if head.scope != USER_SCOPE and not is_plugins(head.scope)]
+    hiding = [head for head in projects if (head.kind, head.name) in users]
     for head in hiding[:MOST]:
         yield f"{head.ref} hides {head.kind}:{head.name} of the user in project {head.scope}."
     if len(hiding) > MOST:

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_server.cli.terminal import ask_yes, remark
-from evolvable_server.config import ClientFolder, is_person, project_folders, read_machine
+from evolvable_server.client_folders import ClientFolder, ClientHomes, own_folders, project_folders
+from evolvable_server.config import is_person
 from evolvable_store.errors import Refused
-from evolvable_store.resource import USER_SCOPE, Kind
+from evolvable_store.resource import USER_SCOPE, Kind, is_plugins
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.store import Store
+from evolvable_store.workingcopy.discovery import COMMANDS, count_resources
 from evolvable_store.workingcopy.openat import link_out_of_repository
+from evolvable_store.workingcopy.plugin_folders import PluginPlace, plugin_place, plugin_scope
 from evolvable_store.workingcopy.project_changes import (
     enter_project,
     is_shared,
@@ -35,6 +38,11 @@ class FolderChoice:
     scope: str
     kind: Kind
     project: Path | None = None
+
+    @property
+    def is_plugins(self) -> bool:
+        """Whether it is a plugin's, which is read and never written."""
+        return is_plugins(self.scope)
 
 
 def check_links(paths: Sequence[Path], known: Sequence[ClientFolder], *, named: bool) -> None:
@@ -73,24 +81,41 @@ def main_project(directory: Path) -> Path:
 class FolderChooser:
     """The scopes of the folders that one command imports. store: None where the library is still to be made."""
 
-    def __init__(self, store: Store | None, home: Path) -> None:
-        self._store, self._known = store, read_projects(home)
+    def __init__(self, store: Store | None, home: Path, homes: ClientHomes) -> None:
+        """home: the library's folder. homes: where the clients keep the person's own."""
+        self._store, self._known, self._homes = store, read_projects(home), homes
         self._watched = store.backend.bindings.folders() if store is not None else []
+        self._plugins = dict[str, Path]()
 
-    def choose(self, path: Path, kind: Kind, scope: str | None) -> FolderChoice:
-        """Return what becomes of a folder. scope: as the person says it, None for the one that it has or gets.
+    def choose(self, path: Path, kind: Kind | None, scope: str | None) -> FolderChoice:
+        """Return what becomes of a folder. kind, scope: as the person says them, None for what it has or gets.
 
         Raise Refused for a folder of a linked work tree.
         """
         real = path.resolve()
-        place = None if real in _own_folders() else _project_at(path)
-        check_work_tree(real, self._watched)
         there = next((one for one in self._watched if one.path == real), None)
+        kind = kind or (there.kind if there is not None else _kind_of(real))
+        if scope is None and (plugin := plugin_place(real)) is not None:
+            return FolderChoice(path, self._plugin_scope(plugin), kind)
+        place = None if real in self._own_folders() else _project_at(path)
+        check_work_tree(real, self._watched)
         if there is not None and (scope is None or there.scope == USER_SCOPE):
             scope = scope or there.scope
         elif scope is None:
             scope = self.scope_of(place) if place is not None else USER_SCOPE
         return FolderChoice(path, scope, kind, place if scope != USER_SCOPE else None)
+
+    def _plugin_scope(self, plugin: PluginPlace) -> str:
+        """Return the scope of a plugin; another one that this command chose has none of the same name."""
+        scope = plugin_scope(plugin, self._watched, self._plugins)
+        self._plugins[scope] = plugin.plugin
+        return scope
+
+    def _own_folders(self) -> Iterator[Path]:
+        """Yield the clients' folders of the person at this machine, wherever their settings lie."""
+        for one in own_folders(self._homes):
+            yield one.path.resolve()
+            yield one.path.with_name("agents").resolve()
 
     def scope_of(self, place: Path) -> str:
         """Return the scope that a project has, or gets with this command."""
@@ -119,14 +144,14 @@ class FolderChooser:
         return None
 
 
-def _own_folders() -> Iterator[Path]:
-    """Yield the clients' folders of the person at this machine, wherever their settings lie."""
-    machine = read_machine(Path.cwd())
-    for folder in skill_folders(machine.user):
-        yield folder.resolve()
-        yield folder.with_name("agents").resolve()
-    for base in (machine.claude or machine.user / ".claude", machine.codex):
-        yield from ((base / name).resolve() for name in ("skills", "agents"))
+_KINDS = {COMMANDS: Kind.PROMPT, "agents": Kind.AGENT}
+"""Name of a folder of a client's -> what the client reads it as."""
+
+
+def _kind_of(folder: Path) -> Kind:
+    """Return what a folder holds that nobody said the kind of: as a client reads a folder of its name, else skills."""
+    kind = _KINDS.get(folder.name, Kind.SKILL)
+    return Kind.SKILL if count_resources(folder, Kind.SKILL, 1) else kind
 
 
 def _project_at(path: Path) -> Path | None:

@@ -26,12 +26,12 @@ from evolvable_server.cli.maintenance import (
 )
 from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table, some
-from evolvable_server.config import client_folders, project_folders
+from evolvable_server.client_folders import ClientHomes, client_folders, project_folders, read_client_homes
 from evolvable_server.index_worker import WORTHWHILE, start_index_worker
 from evolvable_store.errors import InvalidArgument, NoLibrary
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import holds_library
-from evolvable_store.resource import Kind, Ref, check_scope, main_file
+from evolvable_store.resource import Kind, Ref, check_scope, is_plugins, main_file
 from evolvable_store.workingcopy.discovery import count_resources
 from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
 from evolvable_store.workingcopy.project_changes import refresh_marks
@@ -40,6 +40,9 @@ from evolvable_tools.verbs.folder_states import WatchedRoot, folder_states
 
 MAX_NAMED = 10
 """Resources that a line names."""
+
+MOST_COUNTED = 10_000
+"""Resources of a folder that the question counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,8 @@ def _show_sync_details(one: SyncResult, verbose: bool) -> None:
         brought = some(one.untrusted, most)
         say(f"\nuntrusted: a repository brought {brought}. They are found after your own, and marked.")
         say(f"  Read what they hold and decide: evolvable trust {one.path}")
+    if is_plugins(one.scope) and any(taken.how == "new" for taken in one.taken):
+        say(f"\nA plugin brought them. Agents read them between marks until you decide: evolvable trust {one.path}")
     if one.held:
         say(f"\nheld: not served, and left in {one.path} as it is, until you decide:")
     for waits in one.held:
@@ -169,23 +174,26 @@ class InitResult:
 @command("init")
 @click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--scope", help="Where the resources belong: 'user', or a project's name.")
-@click.option("--kind", type=KIND, default="skill", show_default=True, help="What the folders hold.")
+@click.option("--kind", type=KIND, help="What the folders hold (default: by their names, else skill).")
 @click.option("--yes", is_flag=True, help="Take the folders of the installed clients without asking.")
 @click.option("--verbose", is_flag=True, help="Show every warning.")
 def init_command(
-    state: CommandContext, folders: tuple[Path, ...], scope: str | None, kind: str, yes: bool, verbose: bool
+    state: CommandContext, folders: tuple[Path, ...], scope: str | None, kind: str | None, yes: bool, verbose: bool
 ) -> Output[InitResult]:
     """Import folders and watch them.
 
     The library is made when it is missing, imports the skills in FOLDERS, and both are kept in sync from now on.
-    Without FOLDERS, those of the installed clients are shown and taken after a question. A folder of a project's
-    client belongs to that project, any other to the user, unless --scope says otherwise.
+    Without FOLDERS, those of the installed clients and their plugins are shown and taken after a question. A folder of
+    a project's client belongs to that project, any other to the user, unless --scope says otherwise.
     """
     config = state.config()
-    known = client_folders(Path.home(), config.project)
+    homes = read_client_homes(config, unasked=yes)
+    remark(*(() if folders else homes.remarks))
+    known = client_folders(homes, config.project)
     theirs = [one.path for one in project_folders(Path.home(), config.project)]
     check_links(folders or theirs, known, named=bool(folders))
-    choices = _choose(state, folders or [one.path for one in known], Kind(kind), check_scope(scope) if scope else None)
+    paths, scope = folders or [one.path for one in known], check_scope(scope) if scope else None
+    choices = _choose(state, homes, paths, Kind(kind) if kind else None, scope)
     for choice in choices:
         _check_is_no_resource(choice)
     if not folders and choices and not yes:
@@ -204,13 +212,15 @@ def init_command(
     return Output(InitResult(str(config.home), made, results, alike), lambda result: _show_init(result, verbose))
 
 
-def _choose(state: CommandContext, folders: Sequence[Path], kind: Kind, scope: str | None) -> list[FolderChoice]:
+def _choose(
+    state: CommandContext, homes: ClientHomes, folders: Sequence[Path], kind: Kind | None, scope: str | None
+) -> list[FolderChoice]:
     """Return what becomes of each folder, before a library is made."""
     home = state.config().home
     with contextlib.suppress(NoLibrary), state.library() as (library, _):
-        chooser = FolderChooser(library.store, home)
+        chooser = FolderChooser(library.store, home, homes)
         return [chooser.choose(folder, kind, scope) for folder in folders]
-    chooser = FolderChooser(None, home)
+    chooser = FolderChooser(None, home, homes)
     return [chooser.choose(folder, kind, scope) for folder in folders]
 
 
@@ -230,10 +240,11 @@ def _check_is_no_resource(choice: FolderChoice) -> None:
 
 
 def _confirm_folders(choices: Sequence[FolderChoice]) -> None:
-    remark("These folders of installed clients hold skills:")
+    remark("These are folders of installed clients:")
     for choice in choices:
-        found = sum(1 for _ in choice.path.glob("*/SKILL.md"))
-        remark(f"  {choice.path}  ({count(found, 'skill')}, scope {choice.scope})")
+        found = count_resources(choice.path, choice.kind, MOST_COUNTED)
+        read_only = ", read only" if choice.is_plugins else ""
+        remark(f"  {choice.path}  ({count(found, choice.kind)}, scope {choice.scope}{read_only})")
     confirm(
         "Import them, and keep them and the library in sync?",
         default=True,

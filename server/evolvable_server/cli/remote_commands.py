@@ -36,7 +36,7 @@ from evolvable_server.person_config import NamedRemote
 from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NotFound
 from evolvable_store.operation import Principal, Signer
 from evolvable_store.remotes.git_process import check_address, check_branch, is_local
-from evolvable_store.resource import USER_SCOPE, check_scope
+from evolvable_store.resource import USER_SCOPE, check_scope, is_plugins
 from evolvable_tools.evolve.tasks.look_transfer import TravellingLooks
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import FindingSeverity
@@ -139,6 +139,10 @@ def _add(
     there = known.get(check_remote_name(name))
     place = state.config().home.resolve()
     wanted = tuple(dict.fromkeys(check_scope(one) for one in scopes)) or (USER_SCOPE,)
+    if plugins := list(filter(is_plugins, wanted)):
+        raise InvalidArgument(
+            f"{plugins[0]} is a plugin's.", "A plugin comes from its own marketplace; push your scopes."
+        )
     where = check_address(url), str(place), check_branch(branch)
     made = NamedRemote(name, *where, wanted, tuple(dict.fromkeys(parts)), signed=signed)
     if there is not None and dataclasses.replace(there, forge={}) != made:

@@ -25,8 +25,9 @@ from evolvable_server.cli.terminal import (
     show_table,
     show_text,
 )
+from evolvable_server.client_folders import client_folders, read_client_homes
 from evolvable_server.clients.registration import server_start
-from evolvable_server.config import client_folders, read_config
+from evolvable_server.config import Config, read_config
 from evolvable_server.config_edits import add_command, remove_command
 from evolvable_server.person_config import (
     ROLES,
@@ -302,7 +303,7 @@ def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: s
     any skill gets those that come with this program.
     """
     config = state.config()
-    paths = folders or tuple(_own_folders(config.project))
+    paths = folders or tuple(_own_folders(config))
     with state.library(create=True) as (library, caller):
         copied = _fill(library.store, paths)
         task = task or _question(library, caller)
@@ -315,9 +316,13 @@ def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: s
     return Output(result, lambda _: _show_quickstart(result, start))
 
 
-def _own_folders(project: Path) -> "Iterator[Path]":
-    """Yield the folders of the installed clients, without those that a repository brings: a copy has no mark."""
-    for one in client_folders(Path.home(), project):
+def _own_folders(config: Config) -> "Iterator[Path]":
+    """Yield the clients' folders of skills, without those that others bring: a copy has no mark."""
+    homes = read_client_homes(config, unasked=True)
+    remark(*homes.remarks)
+    for one in client_folders(homes, config.project):
+        if one.is_plugin or one.kind is not Kind.SKILL:
+            continue
         if one.project is None or work_tree(one.path.resolve()) is None:
             yield one.path
         else:

@@ -85,7 +85,8 @@ def uri_of(scope: str, name: str, path: str, kind: Kind = Kind.SKILL, version: i
 
     version: of that version, instead of the one that is seen now.
     """
-    parts = [f"{VERSION}{version}"] * (version is not None) + [scope] * (scope != USER_SCOPE) + [name]
+    place = [scope.replace(":", "%3A")] * (scope != USER_SCOPE)  # else a reader takes what follows for a port
+    parts = [f"{VERSION}{version}"] * (version is not None) + place + [name]
     return f"{kind}://" + "/".join([*parts, *[quote(path)] * bool(path)])
 
 

@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
@@ -37,7 +37,7 @@ from evolvable_server.mcp.sdk_import import hidden_modules
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidRef
 from evolvable_store.operation import Actor, Principal
-from evolvable_store.resource import USER_SCOPE, check_scope
+from evolvable_store.resource import USER_SCOPE, check_scope, is_plugins
 from evolvable_tools.library import Caller, Library
 
 if TYPE_CHECKING:
@@ -128,8 +128,10 @@ def address_of(request: Any) -> str:
 MAX_PROJECTS = 16
 
 
-def scopes_of(request: Any) -> tuple[str, ...]:
-    """Return the scopes that an HTTP request names for its client's directory, then the user's; none for no header.
+def scopes_of(request: Any, own: Sequence[str]) -> tuple[str, ...]:
+    """Return the scopes that an HTTP request names for its client's directory, the user's, and those of plugins.
+
+    own: the scopes that the server reads, which a request without the header gets.
 
     They give no right: a ref may name any scope of the library.
     """
@@ -138,7 +140,7 @@ def scopes_of(request: Any) -> tuple[str, ...]:
     for name in named.split(",", MAX_PROJECTS)[:MAX_PROJECTS] if named else ():
         with contextlib.suppress(InvalidRef):
             found.append(check_scope(name.strip()))
-    return tuple(dict.fromkeys((*found, USER_SCOPE))) if found else ()
+    return tuple(dict.fromkeys((*found, USER_SCOPE, *filter(is_plugins, own)))) if found else tuple(own)
 
 
 def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSessions") -> Caller:
@@ -150,7 +152,7 @@ def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSession
     session = sessions.of(context.request_context.meta, getattr(request, "headers", None))
     return replace(
         caller,
-        scopes=scopes_of(request) or caller.scopes,
+        scopes=scopes_of(request, caller.scopes),
         session=session_of(request, session),
         principal=Principal.AGENT,
         via=via,

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt, NotFound
 from evolvable_store.operation import Actor, Identity
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.resource import Kind, Ref, is_plugins
 from evolvable_store.storage.connection import SqliteRepository
 from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, Draft, ProposalBatch
 
@@ -23,6 +23,11 @@ class WatchedFolder:
     scope: str
     kind: Kind
     path: Path
+
+    @property
+    def is_plugins(self) -> bool:
+        """Whether it belongs to a plugin: it is read, and never written."""
+        return is_plugins(self.scope)
 
 
 @dataclass(frozen=True, slots=True)

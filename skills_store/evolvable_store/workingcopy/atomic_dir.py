@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 SINGLE = "AGENT.md"
-"""What a file is called that stands for a whole folder: agents are the one kind that clients keep in single files."""
+"""What a file that stands for a whole folder is called in the trees here, whatever its kind calls its main file."""
 
 _NO_MODES: Mapping[str, File] = {}
 _IMPOSSIBLE = UNSUPPORTED | {errno.EXDEV}

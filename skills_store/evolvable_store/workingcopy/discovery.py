@@ -1,7 +1,7 @@
 """Finds the directories below a folder that hold resources, and the single files that are one.
 
-An agent is a single file NAME.md, as Claude Code keeps it, or a directory with an AGENT.md like any other resource.
-Never raises for what lies there.
+An agent is a single file NAME.md, as Claude Code keeps it, or a directory with an AGENT.md like any other resource. So
+is a prompt: Claude Code's custom commands are such files. Never raises for what lies there.
 """
 
 import os
@@ -16,6 +16,12 @@ from evolvable_store.resource import Kind, main_file
 from evolvable_store.validation import is_blank
 
 SINGLE_SUFFIX = ".md"
+
+SINGLE_KINDS = (Kind.AGENT, Kind.PROMPT)
+"""The kinds that clients keep in single files."""
+
+COMMANDS = "commands"
+"""The folder whose every file NAME.md is a command to Claude Code, with or without frontmatter."""
 
 EMPTY_FILE = "it is empty"
 """Why a single file is left out that holds nothing, so that nobody can tell what it was."""
@@ -70,20 +76,23 @@ def count_resources(folder: Path, kind: Kind, most: int) -> int:
 
 def is_single(kind: Kind, directory: str) -> bool:
     """Return whether the resource at this path is a single file and no directory, by its name."""
-    return kind is Kind.AGENT and directory.endswith(SINGLE_SUFFIX)
+    return kind in SINGLE_KINDS and directory.endswith(SINGLE_SUFFIX)
 
 
-def single_name(kind: Kind, name: str) -> str:
-    """Return what a new resource's directory is called; of an agent, its file."""
-    return f"{name}{SINGLE_SUFFIX}" if kind is Kind.AGENT else name
+def single_name(kind: Kind, name: str, folder: Path) -> str:
+    """Return what a new resource's directory in a folder is called; of an agent and a command, its file."""
+    single = kind is Kind.AGENT or kind is Kind.PROMPT and COMMANDS in folder.parts
+    return f"{name}{SINGLE_SUFFIX}" if single else name
 
 
 def holds_main(place: str, kind: Kind) -> bool:
     """Return whether a directory has the main file of a resource of this kind, in any case of its letters.
 
-    A single file has to begin with frontmatter: beside agents there may be a README.md.
+    A single file has to begin with frontmatter: beside agents there may be a README.md. A command may do without.
     """
     if is_single(kind, place):
+        if kind is Kind.PROMPT and COMMANDS in Path(place).parts:
+            return os.path.isfile(place)
         return _has_frontmatter(place)
     main = main_file(kind, os.path.basename(place))
     if os.path.exists(os.path.join(place, main)):

@@ -7,7 +7,7 @@ from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import Files
 from evolvable_store.resource import Kind, main_file
 from evolvable_store.validation import main_path
-from evolvable_store.workingcopy.discovery import SINGLE_SUFFIX
+from evolvable_store.workingcopy.discovery import SINGLE_SUFFIX, is_single
 from evolvable_store.workingcopy.tree_reader import read_single
 
 _COPY_NAMES = tuple(
@@ -34,7 +34,7 @@ def copied_from(place: Path, kind: Kind, files: Files) -> str:
         place: Where it lies.
         files: What it holds.
     """
-    single = kind is Kind.AGENT and place.name.endswith(SINGLE_SUFFIX)
+    single = is_single(kind, place.name)
     suffix = SINGLE_SUFFIX if single else ""
     named = _head_name(files[main].data) if (main := main_path(kind, "", files)) else ""
     if not named:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_store.paths import work_tree
+from evolvable_store.workingcopy.discovery import COMMANDS
 from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded
 
-CLIENT_FOLDERS = (".claude", ".agents", ".codex")
+CLIENT_FOLDERS = (".claude", ".agents", ".codex", ".cursor")
 """The folders that clients have in a project, each with a folder of skills in it."""
 
-_KINDS = ("skills", "agents")
+_KINDS = ("skills", "agents", COMMANDS)
 _SMALL = 8192
 
 
@@ -26,7 +27,7 @@ def skill_folders(place: Path) -> list[Path]:
 
 
 def project_of(folder: Path) -> Path | None:
-    """Return the project of a client's folder of skills or agents, None for any other folder."""
+    """Return the project of a client's folder of skills, agents or commands, None for any other folder."""
     return folder.parent.parent if folder.parent.name in CLIENT_FOLDERS and folder.name in _KINDS else None
 
 

@@ -31,7 +31,7 @@ class Projects:
         """Whether no two projects have one scope because an earlier version knew them by the names of their folders."""
         if self._store.read_only or self._map.separated:
             return True
-        return all(folder.scope == USER_SCOPE for folder in self._folders)
+        return all(folder.scope == USER_SCOPE or folder.is_plugins for folder in self._folders)
 
     def strangers_at(self, directory: Path) -> list[Path]:
         """Return the folders around a directory that may be projects which moved there, the outermost first."""
@@ -80,7 +80,7 @@ def _scopes_by_place(folders: Iterable[WatchedFolder], known: ProjectMap) -> Map
     """Return the scopes of each project: of its watched folders, then as the map has it."""
     found: dict[Path, list[str]] = defaultdict(list)
     for folder in folders:
-        for place in _places_of(folder.path) if folder.scope != USER_SCOPE else ():
+        for place in _places_of(folder.path) if folder.scope != USER_SCOPE and not folder.is_plugins else ():
             found[place].append(folder.scope)
     for one in known.projects:
         found[one.folder].append(one.scope)

@@ -4,15 +4,16 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Head, Identity
-from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, is_plugins
 from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.atomic_dir import make_durable, unknown_entries
 from evolvable_store.workingcopy.folder_names import FolderNames
 from evolvable_store.workingcopy.incoming import HoldPolicy, SyncReport, describe_results
+from evolvable_store.workingcopy.plugin_folders import moved_to, plugin_place
 from evolvable_store.workingcopy.staged_checkout import StagedCheckout
 from evolvable_store.workingcopy.staging_dir import recovery_notes
 from evolvable_store.workingcopy.sync import WorkingCopy
@@ -56,6 +57,11 @@ class WorkingCopies:
 
     def _watch(self, path: Path, scope: str, kind: Kind) -> WatchedFolder:
         """Watch the folder that a path leads to; a path that led to another one goes on with that one's resources."""
+        if is_plugins(scope) is not (plugin_place(path.resolve()) is not None):
+            raise InvalidArgument(
+                f"{path} and the scope {scope} do not fit: a plugin's folder has the scope of the plugin.",
+                "`evolvable init FOLDER` without --scope finds the right one. A plugin's folder is never written.",
+            )
         names, folders = FolderNames(self._store.home), self.folders()
         same = [one for one in folders if (one.scope, one.kind) == (scope, kind)]
         turned = names.turned(path, same) if path.resolve() not in {one.path for one in folders} else None
@@ -132,11 +138,19 @@ class WorkingCopies:
 
     def sync(self) -> list[SyncReport]:
         """Bring every folder and the library together. What one folder brings in reaches those before it too."""
+        self.follow_plugins()
         for folder in self.folders() if not self._store.read_only else ():
             self.settle(folder)
         syncs = [self.copy(folder).sync() for folder in self.folders()]
         refs = {taken.ref for sync in syncs for taken in sync.taken}
         return syncs + (self.behind(refs) if len(syncs) > 1 and refs else [])
+
+    def follow_plugins(self) -> None:
+        """Watch the version of each plugin that its client uses now. Raise LibraryBusy."""
+        for folder in self.folders() if not self._store.read_only else ():
+            place = moved_to(folder) if folder.is_plugins else None
+            if place is not None:
+                self.bindings.move_folder(folder, place)
 
     def behind(self, resources: Iterable[Ref | Head], *, removals: bool = True) -> list[SyncReport]:
         """Bring those directories up to date that hold another version of these resources than the head.
@@ -215,5 +229,5 @@ class WorkingCopies:
         return describe_results(syncs)
 
     def _place(self, head: Head) -> list[SyncReport]:
-        folders = [f for f in self.folders() if (f.scope, f.kind) == (head.scope, head.kind)]
+        folders = [f for f in self.folders() if (f.scope, f.kind) == (head.scope, head.kind) and not f.is_plugins]
         return [self.copy(folder).place(head) for folder in folders]

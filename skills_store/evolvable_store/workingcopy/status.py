@@ -12,11 +12,10 @@ from pathlib import Path
 
 from evolvable_store.objects import File, Files, Manifest, make_manifest
 from evolvable_store.operation import Head
-from evolvable_store.resource import MEMORY_NAMES, Kind, slugify
+from evolvable_store.resource import MEMORY_NAMES, Kind, main_file, slugify
 from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy import tree_reader
-from evolvable_store.workingcopy.atomic_dir import SINGLE
 from evolvable_store.workingcopy.discovery import (
     EMPTY_FILE,
     MAX_DEPTH,
@@ -247,7 +246,8 @@ class StatusReader:
     ) -> FolderContents:
         place = self._folder.path / directory
         single = is_single(self._folder.kind, directory)
-        reading = read_single(place, SINGLE, real=True) if single else self._read_folder(directory, now)
+        main = main_file(self._folder.kind, "")
+        reading = read_single(place, main, real=True) if single else self._read_folder(directory, now)
         number = (binding.version if binding else None) or (head.latest if head else 0)
         if not head or not number:
             return reading

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from evolvable_store.errors import EvolvableError, Invalid, Refused, VersionConflict
 from evolvable_store.objects import Files
-from evolvable_store.operation import Actor, Head, Identity, Principal
+from evolvable_store.operation import PLUGIN_FILES, Actor, Head, Identity, Principal
+from evolvable_store.resource import main_file
 from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction
@@ -45,11 +46,11 @@ from evolvable_store.workingcopy.sync_plan import (
     ACTORS,
     Edit,
     SyncPlan,
-    SyncStep,
     change_reason,
     merge_resource,
     name_taken,
 )
+from evolvable_store.workingcopy.sync_steps import SyncStep
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
@@ -83,7 +84,8 @@ class WorkingCopy:
         folder's lock held; when it says no, a sync does nothing.
         """
         self.store, self.folder, self.grace = store, folder, grace
-        self._identity, self._allowed = identity or Identity(Principal.UNKNOWN, "file"), allowed
+        given = identity or Identity(Principal.UNKNOWN, "file")
+        self._identity, self._allowed = PLUGIN_FILES if folder.is_plugins else given, allowed
         self._held_files = store.backend.held
         self._bindings = store.backend.bindings
         self.status = StatusReader(store, self._bindings, folder)
@@ -141,7 +143,7 @@ class WorkingCopy:
 
     def is_read_only(self, directory: str) -> bool:
         """Return whether a directory of the folder cannot be written, because it or the folder is read-only."""
-        return any(map(is_read_only, (self.folder.path, self.folder.path / directory)))
+        return self.folder.is_plugins or any(map(is_read_only, (self.folder.path, self.folder.path / directory)))
 
     def _check_writable(self, look: DirectoryState, head: Head) -> None:
         if self.is_read_only(look.directory):
@@ -165,7 +167,7 @@ class WorkingCopy:
     def place(self, head: Head) -> SyncReport:
         """Write a resource that no directory holds yet into the folder, under its name; never over anything."""
         sync = SyncReport(self.folder)
-        directory = single_name(head.kind, head.name)
+        directory = single_name(head.kind, head.name, self.folder.path)
         if self.status.linked([directory]):
             return sync  # it is written into the folder that the link leads to
         if directory in self._held_files.of_folder(self.folder):
@@ -354,7 +356,7 @@ class WorkingCopy:
         single = is_single(self.folder.kind, look.directory)
         own = {path: file for path, file in files.items() if path not in links}
         whole = partial(write_folder, place, own, links=links)
-        write = partial(write_single, place, files[SINGLE]) if single else whole
+        write = partial(write_single, place, files[main_file(head.kind, head.name)]) if single else whole
         replaced = write(staging, believed=believed, now=now, built=lambda new: marks.append(built_signature(new)))
         self._bindings.bind([self._bound(head.id, look.directory, head.version, marks[0], conflict)])
         sync.written.append(look.directory)
@@ -491,6 +493,8 @@ class WorkingCopy:
             return False
         files = {**self.store.files(head, base), **files} if part else files
         if is_single(self.folder.kind, directory):
+            main = main_file(head.kind, head.name)
+            files = {main if path == SINGLE else path: file for path, file in files.items()}
             files = self.status.whole(head, base, files)
         files = self.status.with_modes(head, base, files)
         if blocking_problems(find_problems(head.kind, head.name, files)):

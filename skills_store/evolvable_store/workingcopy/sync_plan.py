@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path, PurePosixPath
 
 from evolvable_store.agent_grants import read_grants
@@ -38,9 +37,10 @@ from evolvable_store.workingcopy.incoming import (
 )
 from evolvable_store.workingcopy.leftovers import copied_from
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader
+from evolvable_store.workingcopy.sync_steps import SyncStep, decide_step, read_alone
 from evolvable_store.workingcopy.tree_reader import SYNC_COPY, FolderContents
 
-ACTORS = {Principal.REPOSITORY: Actor.IMPORT, Principal.AGENT: Actor.AGENT}
+ACTORS = {Principal.REPOSITORY: Actor.IMPORT, Principal.IMPORT: Actor.IMPORT, Principal.AGENT: Actor.AGENT}
 """Which actor a principal's operations name; every other change on disk counts as a human's."""
 
 _TEMPORARY = ("unreadable", "it keeps changing")
@@ -148,58 +148,6 @@ def name_taken(ref: Ref) -> str:
     return f"the library has another {ref.kind} of this name; this one is kept as {ref}"
 
 
-class SyncStep(Enum):
-    """What has to happen with one directory."""
-
-    NOTHING = "nothing"
-    BIND = "the directory holds the head"
-    SNAPSHOT = "a person's edit becomes a version"
-    MERGE = "both sides changed"
-    CHECKOUT = "the head is written out"
-    REMOVE_DIRECTORY = "the resource was removed from the library"
-    TOMBSTONE = "the person deleted the directory"
-    FORGET = "resource and directory are both gone"
-    RENAME = "another resource of the scope has the name"
-
-
-def decide_step(
-    binding: Binding | None, head: Head | None, tree: str | None, tree_of: Callable[[int], str], taken: bool
-) -> SyncStep:
-    """Return the step for one directory.
-
-    head: of the bound resource, or of the one that has the directory's name. tree: of the files in the directory,
-    None when it is gone. tree_of: the tree of a version of that resource. taken: whether another directory of the
-    scope is bound to it.
-    """
-    living = head is not None and head.version is not None
-    known = binding.version if binding else None
-    if tree is None:
-        return _without_directory(binding, known, living)
-    if head is None:
-        return SyncStep.SNAPSHOT
-    if not living:
-        untouched = known is not None and tree == tree_of(known)
-        return SyncStep.REMOVE_DIRECTORY if untouched else SyncStep.SNAPSHOT
-    if tree == head.tree:
-        return SyncStep.BIND
-    if known is None:
-        return SyncStep.RENAME if taken else SyncStep.SNAPSHOT
-    if known == head.version:
-        return SyncStep.SNAPSHOT
-    # A version after the known one that lies here was written by us, and a crash kept us from noting it.
-    assert head.version is not None
-    ours = any(tree == tree_of(number) for number in range(head.version - 1, known - 1, -1))
-    return SyncStep.CHECKOUT if ours else SyncStep.MERGE
-
-
-def _without_directory(binding: Binding | None, known: int | None, living: bool) -> SyncStep:
-    if binding is None:
-        return SyncStep.NOTHING
-    if known is None:
-        return SyncStep.CHECKOUT if living else SyncStep.NOTHING
-    return SyncStep.TOMBSTONE if living else SyncStep.FORGET
-
-
 @dataclass(frozen=True, slots=True)
 class Edit:
     """A directory whose content is to become a version of `ref`.
@@ -251,7 +199,8 @@ class SyncPlan:
             assert head is not None
             return head.tree if number == head.latest else self._store.version(head, number).tree
 
-        return decide_step(look.binding, head, look.tree, tree_of, self._is_taken(look))
+        step = decide_step(look.binding, head, look.tree, tree_of, self._is_taken(look))
+        return read_alone(step, look.binding, look.tree, tree_of) if self._folder.is_plugins else step
 
     def decide_held(self, look: DirectoryState, sync: SyncReport) -> SyncStep | None:
         """Return the step for a directory that is held, None for one that is not, or no longer."""
@@ -279,6 +228,8 @@ class SyncPlan:
     def origin(self, look: DirectoryState, ref: Ref) -> Identity:
         """Return who answers for what a directory holds."""
         assert look.reading is not None
+        if self._folder.is_plugins:
+            return self._identity
         known = self._store.manifest(look.head) if look.head is not None and look.head.ref == ref else Manifest({})
         return self._origins.identity(look.directory, known, look.reading.files, self._identity, look.reading.links)
 
@@ -407,7 +358,8 @@ class SyncPlan:
 
     def _single_tree(self, head: Head, number: int) -> str:
         entries = self._store.manifest(head, number)
-        return Manifest({SINGLE: entries[SINGLE]}).tree if SINGLE in entries else ""
+        main = main_file(head.kind, head.name)
+        return Manifest({SINGLE: entries[main]}).tree if main in entries else ""
 
     def believed_tree(self, look: DirectoryState) -> str:
         """Return the tree of the files that lie on disk, as a swap knows it; '' for none."""
@@ -415,7 +367,8 @@ class SyncPlan:
             return ""
         if not is_single(self._folder.kind, look.directory):
             return make_manifest(look.reading.own).tree if look.reading.links else look.tree
-        return make_manifest({SINGLE: look.reading.files[SINGLE]}).tree if SINGLE in look.reading.files else ""
+        main = main_file(self._folder.kind, look.name)
+        return make_manifest({SINGLE: look.reading.files[main]}).tree if main in look.reading.files else ""
 
 
 def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> MergeResult:

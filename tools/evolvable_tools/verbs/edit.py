@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from evolvable_store.errors import AlreadyExists, InvalidArgument, InvalidResource, NoSuchResource, VersionConflict
 from evolvable_store.objects import File, Files, Manifest
 from evolvable_store.operation import Actor, Head, Operation
-from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_not_plugins, main_file
 from evolvable_store.storage.bindings import Place
 from evolvable_store.transaction import Transaction, WriteResult
 from evolvable_store.validation import Problem, blocking_problems, find_problems, lost_files, unclear_problems
@@ -105,7 +105,7 @@ def update_resource(
     scan finds in a change by anybody but a person, and with their changes of a memory unless its policy is auto.
     Without expected_version the change is applied again to the head of that moment. Raises VersionConflict,
     AlreadyExists, EditConflict, NoSuchFile, InvalidResource with every problem, Frozen, NoSuchResource,
-    InvalidArgument, Unsafe, Refused for a memory that is not theirs to change.
+    InvalidArgument, Unsafe, Refused for a memory that is not theirs to change and for a plugin's resource.
     """
     if not (files or edits or copy_of):
         raise InvalidArgument("Nothing to change was given.", "Pass files {path: text}, or edits [{path, old, new}].")
@@ -120,6 +120,7 @@ def update_resource(
         try:
             head, places = (None, None) if create else library.latest(_existing(library, caller, ref))
             target = head.ref if head else _new_name(library, ref)
+            check_not_plugins(target)
             base = _expected(target, head, expected_version)
             manifest = library.store.manifest(head) if head else None
             before: Files = library.store.files_of(manifest) if manifest else {}

@@ -1,0 +1,109 @@
+"""Which folders of skills, commands and plugins the installed clients read here.
+
+The variables CLAUDE_CONFIG_DIR and CODEX_HOME say where a client keeps what is the person's own. Any program can set a
+variable, so they count only in a command of a person at a terminal. Without one, the account's configuration counts.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_server.config import Config, is_person
+from evolvable_store.paths import work_tree
+from evolvable_store.resource import Kind
+from evolvable_store.workingcopy.discovery import COMMANDS
+from evolvable_store.workingcopy.openat import link_out_of_repository
+from evolvable_store.workingcopy.plugin_folders import plugin_skills
+from evolvable_store.workingcopy.project_places import skill_folders, surroundings_of
+
+VARIABLES = {"claude": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME"}
+"""Client in `[clients]` of the account's configuration -> the variable with which the client is told the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFolder:
+    """A folder of an installed client. project: the folder of the project, None for the user's own.
+
+    is_plugin: whether it belongs to a plugin, which is read and never written.
+    """
+
+    path: Path
+    project: Path | None = None
+    kind: Kind = Kind.SKILL
+    is_plugin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHomes:
+    """Where Claude Code and Codex keep the person's own. user: the home folder.
+
+    remarks: why a variable does not count.
+    """
+
+    user: Path
+    claude: Path
+    codex: Path
+    remarks: tuple[str, ...] = ()
+
+
+def read_client_homes(config: Config, *, unasked: bool = False) -> ClientHomes:
+    """Return where the clients keep the person's own, for a command.
+
+    unasked: whether the folders are taken without a question: then none in a git work tree comes from a variable.
+    """
+    user, person = Path.home(), is_person()
+    found, remarks = dict[str, Path](), list[str]()
+    for client, variable in VARIABLES.items():
+        usual = config.person.clients.get(client) or user / f".{client}"
+        named = os.environ.get(variable)
+        place = Path(named).expanduser().absolute() if named else usual
+        tree = work_tree(Path(os.path.realpath(place))) if place != usual else None
+        if place != usual and not person:
+            remarks.append(f"{variable} does not count without a person at a terminal; {usual} is looked at.")
+        elif tree is not None and unasked:
+            remarks.append(
+                f"{variable} names {place} in the git work tree {tree}, which is not taken without a question."
+            )
+        found[client] = usual if remarks and remarks[-1].startswith(variable) else place
+    return ClientHomes(user, found["claude"], found["codex"], tuple(remarks))
+
+
+def own_folders(homes: ClientHomes) -> list[ClientFolder]:
+    """Return where the clients have the person's own skills and commands, there or not."""
+    moved = {homes.user / ".claude": homes.claude, homes.user / ".codex": homes.codex}
+    skills = [moved.get(one.parent, one.parent) / one.name for one in skill_folders(homes.user)]
+    return [*map(ClientFolder, skills), ClientFolder(homes.claude / COMMANDS, kind=Kind.PROMPT)]
+
+
+def client_folders(homes: ClientHomes, project: Path) -> list[ClientFolder]:
+    """Return the folders of the installed clients that are there, those of the nearest project behind the user's.
+
+    Claude Code reads skills and commands in ~/.claude and in .claude of the project, Codex ~/.codex/skills and
+    ~/.agents/skills and, in the project, .agents/skills and .codex/skills, Cursor ~/.cursor/skills and .cursor/skills.
+    Plugins have a folder of skills each. In a work tree of git, those of the projects around it follow; for a linked
+    work tree, the folders are those of the main one. A folder of a project is left out when a link in a repository
+    leads to it and it lies outside of that repository.
+    """
+    own = own_folders(homes)
+    plugins = dict.fromkeys(path for home in (homes.claude, homes.codex) for path in plugin_skills(home))
+    known = {one.path for one in own}
+    theirs = [one for one in project_folders(homes.user, project) if one.path not in known and one.path.is_dir()]
+    return [
+        *(one for one in own if one.path.is_dir()),
+        *(ClientFolder(path, is_plugin=True) for path in plugins),
+        *(one for one in theirs if link_out_of_repository(one.path) is None),
+    ]
+
+
+def project_folders(home: Path, directory: Path) -> list[ClientFolder]:
+    """Return where the clients have folders in the projects of a directory, the nearest first, there or not."""
+    around = surroundings_of(directory, Path(os.path.realpath(home)))
+    found = [_of_project(place) for place in around.places]
+    there = [folders for folders in found if any(os.path.lexists(one.path) for one in folders)]
+    return [one for folders in (there if around.nested else there[:1]) for one in folders]
+
+
+def _of_project(place: Path) -> Sequence[ClientFolder]:
+    skills = [ClientFolder(path, place) for path in skill_folders(place)]
+    return [*skills, ClientFolder(place / ".claude" / COMMANDS, place, Kind.PROMPT)]

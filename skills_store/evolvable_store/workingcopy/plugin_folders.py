@@ -1,0 +1,115 @@
+"""The folders of plugins: where clients keep the plugins that a person installed, and which version of each counts.
+
+Claude Code and Codex keep a plugin in `plugins/cache/MARKETPLACE/PLUGIN/VERSION` below their own folder. Claude Code
+marks a version that it no longer uses with a file, and deletes it later. Other people wrote what lies there, so it is
+read and never written.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_store.resource import PLUGIN, slugify
+from evolvable_store.storage.bindings import WatchedFolder
+
+_CACHE = ("plugins", "cache")
+_ORPHANED = ".orphaned_at"
+"""The file in a version of a plugin that Claude Code no longer uses."""
+
+SKILLS = "skills"
+
+_RELEASE = re.compile(r"v?(\d{1,9}(?:\.\d{1,9})*)(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginPlace:
+    """A folder in a version of a plugin. plugin: the folder of its versions. inside: the path in the version."""
+
+    plugin: Path
+    version: str
+    inside: Path
+
+    @property
+    def scopes(self) -> Iterator[str]:
+        """The scopes that it may have, the first one best."""
+        name, market = slugify(self.plugin.name) or "plugin", slugify(self.plugin.parent.name)
+        yield f"{PLUGIN}{name}"
+        if both := slugify(f"{name}-{market}"):
+            yield f"{PLUGIN}{both}"
+        yield from (f"{PLUGIN}{slugify(f'{name}-{number}')}" for number in range(2, 1_000))
+
+
+def plugin_place(folder: Path) -> PluginPlace | None:
+    """Return which plugin a folder belongs to, None for a folder in no version of a plugin."""
+    parts = folder.parts
+    for at in range(len(parts) - 4):
+        if parts[at : at + 2] == _CACHE:
+            return PluginPlace(Path(*parts[: at + 4]), parts[at + 4], Path(*parts[at + 5 :]))
+    return None
+
+
+def plugin_scope(place: PluginPlace, folders: Iterable[WatchedFolder], chosen: Mapping[str, Path]) -> str:
+    """Return the scope of a plugin: the one that a watched folder of it has, else the first that no other one has.
+
+    chosen: scopes of plugins that are not watched yet.
+    """
+    taken = dict(chosen)
+    for folder in folders:
+        if folder.scope.startswith(PLUGIN) and (other := plugin_place(folder.path)) is not None:
+            if other.plugin == place.plugin:
+                return folder.scope
+            taken[folder.scope] = other.plugin
+    return next(scope for scope in place.scopes if taken.get(scope, place.plugin) == place.plugin)
+
+
+def newest_version(plugin: Path) -> Path | None:
+    """Return the newest version of a plugin that its client uses, None where there is none."""
+    versions = [one for one in _folders(plugin) if not os.path.lexists(one / _ORPHANED)]
+    return max(versions, key=_age, default=None)
+
+
+def plugin_skills(client: Path) -> list[Path]:
+    """Return the folder of skills of each plugin in a client's own folder, in the newest version of the plugin."""
+    cache = Path(os.path.realpath(client)).joinpath(*_CACHE)
+    plugins = [plugin for market in _folders(cache) for plugin in _folders(market)]
+    newest = filter(None, map(newest_version, plugins))
+    return [one / SKILLS for one in newest if _is_folder(one / SKILLS)]
+
+
+def moved_to(folder: WatchedFolder) -> Path | None:
+    """Return where the skills of a plugin lie now if its client has another version; None where they stay."""
+    place = plugin_place(folder.path)
+    newest = newest_version(place.plugin) if place is not None else None
+    if place is None or newest is None or newest.name == place.version:
+        return None
+    wanted = newest / place.inside
+    return wanted if _is_folder(wanted) else None
+
+
+def _folders(place: Path) -> list[Path]:
+    """Return the folders in a folder, without links and hidden ones, by name."""
+    try:
+        return sorted(
+            place / one.name for one in os.scandir(place) if one.is_dir(follow_symlinks=False) and one.name[0] != "."
+        )
+    except OSError:
+        return []
+
+
+def _is_folder(place: Path) -> bool:
+    """Return whether a folder lies here, and no link leads to it: a plugin names no other folder of the person."""
+    return place.is_dir() and os.path.realpath(place) == str(place)
+
+
+def _age(version: Path) -> tuple[tuple[int, ...], bool, float]:
+    """Return what orders versions: their numbers, releases behind what comes before them, then when they were made."""
+    match = _RELEASE.fullmatch(version.name)
+    numbers = tuple(map(int, match[1].split("."))) if match else ()
+    is_commit = match is None or re.fullmatch(r"[0-9a-f]{7,64}", version.name) is not None
+    try:
+        made = os.stat(version).st_mtime
+    except OSError:
+        made = 0.0
+    return (() if is_commit else numbers), not (match and match[2].startswith("-")), made
