@@ -23,6 +23,17 @@ OFF = ("off", "no", "0", "none", "false")
 """What a person may write to switch something off."""
 
 
+NO_ACCOUNT_HOME = "This account has no home directory: HOME is not set, and the account database has no entry for it."
+
+
+def expanded(path: str) -> str:
+    """Return an absolute path. Raise RuntimeError, as pathlib does, for a `~/` that stands for nothing."""
+    found = os.path.expanduser(path)
+    if path.startswith("~/") and found == path:
+        raise RuntimeError(NO_ACCOUNT_HOME)  # else it would be a folder named ~ of the working directory
+    return os.path.abspath(found)
+
+
 def library_home(environment: Mapping[str, str]) -> str:
     """Return the library's folder: EVOLVABLE_HOME, by default ~/.evolvable.
 
@@ -31,13 +42,13 @@ def library_home(environment: Mapping[str, str]) -> str:
     named = environment.get(HOME) or "~/.evolvable"
     if named.startswith(ADDRESSES):
         return os.path.join(address_folders(), postgres_addresses().Address.parse(named).key)
-    return os.path.abspath(os.path.expanduser(named))
+    return expanded(named)
 
 
 def second_config(environment: Mapping[str, str] | None = None) -> str:
     """Return the path of the second file of settings, '' where EVOLVABLE_CONFIG names none."""
     named = (os.environ if environment is None else environment).get(CONFIG)
-    return os.path.abspath(os.path.expanduser(named)) if named else ""
+    return expanded(named) if named else ""
 
 
 ADDRESSES = ("postgresql://", "postgres://")
@@ -51,7 +62,7 @@ def postgres_addresses() -> ModuleType:
 
 def address_folders() -> str:
     """Return the folder of the folders that stand for libraries in PostgreSQL."""
-    return os.path.abspath(os.path.expanduser("~/.evolvable/postgres"))
+    return expanded("~/.evolvable/postgres")
 
 
 def is_review_process(environment: Mapping[str, str]) -> bool:

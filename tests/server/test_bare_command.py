@@ -1,9 +1,11 @@
 """`evolvable` without a command, without a home directory, and without a terminal."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -60,10 +62,13 @@ NOBODY = 4_321
 """A user that the account database does not know."""
 
 
-@pytest.mark.process
-@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root starts a process as another user")
-@pytest.mark.parametrize("command", [[], ["status"], ["find", "x"], ["serve"], ["init"], ["quickstart"]])
-def test_an_account_without_a_home_directory_is_told_so_in_one_sentence(command: list[str]) -> None:
+homeless = pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="only root starts a process as another user"
+)
+
+
+def run_homeless(*words: str, stdin: str = "", cwd: str = "/") -> "subprocess.CompletedProcess[str]":
+    """Run Python with these arguments as a user without a home directory."""
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         pytest.skip("setpriv is not installed")
@@ -80,14 +85,31 @@ def test_an_account_without_a_home_directory_is_told_so_in_one_sentence(command:
     python = next(fit, None)
     if python is None:
         pytest.skip("another user cannot read this program, or no Python of this version")
-    done = subprocess.run(
-        [*become, python, "-P", "-m", "evolvable_server", *command],
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
+    return subprocess.run(
+        [*become, python, "-P", *words], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=120
     )
+
+
+@pytest.mark.process
+@homeless
+@pytest.mark.parametrize("command", [[], ["status"], ["find", "x"], ["serve"], ["init"], ["quickstart"]])
+def test_an_account_without_a_home_directory_is_told_so_in_one_sentence(command: list[str]) -> None:
+    done = run_homeless("-m", "evolvable_server", *command)
 
     assert done.returncode == 1 and "This account has no home directory" in done.stderr
     assert len(done.stderr.splitlines()) == 2, done.stderr
+
+
+@pytest.mark.process
+@homeless
+@pytest.mark.parametrize("event", ["UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd"])
+def test_a_hook_of_an_account_without_a_home_directory_says_so_and_makes_no_folder(event: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        payload = json.dumps({"hook_event_name": event, "session_id": "s", "prompt": "count boats", "cwd": folder})
+        hook = "from evolvable_server.hooks.command import main; main()"
+        done = run_homeless("-c", hook, stdin=payload, cwd=folder)
+
+        assert done.returncode == 0 and done.stdout == "" and os.listdir(folder) == []
+        assert done.stderr.startswith("evolvable-hook: This account has no home directory: ")
+        assert len(done.stderr.splitlines()) == 1

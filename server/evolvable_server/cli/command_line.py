@@ -32,6 +32,7 @@ from evolvable_server.cli.command_context import (
 )
 from evolvable_server.cli.terminal import remark, show_usage_error
 from evolvable_server.config import Config, library_names, read_oauth_client, toolsets_of
+from evolvable_server.environment import NO_ACCOUNT_HOME
 from evolvable_server.person_config import registered_homes
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
@@ -167,8 +168,7 @@ def report_failure(error: EvolvableError | OSError) -> int:
 
 def report_homeless() -> int:
     """Write that this account has no home directory; return the exit code. pathlib raises a RuntimeError for it."""
-    text = "This account has no home directory: HOME is not set, and the account database has no entry for it."
-    CommandContext().fail(LibraryError(text, "Set HOME to a directory of this account."))
+    CommandContext().fail(LibraryError(NO_ACCOUNT_HOME, "Set HOME to a directory of this account."))
     return 1
 
 

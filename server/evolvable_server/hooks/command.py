@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from evolvable_server.environment import client_session, hooks_on, library_home, reviews_on
+from evolvable_server.environment import NO_ACCOUNT_HOME, client_session, hooks_on, library_home, reviews_on
 
 MAX_INPUT = 16 * 2**20
 """Bytes of a payload that are read."""
@@ -26,7 +26,9 @@ def main() -> None:
         sys.stdout.flush()
     except BaseException as error:
         # stderr of a hook that succeeds is shown to nobody who did not ask for it.
-        os.write(2, f"evolvable-hook: {type(error).__name__}: {ascii(str(error))[:300]}\n".encode())
+        homeless = isinstance(error, RuntimeError) and os.path.expanduser("~") == "~"
+        said = NO_ACCOUNT_HOME if homeless else f"{type(error).__name__}: {ascii(str(error))[:300]}"
+        os.write(2, f"evolvable-hook: {said}\n".encode())
     os._exit(0)
 
 
