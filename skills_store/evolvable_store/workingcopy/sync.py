@@ -40,17 +40,17 @@ from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_store.workingcopy.folder_names import FolderNames, FolderObstacle, is_read_only
 from evolvable_store.workingcopy.incoming import DirectoryIssue, HoldPolicy, ImportedDirectory, SyncReport
 from evolvable_store.workingcopy.openat import PathAt, first_link
+from evolvable_store.workingcopy.resource_merge import merge_resource
 from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature
 from evolvable_store.workingcopy.sync_plan import (
     ACTORS,
     Edit,
     SyncPlan,
+    SyncStep,
     change_reason,
-    merge_resource,
     name_taken,
 )
-from evolvable_store.workingcopy.sync_steps import SyncStep
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""

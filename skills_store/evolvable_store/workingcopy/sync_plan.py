@@ -4,12 +4,10 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path, PurePosixPath
 
-from evolvable_store.agent_grants import read_grants
 from evolvable_store.errors import Refused, quoted
-from evolvable_store.frontmatter import parse_document
-from evolvable_store.merge import MergeResult, merge_files
 from evolvable_store.objects import Files, Manifest, make_manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.resource import Kind, Ref, main_file, normal_name, numbered
@@ -20,7 +18,6 @@ from evolvable_store.validation import (
     Problem,
     added_conflicts,
     blocking_problems,
-    broken_rules,
     find_problems,
     main_path,
 )
@@ -37,7 +34,6 @@ from evolvable_store.workingcopy.incoming import (
 )
 from evolvable_store.workingcopy.leftovers import copied_from
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader
-from evolvable_store.workingcopy.sync_steps import SyncStep, decide_step, read_alone
 from evolvable_store.workingcopy.tree_reader import SYNC_COPY, FolderContents
 
 ACTORS = {Principal.REPOSITORY: Actor.IMPORT, Principal.IMPORT: Actor.IMPORT, Principal.AGENT: Actor.AGENT}
@@ -148,6 +144,66 @@ def name_taken(ref: Ref) -> str:
     return f"the library has another {ref.kind} of this name; this one is kept as {ref}"
 
 
+class SyncStep(Enum):
+    """What has to happen with one directory."""
+
+    NOTHING = "nothing"
+    BIND = "the directory holds the head"
+    SNAPSHOT = "a person's edit becomes a version"
+    MERGE = "both sides changed"
+    CHECKOUT = "the head is written out"
+    REMOVE_DIRECTORY = "the resource was removed from the library"
+    TOMBSTONE = "the person deleted the directory"
+    FORGET = "resource and directory are both gone"
+    RENAME = "another resource of the scope has the name"
+
+
+def decide_step(
+    binding: Binding | None, head: Head | None, tree: str | None, tree_of: Callable[[int], str], taken: bool
+) -> SyncStep:
+    """Return the step for one directory.
+
+    head: of the bound resource, or of the one that has the directory's name. tree: of the files in the directory,
+    None when it is gone. tree_of: the tree of a version of that resource. taken: whether another directory of the
+    scope is bound to it.
+    """
+    living = head is not None and head.version is not None
+    known = binding.version if binding else None
+    if tree is None:
+        return _without_directory(binding, known, living)
+    if head is None:
+        return SyncStep.SNAPSHOT
+    if not living:
+        untouched = known is not None and tree == tree_of(known)
+        return SyncStep.REMOVE_DIRECTORY if untouched else SyncStep.SNAPSHOT
+    if tree == head.tree:
+        return SyncStep.BIND
+    if known is None:
+        return SyncStep.RENAME if taken else SyncStep.SNAPSHOT
+    if known == head.version:
+        return SyncStep.SNAPSHOT
+    # A version after the known one that lies here was written by us, and a crash kept us from noting it.
+    assert head.version is not None
+    ours = any(tree == tree_of(number) for number in range(head.version - 1, known - 1, -1))
+    return SyncStep.CHECKOUT if ours else SyncStep.MERGE
+
+
+def _read_alone(step: SyncStep, binding: Binding | None, tree: str | None, tree_of: Callable[[int], str]) -> SyncStep:
+    """Return the step for a directory that is never written: what the plugin brings is the next version as it is."""
+    if step is SyncStep.MERGE:
+        assert binding is not None and binding.version is not None
+        return SyncStep.NOTHING if tree == tree_of(binding.version) else SyncStep.SNAPSHOT
+    return SyncStep.NOTHING if step in (SyncStep.CHECKOUT, SyncStep.REMOVE_DIRECTORY) else step
+
+
+def _without_directory(binding: Binding | None, known: int | None, living: bool) -> SyncStep:
+    if binding is None:
+        return SyncStep.NOTHING
+    if known is None:
+        return SyncStep.CHECKOUT if living else SyncStep.NOTHING
+    return SyncStep.TOMBSTONE if living else SyncStep.FORGET
+
+
 @dataclass(frozen=True, slots=True)
 class Edit:
     """A directory whose content is to become a version of `ref`.
@@ -200,7 +256,7 @@ class SyncPlan:
             return head.tree if number == head.latest else self._store.version(head, number).tree
 
         step = decide_step(look.binding, head, look.tree, tree_of, self._is_taken(look))
-        return read_alone(step, look.binding, look.tree, tree_of) if self._folder.is_plugins else step
+        return _read_alone(step, look.binding, look.tree, tree_of) if self._folder.is_plugins else step
 
     def decide_held(self, look: DirectoryState, sync: SyncReport) -> SyncStep | None:
         """Return the step for a directory that is held, None for one that is not, or no longer."""
@@ -369,30 +425,6 @@ class SyncPlan:
             return make_manifest(look.reading.own).tree if look.reading.links else look.tree
         main = main_file(self._folder.kind, look.name)
         return make_manifest({SINGLE: look.reading.files[main]}).tree if main in look.reading.files else ""
-
-
-def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> MergeResult:
-    """Return the merge; a conflict where it would be invalid though both sides are valid.
-
-    Of an agent also where it would grant what one of the sides does not: a merge never adds up what each side allowed.
-    """
-    merged = merge_files(base, ours, theirs)
-    main = main_path(head.kind, head.name, merged.files)
-    if main in merged.conflicts or not main:
-        return merged
-    wrong = [bool(broken_rules(find_problems(head.kind, head.name, files))) for files in (merged.files, ours, theirs)]
-    too_wide = (
-        head.kind is Kind.AGENT and main in ours and main in theirs and _adds_up(main, merged.files, ours, theirs)
-    )
-    if wrong != [True, False, False] and not too_wide:
-        return merged
-    return MergeResult({**merged.files, main: theirs[main]}, tuple(sorted({*merged.conflicts, main})))
-
-
-def _adds_up(main: str, merged: Files, ours: Files, theirs: Files) -> bool:
-    """Return whether the merged agent would grant what one of the sides does not."""
-    of_merged, *sides = (read_grants(parse_document(files[main].data)) for files in (merged, ours, theirs))
-    return any(of_merged.widened(side) for side in sides)
 
 
 def change_reason(folder: WatchedFolder, edits: Sequence[Edit]) -> str:
