@@ -139,8 +139,10 @@ def _divided(word: str) -> Iterable[str]:
         if part and not _is_one_script(part + character):
             yield part
             part = ""
-        part += character
-    yield part
+        if part or unicodedata.category(character) not in _MARKS:
+            part += character
+    if part:
+        yield part
 
 
 def _is_one_script(word: str) -> bool:

@@ -5,7 +5,7 @@ import unicodedata
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from samples import attacks
 
@@ -248,6 +248,7 @@ def test_the_nearest_name_keeps_the_letters_of_every_script(text: str, name: str
     assert slugify(text) == name
 
 
+@example("A\u0487")  # a mark of another script than the letter that it follows
 @given(st.text(max_size=200))
 def test_the_nearest_name_to_any_text_is_a_name_or_none(text: str) -> None:
     name = slugify(text)
