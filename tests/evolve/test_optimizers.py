@@ -231,6 +231,19 @@ def test_grpo_runs_each_task_several_times_and_shows_the_best_and_the_worst_side
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("optimizer", ["grpo", "reinforce_pp"])
+def test_a_rollout_is_labelled_by_its_own_score_and_not_by_that_of_another_rollout(tmp_path, optimizer):
+    brain = scripted([("Greet", ["Hello."]), ("Greet more", ["Hello.", "Hello."])])
+
+    driven(tmp_path, brain, settings(optimizer, iterations=4), SOMETIMES)
+
+    shown = [one for asked in brain.asked if asked.role is ModelRole.PROPOSER for one in asked.data["evidence"]]
+    works = [one["result"] for one in shown if "it works" in one.get("why_shown", "")]
+    assert {one["result"] for one in shown} == {"failed", "passed"}
+    assert set(works) == {"passed"} and len(works) == sum(one["result"] == "passed" for one in shown)
+
+
+@pytest.mark.process
 def test_grpo_takes_another_number_of_rollouts_and_never_one_that_was_run_before(tmp_path):
     brain = scripted([("Greet", ["Hello."]), ("Greet more", ["Hello.", "Hello."])])
 

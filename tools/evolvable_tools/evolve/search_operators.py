@@ -211,10 +211,19 @@ async def gather_evidence(
             missing=[task.id for task, trial in zip(tasks, trials, strict=True) if not trial.outcome.counts],
         )
     failed = Counter(task.category for task, trial in counted if not is_pass(run, trial))
-    return [
-        Evidence(task, trial, is_pass(run, trial), _evidence_reason(run, task, trial, failed, parent))
-        for task, trial in counted
-    ]
+    return [make_evidence(run, task, trial, parent, failed) for task, trial in counted]
+
+
+def make_evidence(
+    run: RunContext,
+    task: Task,
+    trial: Trial,
+    parent: Program,
+    failed: Mapping[str, int],
+    sample: Mapping[str, float] | None = None,
+) -> Evidence:
+    """Return a trial as a reason for a change, labelled by its own score. failed: tasks of the batch by category."""
+    return Evidence(task, trial, is_pass(run, trial), _evidence_reason(run, task, trial, failed, parent), sample)
 
 
 def is_pass(run: RunContext, trial: Trial) -> bool:

@@ -107,7 +107,7 @@ async def _decide(run: RunContext, program: Program, diagnoses: Sequence[Diagnos
             task.id,
             task.category,
             did[task.id],
-            _is_pass(run, trial),
+            search_operators.is_pass(run, trial),
             tuple(ref for ref in trial.read if ref.startswith(f"{Kind.SKILL}:")),
             number,
             assigned.get(task.id, ("", ""))[1],
@@ -152,10 +152,6 @@ def structure_tasks(run: RunContext) -> list[Task]:
 def _doer(trial: Trial) -> str:
     """Return the agent that did a task: the first that was started, else main."""
     return next((ref for ref in trial.read if ref.startswith(f"{Kind.AGENT}:")), MAIN)
-
-
-def _is_pass(run: RunContext, trial: Trial) -> bool:
-    return trial.score is not None and trial.score >= run.settings.fail_below
 
 
 def _assignments(

@@ -5,8 +5,9 @@ tasks, the answer under the base is the reference, and the gate decides whether 
 the rewards is recorded as a diagnosis. Contrasts are chosen by rewards alone; an objective decides nothing.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from evolvable_tools.evolve.optimizers.optimizer import Optimizer
 from evolvable_tools.evolve.proposers.edit_plan import EditPlan
 from evolvable_tools.evolve.proposers.role_prompts import Evidence, QuestionGuide
 from evolvable_tools.evolve.run_context import RunContext
+from evolvable_tools.evolve.search_operators import make_evidence
 from evolvable_tools.evolve.task import Trial
 
 FIRST_SAMPLE, ROUND = 10_000, 16
@@ -81,14 +83,21 @@ def _comparing(run: RunContext, sample: Any) -> Optimizer:
 async def _sample_groups(run: RunContext, traces: Sequence[Evidence], program: Program) -> list[_Group]:
     """Run each task of the batch several times, and record the signals of each group."""
     found = await _rollouts(run, traces, program, run.settings.rollouts)
-    groups, records = list[_Group](), list[dict[str, Any]]()
+    groups, records, failed = list[_Group](), list[dict[str, Any]](), _failed_categories(traces)
     for one in traces:
         trials = found[one.task.id]
         ratios = [surrogates.text_similarity(one.trial.output, trial.output) for trial in trials]
         signal = surrogates.group_signal([trial.score or 0.0 for trial in trials], ratios)
         records.append({"task": one.task.id, **asdict(signal)})
         samples = [
-            _sampled(run, one, trial, number, len(trials), advantage=advantage, ratio=ratio)
+            make_evidence(
+                run,
+                one.task,
+                trial,
+                program,
+                failed,
+                _sample(number, len(trials), advantage=advantage, ratio=ratio),
+            )
             for number, (trial, advantage, ratio) in enumerate(zip(trials, signal.advantages, ratios, strict=True), 1)
         ]
         groups += [_Group(samples)] if samples else []
@@ -100,15 +109,16 @@ async def _sample_successors(run: RunContext, traces: Sequence[Evidence], progra
     """Run each task of the batch once more, and record the signals of each new rollout."""
     found = await _rollouts(run, traces, program, 1)
     reference = await run.measure([(run.base, one.task, 0) for one in traces], f"train/{run.state.iteration}/base")
-    groups, records = list[_Group](), list[dict[str, Any]]()
+    groups, records, failed = list[_Group](), list[dict[str, Any]](), _failed_categories(traces)
     for one, base in zip(traces, reference, strict=True):
-        pair = [_sampled(run, one, one.trial, 1, 2)]
+        pair = [replace(one, sample=_sample(1, 2))]
         for trial in found[one.task.id]:
             ratio = surrogates.text_similarity(one.trial.output, trial.output)
             to_base = surrogates.text_similarity(base.output if base.outcome.counts else "", trial.output)
             signal = surrogates.reinforce_signal(trial.score or 0.0, ratio, to_base)
             records.append({"task": one.task.id, **asdict(signal)})
-            pair.append(_sampled(run, one, trial, 2, 2, advantage=signal.advantage, ratio=ratio))
+            sample = _sample(2, 2, advantage=signal.advantage, ratio=ratio)
+            pair.append(make_evidence(run, one.task, trial, program, failed, sample))
         groups.append(_Group(pair))
     _record_signals(run, records, groups)
     return groups
@@ -128,9 +138,12 @@ async def _rollouts(
     return found
 
 
-def _sampled(run: RunContext, one: Evidence, trial: Trial, number: int, of: int, **signals: float) -> Evidence:
-    sample = {"number": number, "of": of} | {name: round(value, 4) for name, value in signals.items()}
-    return Evidence(one.task, trial, search_operators.is_pass(run, trial), one.why, sample)
+def _failed_categories(traces: Sequence[Evidence]) -> Counter[str]:
+    return Counter(one.task.category for one in traces if not one.passed)
+
+
+def _sample(number: int, of: int, **signals: float) -> dict[str, float]:
+    return {"number": number, "of": of} | {name: round(value, 4) for name, value in signals.items()}
 
 
 def _record_signals(run: RunContext, signals: Sequence[Mapping[str, Any]], groups: Sequence[_Group]) -> None:
