@@ -11,7 +11,7 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_tools.evolve.deploy import adopt
+from evolvable_tools.evolve.deploy import adopt, preview_adoption
 from evolvable_tools.evolve.driver import drive_run
 from evolvable_tools.evolve.ledger.run_directory import find_run
 from evolvable_tools.evolve.ledger.run_reducer import load_run_state
@@ -19,6 +19,7 @@ from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.measure import holm_adjusted, read_measurement, start_measurement
 from evolvable_tools.evolve.plan import make_plan
 from evolvable_tools.evolve.run_config import HostContext, RunSettings
+from evolvable_tools.evolve.run_control import get_status
 from evolvable_tools.evolve.start import start_run
 from evolvable_tools.evolve.statistics.narrow_claim import narrow_sizes, permutation_p_value, permutation_result
 from evolvable_tools.evolve.statistics.power import PowerDesign, chance_left, power_band
@@ -115,6 +116,9 @@ def test_several_executors_share_one_look_and_holm_holds_the_level(library):
     assert [state.looks for state in states] == [1, 1], "one look for both"
     with pytest.raises(InvalidArgument, match="nothing to adopt"):
         adopt(library, PERSON, begun.family, unproven=True)
+    with pytest.raises(InvalidArgument, match="nothing to adopt"):
+        preview_adoption(library.store.home, begun.family, unproven=True)
+    assert not get_status(library.store.home, begun.family).adoptable
     env, skill = Ref.parse("environment:forms"), Ref.parse("skill:helps")
     with pytest.raises(InvalidArgument, match="tested on tasks that a run opened"):
         start_run(library, PERSON, HOST, env, [skill], SIMULATED, {}, merge=[begun.family])

@@ -70,7 +70,7 @@ def show_status(now: RunStatus) -> None:
         remark("`evolvable evolve continue` goes on with it.")
     elif now.adopted is not None:
         remark(f"`evolvable evolve adopt --undo {now.run}` takes the adoption back.")
-    elif now.state == "finished" and now.verdict == "PROMOTE":
+    elif now.state == "finished" and now.adoptable:
         remark(f"`evolvable evolve adopt {now.run}` makes it live.")
 
 

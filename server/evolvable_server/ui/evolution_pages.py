@@ -173,7 +173,7 @@ def _controls(site: Site, asked: PageRequest, status: RunStatus) -> Node:
     if status.state in ("running", "waiting"):
         stop = h.button(type="submit")["Stop this run"]
         return form(csrf, action_path("evolve stop"), stop, fields=fields)
-    if status.verdict == "PROMOTE" and status.adopted is None:
+    if status.adoptable:
         return h.p[h.a(href=f"/evolution/{status.run}/adopt")["See what would be adopted"]]
     return None
 

@@ -55,8 +55,8 @@ def draw_promoted(site: Site) -> Node:
 def _read(site: Site) -> Sequence[PromotedRun]:
     found: list[PromotedRun] = []
     for count, (folder, state) in enumerate(iter_run_states(site.library.store.home), 1):
-        said, adoption = state.verdict, state.adoption
-        if said.get("verdict") == "PROMOTE" and (not adoption or adoption.get("undone")):
+        said = state.verdict
+        if state.adoptable:
             gain = _gain(said.get("delta"), said.get("interval"))
             found.append(PromotedRun(folder.id, state.label, gain, str(said.get("why", ""))))
         if count == MAX_RUNS:

@@ -14,6 +14,7 @@ from evolvable_tools.evolve.candidates.static_gate import ChangeReview, review_c
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, translate_damage
 from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run
 from evolvable_tools.evolve.ledger.run_state import RunState
+from evolvable_tools.evolve.operators import SOLUTION_MODE
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import wilson_interval
 from evolvable_tools.outcomes.usage_report import Share
@@ -76,10 +77,13 @@ class AdoptionUndone:
 
 @translate_damage
 def preview_adoption(home: Path, run: str | None, *, unproven: bool = False) -> AdoptionPreview:
-    """Return what `adopt` would make live, and change nothing. Raises NotPromoted, NoSuchRun."""
+    """Return what `adopt` would make live, and change nothing.
+
+    Raises NotPromoted, NoSuchRun, and InvalidArgument for a run that has nothing to adopt.
+    """
     folder, state = load_run(home, run)
-    digest = _chosen_digest(folder, state, unproven)
-    review = review_change(folder.program(state.base), folder.program(digest))
+    digest, base, finalist = _chosen_change(folder, state, unproven)
+    review = review_change(base, finalist)
     said, why = (str(state.verdict.get(name, "")) for name in ("verdict", "why"))
     return AdoptionPreview(folder.id, said, why, state.label, digest, **asdict(review))
 
@@ -89,20 +93,17 @@ def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *
     """Make the finalist of a run live: one operation by the person who adopts, or nothing.
 
     unproven: also without PROMOTE, which only a person may want; it is said in the operation. Raises NotPromoted,
-    ResourceDrifted, NoSuchRun, LedgerBusy, Unsafe, Refused for anybody but a person.
+    ResourceDrifted, NoSuchRun, LedgerBusy, Unsafe, Refused for anybody but a person, and InvalidArgument for a run that
+    has nothing to adopt.
     """
     folder, state = load_run(library.store.home, run)
     if not caller.decides:
         raise Refused("Only a person adopts.", "Tell the user about the run; its report stays.")
     library.authorise(caller, "Adopting a run")
-    if state.settings.get("purpose") == "measure":
-        text = f"Run {folder.id} measured what is there: it has nothing to adopt."
-        raise InvalidArgument(text, "Adopt the run that found it.")
     if state.adoption and not state.adoption.get("undone") and _is_live(library, state):
         raise InvalidArgument(f"Run {folder.id} was adopted already.", f"Operation {state.adoption['operation']}.")
-    digest = _chosen_digest(folder, state, unproven)
+    digest, base, finalist = _chosen_change(folder, state, unproven)
     with Ledger.open(folder.ledger) as ledger:
-        base, finalist = folder.program(state.base), folder.program(digest)
         puts = _plan_puts(library, caller, state, base, finalist)
         adopted = _publish_puts(library, caller, folder, state, digest, puts, reason)
         ledger.append(
@@ -138,6 +139,22 @@ def _is_live(library: Library, state: RunState) -> bool:
     """Return whether what was adopted is there still; anybody may have undone it by its operation."""
     heads = [(library.store.head_or_none(Ref.parse(ref)), after) for ref, _, after in state.adoption["changes"]]
     return all((head.version if head else None) == after for head, after in heads)
+
+
+def _chosen_change(folder: RunDirectory, state: RunState, unproven: bool) -> tuple[str, Program, Program]:
+    """Return the finalist's digest, the base, and the finalist, which differ. Raises InvalidArgument, NotPromoted."""
+    if state.settings.get("purpose") == "measure":
+        if state.settings.get("mode") == SOLUTION_MODE:
+            text, hint = "compared answers in rounds and left the program as it is", "Use --rounds to answer in rounds."
+        else:
+            text, hint = "measured what is there", "Adopt the run that found it."
+        raise InvalidArgument(f"Run {folder.id} {text}: it has nothing to adopt.", hint)
+    digest = _chosen_digest(folder, state, unproven)
+    base, finalist = folder.program(state.base), folder.program(digest)
+    if not changed_parts(base, finalist):
+        text = f"The finalist of run {folder.id} is what is there already: it has nothing to adopt."
+        raise InvalidArgument(text, "`evolvable evolve report` shows what was tried.")
+    return digest, base, finalist
 
 
 def _chosen_digest(folder: RunDirectory, state: RunState, unproven: bool) -> str:
@@ -180,8 +197,6 @@ def _plan_puts(library: Library, caller: Caller, state: RunState, base: Program,
     if drifted:
         hint = "Start a new run from what there is now; the candidate of this one stays in its report."
         raise ResourceDrifted(f"The library is not what was evaluated: {'; '.join(drifted)}.", hint)
-    if not puts:
-        raise InvalidArgument("The finalist is what is there already.", "There is nothing to adopt.")
     return puts
 
 

@@ -43,7 +43,7 @@ class RunStatus:
     one line. events: what happened after `since`, the oldest first; next: what to pass as `since` the next time.
     spent: the bill in total, and `spent_on` by purpose and role. verdict: '' while there is none. adopted: the
     operation that made its finalist live, None before that and after it was taken back. chance: at most which chance of
-    a promotion is left while it searches.
+    a promotion is left while it searches. adoptable: it promoted something that is not live.
     """
 
     run: str
@@ -63,6 +63,7 @@ class RunStatus:
     next: int = 0
     adopted: int | None = None
     chance: float | None = None
+    adoptable: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
         len(records),
         None if state.adoption.get("undone") else state.adoption.get("operation"),
         estimate_chance(state),
+        state.adoptable,
     )
 
 

@@ -226,6 +226,13 @@ class RunState:
         """The digest of the finalist, or of the best so far; '' while that is the base."""
         return str(self.verdict.get("candidate") or (self.best if self.best != self.base else ""))
 
+    @property
+    def adoptable(self) -> bool:
+        """Whether the run promoted what is not live; a measurement proposes nothing."""
+        searched = self.settings.get("purpose") != "measure"
+        live = bool(self.adoption) and not self.adoption.get("undone")
+        return searched and self.verdict.get("verdict") == "PROMOTE" and not live
+
     def best_gains(self) -> list[float]:
         """Return the gain of the best over the base on each validation task that both have."""
         best, base = self.candidates.get(self.best), self.candidates.get(self.base)
