@@ -180,9 +180,58 @@ def test_what_breaks_a_rule_is_refused_with_its_code(library, tmp_path, code):
     assert (refusals(done), done.proposals) == ([code], [])
     if code in CORRECTABLE:
         assert (done.state, done.packet["data"]) == ("begun", begun.packet["data"])
-        done = submit(library, begun, prefers(begun) | WRONG[code])
-    assert (refusals(done), done.proposals) == ([code], [])
-    assert (done.state, done.why) == ("done", "None of 1 candidates was admitted.")
+    else:
+        assert (done.state, done.why) == ("done", "None of 1 candidates was admitted.")
+
+
+@pytest.mark.parametrize("code", sorted(set(WRONG) & CORRECTABLE))
+def test_after_a_second_wrong_answer_the_review_is_open_for_another_reviewer(library, tmp_path, code):
+    begun = review(library, BY_NAME["short-commits"], tmp_path)
+    wrong = prefers(begun) | WRONG[code]
+    first, second = submit(library, begun, wrong), submit(library, begun, wrong)
+    assert (second.state, refusals(second), second.proposals) == ("begun", [code], [])
+    assert "Two answers had faults of form" in second.why and "Correct those" in first.why
+    again = review(library, BY_NAME["short-commits"], tmp_path)
+    assert (again.state, again.review_id, again.refused) == ("begun", begun.review_id, []), "as if nobody had answered"
+    done = submit(library, again, prefers(again))
+    assert (done.state, len(done.proposals), done.refused) == ("done", 1, [])
+    assert submit(library, again, wrong).proposals == done.proposals, "what is done stays"
+
+
+def test_a_model_that_answers_wrongly_twice_is_asked_twice_and_the_next_model_reviews_the_session(library, tmp_path):
+    begun = review(library, BY_NAME["short-commits"], tmp_path)
+    wrong = says(json.dumps({"candidates": [prefers(begun) | WRONG["quote_not_there"]]}))
+    right = says(json.dumps({"candidates": [prefers(begun)]}))
+    other = Labelled("other", BY_NAME["short-commits"].events, frozenset())
+    with ModelApi(wrong, wrong, right) as api, asking(api) as thinker:
+        first = review(library, other, tmp_path, thinker=thinker)
+        asked = len(api.asked)
+        second = review(library, other, tmp_path, thinker=thinker)
+    assert (asked, first.state, refusals(first)) == (2, "begun", ["quote_not_there"])
+    assert f"`evolvable review {first.session}`" in first.why and first.cost["tokens"] == 30
+    assert (len(api.asked), second.review_id, second.state) == (3, first.review_id, "done")
+    assert len(second.proposals) == 1
+
+
+def test_a_review_that_was_answered_wrongly_twice_waits_behind_the_others(library, tmp_path):
+    poor = review(library, BY_NAME["short-commits"], tmp_path)
+    library.store.clock.move(minutes=1)
+    other = review(library, BY_NAME["alembic"], tmp_path)
+    library.store.clock.move(minutes=1)
+    for _ in range(2):
+        submit(library, poor, prefers(poor) | WRONG["schema"])
+    assert service.review_session(library, AGENT, ReviewSettings(REDACTOR)).review_id == other.review_id
+
+
+def test_a_correction_that_cannot_be_asked_for_now_is_asked_for_later(library, tmp_path):
+    begun = review(library, BY_NAME["short-commits"], tmp_path)
+    wrong = says(json.dumps({"candidates": [prefers(begun) | WRONG["quote_not_there"]]}))
+    other = Labelled("other", BY_NAME["short-commits"].events, frozenset())
+    with ModelApi(wrong, says(json.dumps({"candidates": [prefers(begun)]}))) as api, asking(api) as thinker:
+        with pytest.raises(OverBudget):
+            review(library, other, tmp_path, thinker=thinker, budget=ReviewBudget(calls=1))
+        done = review(library, other, tmp_path, thinker=thinker)
+    assert (len(api.asked), done.state, len(done.proposals)) == (2, "done", 1), "the first answer is not paid again"
 
 
 def test_a_reviewer_is_given_the_text_of_the_skills_that_it_may_edit_redacted_and_bounded(library, tmp_path):

@@ -195,7 +195,8 @@ def _show_review(one: "Reviewed") -> None:
     elif one.packet is not None:
         say(f"It needs an answer: of an agent by review_session, or yours by `evolvable review --json {one.session}`")
         say(f"and `--answer FILE`. Review {one.review_id} waits until then.")
-        say("For a model that answers by itself, set EVOLVABLE_REVIEW to claude, codex or anthropic.")
+        alone = "For a model that answers by itself, set EVOLVABLE_REVIEW to claude, codex or anthropic."
+        say(one.why if one.refused else alone)
     elif one.why:
         say(one.why)
     if one.proposals:

@@ -291,6 +291,11 @@ class Reviews(SqliteRepository):
         query = "UPDATE review SET answer = ? WHERE id = ? AND state = ?"
         self._do(query, answer, identity, ReviewState.ANSWERED)
 
+    def reopen(self, identity: str, now: str) -> None:
+        """Have a review that is answered and not done wait for an answer again, behind those that wait already."""
+        query = "UPDATE review SET state = ?, answer = NULL, at = ? WHERE id = ? AND state = ?"
+        self._do(query, ReviewState.BEGUN, now, identity, ReviewState.ANSWERED)
+
     def finish(self, review: Review, now: str, drafts: Sequence[Draft], result: str) -> tuple[list[int], bool]:
         """Store a review's proposals and its result together, once, and delete its request.
 

@@ -11,7 +11,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,10 @@ WAITS = timedelta(days=30)
 MODES = ("auto", "handoff")
 """auto: whoever the settings name thinks; handoff: the caller does."""
 
+_AGAIN = (
+    "Two answers had faults of form, and a third is not asked for. The review waits: `evolvable review {session}` asks"
+    " the reviewer afresh, and submit_review takes another answer."
+)
 _OFF = "Reviews are off here (EVOLVABLE_REVIEW=off). Nothing was read and nothing was written."
 
 
@@ -127,7 +131,8 @@ def submit_review(
 ) -> Reviewed:
     """Submit the answer to a review request: each candidate is admitted or refused, with the reason.
 
-    A review that is done stays as it is and is returned. Raises NotFound.
+    An answer with faults of form may be corrected once; after a second such answer the review waits for a new one. A
+    review that is done stays as it is and is returned. Raises NotFound.
     """
     if not settings.on:
         return Reviewed(None, None, "off", _OFF)
@@ -248,6 +253,8 @@ class _ReviewWork:
             try:
                 again, cost = self.ask(thinker, review, {**self.data(packet), **earlier})
             except (ProviderError, OverBudget):
+                if len(answer["refused"]) == len(answer.get("candidates", ())):  # there is nothing else to keep
+                    raise
                 again, cost = {"candidates": []}, {}
             review = self.corrected(review, answer, {**again, "cost": cost})
         return self.finish(review, packet, json.loads(review.answer or "{}"))
@@ -284,9 +291,16 @@ class _ReviewWork:
         return self.reviews.get(review.id)
 
     def finish(self, review: Review, packet: ReviewRequest, answer: Mapping[str, Any]) -> Reviewed:
-        """Admit the candidates of an answer, and keep the proposals and the result together."""
+        """Admit the candidates of an answer, and keep the proposals and the result together.
+
+        A corrected answer of which nothing can be used, for faults of form, leaves the review open.
+        """
         redactor = self.settings.redactor
         admitted, refused = self.admitted(packet, answer)
+        if answer.get("corrected") and not admitted and any(one.code in CORRECTABLE for one in refused):
+            self.reviews.reopen(review.id, self.library.store.now())
+            why = _AGAIN.format(session=review.session)
+            return replace(self.begun(review, packet, refused), why=why, cost=answer["cost"])
         off = [one for one in admitted if self.settings.policy(one.draft.ref.kind) is ApprovalPolicy.OFF]
         admitted = [one for one in admitted if one not in off]
         refused += [_refused_by_policy(one) for one in off]
