@@ -4,7 +4,7 @@
 
 The sessions are made (tests/support/session_cases.py), in the formats of Claude Code and Codex, with their label: is a
 usable task in it? Every check is run for real, on the files before and after the work. Exit code 1: fewer than 20
-usable tasks, or a precision under .8.
+usable tasks, a precision under .8, or a task set that `evolvable taskset check` refuses.
 """
 
 import argparse
@@ -22,6 +22,8 @@ from session_cases import SessionCase, labelled_cases
 from transcripts import session_id
 
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
+from evolvable_tools.evolve.tasks.diagnostics import check_taskset
+from evolvable_tools.evolve.tasks.scorer_calibration import IssueLevel
 from evolvable_tools.evolve.tasks.session_import import SessionDraft, draft_from_sessions, try_checks
 from evolvable_tools.library import Library
 
@@ -55,10 +57,12 @@ def main() -> int:
             untried = figures(draft, cases)
             asyncio.run(try_checks(draft, TaskSetScorer()))
             tried = time.perf_counter() - began - read
+            check = asyncio.run(check_taskset(draft.taskset))
     said = {
         "sessions": len(cases),
         "before the checks are tried": untried,
         "after": figures(draft, cases),
+        "refused": [one.text for one in check.remarks if one.level is IssueLevel.REFUSE],
         "seconds": {"reading": round(read, 1), "trying": round(tried, 1)},
         "left_out": dict(draft.left_out.most_common()),
     }
@@ -67,7 +71,7 @@ def main() -> int:
         given.json.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     after = said["after"]
     assert isinstance(after, dict)
-    return int(after["usable"] < MIN_USABLE or after["precision"] < MIN_PRECISION)
+    return int(after["usable"] < MIN_USABLE or after["precision"] < MIN_PRECISION or not check.passes)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ def test_a_check_that_failed_before_the_work_and_passed_after_it_makes_a_task_of
 
 
 def test_a_correction_with_the_accepted_answer_makes_a_task_for_a_judge(library, tmp_path):
-    [task] = drafted(library, tmp_path, CASES["correct-1"]).taskset.tasks
+    draft = drafted(library, tmp_path, *(CASES[f"correct-{number}"] for number in (1, 2, 3)))
+    [task] = [one for one in draft.taskset.tasks if one.source == f"session:{session_id('correct-1')}"]
 
     assert task.scorer.type == "judge" and task.scorer.args["good"] == ["We sent it twice and are sorry."]
     assert "Say that we sent it twice" in task.expected

@@ -9,7 +9,7 @@ import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.taskset_access import ask_about_commands, find_taskset, write_tasks
-from evolvable_server.cli.terminal import count, remark, say, show_table
+from evolvable_server.cli.terminal import count, remark, say, show_table, warn
 from evolvable_server.config import is_person, read_machine
 from evolvable_server.run_launcher import choose_sandbox, evolve_context
 from evolvable_store.operation import Principal
@@ -68,11 +68,7 @@ def from_sessions_command(
             asyncio.run(session_import.try_checks(draft, TaskSetScorer(host=host)))
             if draft.found:  # a part of what was approved
                 locate.approve(state.config().home, draft.taskset, via="terminal")
-        if dry_run:
-            left_out = dict(draft.left_out.most_common())
-            found = session_import.SessionTaskSet(str(draft.ref), draft.sessions, draft.found, left_out)
-        else:
-            found = session_import.propose_session_tasks(library, caller, draft)
+        found = draft.outcome if dry_run else session_import.propose_session_tasks(library, caller, draft)
     return Output(found, _show_found)
 
 
@@ -81,6 +77,8 @@ def _show_found(found: session_import.SessionTaskSet) -> None:
         say(f"{one.id}  {one.tried or 'not tried'}; {one.check}", f"  {' '.join(one.prompt.split())[:100]}")
     say(f"{count(len(found.tasks), 'task')} from {count(found.sessions, 'session')}.")
     say(*(f"  {number:,} without: {why}" for why, number in found.left_out.items()))
+    if found.shortage:
+        warn(found.shortage)
     if found.proposal is not None:
         remark(
             f"`evolvable inbox show {found.proposal}` shows them; `evolvable inbox approve {found.proposal}` adds them."

@@ -1,9 +1,7 @@
 """Make a task set of the tasks found in sessions, try its scorers, and propose it: a person decides in the inbox."""
 
 import asyncio
-import io
 import json
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +13,7 @@ from evolvable_store.objects import MAX_FILES, MAX_RESOURCE, File
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
 from evolvable_store.workingcopy.git_history import commit_files, recent_commits
 from evolvable_tools.evolve.executors.base import WorkspaceError
+from evolvable_tools.evolve.scorers.external_scorers import MIN_KNOWN_ANSWERS
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer, sample_list
 from evolvable_tools.evolve.task import ScorerError, Split, Task, TaskSet
 from evolvable_tools.evolve.tasks.reader import (
@@ -27,6 +26,17 @@ from evolvable_tools.evolve.tasks.reader import (
     task_folders,
 )
 from evolvable_tools.evolve.tasks.scorer_calibration import MAX_CONCURRENT, KnownAnswer, given_answer, score_known
+from evolvable_tools.evolve.tasks.session_completion import (
+    OTHER,
+    choose_categories,
+    complete_bad,
+    count_known,
+    find_refused,
+    find_shortage,
+    join_answers,
+    same_words,
+)
+from evolvable_tools.evolve.tasks.session_files import CHECK_SCRIPT, command_files
 from evolvable_tools.evolve.tasks.session_tasks import CheckKind, NoTask, SessionTask, find_session_tasks
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.ingest import own_part
@@ -38,19 +48,11 @@ from evolvable_tools.verbs.resource_info import copied_from
 SESSION_SOURCE = "session:"
 """How the source of a task that was found in a session begins."""
 
-CHECK_SCRIPT = "check_exit.py"
 RUBRIC = "The answer does what the task asks, and what the correction says that a person made (expected)."
 
 MAX_TREE_FILES, MAX_TREE_BYTES = 5_000, 8 * 2**20
 """Files and bytes of a project that are kept with one task."""
 
-_MAX_PLAIN = 30  # files of a workspace that are kept one by one; more are packed into one archive
-_ARCHIVE = "project.zip"
-_UNPACK = ["python3", "-m", "zipfile", "-e", _ARCHIVE, "."]
-_SECRET_FILES = (".env", ".pem", ".key", ".p12", ".pfx", "id_rsa", "id_ed25519", ".netrc", ".npmrc", ".pypirc")
-_TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "testdata"))
-_TEST_WORDS = ("test_", "_test.", ".test.", ".spec.", "_spec.", "conftest.py")
-_CONFIGURATION = ("pytest.ini", "tox.ini", "setup.cfg", "noxfile.py", "jest.config", "vitest.config", ".mocharc")
 _ABOUT = """---
 name: {name}
 description: Tasks that were found in finished sessions, each with the check that showed the work to be right.
@@ -77,18 +79,25 @@ class FoundSessionTask:
 
 @dataclass(frozen=True)
 class SessionTaskSet:
-    """What was found in sessions. left_out: why sessions gave no task, with how many. proposal: None without tasks."""
+    """What was found in sessions. left_out: why sessions gave no task, with how many. proposal: None without tasks.
+
+    shortage: what the task set lacks for its check, '' for nothing.
+    """
 
     ref: str
     sessions: int
     tasks: list[FoundSessionTask]
     left_out: dict[str, int]
     proposal: int | None = None
+    shortage: str = ""
 
 
 @dataclass
 class SessionDraft:
-    """A task set that is not proposed yet: its files and the outcome of the sessions. base: the version it adds to."""
+    """A task set that is not proposed yet: its files and the outcome of the sessions. base: the version it adds to.
+
+    projects: the name of the project that each new task is from, by its id.
+    """
 
     ref: Ref
     base: int
@@ -96,11 +105,19 @@ class SessionDraft:
     sessions: int
     found: list[FoundSessionTask] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    projects: dict[str, str] = field(default_factory=dict)
 
     @property
     def taskset(self) -> TaskSet:
         """The task set that the files make."""
         return read_taskset(self.ref.name, self.files)
+
+    @property
+    def outcome(self) -> SessionTaskSet:
+        """What was found, before it is proposed."""
+        shortage = find_shortage(self.taskset) if self.found else ""
+        left_out = dict(self.left_out.most_common())
+        return SessionTaskSet(str(self.ref), self.sessions, self.found, left_out, shortage=shortage)
 
 
 def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str = "session-tasks") -> SessionDraft:
@@ -141,8 +158,9 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
                 judged.append(one)
             else:
                 known.add(one.id)
-                _add(draft, one, _command_files(library, one), one.session in told)
+                _add(draft, one, command_files(library, one), one.session in told)
     _add_judged(draft, judged, told)
+    _settle(draft)
     return draft
 
 
@@ -219,62 +237,6 @@ def _known_ids(ref: Ref, files: Mapping[str, bytes]) -> set[str]:
     return set()
 
 
-def _is_test(path: str) -> bool:
-    *folders, name = path.casefold().split("/")
-    named = any(word in name for word in _TEST_WORDS) or name.startswith(_CONFIGURATION)
-    return named or bool(_TEST_FOLDERS & set(folders))
-
-
-def _command_files(library: Library, task: SessionTask) -> tuple[dict[str, Any], dict[str, bytes]] | str:
-    """Return the record and the files of a task that a command checks, or why it cannot be made."""
-    start, end = (_redacted(library, files) for files in (task.start, task.end))
-    changed = {path: data for path, data in end.items() if start.get(path) != data}
-    try:
-        good = {path: data.decode() for path, data in changed.items()}
-    except UnicodeDecodeError:
-        return "the work changed a file that is no text"
-    tests = {path: data for path, data in end.items() if _is_test(path)}
-    if len(tests) > _MAX_PLAIN:
-        tests = {path: data for path, data in tests.items() if path in changed}
-    files = {f"checks/{task.id}/{path}": data for path, data in tests.items()}
-    argv = ["{python}", "{taskset}/" + CHECK_SCRIPT, task.id, "--", *task.argv]
-    record: dict[str, Any] = {"scorer": {"type": "command", "args": {"argv": argv}}}
-    record["scorer"]["args"]["good"] = [{"output": "", "files": good}]
-    if len(start) > _MAX_PLAIN:
-        files[f"work/{task.id}/{_ARCHIVE}"] = _zip(start)
-        record["setup"] = [_UNPACK]
-    else:
-        files |= {f"work/{task.id}/{path}": data for path, data in start.items()}
-    if start:
-        record["files"] = f"work/{task.id}"
-    return record, files
-
-
-def _redacted(library: Library, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return files without those that hold secrets by their names, and without the secrets in the others."""
-    found = {}
-    for path, data in files.items():
-        name = path.rpartition("/")[2].casefold()
-        if name.startswith(_SECRET_FILES) or name.endswith(_SECRET_FILES):
-            continue
-        try:
-            text = data.decode()
-        except UnicodeDecodeError:
-            found[path] = data
-        else:
-            clean = library.redacted(text)
-            found[path] = data if clean == text else clean.encode()
-    return found
-
-
-def _zip(files: Mapping[str, bytes]) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(files):  # with one date for all: equal files are equal bytes
-            archive.writestr(zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), files[path], zipfile.ZIP_DEFLATED)
-    return made.getvalue()
-
-
 def _add(
     draft: SessionDraft, task: SessionTask, made: tuple[dict[str, Any], dict[str, bytes]] | str, learned: bool
 ) -> None:
@@ -288,7 +250,7 @@ def _add(
         scripts[CHECK_SCRIPT] = Path(__file__).with_name("session_check.txt").read_bytes()
     split = {"split": str(Split.TRAIN)} if learned else {}
     tags = [str(task.kind), *(["accepted"] if task.accepted else [])]
-    about = {"id": task.id, "prompt": task.prompt, "category": _category(task)}
+    about = {"id": task.id, "prompt": task.prompt, "category": OTHER}
     origin = {"tags": tags, "group": _source(task)[:200], "source": _source(task)}
     line = json.dumps({**about, **record, **split, **origin}, ensure_ascii=False)
     lines = draft.files.get(LINES, b"")
@@ -306,10 +268,7 @@ def _add(
     check = " ".join(task.argv) if task.argv else f"a judge, by the correction: {task.correction[:200]}"
     shown = (task.id, task.session, task.prompt[:400], check, len(task.start), task.accepted)
     draft.found.append(FoundSessionTask(*shown, split=split.get("split", "auto")))
-
-
-def _category(task: SessionTask) -> str:
-    return slugify(Path(task.project or "").name)[:60] or "other"
+    draft.projects[task.id] = slugify(Path(task.project or "").name)[:60] or OTHER
 
 
 def _source(task: SessionTask) -> str:
@@ -317,10 +276,48 @@ def _source(task: SessionTask) -> str:
 
 
 def _add_judged(draft: SessionDraft, tasks: Sequence[SessionTask], learned: frozenset[str]) -> None:
-    for task in tasks:
-        args = {"rubric": RUBRIC, "good": [task.good], "bad": [task.bad]}
-        record = {"expected": task.correction, "scorer": {"type": "judge", "args": args}}
-        _add(draft, task, (record, {}), task.session in learned)
+    """Add the tasks that a judge scores, with the answers of all sessions that asked the same."""
+    before = draft.taskset if LINES in draft.files else None
+    there = {(same_words(one.prompt), same_words(one.expected or "")) for one in before.tasks} if before else set()
+    fresh = [one for one in tasks if (same_words(one.prompt), same_words(one.correction)) not in there]
+    draft.left_out.update(["the task set has it already"] * (len(tasks) - len(fresh)))
+    for one in complete_bad(join_answers(fresh), count_known(before, RUBRIC)[1]):
+        args = {"rubric": RUBRIC, "good": one.good, "bad": one.bad}
+        record = {"expected": one.task.correction, "scorer": {"type": "judge", "args": args}}
+        _add(draft, one.task, (record, {}), not learned.isdisjoint(one.sessions))
+
+
+def _settle(draft: SessionDraft) -> None:
+    """Leave out what the check of the task set would refuse, and put the new tasks into categories."""
+    while draft.found and (refused := find_refused(draft.taskset, [one.id for one in draft.found])):
+        _leave_out(draft, refused)
+    taskset = draft.taskset if draft.found else None
+    judged = (
+        [one.id for one in taskset.tasks if one.scorer.type == "judge" and one.id in draft.projects] if taskset else []
+    )
+    known = min(count_known(taskset, RUBRIC))
+    if judged and known < MIN_KNOWN_ANSWERS:
+        why = f"a judge needs {MIN_KNOWN_ANSWERS} known good and bad answers, and all sessions together have {known}"
+        _leave_out(draft, dict.fromkeys(judged, why))
+    if draft.found:
+        categories = choose_categories(draft.taskset, draft.projects)
+        _write_lines(draft, [_in_category(line, categories) for line in _lines(draft)])
+
+
+def _in_category(line: str, categories: Mapping[str, str]) -> str:
+    """Return the line of a task in its category; of a task that has none here, the line as it is."""
+    record = json.loads(line)
+    if record["id"] not in categories:
+        return line
+    return json.dumps(record | {"category": categories[record["id"]]}, ensure_ascii=False)
+
+
+def _lines(draft: SessionDraft) -> list[str]:
+    return [line for line in split_lines(draft.files.get(LINES, b"").decode("utf-8-sig")) if line.strip()]
+
+
+def _write_lines(draft: SessionDraft, lines: Iterable[str]) -> None:
+    draft.files[LINES] = "".join(f"{line}\n" for line in lines).encode()
 
 
 async def try_checks(draft: SessionDraft, scoring: TaskSetScorer) -> None:
@@ -334,8 +331,8 @@ async def try_checks(draft: SessionDraft, scoring: TaskSetScorer) -> None:
     scoring = replace(scoring, files=scorer_files(taskset))
     found = await asyncio.gather(*(_try_check(taskset, task, scoring, places) for task in own))
     refused = {task.id: why for task, why in zip(own, found, strict=True) if why}
-    _drop(draft, frozenset(refused))
-    draft.left_out.update(refused.values())
+    _leave_out(draft, refused)
+    _settle(draft)
     tried = {task.id for task in own}
     draft.found = [replace(one, tried="fails before, passes after") if one.id in tried else one for one in draft.found]
 
@@ -352,24 +349,25 @@ async def _try_check(taskset: TaskSet, task: Task, scoring: TaskSetScorer, place
     return "" if values == [0.0, 1.0, 1.0] else "its check does not tell the files before and after the work apart"
 
 
-def _drop(draft: SessionDraft, ids: frozenset[str]) -> None:
-    starts = tuple(f"{folder}/{id_}/" for id_ in ids for folder in ("work", "checks"))
-    lines = split_lines(draft.files.get(LINES, b"").decode("utf-8-sig"))
-    kept = [line for line in lines if line.strip() and json.loads(line)["id"] not in ids]
+def _leave_out(draft: SessionDraft, refused: Mapping[str, str]) -> None:
+    """Take new tasks out of a draft and count why. refused: the reason of each, by id."""
+    draft.left_out.update(refused.values())
+    starts = tuple(f"{folder}/{id_}/" for id_ in refused for folder in ("work", "checks"))
     draft.files = {path: data for path, data in draft.files.items() if not starts or not path.startswith(starts)}
-    draft.files[LINES] = "".join(f"{line}\n" for line in kept).encode()
-    draft.found = [one for one in draft.found if one.id not in ids]
+    _write_lines(draft, [line for line in _lines(draft) if json.loads(line)["id"] not in refused])
+    draft.found = [one for one in draft.found if one.id not in refused]
+    draft.projects = {id_: project for id_, project in draft.projects.items() if id_ not in refused}
 
 
 def propose_session_tasks(library: Library, caller: Caller, draft: SessionDraft) -> SessionTaskSet:
     """Propose the task set, which waits in the inbox whatever the policy; nothing is proposed without a task."""
-    identity = None
+    outcome = draft.outcome
     if draft.found:
         reason = f"{len(draft.found)} tasks from {draft.sessions} sessions"
         files = {path: File(data) for path, data in draft.files.items()}
         identity = proposal_inbox.propose(library, caller, draft.ref, draft.base, files, reason)
-    left_out = dict(draft.left_out.most_common())
-    return SessionTaskSet(str(draft.ref), draft.sessions, draft.found, left_out, identity)
+        return replace(outcome, proposal=identity)
+    return outcome
 
 
 class LearnedFrom(EvolvableError):
