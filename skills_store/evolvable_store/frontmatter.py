@@ -225,6 +225,7 @@ class Summary:
     """What a document says about its resource; '' and () where it says nothing.
 
     `triggers`: texts that call for it. `frozen`: only a person may change it. `delegate`: None for most.
+    `person_only`: no model is offered it.
     """
 
     name: str
@@ -232,6 +233,16 @@ class Summary:
     triggers: tuple[str, ...]
     frozen: bool
     delegate: Delegate | None
+    person_only: bool = False
+
+
+_YES = ("true", "yes", "on", "1")
+
+
+def is_person_only(fields: Mapping[str, object]) -> bool:
+    """Return whether a document says `disable-model-invocation: true`, in a spelling that Claude Code takes for it."""
+    value = fields.get("disable-model-invocation")
+    return isinstance(value, str | int) and str(value).strip().lower() in _YES
 
 
 def summarize(document: Document) -> Summary:
@@ -240,11 +251,29 @@ def summarize(document: Document) -> Summary:
     intent: Mapping[str, object] = metadata if isinstance(metadata, dict) else {}
     return Summary(
         name=_string(document.fields.get("name")),
-        description=_string(document.fields.get("description")) or describe(document),
+        description=description_of(document.fields) or describe(document),
         triggers=_triggers(intent.get("triggers")),
         frozen=str(intent.get("evolvable")).strip().lower() == "false",
         delegate=_delegate(intent.get("delegate", document.fields.get("delegate"))),
+        person_only=is_person_only(document.fields),
     )
+
+
+def description_of(fields: Mapping[str, object]) -> str:
+    """Return the text of a description, '' for none; of one that is a list the texts of its entries."""
+    value = fields.get("description")
+    return "\n".join(_words(value)) if isinstance(value, list) else _string(value)
+
+
+def _words(value: object) -> Iterator[str]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _words(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield " ".join([f"{key}:", *_words(item)])
+    elif value is not None and not isinstance(value, bool) and (text := str(value).strip()):
+        yield text
 
 
 def _delegate(value: object) -> Delegate | None:

@@ -34,6 +34,12 @@ __all__ = [
 SKILL_KEYS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 """The six keys of the Agent Skills specification."""
 
+CLIENT_KEYS = (
+    *("when_to_use", "argument-hint", "arguments", "disable-model-invocation", "user-invocable", "disallowed-tools"),
+    *("model", "effort", "context", "agent", "hooks", "paths", "shell"),
+)
+"""The further keys of a skill that Claude Code documents."""
+
 MAX_COMPATIBILITY = 500
 """Characters."""
 
@@ -68,11 +74,15 @@ MEMORY_CAPS = {"USER": (2_000, 40), "MEMORY": (4_000, 80)}
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with the file at `path`, or with the resource as a whole where `path` is ''."""
+    """One thing wrong with the file at `path`, or with the resource as a whole where `path` is ''.
+
+    capability: it says what the resource may do. That is worth saying of a stranger's; its owner wrote it on purpose.
+    """
 
     severity: Severity
     path: str
     text: str
+    capability: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}: {self.text}" if self.path else self.text
@@ -243,8 +253,9 @@ def _main_problems(kind: Kind, name: str, files: Files) -> Iterator[Problem]:
         yield Problem(Severity.UNFINISHED, path, reason)
         return
     document = parse_document(files[path].data)
+    capabilities = tuple(_capability_rule(name, document))
     for defect in _defects(kind, name, document):
-        yield Problem(defect.severity, path, defect.text)
+        yield Problem(defect.severity, path, defect.text, capability=defect in capabilities)
     if _declared_name(document) != name and (reason := _name_reason(kind, name)):
         yield Problem(Severity.ERROR, "", reason)
 
@@ -335,13 +346,14 @@ def _skill_description_rule(name: str, document: Document) -> Iterator[Defect]:
 
 
 def _keys_rule(name: str, document: Document) -> Iterator[Defect]:
-    unknown = [key for key in document.fields if key not in SKILL_KEYS]
+    unknown = [key for key in document.fields if key not in SKILL_KEYS and key not in CLIENT_KEYS]
     if unknown:
         listed = ", ".join(ascii(key[:40])[1:-1] for key in unknown[:10])
         more = f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
         yield Defect(Severity.WARNING, f"it has keys that the specification does not know: {listed}{more}")
     for key in ("license", "compatibility", "allowed-tools"):
-        if key in document.fields and not isinstance(document.fields[key], str):
+        is_list = key == "allowed-tools" and isinstance(document.fields.get(key), list)  # as Claude Code takes it
+        if key in document.fields and not isinstance(document.fields[key], str) and not is_list:
             yield Defect(Severity.WARNING, f"its {key} is not a text")
     compatibility = document.fields.get("compatibility")
     if isinstance(compatibility, str) and len(compatibility) > MAX_COMPATIBILITY:

@@ -35,11 +35,11 @@ def append(path: Path, data: bytes = b"x") -> str:
 
 
 def test_a_commit_is_an_event_and_the_writes_of_the_index_beside_it_are_none(events: InotifyEvents, home: Path) -> None:
-    append(home / "index-5.db")
-    append(home / "index-5.db-wal")
+    append(home / "index-6.db")
+    append(home / "index-6.db-wal")
     events.wait(0)  # that these files were made
-    append(home / "index-5.db")
-    append(home / "index-5.db-wal")
+    append(home / "index-6.db")
+    append(home / "index-6.db-wal")
     assert not events.is_ready()
     log = append(home / "library.db-wal")
     assert events.wait(0) == {log}

@@ -143,7 +143,56 @@ def test_a_repeated_key_is_an_error_and_its_first_value_stays():
 @pytest.mark.parametrize("key", ["name", "description"])
 def test_a_name_or_description_that_is_not_a_text_is_an_error(key, value):
     assert severities(document(f"{key}: {value}")) == ["error"]
-    assert getattr(summarize(document(f"{key}: {value}", "")), key) == ""
+    found = getattr(summarize(document(f"{key}: {value}", "")), key)
+    assert found == ("a" if (key, value) == ("description", "[a]") else "")
+
+
+def test_a_list_as_description_is_its_texts():
+    """YAML reads `- Use when: the shop is down` as a mapping."""
+    lines = "- Deploys the shop.\n- Use when: the shop is down\n- [nested, 7]\n- true\n-"
+    found = document(f"name: x\ndescription:\n{lines}")
+
+    assert summarize(found).description == "Deploys the shop.\nUse when: the shop is down\nnested\n7"
+
+
+# As Claude Code 2.1.328 lists skills, or does not.
+BY_HAND = [
+    "true",
+    "True",
+    "TRUE",
+    "tRuE",
+    '"true"',
+    "'true'",
+    '" true "',
+    "yes",
+    "Yes",
+    "on",
+    "1",
+    '"1"',
+    '"yes"',
+    "0x1",
+]
+OFFERED = ["false", "no", "off", "y", "0", "", "null", "[true]", "sometimes", '"false"']
+
+
+@pytest.mark.parametrize(("value", "person_only"), [*((v, True) for v in BY_HAND), *((v, False) for v in OFFERED)])
+def test_what_keeps_a_skill_from_models_is_what_claude_code_takes_for_true(value, person_only):
+    assert summarize(document(f"name: x\ndescription: d\ndisable-model-invocation: {value}")).person_only is person_only
+
+
+@pytest.mark.parametrize(
+    ("head", "person_only"),
+    [
+        ("description: Use when: x\ndisable-model-invocation: true", True),  # broken YAML
+        ("disable-model-invocation: true # by hand", True),
+        ("disable-model-invocation: |\n  true", True),
+        ("Disable-Model-Invocation: true", False),
+        ("disable_model_invocation: true", False),
+        ("metadata:\n  disable-model-invocation: true", False),
+    ],
+)
+def test_other_keys_and_places_keep_no_skill_from_models(head, person_only):
+    assert summarize(document(f"name: x\n{head}")).person_only is person_only
 
 
 @pytest.mark.parametrize("value", ["'yes'", "2024-01-01", "=", "1e5"])

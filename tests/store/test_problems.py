@@ -104,6 +104,23 @@ def test_all_six_keys_of_the_specification_are_known():
     assert skill(head) == []
 
 
+def test_the_keys_that_claude_code_documents_are_known():
+    head = (
+        "name: x\ndescription: d\nwhen_to_use: often\nargument-hint: '[file]'\narguments: [file]\n"
+        "disable-model-invocation: true\nuser-invocable: false\nallowed-tools: [Read, 'Bash(git add:*)']\n"
+        "disallowed-tools: Write\nmodel: haiku\neffort: low\ncontext: fork\nagent: Explore\n"
+        "paths: ['*.py']\nshell: bash"
+    )
+    assert skill(head) == []
+
+
+def test_what_a_skill_may_do_is_told_apart_from_what_is_wrong_with_it():
+    """The door for strangers' skills says it; the owner's does not."""
+    (hooks, tools) = skill("name: x\ndescription: d\nallowed-tools: [Bash]\nhooks: {Stop: []}")
+    assert hooks.capability and tools.capability and "any command" in tools.text
+    assert not any(problem.capability for problem in skill("name: x\ndescription: d\ntags: [a]"))
+
+
 def test_every_problem_is_found_at_once():
     files = {
         "SKILL.md": File(b"---\nname: X y\ndescription: <b>d</b>\nextra: 1\n---\n"),
@@ -275,7 +292,7 @@ def test_files_that_do_not_belong_in_a_resource_are_warned_about(path, data, war
         ("name: x\ndescription: '</skill'", "error", "tag"),
         ("name: x\ndescription: d\ntags: [a]\nversion: 1", "warning", "tags, version"),
         ("name: x\ndescription: d\nlicense: [MIT]", "warning", "license"),
-        ("name: x\ndescription: d\nallowed-tools: [Read]", "warning", "allowed-tools"),
+        ("name: x\ndescription: d\nallowed-tools: {Read: 1}", "warning", "allowed-tools"),
         ("name: x\ndescription: d\ncompatibility: " + "a" * 501, "warning", "501"),
         ("name: x\ndescription: d\nmetadata: text", "warning", "metadata"),
         ("name: x\ndescription: d\nmetadata: {a: 1, b: c}", "warning", "not texts: a"),

@@ -230,7 +230,8 @@ def _warnings(store: Store, show: Progress) -> Iterator[DirectoryIssue]:
         manifest = store.manifest(head)
         path = main_path(head.kind, head.name, manifest)
         files = {path: store.file(head, path)} if path else {}
-        found = [str(problem) for problem in find_problems(head.kind, head.name, files)]
+        problems = find_problems(head.kind, head.name, files)
+        found = [str(problem) for problem in problems if not problem.capability]
         found += [str(problem) for other in sorted(manifest) if other != path for problem in named_problems(other)]
         if twin := names.twin(head.ref):
             found.append(f"its name can be taken for that of {twin}")

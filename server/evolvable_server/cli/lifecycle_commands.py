@@ -45,7 +45,7 @@ from evolvable_store.workingcopy.folder_names import FolderNames
 from evolvable_store.workingcopy.staging_dir import possible_staging
 from evolvable_tools.evolve.tasks.look_transfer import merge_backup
 
-_REPLACED = (LIBRARY_FILE, index_file.FILE, index_file.EARLIER, vector_store.FILE)
+_REPLACED = (LIBRARY_FILE, index_file.FILE, *index_file.EARLIER, vector_store.FILE)
 """Files of a library that a backup replaces, or that are derived from the one it replaces; with their journals."""
 
 _OURS = (

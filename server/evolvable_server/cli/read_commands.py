@@ -106,7 +106,7 @@ def list_command(
         kinds, scopes = Kind(kind) if kind else None, check_scope(scope) if scope else None
         for _ in range(page - 1):
             wanted = (scopes,) if scopes else caller.scopes
-            _, cursor = search.list_page(library, wanted, kind=kinds, cursor=cursor, **given)
+            _, cursor = search.list_page(search.index_for(library, caller), wanted, kind=kinds, cursor=cursor, **given)
             if cursor is None:
                 return Output(search.Listing([]), lambda _: say_more(page, 0, False))
         found = search.list_resources(library, caller, kind=kinds, scope=scopes, cursor=cursor, **given)

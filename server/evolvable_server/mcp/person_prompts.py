@@ -85,7 +85,9 @@ class PersonPrompts:
         lines = ["A search for the task that I gave says:"]
         lines += [f"  {stage.stage}: {stage.said}" for stage in found.stages]
         if place is None:
-            return [*lines, f"It is not among the first {MAX_MATCHES} matches."]
+            entry = self._library.index.entry(head) if head is not None else None
+            why = " No agent is offered it, as it says disable-model-invocation." if entry and entry.person_only else ""
+            return [*lines, f"It is not among the first {MAX_MATCHES} matches.{why}"]
         match = found.matches[place - 1]
         fits = "" if found.fitting else " Nothing fits well enough."
         lines.append(f"It is match {place}, confidence {match.confidence:.2f}, by {match.stage}: {match.why}.{fits}")

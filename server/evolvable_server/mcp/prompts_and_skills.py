@@ -256,7 +256,7 @@ class SkillsExtension(Extension):
                     skills=self._marked(versions, listed), next_cursor=resources.encode_cursor(last)
                 )
             entry, last = shown.entry(skill), _key(skill)
-            if not entry.left_out:
+            if entry.listed:
                 listed.append(_as_skill(entry, None))
                 versions.append((skill.resource, entry.version))
                 files += len(entry.files)

@@ -12,7 +12,7 @@ import json
 import mimetypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -309,9 +309,7 @@ class Resources:
 
     def __init__(self, library: Library, caller: Caller) -> None:
         self._library, self._caller = library, caller
-        self._description = lru_cache(MAX_DESCRIBED)(
-            lambda sha256: summarize(parse_document(library.store.blob(sha256))).description
-        )
+        self._described = lru_cache(MAX_DESCRIBED)(partial(_described, library))
 
     async def page(self, _: Any, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         """Return one page of what the caller sees, skills first, each by the URI of its main file."""
@@ -338,7 +336,7 @@ class Resources:
                 yield from (head for head in heads if head is not None and head.version is not None)
 
     def _as_resource(self, place: ChannelEntry | Head, marked: Mapping[int, str]) -> types.Resource | None:
-        """Return what is listed of a resource by its main file, None when it has none that can be read.
+        """Return what is listed of a resource by its main file, None when it has none that can be read or offered.
 
         marked: of those that are not trusted, why.
         """
@@ -352,8 +350,10 @@ class Resources:
         if not path:
             return None
         try:
-            description = self._description(files[path].sha256)
+            description, person_only = self._described(files[path].sha256)
         except EvolvableError:
+            return None
+        if person_only:
             return None
         uri, said = uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind), marked.get(resource, "")
         description = f"({said}) {bound_text(description, trusted=False)}" if said else bound_text(description)
@@ -397,6 +397,12 @@ class Resources:
             blob = base64.b64encode(data).decode("ascii")
             content = types.BlobResourceContents(uri=uri, blob=blob, mime_type=mime, _meta=mark)
         return types.ReadResourceResult(contents=[content])
+
+
+def _described(library: Library, sha256: str) -> tuple[str, bool]:
+    """Return the description in a main file, and whether only a person calls the resource."""
+    summary = summarize(parse_document(library.store.blob(sha256)))
+    return summary.description, summary.person_only
 
 
 def mime_of(path: str) -> str:

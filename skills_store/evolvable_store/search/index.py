@@ -1,6 +1,7 @@
 """The text index: what every living resource says, kept up to date with the library."""
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -79,15 +80,22 @@ class Index:
         self._store, self._file, self._writer = store, file, writer
         self._known = IndexCache()
         self._untrusted: tuple[tuple[object, ...], tuple[int, ...]] = ((), ())
+        self._person_only = True  # whether what no model is offered is seen
+
+    def for_models(self) -> "Index":
+        """Return this index without what no model is offered. Both use the same file and are closed together."""
+        offered = copy.copy(self)
+        offered._person_only = False
+        return offered
 
     def _visible(self, kind: Kind | None, scopes: Sequence[str] | None) -> VisibilityFilter:
         """Return which entries may be seen; one that is not trusted hides none of its name further away."""
         if scopes is None or len(scopes) < 2:
-            return visibility(kind, scopes)
+            return visibility(kind, scopes, person_only=self._person_only)
         stamp, backend = self._store.backend.attestations.stamp(), self._store.backend
         if stamp != self._untrusted[0]:
             self._untrusted = (stamp, tuple(sorted(backend.attestations.untrusted_resources())))
-        return visibility(kind, scopes, self._untrusted[1])
+        return visibility(kind, scopes, self._untrusted[1], person_only=self._person_only)
 
     @classmethod
     def open(cls, store: Store, analyze: Analyze | None = None, bulk: BulkIndexer | None = None) -> Self:

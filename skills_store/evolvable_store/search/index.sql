@@ -4,8 +4,8 @@ CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT R
 INSERT INTO state VALUES ('analysis', '1');
 CREATE TABLE entry (
     id INTEGER PRIMARY KEY, kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
-    description TEXT NOT NULL, triggers TEXT NOT NULL, frozen INTEGER NOT NULL, delegate TEXT NOT NULL,
-    tree TEXT NOT NULL, document INTEGER NOT NULL
+    description TEXT NOT NULL, triggers TEXT NOT NULL, frozen INTEGER NOT NULL, person_only INTEGER NOT NULL,
+    delegate TEXT NOT NULL, tree TEXT NOT NULL, document INTEGER NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX entry_document ON entry (document);
 CREATE UNIQUE INDEX entry_name ON entry (name, kind, scope);

@@ -27,12 +27,16 @@ _MOST_FILTERS = 16  # words of a listing's filter
 _MOST_CLAIMS = 64  # resources with the same phrase; so many tell nothing apart
 _MOST_STANDING = 200  # phrases that one text may have in it
 
-_ENTRY = "e.id, e.kind, e.scope, e.name, e.version, e.description, e.triggers, e.frozen, e.delegate, e.tree"
+_ENTRY = """e.id, e.kind, e.scope, e.name, e.version, e.description, e.triggers, e.frozen, e.delegate, e.tree,
+    e.person_only"""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """What the index keeps of a living resource at its head. `id` is the resource's."""
+    """What the index keeps of a living resource at its head. `id` is the resource's.
+
+    person_only: no model is offered it.
+    """
 
     id: int
     kind: Kind
@@ -44,6 +48,7 @@ class IndexEntry:
     frozen: bool
     delegate: str
     tree: str
+    person_only: bool = False
 
     @property
     def ref(self) -> Ref:
@@ -120,6 +125,7 @@ class EntryText:
     names: tuple[str, ...]
     description: str
     triggers: tuple[str, ...]
+    person_only: bool
     delegate: str
 
     @classmethod
@@ -130,13 +136,15 @@ class EntryText:
             tuple(dict.fromkeys((name, bindable(summary.name)))) if summary.name else (name,),
             bindable(summary.description[:MAX_DESCRIPTION]),
             tuple(bindable(trigger) for trigger in summary.triggers[:_MOST_PHRASES]),
+            summary.person_only,
             bindable(summary.delegate.agent[:MAX_DELEGATE]) if summary.delegate else "",
         )
 
     def entry(self, head: Head) -> IndexEntry:
         """Return the entry that this makes of a resource."""
         named = (head.id, head.kind, head.scope, head.name, head.version or 0)
-        return IndexEntry(*named, self.description, self.triggers, head.frozen, self.delegate, head.tree)
+        said = (self.description, self.triggers)
+        return IndexEntry(*named, *said, head.frozen, self.delegate, head.tree, self.person_only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +190,8 @@ def insert_entry(db: Connection, head: Head, text: EntryText, document: int) -> 
     """Write the entry of a resource and the phrases that call it. document: the number of its text."""
     row = (head.id, head.kind, head.scope, head.name, head.version, text.description, json.dumps(text.triggers))
     db.execute(
-        "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*row, int(head.frozen), text.delegate, head.tree, document),
+        "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*row, int(head.frozen), int(text.person_only), text.delegate, head.tree, document),
     )
     said = [(tokenize(name), "name") for name in text.names] + [(tokenize(t), "trigger") for t in text.triggers]
     rows = [(*_key(terms(its)), source, " ".join(its), head.id) for its, source in said if its]
@@ -298,12 +306,14 @@ def list_names(db: Connection, visible: VisibilityFilter, prefix: str, limit: in
     return [row[0] for row in rows]
 
 
-def visibility(kind: Kind | None, scopes: Sequence[str] | None, untrusted: Sequence[int] = ()) -> VisibilityFilter:
+def visibility(
+    kind: Kind | None, scopes: Sequence[str] | None, untrusted: Sequence[int] = (), *, person_only: bool = True
+) -> VisibilityFilter:
     """Return the condition for entries of a kind in these scopes, nearest first (None: all).
 
-    untrusted: resources that hide none of their name.
+    untrusted: resources that hide none of their name. person_only: also those that no model is offered.
     """
-    conditions, values = ["1"], list[Any]()
+    conditions, values = ["1" if person_only else "e.person_only = 0"], list[Any]()
     if kind is not None:
         conditions.append("e.kind = ?")
         values.append(kind)
@@ -336,6 +346,7 @@ def bindable(text: str) -> str:
 
 
 def _as_entry(row: Any) -> IndexEntry:
-    id_, kind, scope, name, version, description, triggers, frozen, delegate, tree = row
+    id_, kind, scope, name, version, description, triggers, frozen, delegate, tree, person_only = row
     said = tuple(json.loads(triggers)) if triggers != "[]" else ()
-    return IndexEntry(id_, Kind(kind), scope, name, version, description, said, frozen == 1, delegate, tree)
+    about = (version, description, said, frozen == 1, delegate, tree, person_only == 1)
+    return IndexEntry(id_, Kind(kind), scope, name, *about)

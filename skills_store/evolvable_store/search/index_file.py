@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 FORMAT = driver.DerivedFormat(
     application_id=0x45564C58,  # EVLX
-    version=5,
+    version=6,
     script=Path(__file__).with_name("index.sql"),
     tables=("entry", "phrase", "answer", "document", "posting", "rare"),
     # A row of postings takes several pages; with SQLite's own 4096 bytes they are read half as fast.
@@ -50,8 +50,8 @@ FORMAT = driver.DerivedFormat(
 FILE = f"index-{FORMAT.version}.db"
 """Each format has a file of its own, so servers of two versions do not make it again in turns."""
 
-EARLIER = "index.db"
-"""The file of formats up to 4."""
+EARLIER = ("index.db", "index-5.db")
+"""The files of earlier formats."""
 
 BACKLOG_SECONDS, PATIENT_AGAIN_SECONDS = 10.0, 60.0
 """How long a search waits for another process that indexes many changes; and how long none does after one in vain."""
@@ -252,9 +252,10 @@ def _acquire(lock: "BaseFileLock", seconds: float) -> bool:
 
 def _remove_earlier(home: Path) -> None:
     """Remove the index of an earlier format once no process uses it: SQLite removes the shared memory at the end."""
-    if (home / EARLIER).exists() and not (home / f"{EARLIER}-shm").exists():
-        with contextlib.suppress(OSError):
-            (home / EARLIER).unlink()
+    for name in EARLIER:
+        if (home / name).exists() and not (home / f"{name}-shm").exists():
+            with contextlib.suppress(OSError):
+                (home / name).unlink()
 
 
 def _remove(folder: Path, owner: int) -> None:

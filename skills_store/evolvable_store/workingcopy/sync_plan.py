@@ -130,10 +130,10 @@ def check_directory(
 
 
 def warning_texts(found: Sequence[Problem], reading: FolderContents) -> list[str]:
-    """Return what an import warns of: the problems found, the files left out, and those that are hard links."""
+    """Return what an import of a person's own folder warns of: the problems found, files left out, and hard links."""
     linked = "it has another name by a hard link, and may be a private file"
     return [
-        *map(str, found),
+        *(str(problem) for problem in found if not problem.capability),
         *(f"{path}: {why}, so it is not kept" for path, why in reading.left_out.items()),
         *(f"{path}: {linked}" for path in reading.linked),
     ]

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.search.tokenizer import tokenize
 from evolvable_store.storage.proposals import Episode
@@ -421,10 +422,11 @@ def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[E
             about = (str(head.ref), head.version, entry.description[:300])
             found[str(head.ref)] = NearbyResource(*about, LOADED)
     alone = replace(library.means, thinker=None, caller_thinks=False, client_thinks=False)
-    # Neither a session nor a connection: no trial counts a review among those that it served.
-    nobody = replace(caller, session=None, connection=None)
+    # Neither a session nor a connection: no trial counts a review among those that it served. As the review: what only a
+    # person calls can be improved too.
+    reviewer = replace(caller, session=None, connection=None, actor=Actor.REVIEW)
     for piece in [piece for piece in pieces if piece.origin == TYPED][:4]:
-        told = search.find_skill(library, nobody, piece.text[:1_000], limit=3, means=alone)
+        told = search.find_skill(library, reviewer, piece.text[:1_000], limit=3, means=alone)
         for match in told.matches:
             if match.confidence >= told.fits / 2 and len(found) < MOST_NEAR:
                 near = NearbyResource(match.ref, match.version, match.description[:300], match.why)

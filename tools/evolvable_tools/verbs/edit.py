@@ -39,7 +39,10 @@ def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) ->
 
 
 def validate_change(ref: Ref, before: Files, after: Files, actor: Actor) -> list[str]:
-    """Return the warnings; raises InvalidResource for what the change makes wrong that was not wrong before."""
+    """Return the warnings; raises InvalidResource for what the change makes wrong that was not wrong before.
+
+    What the change lets the resource do is no warning: the scan asks about it where an agent does it.
+    """
     found = find_problems(ref.kind, ref.name, after)
     unclear = unclear_problems(ref.kind, ref.name, after) if actor is not Actor.HUMAN else []
     stops = [*blocking_problems(found), *lost_files(found), *unclear]
@@ -48,7 +51,7 @@ def validate_change(ref: Ref, before: Files, after: Files, actor: Actor) -> list
         stops = [problem for problem in stops if _same(problem) not in was]
     if stops:
         raise InvalidResource(str(ref), [str(problem) for problem in stops])
-    return [str(problem) for problem in found]
+    return [str(problem) for problem in found if not problem.capability]
 
 
 def _same(problem: Problem) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from evolvable_store.errors import NoSuchVersion
-from evolvable_store.frontmatter import MAX_DESCRIPTION, Severity, parse_document
+from evolvable_store.frontmatter import MAX_DESCRIPTION, Severity, is_person_only, parse_document
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Change
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
@@ -24,8 +24,8 @@ _REMEMBERED = 4096
 class SkillEntry:
     """One version of a skill as a host is told of it.
 
-    `frontmatter`: every field of its SKILL.md. `left_out`: why it is in no list of skills, () when it is; its files
-    can be read all the same.
+    `frontmatter`: every field of its SKILL.md. `left_out`: why it cannot be offered, () when it can; its files can be
+    read all the same.
     """
 
     ref: Ref
@@ -33,6 +33,11 @@ class SkillEntry:
     frontmatter: Mapping[str, object]
     files: Manifest
     left_out: tuple[str, ...]
+
+    @property
+    def listed(self) -> bool:
+        """Whether it is in a list of skills. What only a person calls is in none, and is there by its name."""
+        return not self.left_out and not is_person_only(self.frontmatter)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def _filled_command(text: str, typed: str) -> str:
 def _entries(library: Library, caller: Caller) -> Iterator["IndexEntry"]:
     cursor: str | None = None
     while True:
-        page, cursor = list_page(library, caller.scopes, kind=Kind.PROMPT, limit=_PAGE, cursor=cursor)
+        page, cursor = list_page(library.index, caller.scopes, kind=Kind.PROMPT, limit=_PAGE, cursor=cursor)
         yield from page
         if cursor is None:
             return

@@ -29,7 +29,7 @@ from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library, built_in_redactor
 from evolvable_tools.secret_leaks import LeakedSecret, as_leak, check_may_decide, found_secrets, leak_id, leaks, spans
 
-_INDEXES = (index_file.FILE, index_file.EARLIER)
+_INDEXES = (index_file.FILE, *index_file.EARLIER)
 _ENDS = ("", "-wal", "-shm", "-journal")
 
 MIN_TEXT = 8

@@ -26,7 +26,7 @@ from evolvable_tools.untrusted_text import AnswerMarks, bound_text
 from evolvable_tools.verbs.load import proven_maturity, summarise
 
 if TYPE_CHECKING:
-    from evolvable_store.search.index import IndexEntry
+    from evolvable_store.search.index import Index, IndexEntry
     from evolvable_tools.retrieval.near_duplicates import NearDuplicateReport
 
 
@@ -130,10 +130,10 @@ def find_skill(
 ) -> FoundSkills:
     """Return the resources that fit a task, best first.
 
-    means: instead of the library's own. to_agent: an agent reads the answer, so the matches that fit are noted as shown
-    to it; the searches of a person, a review or a round are not. task_type: near ties are ordered by what is verified
-    of each match for it, where that is enough. The same question has the same answer until library, scopes or evidence
-    change. Raises InvalidArgument.
+    An agent gets none that says `disable-model-invocation: true`. means: instead of the library's own. to_agent: an
+    agent reads the answer, so the matches that fit are noted as shown to it; the searches of a person, a review or a
+    round are not. task_type: near ties are ordered by what is verified of each match for it, where that is enough. The
+    same question has the same answer until library, scopes or evidence change. Raises InvalidArgument.
     """
     # Late: 60 ms. Only its types are needed before the first search, and a server shall start fast.
     from evolvable_tools.llm import RedactingModel
@@ -145,7 +145,8 @@ def find_skill(
     if means.thinker is not None:
         means = replace(means, thinker=RedactingModel(means.thinker, library.redacted))
     means = replace(means, proven=library.store.backend.evidence.most_successful)
-    found = search_cascade(library.index, task, kind=kind, scopes=scopes, limit=limit, mode=mode, means=means)
+    index = index_for(library, caller)
+    found = search_cascade(index, task, kind=kind, scopes=scopes, limit=limit, mode=mode, means=means)
     known = library.store.backend.evidence.count_successes([match.entry.id for match in found.matches])
     stand = trust_statuses(library, [match.entry.id for match in found.matches])
     trust = {resource: one.trust for resource, one in stand.items()}
@@ -166,6 +167,11 @@ def find_skill(
         record_impressions(library, caller, search, seen)
     choose = _choices(library, found.choose_between, marks)
     return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice, found.fits)
+
+
+def index_for(library: Library, caller: Caller) -> "Index":
+    """Return the index that a caller searches: an agent is not offered what only a person calls."""
+    return library.index.for_models() if caller.actor is Actor.AGENT else library.index
 
 
 MIN_TYPED = 3
@@ -334,9 +340,9 @@ def list_resources(
     limit: int = 50,
     cursor: str | None = None,
 ) -> Listing:
-    """Return one page of what the caller sees, by name. Raises InvalidArgument."""
-    scopes = (scope,) if scope else caller.scopes
-    entries, following = list_page(library, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
+    """Return one page of what the caller sees, by name; an agent, what it may be offered. Raises InvalidArgument."""
+    index, scopes = index_for(library, caller), (scope,) if scope else caller.scopes
+    entries, following = list_page(index, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
     ids = [entry.id for entry in entries]
     tallies, known = library.evidence.tallies(ids), library.store.backend.evidence.count_successes(ids)
     stand, marks = trust_statuses(library, ids), _marks(caller)
@@ -357,7 +363,7 @@ def list_resources(
 
 
 def list_page(
-    library: Library,
+    index: "Index",
     scopes: Sequence[str],
     *,
     kind: Kind | None,
@@ -369,7 +375,7 @@ def list_page(
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_PAGE}.")
     after = _after(cursor) if cursor else None
-    entries = library.index.entries(kind=kind, scopes=scopes, query=query, limit=limit + 1, after=after)
+    entries = index.entries(kind=kind, scopes=scopes, query=query, limit=limit + 1, after=after)
     if len(entries) <= limit:
         return entries, None
     return entries[:limit], _cursor(entries[limit - 1])
