@@ -215,6 +215,12 @@ def show_document(loaded: load.Loaded, *, opening: str = "") -> None:
     if loaded.marked:
         click.secho(after, dim=True)
     click.secho(safe(f"\n--- {loaded.ref}@{loaded.version} · {loaded.path}"), dim=True)
+    folder = loaded.folder
+    if folder is not None and folder.path:
+        click.secho(safe(f"Folder: {folder.path}"), dim=True)
+    if folder is not None and folder.variable:
+        which = f" Read with --path: {folder.names}" if folder.files else ""
+        click.secho(safe(f"{folder.variable}: no folder here holds this version.{which}"), dim=True)
     others = [(path, size) for path, size in loaded.files.items() if path != loaded.path]
     if others:
         click.secho("Other files (read one with --path):", dim=True)

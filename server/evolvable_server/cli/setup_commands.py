@@ -358,7 +358,7 @@ def _question(library: "Library", caller: "Caller") -> str:
     from evolvable_tools.verbs.search import MAX_PAGE, list_page
 
     bundled = {make_manifest(read_folder(place).files).tree for place in (seed_folder() / "skills").iterdir()}
-    listed, _ = list_page(library, caller.scopes, kind=Kind.SKILL, limit=MAX_PAGE, cursor=None)
+    listed, _ = list_page(library.index, caller.scopes, kind=Kind.SKILL, limit=MAX_PAGE, cursor=None)
     stand = trust_statuses(library, [entry.id for entry in listed])
     for entry in listed:
         first = re.split(r"(?<=[.!?])\s", entry.description.strip())[0]

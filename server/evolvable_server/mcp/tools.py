@@ -420,6 +420,8 @@ def footer(loaded: load.Loaded) -> str:
     parts.append(f"\n\n---\n{ref} · {loaded.path}")
     if loaded.trust:
         parts.append(f"({loaded.trust})")
+    if loaded.folder is not None and loaded.folder.path:
+        parts.append(f"folder: {loaded.folder.path}")
     if loaded.reported or loaded.verified:
         parts.append(f"(rated uses: {loaded.verified} verified, {loaded.reported} reported)")
     if loaded.delegate is not None:
@@ -427,6 +429,9 @@ def footer(loaded: load.Loaded) -> str:
     others = [f"- {path} ({size:,} bytes)" for path, size in loaded.files.items() if path != loaded.path]
     if others:
         parts.append("Other files (read one by its path):\n" + "\n".join(others))
+    if loaded.folder is not None and loaded.folder.variable:
+        which = f" Read by load_skill: {loaded.folder.names}" if loaded.folder.files else ""
+        parts.append(f"{loaded.folder.variable}: no folder that can be read here holds this version.{which}")
     if loaded.use_id:
         parts.append(f"use_id: {loaded.use_id} (report_outcome with it when the task is done)")
     return "\n".join(parts)

@@ -10,7 +10,7 @@ from evolvable_store.operation import Head, Identity
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, is_plugins
 from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
 from evolvable_store.store import Store
-from evolvable_store.workingcopy.atomic_dir import make_durable, unknown_entries
+from evolvable_store.workingcopy.atomic_dir import make_durable, still_holds, unknown_entries
 from evolvable_store.workingcopy.folder_names import FolderNames
 from evolvable_store.workingcopy.incoming import HoldPolicy, SyncReport, describe_results
 from evolvable_store.workingcopy.plugin_folders import moved_to, plugin_place
@@ -108,6 +108,10 @@ class WorkingCopies:
             for folder in self.folders()
             for entry in unknown_entries(folder.path, recovery_notes(self._store.home, folder.id))
         ]
+
+    def holds(self, directory: Path, manifest: Manifest) -> bool:
+        """Return whether the files of a directory are those of a version, byte by byte."""
+        return still_holds(directory, manifest.tree, manifest)
 
     def copy(self, folder: WatchedFolder) -> WorkingCopy:
         """Return the working copy of a folder, the same one while the folder is."""

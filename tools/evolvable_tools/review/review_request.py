@@ -422,8 +422,8 @@ def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[E
             about = (str(head.ref), head.version, entry.description[:300])
             found[str(head.ref)] = NearbyResource(*about, LOADED)
     alone = replace(library.means, thinker=None, caller_thinks=False, client_thinks=False)
-    # Neither a session nor a connection: no trial counts a review among those that it served. As the review: what only a
-    # person calls can be improved too.
+    # Neither a session nor a connection: no trial counts a review among those that it served. It is the review that
+    # asks: what only a person calls can be improved too.
     reviewer = replace(caller, session=None, connection=None, actor=Actor.REVIEW)
     for piece in [piece for piece in pieces if piece.origin == TYPED][:4]:
         told = search.find_skill(library, reviewer, piece.text[:1_000], limit=3, means=alone)

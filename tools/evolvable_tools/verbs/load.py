@@ -16,6 +16,7 @@ from evolvable_tools.metrics import earned_maturity
 from evolvable_tools.secret_leaks import check_served, is_env_file
 from evolvable_tools.trial_arms import known_trial_version, trial_version
 from evolvable_tools.trust import UNMARKED_SAID, version_notice
+from evolvable_tools.verbs.skill_folder import SkillFolder, place_text
 
 _Word = TypeVar("_Word", Outcome, Usage)
 
@@ -29,7 +30,8 @@ class Loaded:
 
     trust: what a reader is to know of who vouches for it; '' when a person does, and for older versions. reported,
     verified: how many uses of the resource ended in a way that counts, as their sessions say or as is verified.
-    delegate: the agent that a skill names for its work, None for most.
+    delegate: the agent that a skill names for its work, None for most. folder: where a loaded skill lies, None where
+    that is not known; its text names that folder where it names a variable for it.
     """
 
     ref: str
@@ -43,6 +45,7 @@ class Loaded:
     reported: int = 0
     verified: int = 0
     delegate: DelegateStatus | None = None
+    folder: SkillFolder | None = None
 
     @property
     def marked(self) -> bool:
@@ -101,6 +104,9 @@ def load_skill(
     if named is not None:
         status = delegate_status(library, caller.scopes, named, trusted=not loaded.marked)
         loaded = replace(loaded, delegate=status)
+    prose = loaded.text if loaded.path.casefold().endswith(".md") else None
+    text, folder = place_text(library, caller, head, loaded.version, prose, loaded.files)
+    loaded = replace(loaded, text=loaded.text if prose is None else text, folder=folder)
     if not library.store.read_only:
         library.evidence.add_use(_use(library, caller, identity, head.id, loaded.version, search_id))
     return replace(loaded, use_id=identity)
