@@ -1,6 +1,6 @@
-"""The commands import, export, backup and checkout: resources and libraries in and out."""
+"""The commands import, export and backup: resources and libraries in and out."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -9,30 +9,23 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
-from evolvable_server.cli.folder_choice import FolderChooser, check_work_tree, open_project
-from evolvable_server.cli.folder_commands import SyncResult, show_sync, sync_result
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
 from evolvable_server.cli.options import KIND, REF
 from evolvable_server.cli.person_commands import ask_import
 from evolvable_server.cli.progress import Progress
-from evolvable_server.cli.terminal import count, progress, remark, say, warn
-from evolvable_server.client_folders import read_client_homes
-from evolvable_server.config import Machine, read_machine
+from evolvable_server.cli.terminal import count, progress, say, warn
 from evolvable_store import bundle
 from evolvable_store.bundle.export import backup
 from evolvable_store.bundle.folders import find_folders
 from evolvable_store.errors import InvalidArchive, InvalidArgument, quoted
 from evolvable_store.objects import File
-from evolvable_store.operation import Actor, Head, Identity, Principal
+from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
-from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.leftovers import copied_from
-from evolvable_store.workingcopy.project_changes import enter_project
 from evolvable_store.workingcopy.sync_plan import reasons_against
 from evolvable_store.workingcopy.tree_reader import read_folder
-from evolvable_tools.delegation import needed_by
 from evolvable_tools.evolve.tasks.look_transfer import (
     as_records,
     backup_files,
@@ -295,129 +288,3 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> Output
             note_copy(library.store.home, made)
     size = (made / LIBRARY_FILE).stat().st_size
     return Output({"target": str(made), "bytes": size}, lambda _: say(f"{size:,} bytes in {made}"))
-
-
-CLIENTS: dict[str, dict[Kind, str]] = {
-    "claude-code": {Kind.SKILL: "skills", Kind.AGENT: "agents"},
-    "codex": {Kind.SKILL: "skills"},
-}
-"""Client -> which kinds it reads from a folder, and that folder's name below the client's own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A folder that is to hold the resources of one kind. client: whose it is, '' for another folder."""
-
-    path: Path
-    kind: Kind
-    client: str = ""
-
-
-@command("checkout")
-@click.argument("where", nargs=-1, required=True, metavar="WHERE...")
-@click.option("--kind", type=KIND, help="What to write; default: all that the client reads, of a folder skills.")
-@click.option("--project", is_flag=True, help="Into the open project, and what belongs to it; else the user's.")
-@click.option("--only", multiple=True, metavar="NAME", help="Only the resource of this name; can be repeated.")
-@click.option("--verbose", is_flag=True, help="Show every warning.")
-def checkout_command(
-    state: CommandContext, where: tuple[str, ...], kind: str | None, project: bool, only: tuple[str, ...], verbose: bool
-) -> Output[dict[str, list[SyncResult]]]:
-    """Write resources into the folders that clients read.
-
-    WHERE is claude-code, codex or a folder. Resources there are imported first, and nothing is overwritten.
-    Folder and library are kept in sync from then on. For claude-code, --only brings the agent that a skill names as
-    its delegate, and the skills that an agent names.
-    """
-    config = state.config()
-    place = open_project(config.project) if project else config.project
-    machine, wanted = read_machine(place), Kind(kind) if kind else None
-    with state.library() as (library, _):
-        chooser = FolderChooser(library.store, config.home, read_client_homes(config))
-        scope = (config.scope or chooser.scope_of(place)) if project else USER_SCOPE
-        targets = list(_targets(library, machine, where, wanted, scope, project))
-        if not targets:
-            raise InvalidArgument(f"The library has nothing of scope {scope} for {', '.join(where)}.", _HINT)
-        leaving = [head for target in targets for head in library.store.heads(target.kind, scope)]
-        chosen, remarks = [head for head in leaving if not only or head.name in only], list[str]()
-        more = chosen
-        if "claude-code" in where and wanted is None:
-            more, remarks = needed_by(library, chosen)
-        check_may_leave(library, "The checkout", [head.ref for head in more])
-        for name in only:
-            if not any(_named(library, target.kind, scope, [name]) for target in targets):
-                library.store.head(Ref(targets[0].kind, name, scope))  # says what is wrong
-        if project:
-            enter_project(library.store, place, scope)
-        written = {"claude-code": more}
-        results = [
-            _check_out(library, target, scope, written.get(target.client, chosen) if only else None)
-            for target in targets
-        ]
-        twice = list(_twice(library.working_copies.folders(), machine.user))
-    return Output({"folders": results}, lambda _: _show_checkout(results, [*remarks, *twice], verbose))
-
-
-_HINT = "`evolvable list` shows what there is, `--project` takes what belongs to the open project."
-
-
-def _targets(
-    library: Library, machine: Machine, where: Sequence[str], kind: Kind | None, scope: str, project: bool
-) -> Iterator[Target]:
-    for word in where:
-        if word not in CLIENTS:
-            if "/" not in word and not Path(word).is_dir():
-                known = ", ".join(CLIENTS)
-                raise InvalidArgument(
-                    f"{word} is no client and no folder.", f"Name {known}, or a folder like ./{word}."
-                )
-            check_work_tree(Path(word).resolve(), library.folders())
-            yield Target(Path(word), kind or Kind.SKILL)
-            continue
-        if kind is not None and kind not in CLIENTS[word]:
-            reads = " and ".join(f"{read}s" for read in CLIENTS[word])
-            raise InvalidArgument(f"{word} reads no folder of {kind}s.", f"It reads {reads}.")
-        for read, name in CLIENTS[word].items():
-            if kind in (None, read) and library.store.heads(read, scope):
-                yield Target(_own(machine, word, project) / name, read, word)
-
-
-def _own(machine: Machine, client: str, project: bool) -> Path:
-    """Return the folder of a client's own. Codex reads .agents in a project and at home, as others do too."""
-    base = machine.project if project else machine.user
-    if client == "codex":
-        return base / ".agents"
-    return base / ".claude" if project or machine.claude is None else machine.claude
-
-
-def _check_out(library: Library, target: Target, scope: str, chosen: Sequence[Head] | None) -> SyncResult:
-    """Write what is chosen into a folder; by default all of its kind."""
-    remark(f"Writing {target.kind}s into {target.path}")
-    with progress("Writing") as show:
-        sync = library.working_copies.check_out(
-            target.path,
-            scope=scope,
-            kind=target.kind,
-            names=[head.name for head in chosen if head.kind is target.kind] if chosen is not None else None,
-            progress=show,
-        )
-    library.working_copies.behind({taken.ref for taken in sync.taken})
-    return sync_result(sync)
-
-
-def _named(library: Library, kind: Kind, scope: str, names: Sequence[str]) -> list[str]:
-    """Return those of the names that a resource of this kind has."""
-    return [head.name for head in library.store.heads(kind, scope) if head.name in names]
-
-
-def _twice(folders: Sequence[WatchedFolder], home: Path) -> Iterator[str]:
-    """Yield a warning when Codex reads two folders that hold the same skills: it shows each of them twice."""
-    both = [home / ".codex/skills", home / ".agents/skills"]
-    watched = [folder.path for folder in folders if folder.path in [path.resolve() for path in both]]
-    if len(watched) > 1:
-        yield f"Codex reads {watched[0]} and {watched[1]}, and shows a skill that lies in both twice: drop one of them."
-
-
-def _show_checkout(results: Sequence[SyncResult], remarks: Sequence[str], verbose: bool) -> None:
-    show_sync(results, verbose)
-    warn(*remarks)
-    say("\nA running server keeps these folders and the library in sync. `evolvable folders drop PATH` ends that.")
