@@ -360,15 +360,6 @@ def test_commits_that_change_too_many_files_are_refused_before_they_are_read(ada
     assert ada.store.sequence() == 0
 
 
-def test_a_secret_in_any_version_stops_the_push(ada, hub):
-    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
-    ada.put("pdf", f"token {secret}\n")
-    ada.put("pdf", "no token\n")
-    with pytest.raises(Refused, match="secrets"):
-        ada.push()
-    assert not git(hub, "for-each-ref")
-
-
 # Kills, callers and the command line
 
 

@@ -119,6 +119,32 @@ NEXT = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """A resource that stays in the library because of its open findings. secrets: each with its place and its id."""
+
+    ref: str
+    secrets: list[str]
+
+    def __str__(self) -> str:
+        return f"{self.ref} is left out: {'; '.join(self.secrets)}"
+
+
+def held_back(library: Library, refs: Iterable[Ref] | None = None, *, history: bool = False) -> list[HeldBack]:
+    """Return which resources may not leave the library, each with its open findings.
+
+    refs: what leaves, by default everything; with a version that one, without one the newest. history: every version
+    leaves, not only the newest.
+    """
+    wanted = None if refs is None else {(str(ref.at(None)), ref.version) for ref in refs}
+    found: dict[str, list[LeakedSecret]] = {}
+    for one in leaks(library):
+        whole = wanted is None or (one.ref, None) in wanted
+        if (whole and (history or one.newest)) or (wanted is not None and (one.ref, one.version) in wanted):
+            found.setdefault(one.ref, []).append(one)
+    return [HeldBack(ref, leak_messages(some)) for ref, some in sorted(found.items())]
+
+
 def check_may_leave(library: Library, what: str, refs: Collection[Ref] | None = None, *, history: bool = False) -> None:
     """Raise Refused when content that leaves the library has an open finding.
 

@@ -1,6 +1,6 @@
 """The commands fsck, gc, purge and trash, and the warnings about secrets and near duplicates."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS,
 from evolvable_store.workingcopy.staging_dir import open_root
 from evolvable_tools import secret_leaks
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.secret_leaks import LeakedSecret
+from evolvable_tools.secret_leaks import HeldBack, LeakedSecret
 from evolvable_tools.verbs import purge_content, search
 from evolvable_tools.verbs.purge_content import Purged, PurgePlan
 
@@ -61,6 +61,13 @@ def warn_of_secrets(library: Library) -> None:
     warn(*(f"{line}." for line in lines))
     if lines:
         remark(f"It stops export, publish and checkout until you decide: {secret_leaks.NEXT}")
+
+
+def warn_left_out(held: Collection[HeldBack]) -> None:
+    """Say which resources a command left out because of a secret, why, and what to do."""
+    warn(*(f"{one}." for one in held))
+    if held:
+        remark(f"The rest is done. {secret_leaks.NEXT} Then repeat the command.")
 
 
 @command("purge")

@@ -13,7 +13,7 @@ import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.forge_setup import describe_forge, forge_options, make_forge, open_merges
-from evolvable_server.cli.maintenance import warn_of_secrets
+from evolvable_server.cli.maintenance import warn_left_out, warn_of_secrets
 from evolvable_server.cli.person_commands import MAX_FINDINGS, MAX_LISTED
 from evolvable_server.cli.progress import announced_progress
 from evolvable_server.cli.terminal import (
@@ -246,7 +246,7 @@ def _statuses(state: CommandContext) -> list[RemoteStatus]:
         log = library.store.backend.remotes
         for one in _named(state):
             known = log.state(one.name, one.url)
-            waits = [str(row.ref) for row in log.waiting(known)]
+            waits = [str(row.ref) for row in log.waiting(known) if not row.is_unsent]
             said = (one.name, one.url, one.branch, [*one.scopes], [*one.parts], known.at, known.seen, waits)
             found.append(RemoteStatus(*said, describe_forge(one)))
     return found
@@ -273,12 +273,13 @@ def _show_all(found: list[RemoteStatus]) -> None:
 def push_command(state: CommandContext, name: str) -> Output[PushResult]:
     """Push the operations that a remote does not have: one commit for each.
 
-    Nothing of the remote is ever replaced: where it has something new, pull first. A secret in any version stops it.
+    Nothing of the remote is ever replaced: where it has something new, pull first. A resource with a secret in any
+    version is left out; the remote keeps what it has of it. Exit code 1: something was left out.
     """
     remote = _find(state, name)
     with state.library() as (library, caller), _at_work("Pushing to", remote):
         result = remotes.push(library, caller, remote)
-    return Output(result, _show_push)
+    return Output(result, _show_push, 1 if result.left_out else 0)
 
 
 def _at_work(what: str, remote: Remote) -> AbstractContextManager[Any]:
@@ -291,8 +292,9 @@ def _at_work(what: str, remote: Remote) -> AbstractContextManager[Any]:
 
 def _show_push(result: PushResult) -> None:
     warn(*result.warnings)
+    warn_left_out(result.left_out)
     if not result.commits:
-        say(f"{result.remote} has everything.")
+        say(f"{result.remote} has everything{' else' if result.left_out else ''}.")
         return
     say(f"{count(result.commits, 'commit')} pushed to {result.remote}, which stands at {result.commit[:12]}.")
 
@@ -414,10 +416,8 @@ def _show_pull(result: PullResult) -> None:
         refs = [ref for ref, what in result.resources.items() if what == arrival]
         if refs:
             say(f"{arrival}: {some(refs, 20)}")
-    for number, text in result.proposals.items():
-        say(f"waits for you: {text} (evolvable inbox show {number})")
-    for ref, why in result.refused.items():
-        say(f"refused: {ref}: {why}")
+    say(*(f"waits for you: {text} (evolvable inbox show {number})" for number, text in result.proposals.items()))
+    say(*(f"refused: {ref}: {why}" for ref, why in result.refused.items()))
     say(f"{count(result.commits, 'commit')} of {result.remote} merged.")
 
 

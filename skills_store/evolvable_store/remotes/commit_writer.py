@@ -5,7 +5,7 @@ The same operations on the same parent give the same commits, so an export that 
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import IO
@@ -13,7 +13,7 @@ from typing import IO
 from evolvable_store.errors import LibraryCorrupt, RemoteFailed
 from evolvable_store.objects import EXECUTABLE, Manifest
 from evolvable_store.operation import Actor, Change, Intent
-from evolvable_store.remotes.git_process import BareRepository
+from evolvable_store.remotes.git_process import NO_ID, BareRepository
 from evolvable_store.remotes.layout import folder_of, signature_line, write_message
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import OPEN
@@ -97,34 +97,51 @@ class Exported:
 
 
 def export_operations(
-    store: Store, repository: BareRepository, state: RemoteState, waiting: Sequence[RemoteWaiting], chosen: Chosen
+    store: Store,
+    repository: BareRepository,
+    state: RemoteState,
+    waiting: Sequence[RemoteWaiting],
+    chosen: Chosen,
+    held: Collection[Ref] = (),
 ) -> Exported:
     """Write the operations after the state's sequence as commits on its tip, and return the new state.
 
     A resource that waits has the remote's content in the tip until an operation changes it here, or its proposal is
     closed. Nothing is stored in the library.
+
+    Args:
+        held: resources of which no version is written. The tip keeps what it has of them, and has the library's content
+            after the first export that does not hold them back. A removal is written.
     """
-    export = _Export(store, state, {one.ref: one for one in waiting}, chosen)
+    export = _Export(store, state, {one.ref: one for one in waiting}, chosen, frozenset(held))
     if not export.is_needed():
         return Exported(replace(state, sequence=export.end), tuple(waiting), 0)
     with open_stream(repository, state.tip) as stream:
         export.write(stream)
-    if stream.commits == 0:
-        return Exported(replace(state, sequence=export.end), tuple(export.left), 0)
-    repository.run("update-ref", TIP, tip := repository.id_of(WORK))
-    return Exported(replace(state, tip=tip, sequence=export.end), tuple(export.left), stream.commits)
+    tip = state.tip
+    if stream.commits:
+        repository.run("update-ref", TIP, tip := repository.id_of(WORK))
+    left = export.left(lambda ref: repository.tree_of(tip, folder_of(ref)) if tip else NO_ID)
+    return Exported(replace(state, tip=tip, sequence=export.end), left, stream.commits)
 
 
 class _Export:
-    def __init__(self, store: Store, state: RemoteState, waiting: dict[Ref, RemoteWaiting], chosen: Chosen) -> None:
-        self._store, self._state, self._chosen = store, state, chosen
+    def __init__(
+        self,
+        store: Store,
+        state: RemoteState,
+        waiting: dict[Ref, RemoteWaiting],
+        chosen: Chosen,
+        held: frozenset[Ref],
+    ) -> None:
+        self._store, self._state, self._chosen, self._held = store, state, chosen, held
         self._waiting = waiting
         self._differs = {ref for ref, one in waiting.items() if not one.here}
+        self._skipped: dict[Ref, None] = {}
         self._id = lru_cache(maxsize=None)(self._read_id)
         # What an operation left is what the next one on the same resource finds.
         self._manifest = lru_cache(maxsize=_MANIFESTS)(self._read_manifest)
         self.end = store.sequence()
-        self.left: list[RemoteWaiting] = list(waiting.values())
 
     def is_needed(self) -> bool:
         """Return whether there may be anything to write."""
@@ -133,10 +150,18 @@ class _Export:
     def write(self, stream: CommitStream) -> None:
         """Write every commit."""
         for operation, changes in itertools.groupby(self._log(), key=lambda change: change.operation):
-            wanted = [change for change in changes if self._chosen(change.ref)]
+            wanted = [change for change in changes if self._chosen(change.ref) and not self._skips(change)]
             if wanted:
                 self._operation(stream, operation, wanted)
         self._settle(stream)
+
+    def _skips(self, change: Change) -> bool:
+        """Return whether a change is held back, and note that the tip differs then."""
+        if change.after is None or change.ref not in self._held:
+            return False
+        self._skipped[change.ref] = None
+        self._differs.add(change.ref)
+        return True
 
     def _operation(self, stream: CommitStream, operation: int, changes: Iterable[Change]) -> None:
         intent, listed = self._store.operation(operation).intent, list(changes)
@@ -161,21 +186,39 @@ class _Export:
                 stream.file(f"{folder}/{path}", entry.mode, self._store.blob(entry.sha256))
 
     def _settle(self, stream: CommitStream) -> None:
-        """Write what the library holds in place of what a person turned down, or what was refused and changed here."""
-        closed = [one for one in self._waiting.values() if not self._is_open(one)]
-        kept = [one for one in closed if one.ref in self._differs and one.proposal is not None]
-        if kept:
-            why = Intent(
-                self._store.now(), Actor.HUMAN, "Keep what is here: " + ", ".join(str(one.ref) for one in kept)
-            )
-            stream.commit(signature_line(why), write_message("", why, ()))
-            for one in kept:
-                self._change(stream, one.ref, _EMPTY, self._now(one.ref))
-        self.left = [
-            replace(one, here=one.ref not in self._differs)
-            for one in self._waiting.values()
-            if self._is_open(one) or (one.proposal is None and one.ref in self._differs)
-        ]
+        """Write what the library holds in place of what a person turned down, or of what is held back no more."""
+        closed = [one for one in self._waiting.values() if one.ref in self._differs and not self._is_open(one)]
+        free = [one for one in closed if one.ref not in self._held]
+        self._write_heads(stream, "Keep what is here", [one.ref for one in free if one.proposal is not None])
+        self._write_heads(stream, "Send what was held back", [one.ref for one in free if one.is_unsent])
+
+    def _write_heads(self, stream: CommitStream, reason: str, refs: Sequence[Ref]) -> None:
+        """Write what the library holds of some resources as one commit, unless there are none."""
+        if not refs:
+            return
+        why = Intent(self._store.now(), Actor.HUMAN, f"{reason}: {', '.join(map(str, refs))}")
+        stream.commit(signature_line(why), write_message("", why, ()))
+        for ref in refs:
+            self._change(stream, ref, _EMPTY, self._now(ref))
+
+    def left(self, tree: Callable[[Ref], str]) -> tuple[RemoteWaiting, ...]:
+        """Return the resources whose content in the tip is not the library's, and those with an open proposal.
+
+        tree: returns the tree of a resource in the tip.
+        """
+        found = []
+        for ref in dict.fromkeys([*self._waiting, *self._skipped]):
+            one = self._waiting.get(ref)
+            if one is not None and self._is_open(one):
+                found.append(replace(one, here=ref not in self._differs))
+            elif ref not in self._differs:
+                continue
+            elif one is not None and one.proposal is None and ref not in self._skipped:
+                found.append(one)
+            else:
+                there = tree(ref)
+                found.append(RemoteWaiting(ref, there, there, None))
+        return tuple(found)
 
     def _is_open(self, one: RemoteWaiting) -> bool:
         return one.proposal is not None and self._store.backend.proposals.get(one.proposal).state == OPEN

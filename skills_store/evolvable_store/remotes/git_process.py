@@ -174,6 +174,11 @@ class BareRepository:
         """Return the id of the commit that a reference or a longer expression names, '' when there is none."""
         return self._id_or_none("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
 
+    def tree_of(self, commit: str, folder: str) -> str:
+        """Return the id of the tree of a folder in a commit, '' when it has none there."""
+        fields = self.run("ls-tree", "-d", commit, "--", folder).split()
+        return fields[2] if fields[1:2] == ["tree"] else NO_ID
+
     def _id_or_none(self, *words: str) -> str:
         """Return the id that a command prints first, '' where it says that there is none. Raises where git died."""
         done = self._finish(words, "", _PATIENCE)

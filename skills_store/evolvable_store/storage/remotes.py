@@ -31,8 +31,8 @@ class RemoteWaiting:
     """A resource whose content in the tip is not the library's.
 
     base, theirs: the trees in git that the sides have in common, and that the tip has; '' for none. proposal: what
-    waits for a person, or waited; None where the content was refused. here: a change here came after it, so the tip has
-    the library's content again.
+    waits for a person, or waited; None where the content was refused, or not sent. here: a change here came after it,
+    so the tip has the library's content again.
     """
 
     ref: Ref
@@ -40,6 +40,11 @@ class RemoteWaiting:
     theirs: str
     proposal: int | None
     here: bool = False
+
+    @property
+    def is_unsent(self) -> bool:
+        """Whether the tip has what the sides have in common, and the library's content was held back."""
+        return self.proposal is None and self.base == self.theirs
 
 
 class Remotes(SqliteRepository):

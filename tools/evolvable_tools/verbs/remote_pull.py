@@ -180,6 +180,8 @@ class Pull:
             return "it is frozen"
         if planned.blocks:
             return "the scan found something of high severity"
+        if planned.arrival is Arrival.MERGED and planned.ref in self._mirror.held:
+            return "a secret keeps what is here from the remote"  # the merged text has it, and the next push sends that
         return ""
 
     def _trees_of(self, ref: Ref) -> Iterator[str]:

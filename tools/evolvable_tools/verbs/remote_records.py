@@ -12,7 +12,7 @@ Anybody who may push can write any of it. Only a signature by a key that the per
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -86,15 +86,17 @@ def write_records(
     parts: Collection[str],
     before: Mapping[str, bytes],
     looks: LookRecords | None,
+    held: Collection[Ref] = (),
 ) -> dict[str, bytes]:
     """Return the files of this library, by name. before: those that the remote has, whose signatures are kept.
 
-    parts: what the person chose to send besides. Raises as `Caller.signer.unlock`.
+    parts: what the person chose to send besides. held: resources whose newest version the remote does not get; their
+    approvals there stay as they are. Raises as `Caller.signer.unlock`.
     """
     heads = {head.id: head for head in library.store.heads() if chooses(head.ref)}
     files = {
         "evidence.jsonl": _lines(_evidence(library, chooses, parts)),
-        "approvals.json": _document(_approvals(library, caller, heads, before.get("approvals.json", b""))),
+        "approvals.json": _document(_approvals(library, caller, heads, before.get("approvals.json", b""), held)),
         "tombstones.json": _document(_tombstones(library)),
         "learned.jsonl": _lines(_learned(library, heads)) if "learned" in parts else b"",
         "looks.jsonl": looks.export(library, caller, [head.ref for head in heads.values()]) if looks else b"",
@@ -139,8 +141,13 @@ def _numbers(library: Library, ref: Ref) -> dict[int, str]:
     return {one.number: one.tree for one in versions}
 
 
-def _approvals(library: Library, caller: Caller, heads: Mapping[int, Head], before: bytes) -> Iterator[dict[str, Any]]:
+def _approvals(
+    library: Library, caller: Caller, heads: Mapping[int, Head], before: bytes, held: Collection[Ref]
+) -> Iterator[dict[str, Any]]:
     known = {(one.ref, one.tree): one for one in read_approvals(before)}
+    kept = set(map(str, held))
+    yield from (asdict(one) for one in known.values() if one.ref in kept)
+    heads = {identity: head for identity, head in heads.items() if str(head.ref) not in kept}
     signer = caller.signer if library.lock is not None else None
     # Levels of 10,000 heads take a second. Anybody who may push can write the file, so what is signed is looked up.
     written = {key for key, one in known.items() if one.trust == Trust.PERSON} if signer is None else set()

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from filelock import FileLock, Timeout
@@ -17,7 +17,7 @@ from evolvable_store.remotes.layout import BESIDE, folder_of, signature_line, wr
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.remotes import RemoteState, RemoteWaiting
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.secret_leaks import check_may_leave
+from evolvable_tools.secret_leaks import HeldBack, held_back
 from evolvable_tools.verbs.remote_records import RECORDS, LookRecords, purged_hashes, write_records
 
 PARTS = ("memory", "quotes", "sessions", "learned")
@@ -66,6 +66,8 @@ class Mirror:
     repository: BareRepository
     state: RemoteState
     waiting: Sequence[RemoteWaiting]
+    held: Mapping[Ref, HeldBack] = field(default_factory=dict)
+    """What a secret kept out of the last export."""
 
     def fetch(self) -> str:
         """Return the commit at which the remote stands, '' for an empty remote.
@@ -85,9 +87,15 @@ class Mirror:
         return head
 
     def export(self) -> int:
-        """Write the newest operations as commits, and return how many. Only the repository changes."""
+        """Write the newest operations as commits, and return how many. Only the repository changes.
+
+        No version of a resource is written while one of its versions has a secret that nobody decided on.
+        """
+        refs = [head.ref for head in _all_heads(self.library) if self.remote.chooses(head.ref)]
+        by_name = {one.ref: one for one in held_back(self.library, refs, history=True)}
+        self.held = {ref: by_name[str(ref)] for ref in refs if str(ref) in by_name}
         done: Exported = export_operations(
-            self.library.store, self.repository, self.state, self.waiting, self.remote.chooses
+            self.library.store, self.repository, self.state, self.waiting, self.remote.chooses, self.held
         )
         self.state, self.waiting = done.state, done.waiting
         return done.commits
@@ -141,24 +149,26 @@ def check_may_sync(library: Library, caller: Caller, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PushResult:
-    """What a push did. commits: those that the remote did not have; commit: at which it stands."""
+    """What a push did. commits: those that the remote did not have; commit: at which it stands.
+
+    left_out: resources that a secret keeps here; the remote has of them what it had.
+    """
 
     remote: str
     commits: int
     commit: str
     warnings: list[str] = field(default_factory=list)
+    left_out: list[HeldBack] = field(default_factory=list)
 
 
 def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
     """Push the operations that a remote does not have; one commit for each.
 
-    Raises Refused for a secret, for a history that was rewritten and for callers that may not, Conflict where the
-    remote has what is not here or a change waits for a decision, RemoteFailed.
+    A resource with a secret is left out. Raises Refused for a history that was rewritten and for callers that may not,
+    Conflict where the remote has what is not here or a change waits for a decision, RemoteFailed.
     """
     check_may_sync(library, caller, "A push")
     library.take_in(head for head in library.store.heads() if remote.chooses(head.ref))
-    refs = [head.ref for head in _all_heads(library) if remote.chooses(head.ref)]
-    check_may_leave(library, f"The push to {remote.name}", refs, history=True)
     with open_mirror(library, remote) as mirror:
         there = mirror.fetch()
         mirror.export()
@@ -170,14 +180,16 @@ def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
         _check_decided(mirror)
         if remote.signed and tip != there:
             tip = mirror.sign()
+        unsent = sorted((one.ref for one in mirror.waiting if one.ref in mirror.held and not one.here), key=str)
+        left_out = [mirror.held[ref] for ref in unsent]
         if not tip or tip == there:
             mirror.save()
-            return PushResult(remote.name, 0, there)
+            return PushResult(remote.name, 0, there, left_out=left_out)
         count = int(mirror.repository.run("rev-list", "--count", tip, *([f"^{there}"] if there else []), "--"))
         mirror.repository.push(remote.url, remote.branch, tip)
         mirror.state = replace(mirror.state, seen=tip)
         mirror.save()
-    return PushResult(remote.name, count, tip)
+    return PushResult(remote.name, count, tip, left_out=left_out)
 
 
 def _write_records(mirror: Mirror, caller: Caller) -> None:
@@ -188,7 +200,7 @@ def _write_records(mirror: Mirror, caller: Caller) -> None:
     folder = f"{BESIDE}/{mirror.state.library}"
     with CommitReader(mirror.repository, library.store.home) as reader:
         before = {name: reader.file(tip, f"{folder}/{name}") for name in RECORDS}
-    files = write_records(library, caller, remote.chooses, remote.parts, before, remote.looks)
+    files = write_records(library, caller, remote.chooses, remote.parts, before, remote.looks, mirror.held)
     changed = {name: data for name, data in files.items() if data != before[name]}
     if not changed:
         return
@@ -198,8 +210,9 @@ def _write_records(mirror: Mirror, caller: Caller) -> None:
         stream.commit(signature_line(why), write_message("", why, ()))
         for name, data in sorted(changed.items()):
             stream.file(f"{folder}/{name}", PLAIN, data)
-        for head in library.store.heads() if fresh else ():
-            for path, entry in library.store.manifest(head, head.version).items() if remote.chooses(head.ref) else ():
+        sent = (head for head in library.store.heads() if remote.chooses(head.ref) and head.ref not in mirror.held)
+        for head in sent if fresh else ():
+            for path, entry in library.store.manifest(head, head.version).items():
                 if entry.sha256 in fresh:
                     stream.file(f"{folder_of(head.ref)}/{path}", entry.mode, library.store.blob(entry.sha256))
     mirror.repository.run("update-ref", TIP, made := mirror.repository.id_of(WORK))
