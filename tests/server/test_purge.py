@@ -1,4 +1,4 @@
-"""Secrets at every door, and their end: found, named without being shown, in the way of an export, purged for good."""
+"""Secrets at every door, and their end: found, named without being shown, purged for good."""
 
 import base64
 import json
@@ -106,26 +106,6 @@ def test_the_warning_stays_in_doctor_until_somebody_decides(shop: CommandLine) -
 
     shop("purge", "--accept", secret_id(shop), "-m", "it is revoked")
     assert "shop@2" not in shop("doctor", code=None).out
-
-
-@pytest.mark.parametrize("target", ["out.json", "out.zip", "out"])
-def test_a_secret_stops_an_export(shop: CommandLine, tmp_path: Path, target: str) -> None:
-    leak(shop)
-
-    stopped = shop("export", tmp_path / target, code=1)
-    assert "The export would carry secrets: skill:shop@2" in stopped.err and not (tmp_path / target).exists()
-
-    shop("purge", "--accept", secret_id(shop))
-    shop("export", tmp_path / target)
-
-
-def test_a_secret_stops_publish_and_a_checkout_elsewhere(shop: CommandLine, tmp_path: Path) -> None:
-    shop("channel", "policy", "manual", code=None)
-    leak(shop)
-    (tmp_path / "elsewhere").mkdir()
-
-    assert "would carry secrets" in shop("checkout", tmp_path / "elsewhere", code=1).err
-    assert not list((tmp_path / "elsewhere").rglob("SKILL.md"))
 
 
 def test_an_environment_file_is_named_and_not_given_to_agents(shop: CommandLine) -> None:

@@ -130,30 +130,25 @@ class HeldBack:
         return f"{self.ref} is left out: {'; '.join(self.secrets)}"
 
 
-def held_back(library: Library, refs: Iterable[Ref] | None = None, *, history: bool = False) -> list[HeldBack]:
+def held_back(library: Library, refs: Iterable[Ref], *, history: bool = False) -> list[HeldBack]:
     """Return which resources may not leave the library, each with its open findings.
 
-    refs: what leaves, by default everything; with a version that one, without one the newest. history: every version
-    leaves, not only the newest.
+    refs: what leaves; with a version that one, without one the newest. history: every version leaves, not only the
+    newest.
     """
-    wanted = None if refs is None else {(str(ref.at(None)), ref.version) for ref in refs}
+    wanted = {(str(ref.at(None)), ref.version) for ref in refs}
     found: dict[str, list[LeakedSecret]] = {}
     for one in leaks(library):
-        whole = wanted is None or (one.ref, None) in wanted
-        if (whole and (history or one.newest)) or (wanted is not None and (one.ref, one.version) in wanted):
+        if (one.ref, one.version) in wanted or ((one.ref, None) in wanted and (history or one.newest)):
             found.setdefault(one.ref, []).append(one)
     return [HeldBack(ref, leak_messages(some)) for ref, some in sorted(found.items())]
 
 
-def check_may_leave(library: Library, what: str, refs: Collection[Ref] | None = None, *, history: bool = False) -> None:
-    """Raise Refused when content that leaves the library has an open finding.
-
-    refs: what leaves, by default everything. history: every version leaves, not only the newest.
-    """
-    names = None if refs is None else {str(ref.at(None)) for ref in refs}
-    found = [one for one in leaks(library) if (history or one.newest) and (names is None or one.ref in names)]
-    if found:
-        raise Refused(f"{what} would carry secrets: {'; '.join(leak_messages(found))}.", NEXT)
+def check_anything_leaves(what: str, held: Collection[HeldBack], leaving: Collection[object]) -> None:
+    """Raise Refused where everything that was to leave the library is held back. leaving: what is not."""
+    if held and not leaving:
+        found = "; ".join(secret for one in list(held)[:MAX_TOLD] for secret in one.secrets)
+        raise Refused(f"{what} would carry secrets: {found}.", NEXT)
 
 
 def is_released(library: Library, sha256: str) -> bool:

@@ -1,6 +1,6 @@
 """The commands import, export and backup: resources and libraries in and out."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -9,17 +9,17 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
-from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
+from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_left_out, warn_of_secrets
 from evolvable_server.cli.options import KIND, REF
 from evolvable_server.cli.person_commands import ask_import
 from evolvable_server.cli.progress import Progress
 from evolvable_server.cli.terminal import count, progress, say, warn
 from evolvable_store import bundle
-from evolvable_store.bundle.export import backup
+from evolvable_store.bundle.export import backup, select_heads
 from evolvable_store.bundle.folders import find_folders
 from evolvable_store.errors import InvalidArchive, InvalidArgument, quoted
 from evolvable_store.objects import File
-from evolvable_store.operation import Actor, Identity, Principal
+from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
 from evolvable_store.store import Store
@@ -34,7 +34,7 @@ from evolvable_tools.evolve.tasks.look_transfer import (
     read_looks,
 )
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.secret_leaks import check_may_leave
+from evolvable_tools.secret_leaks import check_anything_leaves, held_back
 from evolvable_tools.trust import OWN
 from evolvable_tools.verbs import scan_import
 from evolvable_tools.verbs.purge_content import note_copy
@@ -250,27 +250,44 @@ def export_command(
     """Write resources to a file or folder.
 
     A TARGET ending in .json gets every version of everything, a .zip or a folder the newest version of the user's
-    skills. REFs choose others.
+    skills. REFs choose others. Exit code 1: a resource with a secret was left out.
     """
     form = form or _format_of(target)
     if form != "folders" and target.exists() and not replace:
         raise InvalidArgument(f"{target} is there already.", "Name a new file, or pass --replace.")
-    writers: dict[str, Callable[..., tuple[Ref, ...]]] = {
-        "json": bundle.export_json,
-        "zip": bundle.export_zip,
-        "folders": bundle.export_folders,
-    }
     with state.library() as (library, caller):
-        chosen = [library.store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
-        check_may_leave(library, "The export", chosen, history=form == "json")
-        # Without refs a zip and folders hold skills alone.
-        looks = looks_to_export(library, caller, chosen if form == "json" else chosen or ())
-        given = as_records(looks) if form == "json" else looks
-        written = writers[form](library.store, target, chosen, looks=given)
-        if not library.store.read_only:
-            note_copy(library.store.home, target)
-    result = {"target": str(target.absolute()), "format": form, "resources": [str(ref) for ref in written]}
-    return Output(result, lambda _: say(f"{count(len(written), 'resource')} written to {result['target']}"))
+        store = library.store
+        chosen = [store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
+        leaving = chosen or [head.ref for head in (_all_heads(store) if form == "json" else select_heads(store, None))]
+        held = held_back(library, leaving, history=form == "json")
+        names = {one.ref for one in held}
+        kept = [ref for ref in leaving if str(ref) not in names]
+        check_anything_leaves("The export", held, kept)
+        if form == "json":
+            wanted, without = kept if refs else None, [ref for ref in leaving if str(ref) in names]
+            looks = looks_to_export(library, caller, wanted)
+            written = bundle.export_json(store, target, wanted, as_records(looks), without=without)
+        else:
+            # Without refs a zip and folders hold skills alone, and so no look.
+            looks = looks_to_export(library, caller, kept if refs else ())
+            writer = bundle.export_zip if form == "zip" else bundle.export_folders
+            written = writer(store, target, kept if refs or held else None, looks=looks)
+        if not store.read_only:
+            note_copy(store.home, target)
+    result = {"target": str(target.absolute()), "format": form, "resources": list(map(str, written)), "left_out": held}
+    return Output(result, _show_exported, 1 if held else 0)
+
+
+def _all_heads(store: Store) -> Collection[Head]:
+    """Return the heads of all resources, removed ones included."""
+    return store.backend.heads_by_id(store.backend.resource_ids()).values()
+
+
+def _show_exported(result: dict[str, Any]) -> None:
+    held = result["left_out"]
+    again = f"with {' '.join(one.ref for one in held[:10])}" if result["format"] == "folders" else "with --replace"
+    warn_left_out(held, f"Then repeat the command {again}.")
+    say(f"{count(len(result['resources']), 'resource')} written to {result['target']}")
 
 
 @command("backup")

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.folder_choice import FolderChooser, check_work_tree, open_project
 from evolvable_server.cli.folder_commands import SyncResult, show_sync, sync_result
+from evolvable_server.cli.maintenance import warn_left_out
 from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import progress, remark, say, warn
 from evolvable_server.client_folders import read_client_homes
@@ -20,7 +23,7 @@ from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.workingcopy.project_changes import enter_project
 from evolvable_tools.delegation import needed_by
 from evolvable_tools.library import Library
-from evolvable_tools.secret_leaks import check_may_leave
+from evolvable_tools.secret_leaks import HeldBack, check_anything_leaves, held_back
 
 CLIENTS: dict[str, dict[Kind, str]] = {
     "claude-code": {Kind.SKILL: "skills", Kind.AGENT: "agents"},
@@ -46,12 +49,12 @@ class Target:
 @click.option("--verbose", is_flag=True, help="Show every warning.")
 def checkout_command(
     state: CommandContext, where: tuple[str, ...], kind: str | None, project: bool, only: tuple[str, ...], verbose: bool
-) -> Output[dict[str, list[SyncResult]]]:
+) -> Output[dict[str, Any]]:
     """Write resources into the folders that clients read.
 
     WHERE is claude-code, codex or a folder. Resources there are imported first, and nothing is overwritten.
     Folder and library are kept in sync from then on. For claude-code, --only brings the agent that a skill names as
-    its delegate, and the skills that an agent names.
+    its delegate, and the skills that an agent names. Exit code 1: a resource with a secret was left out.
     """
     config = state.config()
     place = open_project(config.project) if project else config.project
@@ -63,11 +66,13 @@ def checkout_command(
         if not targets:
             raise InvalidArgument(f"The library has nothing of scope {scope} for {', '.join(where)}.", _HINT)
         leaving = [head for target in targets for head in library.store.heads(target.kind, scope)]
-        chosen, remarks = [head for head in leaving if not only or head.name in only], list[str]()
-        more = chosen
+        chosen, held = _split(library, targets, [head for head in leaving if not only or head.name in only])
+        more, remarks = chosen, list[str]()
         if "claude-code" in where and wanted is None:
             more, remarks = needed_by(library, chosen)
-        check_may_leave(library, "The checkout", [head.ref for head in more])
+            more, parts = _split(library, targets, more)
+            held |= parts
+        check_anything_leaves("The checkout", held.values(), more)
         for name in only:
             if not any(_named(library, target.kind, scope, [name]) for target in targets):
                 library.store.head(Ref(targets[0].kind, name, scope))  # says what is wrong
@@ -75,14 +80,37 @@ def checkout_command(
             enter_project(library.store, place, scope)
         written = {"claude-code": more}
         results = [
-            _check_out(library, target, scope, written.get(target.client, chosen) if only else None)
+            _check_out(library, target, scope, written.get(target.client, chosen) if only or held else None)
             for target in targets
         ]
         twice = list(_twice(library.working_copies.folders(), machine.user))
-    return Output({"folders": results}, lambda _: _show_checkout(results, [*remarks, *twice], verbose))
+    left_out = [*held.values()]
+    shown = partial(_show_checkout, results, left_out, [*remarks, *twice], verbose)
+    return Output({"folders": results, "left_out": left_out}, lambda _: shown(), 1 if left_out else 0)
 
 
 _HINT = "`evolvable list` shows what there is, `--project` takes what belongs to the open project."
+
+
+def _split(
+    library: Library, targets: Sequence[Target], heads: Sequence[Head]
+) -> tuple[list[Head], dict[str, HeldBack]]:
+    """Return those that may be written, and by ref those that a secret holds back.
+
+    What lies in every target already does not leave the library by this command.
+    """
+    here = {folder.path: _lying_in(library, folder) for folder in library.working_copies.folders()}
+    there = [(target.kind, here.get(target.path.resolve(), set())) for target in targets]
+    absent = [head.ref for head in heads if any(head.kind is kind and head.id not in known for kind, known in there)]
+    held = {one.ref: one for one in held_back(library, absent)}
+    return [head for head in heads if str(head.ref) not in held], held
+
+
+def _lying_in(library: Library, folder: WatchedFolder) -> set[int]:
+    """Return the ids of the resources that a watched folder holds, itself or by a link."""
+    copies = library.working_copies
+    bound = {one.resource for one in copies.bindings.of_folder(folder).values() if one.version is not None}
+    return bound | copies.copy(folder).status.linked_resources()
 
 
 def _targets(
@@ -142,7 +170,10 @@ def _twice(folders: Sequence[WatchedFolder], home: Path) -> Iterator[str]:
         yield f"Codex reads {watched[0]} and {watched[1]}, and shows a skill that lies in both twice: drop one of them."
 
 
-def _show_checkout(results: Sequence[SyncResult], remarks: Sequence[str], verbose: bool) -> None:
+def _show_checkout(
+    results: Sequence[SyncResult], held: Sequence[HeldBack], remarks: Sequence[str], verbose: bool
+) -> None:
     show_sync(results, verbose)
     warn(*remarks)
+    warn_left_out(held)
     say("\nA running server keeps these folders and the library in sync. `evolvable folders drop PATH` ends that.")

@@ -9,6 +9,7 @@ from click.core import ParameterSource
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.editor_commands import edit_proposed
 from evolvable_server.cli.inbox_review import MAX_QUEUE, can_ask, review_inbox
+from evolvable_server.cli.maintenance import warn_left_out
 from evolvable_server.cli.options import REF, page_option, read_source, reason_option, say_more
 from evolvable_server.cli.proposal_view import describe_author, show_decided, show_proposal
 from evolvable_server.cli.terminal import (
@@ -210,13 +211,15 @@ def publish_command(state: CommandContext, refs: tuple[Ref, ...], dry_run: bool,
     """Let hosts see what changed.
 
     All skills that wait, or those named, move to their newest version in one step; pdf@3 moves to version 3. A host
-    asks its user again for a skill that moved.
+    asks its user again for a skill that moved. Exit code 1: a skill with a secret was left out.
     """
     with state.library() as (library, caller):
-        return Output(release.publish(library, caller, reason, refs=refs or None, dry_run=dry_run), _show_published)
+        done = release.publish(library, caller, reason, refs=refs or None, dry_run=dry_run)
+    return Output(done, _show_published, 1 if done.left_out else 0)
 
 
 def _show_published(done: Published) -> None:
+    warn_left_out(done.left_out)
     remark(*(f"{ref} is published as it is." for ref in done.unchanged))
     if not done.steps:
         say(f"The policy is {done.policy} now." if done.move else "Nothing waits to be published.")

@@ -60,14 +60,15 @@ def warn_of_secrets(library: Library) -> None:
     lines = secret_leaks.leak_messages(open_secrets(library))
     warn(*(f"{line}." for line in lines))
     if lines:
-        remark(f"It stops export, publish and checkout until you decide: {secret_leaks.NEXT}")
+        what = "Until you decide, export, push, publish and checkout leave out the resources that hold one"
+        remark(f"{what}: {secret_leaks.NEXT}")
 
 
-def warn_left_out(held: Collection[HeldBack]) -> None:
-    """Say which resources a command left out because of a secret, why, and what to do."""
+def warn_left_out(held: Collection[HeldBack], then: str = "Then repeat the command.") -> None:
+    """Say which resources a command left out because of a secret, why, and what to do. then: after the decision."""
     warn(*(f"{one}." for one in held))
     if held:
-        remark(f"The rest is done. {secret_leaks.NEXT} Then repeat the command.")
+        remark(f"The rest is done. {secret_leaks.NEXT} {then}")
 
 
 @command("purge")

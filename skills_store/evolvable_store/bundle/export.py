@@ -36,7 +36,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -183,18 +183,23 @@ _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def export_json(
-    store: Store, target: Path | Stream, refs: Iterable[Ref] | None = None, looks: Iterable[Mapping[str, Any]] = ()
+    store: Store,
+    target: Path | Stream,
+    refs: Iterable[Ref] | None = None,
+    looks: Iterable[Mapping[str, Any]] = (),
+    *,
+    without: Collection[Ref] = (),
 ) -> tuple[Ref, ...]:
     """Return the resources written to `target`, by default all, removed ones included.
 
-    looks: records of the caller that go along.
+    looks: records of the caller that go along. without: resources that are not written.
 
     The document is the library as it was when the export began. A stream is written to and not closed.
     Raises NoSuchResource, LibraryCorrupt, LibraryError when the file cannot be written.
     """
     # store.head raises NoSuchResource; a removed resource has a head too.
     stored = None if refs is None else {(store.head_or_none(ref) or store.head(ref)).ref for ref in refs}
-    export = _Export(store, stored)
+    export = _Export(store, stored, frozenset(without))
     with open_atomic(target) as stream:
         stream.write(f'{{"format":"{FORMAT}","version":{FORMAT_VERSION}'.encode("ascii"))
         for name, records in (
@@ -220,8 +225,8 @@ def _write_list(stream: Stream, name: str, records: Iterable[Any]) -> None:
 
 
 class _Export:
-    def __init__(self, store: Store, refs: set[Ref] | None) -> None:
-        self._store, self._refs = store, refs
+    def __init__(self, store: Store, refs: set[Ref] | None, without: frozenset[Ref]) -> None:
+        self._store, self._refs, self._without = store, refs, without
         # In this order: what a move placed is in the log by then.
         self._channel = store.backend.channel
         self._last_move = self._channel.last()
@@ -282,7 +287,7 @@ class _Export:
         moves = self._channel.moves(self._last_move, below=self._last_move + 1)[::-1]
         placed: dict[int, list[Placement]] = {}
         for placing in self._channel.placings([move.id for move in moves]):
-            if self._refs is None or placing.ref in self._refs:
+            if self._writes(placing.ref):
                 placed.setdefault(placing.move, []).append(placing)
         for move in moves:
             note, rows = move.note, placed.get(move.id, [])
@@ -303,8 +308,11 @@ class _Export:
                 return
             after = changes[-1].sequence
             for change in changes:
-                if change.sequence <= self._end and (self._refs is None or change.ref in self._refs):
+                if change.sequence <= self._end and self._writes(change.ref):
                     yield change
+
+    def _writes(self, ref: Ref) -> bool:
+        return (self._refs is None or ref in self._refs) and ref not in self._without
 
     def _read_id(self, ref: Ref) -> int:
         head = self._store.head_or_none(ref)

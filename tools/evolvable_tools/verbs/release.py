@@ -13,7 +13,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePolicy
 from evolvable_store.storage.release_channel import Channel, ChannelEntry, ChannelMove, Placement
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.secret_leaks import check_may_leave
+from evolvable_tools.secret_leaks import HeldBack, check_anything_leaves, held_back
 from evolvable_tools.trust import operation_said
 from evolvable_tools.untrusted_text import UNMARKED, AnswerMarks
 from evolvable_tools.verbs.host_catalog import HostCatalog
@@ -50,13 +50,17 @@ class ChannelStatus:
 
 @dataclass(frozen=True)
 class Published:
-    """What a move did, or with `dry_run` would do. `move` is None when nothing moved."""
+    """What a move did, or with `dry_run` would do. `move` is None when nothing moved.
+
+    left_out: skills that stay where they were, because a secret is in the version that hosts would see.
+    """
 
     move: int | None
     steps: list[ChannelStep]
     unchanged: list[str]
     dry_run: bool = False
     policy: str | None = None
+    left_out: list[HeldBack] = field(default_factory=list)
 
 
 def channel_status(library: Library) -> ChannelStatus:
@@ -79,8 +83,8 @@ def publish(
     """Move the channel: the skills named, by default all that wait, go to their heads in one move.
 
     A ref with a version goes there, forward or back; a removed skill leaves the channel; a withdrawn one comes back
-    when it is named. dry_run: only says what would be done. Raises Refused for an agent, NoSuchResource,
-    NoSuchVersion, InvalidArgument.
+    when it is named. A version with a secret is left out. dry_run: only says what would be done. Raises Refused for an
+    agent and where a secret leaves nothing to publish, NoSuchResource, NoSuchVersion, InvalidArgument.
     """
     if not dry_run:
         _only_a_person(caller)
@@ -89,15 +93,21 @@ def publish(
         chosen = [(skill, skill.head) for skill in channel.held() if not skill.withdrawn]
     else:
         chosen = [_chosen(library, caller, channel, ref) for ref in refs]
-    moving = {skill.resource: (skill, to) for skill, to in chosen if to != skill.version}
+    held = held_back(library, [skill.ref.at(to) for skill, to in chosen if to not in (None, skill.version)])
+    secret = {one.ref for one in held}
+    moving = {
+        skill.resource: (skill, to)
+        for skill, to in chosen
+        if to != skill.version and (to is None or str(skill.ref) not in secret)
+    }
     steps = [_step(shown, skill, to) for skill, to in moving.values()]
     unchanged = [str(skill.ref) for skill, to in chosen if to == skill.version] if refs is not None else []
     if dry_run:
-        return Published(None, steps, unchanged, dry_run=True)
-    check_may_leave(library, "Publishing", [skill.ref for skill, to in moving.values() if to is not None])
+        return Published(None, steps, unchanged, dry_run=True, left_out=held)
+    check_anything_leaves("Publishing", held, [*moving, *unchanged])
     move = channel.place(_note(library, caller, reason), {key: ChannelState(to) for key, (_, to) in moving.items()})
     library.record(caller, "publish", *(f"{s.ref}@{to}" if to else f"{s.ref} removed" for s, to in moving.values()))
-    return Published(move, steps, unchanged)
+    return Published(move, steps, unchanged, left_out=held)
 
 
 def withdraw_skills(library: Library, caller: Caller, refs: Sequence[Ref], reason: str) -> Published:
