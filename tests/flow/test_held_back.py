@@ -164,6 +164,39 @@ def test_a_change_of_both_sides_waits_here_and_never_carries_the_secret_out(ada,
     assert "ben's line" in there(hub, "pdf") and "line 1\n" not in there(hub, "pdf") and not has_secret(hub)
 
 
+def test_a_removal_by_others_of_what_is_held_back_waits_here(ada, ben, hub):
+    ada.put("pdf", "one\n")
+    ada.push()
+    ben.pull()
+    ada.put("pdf", f"token {SECRET}\n")
+    ada.push()
+    ben.put("pdf", None)
+    ben.push()
+
+    (why,) = ada.pull().proposals.values()
+    assert "origin removed it" in why and SECRET in ada.text("pdf")
+    assert [one.ref for one in ada.push().left_out] == ["skill:pdf"] and not has_secret(hub)
+
+
+def test_a_change_by_others_comes_in_while_only_an_old_version_here_has_the_secret(ada, ben, hub):
+    ada.put("pdf", "one\n")
+    ada.push()
+    ben.pull()
+    ada.put("pdf", f"token {SECRET}\n")
+    ada.put("pdf", "one\n")
+    ada.push()
+    ben.put("pdf", "ben's\n")
+    ben.push()
+
+    assert ada.pull().resources == {"skill:pdf": "changed"} and ada.text("pdf") == "ben's\n"
+    assert ada.push().commits == 0
+    ada.put("pdf", "ada's\n")
+    assert [one.ref for one in ada.push().left_out] == ["skill:pdf"] and there(hub, "pdf") == "ben's"
+    settle(ada, "purge")
+    ada.push()
+    assert there(hub, "pdf") == "ada's" and not has_secret(hub)
+
+
 def test_a_secret_beside_a_conflict_that_waits_does_not_stop_the_push(ada, ben, hub):
     ada.put("pdf", "one\n")
     ada.push()

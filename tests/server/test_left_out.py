@@ -103,6 +103,16 @@ def test_a_secret_of_an_old_version_keeps_the_skill_out_of_what_carries_history_
     assert SECRET not in (tmp_path / "out.json").read_text()
 
 
+def test_an_environment_file_keeps_back_its_own_skill_alone(shop, tmp_path):
+    shop("purge", "--accept", secret_id(shop))
+    shop.save(shop.user / ".claude/skills", "till", "TILL_PASSWORD=k1L2m3N4o5P6q7R8\n", ".env")
+    shop("sync")
+
+    ran = shop("export", tmp_path / "out.zip", code=1)
+    assert "skill:till is left out: skill:till@2 .env: an environment file" in ran.err
+    assert names_in(tmp_path / "out.zip") == {"skill:desk", "skill:shop"}
+
+
 def test_a_removed_skill_with_a_secret_is_left_out_of_an_archive(shop, tmp_path):
     shop("remove", "shop", "-m", "gone")
     assert "skill:shop" not in shop("list").out
