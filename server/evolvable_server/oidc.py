@@ -27,6 +27,9 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 ACCESS_TYPES = ("jwt", "at+jwt", "application/at+jwt")
 """Kinds of token that open the server. No other kind may, also when the same key signed it (RFC 9068, section 4)."""
 
+SIGN_IN_CLAIMS = frozenset(("nonce", "at_hash", "c_hash", "s_hash"))
+"""Claims that only an ID token has: many providers write the type JWT for both kinds."""
+
 LEEWAY_SECONDS = 30
 """How far apart the two servers' clocks may be."""
 
@@ -181,8 +184,10 @@ class KeySet:
 
     async def access_claims(self, token: str, resource: str) -> dict[str, Any] | None:
         """Return the claims of an access token that was made for a resource, None for any other token."""
-        claims = await self._claims(token, resource, ["exp", "iss", "aud"])
-        return claims[1] if claims is not None and claims[0] in ACCESS_TYPES else None
+        found = await self._claims(token, resource, ["exp", "iss", "aud"])
+        if found is None or found[0] not in ACCESS_TYPES or is_of_sign_in(found[1]):
+            return None
+        return found[1]
 
     async def identity_claims(self, token: str, client: str, nonce: str) -> dict[str, Any] | None:
         """Return the claims of an ID token that was made for a client in answer to this nonce, else None."""
@@ -239,6 +244,15 @@ class KeySet:
         keys = [key for key in jwt.PyJWKSet.from_dict(document).keys if key.public_key_use in (None, "sig")]
         # A token may name no key where there is only one.
         return {key.key_id: key for key in keys} | ({None: keys[0]} if len(keys) == 1 else {})
+
+
+def is_of_sign_in(claims: Mapping[str, Any]) -> bool:
+    """Return whether claims are those of a token that opens no server, such as an ID token.
+
+    Keycloak writes the kind of a token into its claim `typ`: Bearer for an access token.
+    """
+    kind = claims.get("typ", "Bearer")
+    return bool(SIGN_IN_CLAIMS & claims.keys()) or str(kind).lower() in ("id", "refresh", "offline", "logout")
 
 
 def in_time(claims: Mapping[str, Any]) -> bool:

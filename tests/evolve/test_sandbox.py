@@ -36,7 +36,7 @@ from evolvable_tools.sandbox.mechanisms import (
     environment_inside,
     shortcomings,
 )
-from evolvable_tools.sandbox.probe import SandboxChoice, sandbox_of
+from evolvable_tools.sandbox.probe import SandboxChoice, probe, sandbox_of
 
 pytestmark = needs_sandbox
 
@@ -73,6 +73,48 @@ print(json.dumps([found, seen, beside, os.listdir(os.environ["HOME"]), sorted(os
 
     assert (found, seen, beside, home) == ([], [False, False], ["run.py"], [])
     assert not {"SECRET_TOKEN", "EVOLVABLE_HOME"} & set(environment)
+
+
+@pytest.mark.process
+def test_a_script_of_a_candidate_reads_no_key_in_the_environment_of_any_process(confined, monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "the-key-of-the-person")
+    script = """
+import glob, json
+found, read = [], 0
+for path in glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/task/*/environ"):
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError:
+        continue
+    read += bool(data)
+    found += [path] * (b"the-key-of-the-person" in data or b"SECRET_TOKEN" in data)
+print(json.dumps([read > 0, found]))
+"""
+    assert said(confined(script)) == [True, []]
+
+
+class ShowsOurEnvironment(Bubblewrap):
+    """Starts bubblewrap with all of our environment, as a mechanism may that forgets about /proc."""
+
+    def outside(self, environment):
+        return dict(environment)
+
+
+@pytest.mark.process
+def test_a_mechanism_whose_own_process_shows_our_environment_counts_as_none():
+    found = probe(ShowsOurEnvironment(apart().binary))
+
+    assert not found.works and "no process inside shows the environment outside" in found.why
+    assert probe(apart()).works
+
+
+def test_the_program_of_a_container_is_given_no_key():
+    ours = {"PATH": "/usr/bin", "DOCKER_HOST": "unix:///run/docker.sock", "ANTHROPIC_API_KEY": "sk-ant-x"}
+
+    given = Container(("docker", "run", "{mounts}", "image")).outside(ours)
+
+    assert given == {"PATH": "/usr/bin", "DOCKER_HOST": "unix:///run/docker.sock"}
 
 
 @pytest.mark.process

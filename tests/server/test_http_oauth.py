@@ -140,7 +140,21 @@ WRONG = {
     "not yet": {"nbf": int(time.time()) + 3600},
     "an ID token": {"typ": "id+jwt"},
     "a logout token": {"typ": "logout+jwt"},
+    "an ID token with the type JWT and a nonce": {"typ": "JWT", "nonce": "n-0S6_WzA2Mj"},
+    "an ID token with the type JWT and the hash of an access token": {
+        "typ": "JWT",
+        "at_hash": "MTIzNDU2Nzg5MDEyMzQ1Ng",
+    },
+    "an ID token of a provider that has one type for both": {"nonce": "n-0S6_WzA2Mj"},
 }
+
+
+@pytest.mark.parametrize("kind", ["ID", "Refresh"])
+def test_a_token_whose_claim_says_another_kind_than_an_access_token_is_refused(server, authorization, kind):
+    key, headers = authorization.keys["one"], {"kid": "one", "typ": "JWT"}
+    made = [jwt.encode({**authorization.claims(), "typ": one}, key, "RS256", headers) for one in (kind, "Bearer")]
+
+    assert [status(server, token) for token in made] == [401, 200]
 
 
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG.keys())
@@ -190,6 +204,11 @@ def test_an_opaque_token_is_asked_about_every_time(tmp_path, authorization):
         assert status(server, "opaque") == 401
         authorization.active["opaque"] = {"active": "yes"}
         assert status(server, "opaque") == 401
+        authorization.active["opaque"] = {**authorization.claims(), "active": True, "nonce": "n-0S6_WzA2Mj"}
+        assert status(server, "opaque") == 401
+        of_sign_in, access = authorization.token(typ="JWT", nonce="n-0S6_WzA2Mj"), authorization.token(typ="JWT")
+        authorization.active |= {one: {**authorization.claims(), "active": True} for one in (of_sign_in, access)}
+        assert [status(server, token) for token in (of_sign_in, access)] == [401, 200]
 
 
 @pytest.mark.anyio

@@ -22,7 +22,16 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from evolvable_server.grants import SCOPE, granted, narrowed
 from evolvable_server.mcp.server import Permission, name_of, permissions_of
-from evolvable_server.oidc import LEEWAY_SECONDS, MAX_TOKEN, KeySet, in_time, is_loopback, new_client, read_json
+from evolvable_server.oidc import (
+    LEEWAY_SECONDS,
+    MAX_TOKEN,
+    KeySet,
+    in_time,
+    is_loopback,
+    is_of_sign_in,
+    new_client,
+    read_json,
+)
 from evolvable_server.transport.http_auth import HttpSettings, OAuth
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_tools.verbs.registry import TOOLS, VERBS
@@ -105,7 +114,17 @@ async def _introspected(oauth: OAuth, token: str) -> dict[str, Any] | None:
     audience, issuer = claims.get("aud"), claims.get("iss", oauth.issuer)
     meant = audience if isinstance(audience, list) else [audience]
     good = claims.get("active") is True and oauth.resource in meant and issuer == oauth.issuer
+    good = good and not is_of_sign_in(claims) and not is_of_sign_in(_own_claims(token))
     return {**claims, "iss": oauth.issuer} if good and in_time(claims) else None
+
+
+def _own_claims(token: str) -> dict[str, Any]:
+    """Return what a token says of itself, unchecked; nothing for one that is no JWT."""
+    try:
+        claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
+    except jwt.PyJWTError:
+        return {}
+    return claims
 
 
 def _access(token: str, claims: dict[str, Any], oauth: OAuth) -> AccessToken | None:

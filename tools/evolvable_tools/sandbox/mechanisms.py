@@ -82,6 +82,10 @@ class Sandbox(Protocol):
         """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
         ...
 
+    def outside(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment that its own program starts with, given ours; a command inside may read all of it."""
+        ...
+
 
 ROOT = "/run/evolvable"
 INSIDE = Path(__file__).with_name("inside.py")
@@ -118,6 +122,9 @@ _MANAGERS = tuple(_TABLE["managers"].split())
 
 _KEPT = frozenset(_TABLE["kept"].split())
 """Of our environment what a command may need to find and start programs."""
+
+_ENGINE = frozenset(_TABLE["engine"].split())
+"""Of our environment what the program of a container may need to find its engine; none of it is a key."""
 
 
 def environment_inside(environment: Mapping[str, str], home: str = "/tmp/home") -> dict[str, str]:
@@ -230,7 +237,7 @@ class Bubblewrap:
     def argv(self, what: Confinement, back: Path) -> list[str]:
         """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
         words = [self.binary, *NAMESPACES, "--unshare-cgroup-try", "--hostname", "trial", "--new-session"]
-        words += ["--die-with-parent", "--cap-drop", "ALL", "--clearenv"]
+        words += ["--die-with-parent", "--cap-drop", "ALL"]
         for name, value in what.environment.items():
             words += ["--setenv", name, value]
         words += _system()
@@ -258,6 +265,10 @@ class Bubblewrap:
         for place in ("/proc", "/dev", *map(str, masked), *map(str, closed), "/"):
             words += ["--remount-ro", place]
         return [*words, "--chdir", "/", "--", *_first_process(self.python, what)]
+
+    def outside(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return nothing: bwrap itself is the first process inside, and /proc there shows what it started with."""
+        return {}
 
 
 def _closed(what: Confinement, readable: list[Path], masked: list[Path]) -> list[Path]:
@@ -317,6 +328,10 @@ class Container:
         mounts += [f"--env={name}={value}" for name, value in what.environment.items() if name != "PATH"]
         words = [part for word in self.command for part in (mounts if word == MOUNTS else [word])]
         return [*words, *_first_process(self.python, what)]
+
+    def outside(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables by which the program of a container finds its engine."""
+        return {name: value for name, value in environment.items() if name in _ENGINE}
 
 
 _CREATE_RULESET = 444

@@ -36,7 +36,7 @@ _SMALL = 2**20
 
 _SCRIPT = """
 import ctypes, json, os, socket, sys
-secret, outside, port, pid, began, size = sys.argv[1:]
+secret, outside, port, pid, began, size, mark = sys.argv[1:]
 found = {}
 def kept(name, act):
     try:
@@ -64,6 +64,13 @@ try:
         found["processes"] = file.read().rsplit(")", 1)[1].split()[19] != began
 except OSError:
     pass
+found["environment"] = True
+for one in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        with open(f"/proc/{one}/environ", "rb") as file:
+            found["environment"] &= mark.encode() not in file.read()
+    except OSError:
+        pass
 def fill():
     with open("full", "wb") as file:
         file.write(b"x" * (2 * int(size)))
@@ -197,12 +204,15 @@ def probe(sandbox: Sandbox) -> Probe:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = str(listener.getsockname()[1])
-        words = [str(secret), str(place / "outside"), port, str(os.getpid()), _began(), str(_SMALL)]
+        name, mark = f"EVOLVABLE_PROBE_{secrets.token_hex(8).upper()}", secrets.token_hex(16)
+        words = [str(secret), str(place / "outside"), port, str(os.getpid()), _began(), str(_SMALL), mark]
         command = (sandbox.python, "-I", "-S", "-c", _SCRIPT, *words)
         what = Confinement(command, work, environment_inside(os.environ), _PATIENCE, limits=ResourceLimits(size=_SMALL))
         try:
             argv, nothing = sandbox.argv(what, back), subprocess.DEVNULL
-            ran = subprocess.run(argv, stdin=nothing, capture_output=True, timeout=_PATIENCE, check=False)
+            # A key as ours may hold one; a mechanism that hands it on shows it inside.
+            own = sandbox.outside({**os.environ, name: mark})
+            ran = subprocess.run(argv, stdin=nothing, capture_output=True, timeout=_PATIENCE, check=False, env=own)
         except (OSError, subprocess.TimeoutExpired) as error:
             return Probe(sandbox.name, f"it could not be run: {error}")
         wrote = (place / "outside").exists()

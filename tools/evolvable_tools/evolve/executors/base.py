@@ -150,7 +150,14 @@ async def run_confined(
     back = Path(name)
     try:
         argv = sandbox.argv(replace(what, command=command), back)
-        ran = await run_command(argv, given, timeout=what.seconds, folder=what.workspace.parent, most=most)
+        ran = await run_command(
+            argv,
+            given,
+            timeout=what.seconds,
+            folder=what.workspace.parent,
+            environment=sandbox.outside(os.environ),
+            most=most,
+        )
         if ran.code == NOT_SET_UP:
             said = ran.err.decode(errors="replace").strip()[-500:]
             raise SandboxOutputError(f"The sandbox failed: {said or 'it did not say why'}.")
