@@ -16,6 +16,7 @@ from typing import Any
 from evolvable_server.person_config import PRIVATE, check_owner, config_path, read_person_config
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.regular_files import regular_file
 from evolvable_tools.approvals import SigningKey, make_key, open_key
 
 FILE = "approvals.key"
@@ -85,7 +86,7 @@ def create_key(passphrase: str, path: Path | None = None) -> str:
 
 def _read(path: Path) -> Any:
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8", opener=regular_file) as stream:
             check_owner(path, os.fstat(stream.fileno()))
             return json.loads(stream.read(100_000))
     except (OSError, ValueError, RecursionError) as error:

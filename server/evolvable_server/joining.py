@@ -37,6 +37,7 @@ from evolvable_server.oidc import (
 from evolvable_server.person_config import check_owner, write_private
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import InvalidArgument, NotFound, Refused
+from evolvable_store.regular_files import regular_file
 from evolvable_store.workingcopy import project_map
 from evolvable_store.workingcopy.projects import scopes_by_map
 
@@ -298,7 +299,7 @@ def load_membership(name: str) -> Membership:
     """
     path = membership_file(name)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular_file) as file:
             check_owner(path, os.fstat(file.fileno()))
             said = json.loads(file.read(1_000_000))
         said.pop("version")

@@ -27,6 +27,7 @@ from evolvable_server.environment import REVIEW
 from evolvable_server.person_config import ROLES
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.paths import CONFIGURATION, work_tree
+from evolvable_store.regular_files import regular_file
 from evolvable_tools.embedding import installed_spec, join_reranker, model_folder, split_reranker
 from evolvable_tools.llm import NamedCommand, NamedCommands
 from evolvable_tools.retrieval import SearchDependencies
@@ -215,7 +216,7 @@ def own_patterns(home: Path) -> "tuple[UserPatterns, list[str]]":
 
     path = home / FILE
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular_file) as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
@@ -357,7 +358,7 @@ def lazy_review_settings(config: Config, until: contextlib.ExitStack) -> Callabl
 
 def _read_boot_file(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular_file) as file:
             return file.read(MAX_BOOT).decode("utf-8", "replace")
     except OSError:
         return ""

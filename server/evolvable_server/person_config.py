@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.paths import is_address
+from evolvable_store.regular_files import regular_file
 
 if sys.platform == "win32":
     import ctypes
@@ -222,7 +223,7 @@ class _Wrong(ValueError):
 def read_config_text(path: Path) -> str | None:
     """Return the text of a file of settings, None when there is none. Raise Refused, InvalidArgument."""
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=regular_file) as stream:
             status = os.fstat(stream.fileno())
             check_owner(path, status)
             if status.st_size > MAX_BYTES:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
+from evolvable_store.regular_files import regular_file
+
 KEYS = ("session_id", "transcript_path", "cwd", "client", "event", "time")
 """What an entry of the queue says, all texts."""
 
@@ -59,7 +61,7 @@ def _is_device(session: str) -> bool:
 def read_entry(place: str) -> dict[str, str] | None:
     """Return the entry in a file, None when there is none or it is broken. Raises nothing."""
     try:
-        with open(place, encoding="utf-8") as file:
+        with open(place, encoding="utf-8", opener=regular_file) as file:
             entry = json.loads(file.read(64 * MAX_TEXT))
     except (OSError, ValueError, RecursionError):
         return None

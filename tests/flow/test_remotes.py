@@ -22,7 +22,7 @@ from evolvable_store.fsck import check_library
 from evolvable_store.objects import MAX_FILE, File, make_manifest
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.remotes import commit_reader
-from evolvable_store.remotes.git_process import check_address, git_program
+from evolvable_store.remotes.git_process import BareRepository, check_address, git_program
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_tools.approvals import ApprovalsLock, SigningKey, make_key
@@ -358,6 +358,64 @@ def test_commits_that_change_too_many_files_are_refused_before_they_are_read(ada
     with pytest.raises(TooLarge):
         ada.pull()
     assert ada.store.sequence() == 0
+
+
+def many_folders(hub: Path) -> str:
+    """Make a tree of 10^12 folders, and return its id."""
+    tree = git(hub, "mktree")
+    for _ in range(12):
+        tree = git(hub, "mktree", stdin="".join(f"040000 tree {tree}\td{number}\n" for number in range(10)).encode())
+    return tree
+
+
+def commit_with(hub: Path, place: str, tree: str, *parents: str) -> str:
+    """Move main to a commit with two skills, and a tree in `pdf` or beside all skills."""
+    sides, made = {}, f"040000 tree {tree}\t"
+    for name in ("csv", "pdf"):
+        blob = git(hub, "hash-object", "-w", "--stdin", stdin=skill_text(name, f"Sound, {len(parents)}.\n"))
+        inner = f"{made}x\n" if (name, place) == ("pdf", "inside") else ""
+        sides[name] = git(hub, "mktree", stdin=f"100644 blob {blob}\tSKILL.md\n{inner}".encode())
+    skills = git(hub, "mktree", stdin="".join(f"040000 tree {one}\t{name}\n" for name, one in sides.items()).encode())
+    beside = "" if place == "inside" else f"{made}{place}\n"
+    root = git(hub, "mktree", stdin=f"{beside}040000 tree {skills}\tskills\n".encode())
+    commit = git(hub, "commit-tree", root, *(word for one in parents for word in ("-p", one)), stdin=b"x")
+    git(hub, "update-ref", "refs/heads/main", commit)
+    return commit
+
+
+@pytest.mark.parametrize("place", ["bomb", ".evolvable", "projects"])
+def test_a_tree_of_more_folders_than_anybody_can_walk_ends_a_pull_with_its_reason(ada, hub, place):
+    first = commit_tree(hub, [("100644", "skills/pdf/SKILL.md", skill_text("pdf", "Sound.\n"))], "first")
+    ada.pull()
+    commit_with(hub, place, many_folders(hub), first)
+
+    with pytest.raises(TooLarge, match=r"hold more than 200,000 folders|change too many files"):
+        ada.pull()
+    assert ada.texts() == {"skill:pdf": "Sound.\n"}
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_skill_with_more_folders_than_anybody_can_walk_is_refused_and_the_others_are_imported(ada, hub, merge):
+    tree, parents = many_folders(hub), []
+    if merge:
+        parents = [commit_with(hub, "inside", tree)]
+        parents.append(commit_tree(hub, [("100644", "README.md", b"another side")], "side", parents[0]))
+    commit_with(hub, "inside", tree, *parents)
+
+    told = ada.pull()
+
+    assert told.refused == {"skill:pdf": "It has too many folders. Nothing of it was imported."}
+    assert ada.texts() == {"skill:csv": f"Sound, {len(parents)}.\n"}
+
+
+def test_a_process_of_git_that_does_not_end_is_killed_and_its_reader_is_told_why(hub):
+    with (
+        pytest.raises(RemoteFailed, match="git did not end within 1 seconds"),
+        BareRepository(hub).process("cat-file", "--batch", seconds=1) as process,
+    ):
+        assert process.stdout.read() == b"", "nobody asks it anything, so it waits"
+        raise RemoteFailed("git ended early.", "")
+    assert process.returncode == -signal.SIGKILL
 
 
 # Kills, callers and the command line

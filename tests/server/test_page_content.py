@@ -158,15 +158,37 @@ def test_a_diff_is_split_by_the_counts_of_its_hunks_and_not_by_lines_that_look_l
     assert [line.sign for line in one.lines] == ["@", "-", "+", "+", " "]
 
 
+def html_of(text: str) -> str:
+    return str(render_markdown(text, lambda _: None)[0])
+
+
+@pytest.mark.process
+def test_of_a_long_document_the_beginning_is_rendered_and_the_rest_is_text(page: PagePlace) -> None:
+    lines = [f"**line {number}**" for number in range(24_000)]
+    page.create("long", "\n".join(lines))
+
+    shown = page.get(resource_address(Ref.parse("long"))).text
+
+    assert "<strong>line 0</strong>" in shown and "<strong>line 23999</strong>" not in shown
+    assert "The rest is too long to be rendered" in shown
+    document = shown.partition('<div class="document">')[2].partition("</pre>")[0]
+    assert all(f"line {number}<" in document or f"**line {number}**" in document for number in range(24_000))
+
+
+@pytest.mark.parametrize("text", ["a" * 60_000, "[" * 60_000, "\n" * 60_000, "a\r\n" * 30_000, "\u202e" * 20_000])
+def test_at_most_50_000_characters_are_rendered_and_none_is_lost(text: str) -> None:
+    rendered, rest = render_markdown(text, lambda _: None)
+
+    assert len(rest) > 0 and len(make_visible(text)) - len(rest) <= 50_000
+    assert make_visible(text).endswith(rest)
+    assert render_markdown(text[:100], lambda _: None)[1] == ""
+
+
 def test_a_link_shows_the_host_that_it_leads_to_and_no_image_is_loaded() -> None:
-    shown = str(
-        render_markdown("[bank.example](https://bank.example@evil.example/) ![x](//evil.example/p)", lambda _: None)
-    )
+    shown = html_of("[bank.example](https://bank.example@evil.example/) ![x](//evil.example/p)")
     assert "(evil.example)" in shown and "<img" not in shown
-    assert "(xn--e1aybc.example)" in str(render_markdown("[a](https://тест.example)", lambda _: None))
-    assert "href" not in str(
-        render_markdown("[a](/do/undo) [b](../x) [c](//evil.example) [d](file:///etc/passwd)", lambda _: None)
-    )
+    assert "(xn--e1aybc.example)" in html_of("[a](https://тест.example)")
+    assert "href" not in html_of("[a](/do/undo) [b](../x) [c](//evil.example) [d](file:///etc/passwd)")
     assert make_visible("a\u00adb\r\nc") == "a⟦U+00AD⟧b\nc"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import AlreadyExists, InvalidArgument
+from evolvable_store.regular_files import regular_file
 from evolvable_store.storage.audit import PAGE, AuditEntry
 from evolvable_tools.library import Library
 
@@ -101,7 +102,7 @@ _FORMS: dict[str, type | tuple[type, ...]] = {"number": int, "operation": (int, 
 def read_export(source: Path) -> Iterator[AuditEntry]:
     """Yield the entries of an exported file. Raise InvalidArgument for what is none."""
     names = [one.name for one in fields(AuditEntry)]
-    with source.open(encoding="utf-8", errors="replace") as file:
+    with open(source, encoding="utf-8", errors="replace", opener=regular_file) as file:
         for place, line in enumerate(file, 1):
             try:
                 said: Any = json.loads(line)

@@ -13,6 +13,7 @@ from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity, pars
 from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal, Signer
 from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
+from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.storage.audit import Decision
 from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
@@ -402,7 +403,7 @@ def _may_be_named(file: Path, name: str) -> bool:
     if not file.is_file():
         return False
     try:
-        with file.open("rb") as opened:
+        with open(file, "rb", opener=regular_file) as opened:
             data = opened.read(MAX_AGENT_HEAD)
     except OSError:
         return True

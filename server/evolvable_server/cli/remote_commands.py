@@ -417,8 +417,8 @@ def _show_pull(result: PullResult) -> None:
         if refs:
             say(f"{arrival}: {some(refs, 20)}")
     say(*(f"waits for you: {text} (evolvable inbox show {number})" for number, text in result.proposals.items()))
-    say(*(f"refused: {ref}: {why}" for ref, why in result.refused.items()))
     say(f"{count(result.commits, 'commit')} of {result.remote} merged.")
+    say(*(f"refused: {ref}: {why}" for ref, why in result.refused.items()))
 
 
 @command("clone")

@@ -27,6 +27,7 @@ from evolvable_server.clients import memory_files
 from evolvable_server.clients.memory_files import MemoryCopy, memory_text
 from evolvable_server.config import read_machine
 from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Ref
 from evolvable_store.review_queue import waiting_sessions
 from evolvable_tools.outcomes import usage_report as verbs
@@ -270,7 +271,7 @@ def _messages(file: Path) -> list[dict[str, Any]]:
     if file.stat().st_size > MOST:
         raise InvalidArgument(f"{file} has more than {MOST >> 20} MB.", "Give the part that is to be made short.")
     try:
-        messages = json.loads(file.read_bytes())
+        messages = json.loads(read_regular(file))
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(
             f"{file} is no JSON: {error}.", "Give a list of messages: [{role, content}, ...]."

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from evolvable_server.config import MARKS
 from evolvable_server.person_config import account_home
+from evolvable_store.regular_files import read_regular, regular_file
 
 EVENTS = frozenset({"Elicitation", "ElicitationResult"})
 """The events at which Claude Code lets a hook answer, or change the answer."""
@@ -77,7 +78,7 @@ def answering_hooks(opened: list[Path], own: list[Path]) -> Iterator[Path]:
 def _plugin_answers(path: Path) -> bool:
     """Return whether a file of a plugin names such a hook. Most are no settings: what cannot be read needs the word."""
     with contextlib.suppress(OSError):
-        data = path.read_bytes()
+        data = read_regular(path)
         if b"Elicitation" in data or b"\\u" in data[:MAX_BYTES]:
             try:
                 return _names_event(json.loads(data))
@@ -88,7 +89,7 @@ def _plugin_answers(path: Path) -> bool:
 
 def _answers(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular_file) as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return False

@@ -4,7 +4,6 @@ Of a TOML text single keys are changed; every other line stays as it is (of JSON
 """
 
 import contextlib
-import errno
 import os
 import re
 import secrets
@@ -16,6 +15,7 @@ from typing import Any
 
 from evolvable_server.clients.json_edit import EMPTY, JsonError, edit_json, line_and_column, parse_jsonc
 from evolvable_store.errors import Conflict, EvolvableError, Invalid
+from evolvable_store.regular_files import read_regular
 from evolvable_store.workingcopy.openat import link_out_of_repository
 
 # tomlkit is imported in functions: every command loads this module, and few edit TOML.
@@ -214,12 +214,7 @@ def read_raw_configuration(path: Path) -> Configuration:
 def _data(path: Path) -> bytes | None:
     """Return the content of a file, None when it is absent. Raise ConfigurationNotWritten."""
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
-            raise OSError(errno.EINVAL, "it is not a file")
-        if status.st_size > MAX_BYTES:
-            raise OSError(errno.EFBIG, f"it has more than {MAX_BYTES:,} bytes")
-        return path.read_bytes()
+        return read_regular(path, MAX_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:

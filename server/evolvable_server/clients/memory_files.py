@@ -17,6 +17,7 @@ from evolvable_server.config import MEMORY_COPIES, Machine
 from evolvable_server.person_config import write_private
 from evolvable_store.errors import Conflict, EvolvableError
 from evolvable_store.operation import Actor
+from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import USER_SCOPE
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs.memory_facts import memories_for_clients
@@ -126,7 +127,7 @@ def installed_clients(machine: Machine) -> list[str]:
 def read_enabled_copies(home: Path) -> dict[str, tuple[Path, bool]]:
     """Return where memories are checked out for which clients, and whether the file was made for it."""
     try:
-        kept = json.loads((home / MEMORY_COPIES).read_text(encoding="utf-8"))
+        kept = json.loads(read_regular(home / MEMORY_COPIES))
         return {client: (Path(one["path"]), bool(one["made"])) for client, one in kept.items() if client in TITLES}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

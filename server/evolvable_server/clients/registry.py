@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from evolvable_server.config import Machine
 from evolvable_server.person_config import write_private
+from evolvable_store.regular_files import read_regular
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -260,7 +261,7 @@ def read_client_log(home: Path) -> list[HeardCall]:
     found = []
     for path in sorted((home / FOLDER).glob("client-*.json")):
         with contextlib.suppress(OSError, ValueError, TypeError):
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = json.loads(read_regular(path))
             found.append(HeardCall(**{key: str(value) for key, value in values.items()}))
     return sorted(found, key=lambda one: one.at, reverse=True)
 

@@ -24,6 +24,7 @@ from evolvable_server.app import ListedFolders, client_connection, make_caller, 
 from evolvable_server.config import Config, read_config
 from evolvable_server.person_config import registered_homes
 from evolvable_store.operation import Actor, Head, Identity, Principal
+from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Ref
 from evolvable_store.review_queue import enqueue, file_name
 from evolvable_store.storage.bindings import Binding, WatchedFolder
@@ -115,7 +116,7 @@ class OfferLog:
     def search_of(self, session: str, resource: int) -> str | None:
         """Return the search after which this skill was offered to this session, None when it was not."""
         try:
-            said = json.loads((self._place(session) / str(resource)).read_text(encoding="utf-8"))
+            said = json.loads(read_regular(self._place(session) / str(resource)))
         except (OSError, ValueError):
             return None
         search = said.get("search_id") if isinstance(said, dict) else None

@@ -47,6 +47,7 @@ from evolvable_store.errors import (
     NotFound,
     Refused,
 )
+from evolvable_store.regular_files import regular_file
 
 GRACE = 10.0
 """Seconds that requests in flight get after the first signal."""
@@ -164,7 +165,7 @@ class Tokens:
         have changed it.
         """
         try:
-            with open(self._path, "rb") as stream:
+            with open(self._path, "rb", opener=regular_file) as stream:
                 self._check_owner(os.fstat(stream.fileno()))
                 data = stream.read()
         except FileNotFoundError:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from evolvable_store.errors import LibraryCorrupt, Refused
 from evolvable_store.paths import private_file
+from evolvable_store.regular_files import regular_file
 
 FILE = "state.key"
 _BYTES = 32
@@ -31,7 +32,7 @@ def read_state_key(home: Path) -> bytes:
             _make(path)
     except OSError:
         return secrets.token_bytes(_BYTES)
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    descriptor = regular_file(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     with open(descriptor, encoding="ascii", errors="replace") as stream:
         status = os.fstat(descriptor)
         text = stream.read(4 * _BYTES).strip()

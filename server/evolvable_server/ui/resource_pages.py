@@ -258,12 +258,11 @@ def _text(head: Head, loaded: Loaded) -> Node:
         path = unquote(path).removeprefix("./")
         return resource_address(head.ref, version=loaded.version, path=path) if path in loaded.files else None
 
-    rendered = render_markdown(body, place)
-    if rendered is None:
-        return h.pre[make_visible(loaded.text)]
+    rendered, rest = render_markdown(body, place)
     return [
         h.pre(aria_label="Frontmatter")[make_visible(front)] if front else None,
         h.div(".document")[rendered],
+        [h.p(".none")["The rest is too long to be rendered:"], h.pre[rest]] if rest else None,
         h.details[h.summary["The exact text"], h.pre[make_visible(loaded.text)]],
     ]
 

@@ -24,8 +24,8 @@ _SELECTORS = (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x115F, 0
 
 _SHAPELESS = frozenset(map(chr, _SELECTORS)) - _HARMLESS
 
-MAX_MARKDOWN = 400_000
-"""Characters of a document that are rendered; a longer one is shown as plain text."""
+MAX_MARKDOWN = 50_000
+"""Characters of a document that are rendered; what comes behind them is shown as plain text."""
 
 SCHEMES = ("http", "https", "mailto")
 """Where a link of a document may lead; any other one is shown as text."""
@@ -80,14 +80,16 @@ Place = Callable[[str], str | None]
 """Returns the address of a file of the resource that a relative link names, None when there is none."""
 
 
-def render_markdown(text: str, place: Place) -> Markup | None:
-    """Return a document as HTML without any of its own HTML; None for one that is too long to render.
+def render_markdown(text: str, place: Place) -> tuple[Markup, str]:
+    """Return the beginning of a document as HTML without any of its own HTML, and the rest as it is to be shown.
 
     A link shows the host that it leads to. An image is not loaded: its text and its host are shown.
     """
-    if len(text) > MAX_MARKDOWN:
-        return None
-    return Markup(_parser().render(make_visible(text), {"place": place}))
+    shown = make_visible(text)
+    end = len(shown)
+    if end > MAX_MARKDOWN:
+        end = shown.rfind("\n", 0, MAX_MARKDOWN) + 1 or MAX_MARKDOWN  # no line is cut, unless it is all there is
+    return Markup(_parser().render(shown[:end], {"place": place})), shown[end:]
 
 
 @cache

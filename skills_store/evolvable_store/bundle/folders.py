@@ -38,6 +38,7 @@ from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import EXECUTABLE, MAX_FILES, MAX_RESOURCE, PLAIN, File, Files
 from evolvable_store.operation import Head
 from evolvable_store.paths import check_path, is_ignored, is_sync_copy
+from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.tree_reader import SYNC_COPY, read_folder
@@ -103,12 +104,13 @@ def open_zip(source: Path | IO[bytes]) -> Iterator[ZipArchive]:
     """Yield a zip after a look at every entry. Raises InvalidArchive or TooLarge for what is not a plain one."""
     with contextlib.ExitStack() as files:
         try:
-            stream = files.enter_context(open(source, "rb")) if isinstance(source, Path) else source
-            members = _members(stream)
+            if isinstance(source, Path):
+                source = files.enter_context(open(source, "rb", opener=regular_file))
+            members = _members(source)
         except OSError as error:
             why = error.strerror or error
             raise InvalidArchive(f"The archive cannot be read: {why}.", "Name another file.") from error
-        yield ZipArchive(stream, members)
+        yield ZipArchive(source, members)
 
 
 def unsafe_zip(why: str) -> InvalidArchive:

@@ -19,6 +19,7 @@ from evolvable_store.frontmatter import is_frozen
 from evolvable_store.gc import split_batches
 from evolvable_store.objects import EXECUTABLE, MAX_RESOURCE, PLAIN, File, Files, Manifest, chain_hash, make_manifest
 from evolvable_store.operation import Actor, Head, Intent
+from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file, slugify
 from evolvable_store.storage.import_staging import CheckedState, ImportStaging, StagedChange
 from evolvable_store.storage.protocol import ChannelState, ReplayStep, Writer
@@ -338,11 +339,12 @@ def _check_newest(store: Store, staging: ImportStaging, ref: Ref, look: ImportCh
 def _open_source(source: Path | Stream) -> Iterator[Stream]:
     with contextlib.ExitStack() as files:
         try:
-            stream = files.enter_context(open(source, "rb")) if isinstance(source, Path) else source
+            if isinstance(source, Path):
+                source = files.enter_context(open(source, "rb", opener=regular_file))
         except OSError as error:
             why = error.strerror or error
             raise InvalidArchive(f"{source} cannot be read: {why}.", "Name another file.") from error
-        yield stream
+        yield source
 
 
 def _send_blobs(store: Store, staging: ImportStaging) -> None:

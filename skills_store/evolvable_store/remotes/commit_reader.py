@@ -7,11 +7,13 @@ and every path is checked by the rules for paths of resources.
 import re
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 from typing import Self
 
 from evolvable_store.errors import EvolvableError, RemoteFailed, TooLarge, quoted
@@ -34,28 +36,31 @@ from evolvable_store.objects import (
     unpack,
 )
 from evolvable_store.paths import MAX_DEPTH, is_ignored, is_sync_copy
-from evolvable_store.remotes.git_process import NO_ID, BareRepository
-from evolvable_store.remotes.layout import BESIDE, CommitMessage, folder_of, locate, read_message
+from evolvable_store.remotes.git_process import NO_ID, PATIENCE, BareRepository
+from evolvable_store.remotes.layout import BESIDE, CommitMessage, folder_of, read_message
+from evolvable_store.remotes.tree_walk import (
+    FOLDER,
+    LINK,
+    MAX_FOLDERS_INSIDE,
+    MAX_TREE,
+    SUBMODULE,
+    TreeChanges,
+    TreeWalk,
+)
 from evolvable_store.resource import Ref
 from evolvable_store.storage.protocol import Packed
 from evolvable_store.transaction import format_time
 from evolvable_store.validation import blocking_problems, find_problems, main_path
-from evolvable_store.workingcopy.git_objects import GitDamaged, tree_entries
 
 MAX_COMMITS = 500_000
 MAX_CHANGED = 1_000_000
 """Files that commits may change together."""
 
-MAX_TREE = 32 * 2**20
-"""Bytes of one tree, and of what lies beside the resources."""
-
 MAX_COMMIT = 2**20
-_MAX_FOLDERS = 1_000
-_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-_ID_SIZE = 20
-_FOLDER, _LINK, _SUBMODULE = 0o040000, 0o120000, 0o160000
+_PARENTS = re.compile(rb"tree [0-9a-f]{40}\n((?:parent [0-9a-f]{40}\n)*)")
 _AUTHOR = re.compile(rb"^author [^\n]* (\d{1,11}) [+-]\d{4}$", re.MULTILINE)
-_CHUNK = 2**18
+_FRESH = PATIENCE / 2
+"""Seconds after which a process is replaced before it is asked: it ends after PATIENCE, also while a person thinks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +82,6 @@ class IncomingCommit:
     changed: dict[Ref, str]
 
 
-@dataclass(slots=True)
-class TreeChanges:
-    """What differs between two commits. others: path -> (mode, id) of the files of no resource; id '': gone."""
-
-    refs: set[Ref] = field(default_factory=set)
-    others: dict[bytes, tuple[int, str]] = field(default_factory=dict)
-
-
 class CommitReader:
     """Reads from a repository through two long-lived processes of git. A context manager."""
 
@@ -98,20 +95,31 @@ class CommitReader:
         self.stones: Mapping[str, tuple[Tombstone, int]] = {}
         """What was purged elsewhere, by hash: its bytes are read and go no further."""
 
-        self._sizes: subprocess.Popen[bytes] | None = None
-        self._objects: subprocess.Popen[bytes] | None = None
+        self._running: dict[str, tuple[float, ExitStack, subprocess.Popen[bytes]]] = {}
+        self._walk = TreeWalk(lambda tree: self.object(tree, "tree", MAX_TREE), MAX_CHANGED)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self._open.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+
+    def _process(self, how: str) -> "subprocess.Popen[bytes]":
+        """Return a process of `git cat-file` that has time for a question."""
+        began, opened, process = self._running.get(how, (0.0, None, None))
+        if process is None or time.monotonic() - began > _FRESH:
+            if opened is not None:
+                opened.close()
+            opened = self._open.enter_context(ExitStack())
+            process = opened.enter_context(self._repository.process("cat-file", how))
+            self._running[how] = time.monotonic(), opened, process
+        return process
 
     def find(self, name: str) -> tuple[str, str, int] | None:
         """Return the id, the type and the size of the object that an expression names, None for none."""
-        if self._sizes is None:
-            self._sizes = self._open.enter_context(self._repository.process("cat-file", "--batch-check"))
-        line = self._ask(self._sizes, name)
+        line = self._ask(self._process("--batch-check"), name)
         parts = line.split(" ")
         if len(parts) != 3 or not parts[2].isdigit():
             return None
@@ -129,11 +137,10 @@ class CommitReader:
             raise RemoteFailed(f"The object {identity[:12]} is missing or no {wanted}.", "The repository is damaged.")
         if found[2] > limit:
             raise TooLarge(f"The {wanted} {identity[:12]} has {found[2]:,} bytes.", f"The limit is {limit:,}.")
-        if self._objects is None:
-            self._objects = self._open.enter_context(self._repository.process("cat-file", "--batch"))
-        self._ask(self._objects, found[0])
-        assert self._objects.stdout is not None
-        data = self._objects.stdout.read(found[2] + 1)
+        process = self._process("--batch")
+        self._ask(process, found[0])
+        assert process.stdout is not None
+        data = process.stdout.read(found[2] + 1)
         if len(data) != found[2] + 1:
             raise RemoteFailed("git ended early.", "Try again; nothing was imported.")
         return data[:-1]
@@ -166,8 +173,8 @@ class CommitReader:
                 raise TooLarge(f"its files have {sizes:,} bytes together", f"the limit is {MAX_RESOURCE:,}")
             files = {path: File(self._blob(identity), mode) for path, (mode, identity, _) in entries.items()}
             manifest = make_manifest(files)
-        except (EvolvableError, GitDamaged) as error:
-            return TreeContent(Manifest({}), (error.text if isinstance(error, EvolvableError) else str(error),))
+        except EvolvableError as error:
+            return TreeContent(Manifest({}), (error.text,))
         stops = blocking_problems(find_problems(ref.kind, ref.name, files)) if files else []
         if not files or stops:
             return TreeContent(Manifest({}), tuple(map(str, stops)) or ("it has no file",))
@@ -175,23 +182,23 @@ class CommitReader:
         return TreeContent(manifest, (), main is not None and is_frozen(main.data))
 
     def _files(self, tree: str) -> Iterator[tuple[str, tuple[int, str, int]]]:
-        """Yield path -> (mode, id, size) of the files of a tree. Raises TooLarge, RemoteFailed, GitDamaged."""
+        """Yield path -> (mode, id, size) of the files of a tree. Raises TooLarge, RemoteFailed."""
         waiting, folders, files = [("", tree)], 0, 0
         while waiting:
             above, identity = waiting.pop()
             folders += 1
-            if folders > _MAX_FOLDERS or above.count("/") > MAX_DEPTH:
+            if folders > MAX_FOLDERS_INSIDE or above.count("/") > MAX_DEPTH:
                 raise TooLarge("It has too many folders.", "Nothing of it was imported.")
-            for name, (mode, found) in tree_entries(self.object(identity, "tree", MAX_TREE), _ID_SIZE).items():
+            for name, (mode, found) in self._walk.entries(identity).items():
                 path = above + _text(name)
                 kind = mode & 0o170000
-                if is_ignored(_text(name)) or kind != _FOLDER and is_sync_copy(_text(name)):
+                if is_ignored(_text(name)) or kind != FOLDER and is_sync_copy(_text(name)):
                     continue
-                if kind == _FOLDER:
+                if kind == FOLDER:
                     waiting.append((f"{path}/", found.hex()))
                     continue
-                if kind in (_LINK, _SUBMODULE):
-                    what = "a link" if kind == _LINK else "a submodule"
+                if kind in (LINK, SUBMODULE):
+                    what = "a link" if kind == LINK else "a submodule"
                     raise RemoteFailed(f"{quoted(path)} is {what}.", "Nothing of it was imported.")
                 files += 1
                 if files > MAX_FILES:
@@ -249,37 +256,26 @@ class CommitReader:
         ids = self._repository.run(*words).split()
         if len(ids) > MAX_COMMITS:
             raise TooLarge("The remote has too many new commits.", f"The limit is {MAX_COMMITS:,}.")
-        changed = self._changed_refs("".join(f"{one}\n" for one in ids))
-        return [self._commit(one, changed.get(one, set())) for one in ids]
+        self._walk.allow(len(ids))
+        return [self._commit(one) for one in ids]
 
-    def _changed_refs(self, asked: str) -> dict[str, set[Ref]]:
-        """Return the resources that commits changed. asked: a line for each, with the parents where not all count."""
-        with tempfile.TemporaryFile() as file:
-            file.write(asked.encode("ascii"))
-            file.seek(0)
-            words = ["diff-tree", "--stdin", "-r", "-z", "-c", "--root", "--raw", "--no-renames"]
-            with self._repository.process(*words, stdin=file.fileno()) as process:
-                return _changed_by_commit(_tokens(process))
-
-    def _commit(self, identity: str, refs: set[Ref]) -> IncomingCommit:
+    def _commit(self, identity: str) -> IncomingCommit:
         head, _, text = self.object(identity, "commit", MAX_COMMIT).partition(b"\n\n")
         said = _AUTHOR.search(head)
         at = format_time(datetime.fromtimestamp(min(int(said[1]) if said else 0, 2**34), UTC))
+        parents = _PARENTS.match(head)
+        refs = self._changed_refs(identity, parents[1].decode("ascii").split()[1::2] if parents else [])
         trees = {ref: self.tree_id(identity, folder_of(ref)) for ref in sorted(refs, key=str)}
         return IncomingCommit(identity, at, read_message(text), trees)
 
+    def _changed_refs(self, commit: str, parents: Sequence[str]) -> set[Ref]:
+        """Return the resources of which a commit has a file that none of these parents has."""
+        olds = [self.tree_id(parent, "") for parent in parents]
+        return self._walk.changed_refs(self.tree_id(commit, ""), olds or [NO_ID])
+
     def changes(self, base: str, head: str) -> TreeChanges:
         """Return what differs between two commits; base: '' for a commit that holds nothing. Raises TooLarge."""
-        found = TreeChanges()
-        words = ["diff-tree", "-r", "-z", "--raw", "--no-renames", base or _EMPTY_TREE, head]
-        with self._repository.process(*words) as process:
-            for _, path, mode, identity in _entries(_tokens(process)):
-                ref = locate(_text(path))
-                if ref is not None:
-                    found.refs.add(ref)
-                else:
-                    found.others[path] = (mode, identity if identity.strip("0") else NO_ID)
-        return found
+        return self._walk.changes(self.tree_id(head, ""), self.tree_id(base, ""))
 
     def branch_commits(self, base: str, head: str, refs: Collection[Ref]) -> dict[Ref, list[str]]:
         """Return the commits of the branch itself that led each resource from its content in `base` to that in `head`.
@@ -291,11 +287,11 @@ class CommitReader:
         limit = f"--max-count={MAX_COMMITS}"
         words = ["rev-list", "--first-parent", "--topo-order", "--reverse", "--parents", limit, head, *behind, "--"]
         lines = [line.split()[:2] for line in self._repository.run(*words).splitlines()]
-        changed = self._changed_refs("".join(" ".join(line) + "\n" for line in lines))
+        self._walk.allow(len(lines))
         last = {ref: self.tree_id(base, folder_of(ref)) for ref in refs}
         found: dict[Ref, list[str]] = {ref: [] for ref in refs}
         for commit, *parents in lines:
-            for ref in changed.get(commit, set()) & found.keys():
+            for ref in self._changed_refs(commit, parents) & found.keys():
                 before = self.tree_id(parents[0] if parents else NO_ID, folder_of(ref))
                 if before != last[ref]:
                     del found[ref]
@@ -306,8 +302,7 @@ class CommitReader:
 
     def beside(self, commit: str) -> list[str]:
         """Return the paths of what lies beside the resources in a commit."""
-        with self._repository.process("ls-tree", "-r", "-z", "--name-only", commit, "--", f"{BESIDE}/") as process:
-            return [_text(path) for path in _tokens(process)]
+        return [f"{BESIDE}/{_text(path)}" for path in self._walk.files(self.tree_id(commit, BESIDE))]
 
     def file(self, commit: str, path: str) -> bytes:
         """Return a file of a commit; b'' when there is none, and for one that is too large."""
@@ -319,39 +314,3 @@ class CommitReader:
 
 def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
-
-
-def _tokens(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
-    """Yield what a command with `-z` writes, one by one. Raises TooLarge."""
-    assert process.stdout is not None
-    rest, count = b"", 0
-    while data := process.stdout.read(_CHUNK):
-        *whole, rest = (rest + data).split(b"\0")
-        count += len(whole)
-        if count > 2 * MAX_CHANGED + MAX_COMMITS or len(rest) > MAX_TREE:
-            raise TooLarge("The remote's commits change too many files.", f"The limit is {MAX_CHANGED:,}.")
-        yield from whole
-    if process.wait() != 0:
-        raise RemoteFailed("git cannot read the remote's commits.", "The repository is damaged; nothing was imported.")
-
-
-def _entries(tokens: Iterable[bytes]) -> Iterator[tuple[str, bytes, int, str]]:
-    """Yield (commit, path, mode, id) of each entry; the commit is '' where the command names none."""
-    commit, rest = "", iter(tokens)
-    for token in rest:
-        if not token.startswith(b":"):
-            commit = token.decode("ascii", "replace").strip()
-            continue
-        sides = token.count(b":", 0, len(token) - len(token.lstrip(b":")))
-        fields = token.lstrip(b":").split(b" ")
-        path = next(rest, b"")
-        yield commit, path, int(fields[sides], 8), fields[2 * sides + 1].decode("ascii")
-
-
-def _changed_by_commit(tokens: Iterable[bytes]) -> dict[str, set[Ref]]:
-    found: dict[str, set[Ref]] = {}
-    for commit, path, _, _ in _entries(tokens):
-        ref = locate(_text(path))
-        if ref is not None:
-            found.setdefault(commit, set()).add(ref)
-    return found

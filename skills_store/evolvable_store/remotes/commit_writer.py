@@ -13,7 +13,7 @@ from typing import IO
 from evolvable_store.errors import LibraryCorrupt, RemoteFailed
 from evolvable_store.objects import EXECUTABLE, Manifest
 from evolvable_store.operation import Actor, Change, Intent
-from evolvable_store.remotes.git_process import NO_ID, BareRepository
+from evolvable_store.remotes.git_process import NO_ID, TRANSFER, BareRepository
 from evolvable_store.remotes.layout import folder_of, signature_line, write_message
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import OPEN
@@ -74,7 +74,8 @@ class CommitStream:
 @contextlib.contextmanager
 def open_stream(repository: BareRepository, parent: str) -> Iterator[CommitStream]:
     """Yield a stream of commits onto `parent`; at the end WORK is the last of them. Raises RemoteFailed."""
-    with repository.process("fast-import", "--quiet", "--done", "--force", "--date-format=raw") as process:
+    words = ("fast-import", "--quiet", "--done", "--force", "--date-format=raw")
+    with repository.process(*words, seconds=TRANSFER) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
             stream = CommitStream(process.stdin, parent)

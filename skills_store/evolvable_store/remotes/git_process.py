@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,11 +23,11 @@ MAX_RECEIVED = 2 * 2**30
 
 MAX_ADDRESS = 2_000
 
-_PATIENCE = 600.0
-"""Seconds of a command on our own repository."""
+PATIENCE = 600.0
+"""Seconds of a command on our own repository, and of a process that answers questions about it."""
 
-_TRANSFER = 3_600.0
-"""Seconds of a fetch or a push; a connection that stands still ends after a minute."""
+TRANSFER = 3_600.0
+"""Seconds of a fetch, a push or an export; a connection that stands still ends after a minute."""
 
 _BUFFER = 256 * 1024
 """Bytes that are written to a command at once, and read from it: every write may cost a change of process."""
@@ -181,14 +182,14 @@ class BareRepository:
 
     def _id_or_none(self, *words: str) -> str:
         """Return the id that a command prints first, '' where it says that there is none. Raises where git died."""
-        done = self._finish(words, "", _PATIENCE)
+        done = self._finish(words, "", PATIENCE)
         if done.returncode not in (0, 1):
             raise _failed(words[0], done.stderr)
         return done.stdout.decode("ascii", "replace").split("\n")[0].strip() if done.returncode == 0 else NO_ID
 
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Return whether a commit is another one or one of its ancestors."""
-        done = self._finish(["merge-base", "--is-ancestor", older, newer], "", _PATIENCE)
+        done = self._finish(["merge-base", "--is-ancestor", older, newer], "", PATIENCE)
         if done.returncode not in (0, 1):
             raise _failed("merge-base", done.stderr)
         return done.returncode == 0
@@ -205,7 +206,7 @@ class BareRepository:
         limits = ["--no-tags", "--no-recurse-submodules", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance"]
         theirs = ["--upload-pack=" + _local_program("upload-pack")] if is_local(address) else []
         words = self.command(["fetch", *limits, *theirs, "--", address, f"+refs/heads/{branch}:{FETCHED}"])
-        done = self._finish(words, _protocol(address), _TRANSFER, whole=True, limited=True)
+        done = self._finish(words, _protocol(address), TRANSFER, whole=True, limited=True)
         if done.returncode != 0 and b"couldn't find remote ref" in done.stderr:
             return NO_ID
         if done.returncode != 0:
@@ -218,13 +219,13 @@ class BareRepository:
         words = self.command(
             ["push", "--quiet", "--no-verify", *theirs, "--", address, f"{commit}:refs/heads/{branch}"]
         )
-        done = self._finish(words, _protocol(address), _TRANSFER, whole=True)
+        done = self._finish(words, _protocol(address), TRANSFER, whole=True)
         if done.returncode != 0:
             raise _failed("push", done.stderr)
 
     def is_signed(self, commit: str) -> bool:
         """Return whether the person's git verifies the signature of a commit, by a key that it trusts."""
-        return self._finish(["verify-commit", commit], "", _PATIENCE).returncode == 0
+        return self._finish(["verify-commit", commit], "", PATIENCE).returncode == 0
 
     def sign(self, parent: str, reason: str) -> str:
         """Make a commit of the same tree on `parent`, signed as the person's git is configured. Raises RemoteFailed."""
@@ -232,27 +233,43 @@ class BareRepository:
         return made.strip()
 
     @contextlib.contextmanager
-    def process(self, *words: str, stdin: int = subprocess.PIPE) -> "Iterator[subprocess.Popen[bytes]]":
-        """Yield a running command with pipes; it is ended at the end of the context."""
-        quiet = subprocess.DEVNULL
+    def process(self, *words: str, seconds: float = PATIENCE) -> "Iterator[subprocess.Popen[bytes]]":
+        """Yield a running command with pipes; it is ended at the end of the context, and killed after `seconds`.
+
+        Raises RemoteFailed, with this reason, where the block fails because it was killed.
+        """
+        pipe, late = subprocess.PIPE, threading.Event()
         with subprocess.Popen(
-            self.command(words), _BUFFER, stdin=stdin, stdout=subprocess.PIPE, stderr=quiet, env=_environment("file")
+            self.command(words), _BUFFER, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=_environment("file")
         ) as process:
+
+            def stop() -> None:
+                late.set()
+                process.kill()
+
+            limit = threading.Timer(seconds, stop)
+            limit.daemon = True
+            limit.start()
             try:
                 yield process
+            except RemoteFailed:
+                if late.is_set():
+                    raise _too_slow(seconds) from None
+                raise
             finally:
-                for pipe in (process.stdin, process.stdout):
-                    if pipe is not None:
+                for end in (process.stdin, process.stdout):
+                    if end is not None:
                         with contextlib.suppress(OSError):
-                            pipe.close()
+                            end.close()
                 try:
                     process.wait(10)
                 except subprocess.TimeoutExpired:
                     process.kill()
+                limit.cancel()
 
     def _ssh_command(self) -> str:
         """Return the command that reaches a host: the person's own `core.sshCommand`, or ssh, with our options."""
-        done = self._finish(["config", "--get", "core.sshCommand"], "", _PATIENCE)
+        done = self._finish(["config", "--get", "core.sshCommand"], "", PATIENCE)
         told = done.stdout.decode("utf-8", "surrogateescape").rstrip("\n") or "ssh"
         named = _SSH.fullmatch(told)
         if named is None:
@@ -260,7 +277,7 @@ class BareRepository:
         return " ".join((named[1], *(f"-o {one}" for one in _SSH_OPTIONS))) + (named[2] or "")
 
     def _run(self, words: Sequence[str]) -> str:
-        done = self._finish(words, "", _PATIENCE)
+        done = self._finish(words, "", PATIENCE)
         if done.returncode != 0:
             raise _failed(words[0], done.stderr)
         return done.stdout.decode("utf-8", "surrogateescape")
@@ -283,9 +300,7 @@ class BareRepository:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise RemoteFailed(
-                f"git did not end within {seconds:,.0f} seconds.", "Try again; nothing was lost."
-            ) from None
+            raise _too_slow(seconds) from None
         except OSError as error:
             raise RemoteFailed(f"git cannot be started: {error.strerror}.", "Install git 2.30 or newer.") from error
 
@@ -294,6 +309,10 @@ def _local_program(name: str) -> str:
     """Return the shell words that serve a repository on this machine without its hooks and programs."""
     options = [word for one in (*_OFF, *_THEIRS) for word in ("-c", one)]
     return shlex.join([git_program(), *options, name])
+
+
+def _too_slow(seconds: float) -> RemoteFailed:
+    return RemoteFailed(f"git did not end within {seconds:,.0f} seconds.", "Try again; nothing was lost.")
 
 
 def _failed(what: str, stderr: bytes) -> RemoteFailed:

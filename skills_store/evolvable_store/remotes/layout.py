@@ -54,6 +54,14 @@ def locate(path: str) -> Ref | None:
         return None
 
 
+def may_hold_resources(folder: str) -> bool:
+    """Return whether a folder of the repository holds folders of resources, at its own level or below."""
+    parts = folder.split("/")
+    if parts[0] == "projects":
+        return len(parts) < 3 or (len(parts) == 3 and parts[2] in _KINDS)
+    return len(parts) == 1 and parts[0] in _KINDS
+
+
 @dataclass(frozen=True, slots=True)
 class CommitMessage:
     """What a commit says of itself. operation, actor: of its trailers, '' where it has none."""

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from evolvable_store.paths import is_ignored
+from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import Kind, main_file
 from evolvable_store.validation import is_blank
 
@@ -109,7 +110,7 @@ def is_emptied(entry: "os.DirEntry[str]") -> bool:
         status = entry.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _EMPTIED:
             return False
-        with open(entry.path, "rb") as stream:
+        with open(entry.path, "rb", opener=regular_file) as stream:
             return is_blank(stream.read(_EMPTIED))
     except OSError:
         return False
@@ -158,9 +159,7 @@ def is_hidden(name: str) -> bool:
 
 def _has_frontmatter(path: str) -> bool:
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return False  # nobody may wait here for the other end of a pipe
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=regular_file) as stream:
             return stream.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"---")
     except OSError:
         return False

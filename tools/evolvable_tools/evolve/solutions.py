@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.regular_files import regular_file
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.base import WORK_DIR, CommandHost, Executor, remove_tree
 from evolvable_tools.evolve.scorers.external_scorers import command_score, special_files
@@ -300,7 +301,7 @@ def _file_hashes(work: Path) -> dict[str, str]:
                 return found
             try:
                 if stat.S_ISREG(path.lstat().st_mode):
-                    with path.open("rb") as file:
+                    with open(path, "rb", opener=regular_file) as file:
                         found[path.relative_to(work).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError:
                 continue  # what the answer left unreadable is no part of it

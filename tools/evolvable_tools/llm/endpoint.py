@@ -1,7 +1,6 @@
 """A model that a person named: its protocol, address, name and price, and where its key is."""
 
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.regular_files import regular_file
 from evolvable_tools.llm import LanguageModel, ModelAttempt, ProviderError, Request, WrongAnswer, most_tokens
 from evolvable_tools.llm.anthropic_model import ADDRESS as ANTHROPIC_ADDRESS
 from evolvable_tools.llm.anthropic_model import AnthropicModel
@@ -224,11 +224,8 @@ def read_key_file(path: Path, whose: str) -> str:
     """Return the key in a file of the person. Raises InvalidArgument, Refused when others can read or write it."""
     hint = f"Write the key into it, and run: chmod 600 {path}"
     try:
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise InvalidArgument(f"{path}, the key of {whose}, is no file.", hint)
-            _check_private(path, status)
+        with open(path, "rb", opener=regular_file) as file:
+            _check_private(path, os.fstat(file.fileno()))
             key = file.read(MAX_KEY_BYTES + 1).decode("ascii").strip()
     except OSError as error:
         raise InvalidArgument(f"{path}, the key of {whose}, cannot be read: {error.strerror}.", hint) from None

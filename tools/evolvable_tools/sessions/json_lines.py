@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from evolvable_store.regular_files import regular_file
 from evolvable_tools.sessions import parse_json
 
 MAX_LINE = 32 * 1024 * 1024
@@ -23,7 +24,7 @@ def read_records(path: Path, hasher: Hasher | None = None) -> Iterator[dict[str,
 
     A last line without a line end counts when it is whole JSON. Raises OSError.
     """
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
         for line in _lines(file):
             found = _object(line)
             if hasher is not None and (found is not None or line.endswith(b"\n")):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument
+from evolvable_store.regular_files import read_regular
 from evolvable_store.storage.observations import IngestedSession
 from evolvable_tools.redaction.redactor import Redactor, StreamRedactor
 from evolvable_tools.sessions import (
@@ -225,7 +226,7 @@ def _learn_launch(file: Path, about: TranscriptInfo) -> None:
     """Read what the client noted beside a subagent's file: the type that it was started as, and by which call."""
     noted = file.with_suffix(".meta.json")
     try:
-        said = parse_json(noted.read_text("utf-8")) if noted.is_file() and noted.stat().st_size <= MAX_NOTED else None
+        said = parse_json(read_regular(noted, MAX_NOTED).decode("utf-8"))
     except (OSError, ValueError):
         return
     if isinstance(said, dict):

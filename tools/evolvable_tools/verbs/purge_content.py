@@ -19,6 +19,7 @@ from evolvable_store.errors import InvalidArgument, NoSuchFile
 from evolvable_store.gc import blobs_with, purge_content
 from evolvable_store.operation import Head
 from evolvable_store.paths import LIBRARY_FILE
+from evolvable_store.regular_files import read_regular
 from evolvable_store.remotes.git_process import MIRRORS
 from evolvable_store.resource import Ref, main_file
 from evolvable_store.search import index_file
@@ -263,7 +264,7 @@ def _files_with(store: Store, texts: Sequence[bytes], blobs: Collection[str]) ->
 
 def _holds(path: Path, texts: Sequence[bytes], blobs: Collection[str]) -> bool:
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError:
         return False
     if _in(data, texts, blobs):
@@ -309,7 +310,7 @@ def _sweep(store: Store, job: PurgeJob) -> Iterator[str]:
     for path in list(_files(store.home)):
         if path.stat().st_size > MAX_READ or not _holds(path, job.texts, job.blobs):
             continue
-        data = path.read_bytes()
+        data = read_regular(path)
         if path.name == LIBRARY_FILE:
             yield f"{path}: {_purge_backup(path, job)}"
         elif data.startswith(_WHOLE) or zipfile.is_zipfile(path):
@@ -343,7 +344,7 @@ def _chain_again(path: Path, job: PurgeJob) -> bool:
     """Take the texts out of a ledger and chain its lines again; return False while a run writes it."""
     try:
         with FileLock(f"{path}.lock", timeout=0, thread_local=False):
-            made = _rewritten(path.read_bytes(), job)
+            made = _rewritten(read_regular(path), job)
             _note(path.parent, path, job, made)
             _write(path, made)
     except Timeout:
@@ -354,7 +355,7 @@ def _chain_again(path: Path, job: PurgeJob) -> bool:
 def _note(run: Path, path: Path, job: PurgeJob, made: bytes) -> None:
     """Write down in a run's folder what was purged from one of its files, so that its new hash is known."""
     said = {"at": job.at, "actor": job.actor, "reason": job.reason, "purged": job.kind}
-    hashes = {"before": hashlib.sha256(path.read_bytes()).hexdigest(), "after": hashlib.sha256(made).hexdigest()}
+    hashes = {"before": hashlib.sha256(read_regular(path)).hexdigest(), "after": hashlib.sha256(made).hexdigest()}
     with open(run / NOTES, "a", encoding="utf-8") as stream:
         stream.write(json.dumps({"file": path.relative_to(run).as_posix(), **said, **hashes}) + "\n")
 
@@ -426,6 +427,6 @@ def _copies_with(library: Library, texts: Sequence[bytes], blobs: Collection[str
 
 def _edit_copies(library: Library, job: PurgeJob) -> Iterator[str]:
     for path in list(_copies_with(library, job.texts, job.blobs)):
-        data = path.read_bytes()
+        data = read_regular(path)
         _write(path, job.notice if hashlib.sha256(data).hexdigest() in job.blobs else job.replace_texts(data))
         yield str(path)

@@ -6,9 +6,10 @@ from enum import StrEnum
 
 from evolvable_store.objects import EXECUTABLE, Files, Manifest, make_manifest, pack
 from evolvable_store.operation import Actor, Intent, Principal
-from evolvable_store.remotes.commit_reader import CommitReader, IncomingCommit, TreeChanges, TreeContent
+from evolvable_store.remotes.commit_reader import CommitReader, IncomingCommit, TreeContent
 from evolvable_store.remotes.commit_writer import TIP, WORK, open_stream
 from evolvable_store.remotes.layout import folder_of, signature_line, write_message
+from evolvable_store.remotes.tree_walk import TreeChanges
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import REJECTED, Draft, ProposalBatch
 from evolvable_store.storage.protocol import ArrivedStep, Packed, Writer

@@ -15,8 +15,9 @@ from evolvable_store.errors import VersionConflict
 from evolvable_store.merge import merge_files
 from evolvable_store.objects import TOMBSTONES, Manifest
 from evolvable_store.operation import Actor, Identity, Principal
-from evolvable_store.remotes.commit_reader import CommitReader, IncomingCommit, TreeChanges, TreeContent
+from evolvable_store.remotes.commit_reader import CommitReader, IncomingCommit, TreeContent
 from evolvable_store.remotes.layout import folder_of
+from evolvable_store.remotes.tree_walk import TreeChanges
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.remotes import RemoteWaiting
 from evolvable_store.validation import blocking_problems, find_problems

@@ -11,6 +11,7 @@ from evolvable_store.bundle.import_ import ImportReport
 from evolvable_store.errors import InvalidArgument, InvalidResource, NotFound, Refused, Unsafe
 from evolvable_store.objects import File, Files, make_manifest
 from evolvable_store.operation import Actor, Head, Principal
+from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
 from evolvable_tools.approvals import add_left_out, check_change, file_bytes, finding_messages, load_scan
 from evolvable_tools.library import Caller, Library
@@ -62,7 +63,7 @@ def scan_path(path: Path) -> list[Scanned]:
     if path.is_file():
         if path.name in _MAINS:
             return [_scanned_folder(str(path), path.parent, path.name)]
-        return [_scanned(str(path), {path.name: File(path.read_bytes())}, Kind.SKILL)]
+        return [_scanned(str(path), {path.name: File(read_regular(path))}, Kind.SKILL)]
     if not path.is_dir():
         raise InvalidArgument(f"{path} is not there.", "Name a folder, a file, or a ref such as skill:pdf.")
     found = [place for place in (path, *sorted(path.iterdir())) if place.is_dir() and _main_in(place)]

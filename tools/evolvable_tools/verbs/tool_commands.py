@@ -25,6 +25,7 @@ from evolvable_store.errors import InvalidArgument, NoSuchVersion, Refused
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.objects import Files
 from evolvable_store.operation import Head
+from evolvable_store.regular_files import read_regular, regular_file
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_tools.approvals import canonical_form
 from evolvable_tools.library import Caller, Library
@@ -229,14 +230,14 @@ def _program_of(word: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=64)
 def _sha256_of(place: str, *_: int) -> str:
-    with open(place, "rb") as file:
+    with open(place, "rb", opener=regular_file) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def approved_digests(library: Library) -> frozenset[str]:
     """Return what a person approved and did not withdraw. With locked approvals only what their key signed counts."""
     try:
-        lines = (library.store.home / APPROVALS_FILE).read_bytes().splitlines()
+        lines = read_regular(library.store.home / APPROVALS_FILE).splitlines()
     except OSError:
         return frozenset()
     approved: dict[str, bool] = {}
@@ -370,7 +371,7 @@ def _holds(folder: Path, files: Files) -> bool:
         return False
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not _is_folder(path)}
     return found.keys() == files.keys() and all(
-        stat.S_ISREG(path.lstat().st_mode) and path.read_bytes() == files[name].data for name, path in found.items()
+        stat.S_ISREG(path.lstat().st_mode) and read_regular(path) == files[name].data for name, path in found.items()
     )
 
 

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, UntrustedHome
 from evolvable_store.paths import ADDRESS_FILE, CONFIGURATION, check_home, is_address, private_file
+from evolvable_store.regular_files import read_regular
 
 PROJECT = "library"
 """The project of an address that names none."""
@@ -91,7 +92,7 @@ def read_home(home: Path) -> PostgresHome:
     """Return what the address file of a home says. Raises LibraryCorrupt."""
     path = home / ADDRESS_FILE
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        said = json.loads(read_regular(path))
         found = PostgresHome(Address.parse(said["url"]), said["home"])
         if not _HOME.fullmatch(found.name):
             raise ValueError("home")

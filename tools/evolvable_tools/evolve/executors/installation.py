@@ -16,6 +16,7 @@ from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import Document, parse_document
+from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.validation import main_path
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, make_part
@@ -99,7 +100,7 @@ def list_ancestor_dirs(folder: Path, below: Sequence[str]) -> list[Path]:
 
 def _declared_name(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular_file) as file:
             name = parse_document(file.read(20_000)).fields.get("name")
     except OSError:
         return ""

@@ -16,6 +16,7 @@ from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchResource, NotFound, Refused
 from evolvable_store.operation import Actor, Principal
+from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.workingcopy.tree_reader import read_folder, read_single
 from evolvable_tools.evolve.executors.base import named_files
@@ -66,7 +67,7 @@ def is_approved(home: Path, taskset: TaskSet) -> bool:
     """Return whether a person approved the commands of this task set as they are now."""
     wanted = approval_digest(taskset)
     try:
-        lines = (home / "evolve" / APPROVALS_FILE).read_bytes().splitlines()
+        lines = read_regular(home / "evolve" / APPROVALS_FILE).splitlines()
     except OSError:
         return False
     said = [parse_json(line.decode("utf-8", "replace")) for line in lines]

@@ -6,13 +6,13 @@ What arrives is added to what is there. An import or a restored backup can raise
 import contextlib
 import json
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evolvable_store.bundle.folders import LOOKS_PATH, open_zip
 from evolvable_store.errors import EvolvableError
+from evolvable_store.regular_files import read_regular, regular_file
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
 from evolvable_tools.evolve.tasks.holdout import ACCESS_FILE, TestAccessLog
@@ -30,7 +30,7 @@ def backup_files(home: Path) -> dict[str, bytes]:
     found = {}
     for name in (OPENED_FILE, ACCESS_FILE):
         with contextlib.suppress(FileNotFoundError):
-            found[name] = (home / EVOLVE_DIR / name).read_bytes()
+            found[name] = read_regular(home / EVOLVE_DIR / name)
     return found
 
 
@@ -110,10 +110,9 @@ def read_looks(source: Path, form: str) -> bytes:
     path = source / LOOKS_PATH
     if path.parent.is_symlink():
         return b""
-    with contextlib.suppress(OSError):
-        # A fifo would block the open, a link could lead to any file of the person.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-        with open(handle, "rb") as stream:
-            if stat.S_ISREG(os.fstat(handle).st_mode):
-                return stream.read(MAX_LOOKS)
-    return b""
+    try:
+        # A link could lead to any file of the person.
+        with open(regular_file(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as stream:
+            return stream.read(MAX_LOOKS)
+    except OSError:
+        return b""

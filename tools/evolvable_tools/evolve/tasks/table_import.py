@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument, quoted
+from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_tools.evolve.executors.base import parse_strict_json
 from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, LINES, read_taskset, split_lines
@@ -60,7 +61,7 @@ def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, 
         size = path.stat().st_size
         if size > MAX_TABLE:
             raise InvalidArgument(f"{path} has {size:,} bytes.", f"At most {MAX_TABLE:,} are read.")
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_regular(path, MAX_TABLE).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         hint = "It is a CSV file or lines of JSON, in UTF-8."
         raise InvalidArgument(f"{path} cannot be read: {error}.", hint) from None

@@ -1,0 +1,35 @@
+"""Open what must be a regular file: nobody waits for the other end of a pipe, and no device is read without an end.
+
+Anybody who may write into a folder can put a pipe, or a link to a device, where a file is expected. Its kind is looked
+at in the open file, so that nothing can take its place between the look and the read.
+"""
+
+import errno
+import os
+import stat
+
+_FLAGS = sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY"))
+
+
+def regular_file(path: "str | os.PathLike[str]", flags: int) -> int:
+    """Open a regular file, as the `opener` of open(). Raises OSError for anything else."""
+    descriptor = os.open(path, flags | _FLAGS)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is no file, but a pipe or a device", os.fspath(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_regular(path: "str | os.PathLike[str]", limit: int | None = None) -> bytes:
+    """Return the bytes of a regular file. Raises OSError, also for a file of more than `limit` bytes."""
+    with open(path, "rb", opener=regular_file) as file:
+        data = file.read() if limit is None else file.read(limit + 1)
+    if limit is not None and len(data) > limit:
+        raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes", os.fspath(path))
+    return data
