@@ -12,7 +12,15 @@ _FLAGS = sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY"))
 
 
 def regular_file(path: "str | os.PathLike[str]", flags: int) -> int:
-    """Open a regular file, as the `opener` of open(). Raises OSError for anything else."""
+    """Open a regular file, as the `opener` of open().
+
+    Args:
+        path: Of the file; a link to one is followed.
+        flags: As those of os.open.
+
+    Raises:
+        OSError: For anything else, and as os.open.
+    """
     descriptor = os.open(path, flags | _FLAGS)
     try:
         mode = os.fstat(descriptor).st_mode
