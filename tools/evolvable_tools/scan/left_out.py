@@ -9,8 +9,8 @@ from evolvable_tools.scan.text_analysis import view_of
 _VERSION_CONTROL = (".git", ".hg", ".svn")
 """No repository brings these, and texts about version control name them."""
 
-MAX_NAMED = 200
-"""Paths that are looked for in the texts."""
+_AT_ONCE = 200
+"""Paths that one expression looks for."""
 
 
 def find_left_out(files: Mapping[str, bytes], left_out: Iterable[str]) -> Iterator[Finding]:
@@ -18,13 +18,14 @@ def find_left_out(files: Mapping[str, bytes], left_out: Iterable[str]) -> Iterat
 
     left_out: paths; a folder ends with a slash, and counts where a text names something in it.
     """
-    paths = [path for path in left_out if path.strip("/").rpartition("/")[2] not in _VERSION_CONTROL][:MAX_NAMED]
-    if not paths:
-        return
-    named = re.compile("|".join(map(_pattern, paths)), re.IGNORECASE)
-    for path, data in files.items():
+    paths = [path for path in left_out if path.strip("/").rpartition("/")[2] not in _VERSION_CONTROL]
+    # All of them: whoever can put one file there can put others before it.
+    patterns = sorted(set(map(_pattern, paths)))
+    groups = [patterns[start : start + _AT_ONCE] for start in range(0, len(patterns), _AT_ONCE)]
+    named = [re.compile("|".join(group), re.IGNORECASE) for group in groups]
+    for path, data in files.items() if named else ():
         view = view_of(path, data)
-        match = named.search(view.text) if view is not None else None
+        match = next((one for each in named if (one := each.search(view.text))), None) if view is not None else None
         if view is not None and match is not None:
             why = "it names a file that no version holds and that no scan read"
             hint = "Look at the file where it lies, or leave it out of the text."
