@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from evolvable_store.objects import unpack
 from evolvable_store.resource import Ref
+from evolvable_store.secret_copies import holds_text, without_texts
 from evolvable_store.storage.maintenance import BlobLocation, PurgeJob
 from evolvable_store.store import Store
 
@@ -74,21 +75,24 @@ def collect(store: Store, dry_run: bool = False, *, shrink: bool = False) -> Col
 
 
 def blobs_with(store: Store, texts: Iterable[bytes]) -> list[str]:
-    """Return the blobs that hold one of these texts. Reads every blob."""
+    """Return the blobs that hold one of these texts, in any form that `holds_text` knows. Reads every blob."""
     wanted = tuple(texts)
     contents = store.backend.purges.contents() if wanted else ()
-    return [name for name, data in contents if any(text in data for text in wanted)]
+    return [name for name, data in contents if holds_text(data, wanted)]
 
 
 def purge_content(store: Store, job: PurgeJob) -> list[str]:
     """Replace the blobs of a job by tombstones and its texts in every table by a mark; return the blobs' hashes.
 
-    Each step is a transaction; a second call does what is left.
+    Each step is a transaction; a second call does what is left. A blob that holds a text where it cannot be taken out,
+    as in an archive, keeps its bytes: `blobs_with` still returns it.
     """
     purges = store.backend.purges
     done = purges.write_tombstones(job, dict.fromkeys(job.blobs, job.notice))
     for name in blobs_with(store, job.texts):
-        done += purges.write_tombstones(job, {name: job.replace_texts(store.blob(name))})
+        data = store.blob(name)
+        if (made := without_texts(data, job.texts, job.mark)) != data:
+            done += purges.write_tombstones(job, {name: made})
     purges.replace_texts(job)
     return done
 
@@ -172,6 +176,16 @@ class SecretFindings:
         places = secrets.locations(names) if names else []
         held = [SecretOccurrence(one, *place) for place in places for one in by_blob[place[3]]]
         return sorted(held, key=lambda one: (str(one.ref), -one.version, one.path, one.found.line))
+
+    def add_left(self, blobs: Iterable[str], found: DetectedSecret) -> None:
+        """Keep a finding for blobs in which the rules do not see it, such as archives that a purge left."""
+        kept = self._store.backend.secrets.found()
+        rows = {name: {tuple(one) for one in json.loads(kept.get(name, "[]"))} for name in blobs}
+        added = [
+            (name, self._rules, json.dumps(sorted({*row, (found.id, found.kind, found.line)})))
+            for name, row in rows.items()
+        ]
+        self._store.backend.secrets.add(added)
 
     def named(self, pattern: str) -> list[BlobLocation]:
         """Return every file of a version whose path matches a LIKE pattern, unless it was purged."""

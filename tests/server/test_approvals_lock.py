@@ -137,3 +137,48 @@ def test_a_passphrase_of_seven_characters_is_refused(tmp_path: Path) -> None:
     evolvable = CommandLine(tmp_path)
     evolvable("init")
     assert "fewer than 8" in evolvable("approvals", "lock", stdin="7 chars\n7 chars\n", code=1).err
+
+
+@pytest.mark.parametrize("typed", ["wrong passphrase\n", ""])
+def test_without_the_passphrase_nothing_is_purged(evolvable: CommandLine, typed: str) -> None:
+    refused = evolvable("purge", "pdf", "SKILL.md", "--yes", "-m", "gone", stdin=typed, code=None)
+    assert refused.code != 0 and "purged" not in evolvable("get", "pdf").out
+    evolvable("purge", "pdf", "SKILL.md", "--yes", "-m", "gone", stdin=f"{WORDS}\n")
+    assert "purged" in evolvable("get", "pdf").out
+
+
+@pytest.mark.parametrize("typed", ["wrong passphrase\n", ""])
+def test_without_the_passphrase_no_backup_replaces_the_library(
+    evolvable: CommandLine, tmp_path: Path, typed: str
+) -> None:
+    evolvable("backup", tmp_path / "copy")
+    evolvable.save(evolvable.user / ".claude/skills", "later", skill_text("later"))
+    evolvable("sync")
+    refused = evolvable("recover", tmp_path / "copy", "--yes", stdin=typed, code=None)
+    assert refused.code != 0 and "later" in evolvable("list").out
+    evolvable("recover", tmp_path / "copy", "--yes", stdin=f"{WORDS}\n")
+
+
+@pytest.mark.parametrize("typed", ["wrong passphrase\n", ""])
+def test_without_the_passphrase_at_most_five_resources_are_taken_back(
+    evolvable: CommandLine, tmp_path: Path, typed: str
+) -> None:
+    for number in range(6):
+        evolvable.save(tmp_path / "six", f"one-{number}", skill_text(f"one-{number}"))
+    evolvable("import", tmp_path / "six", "--accept", code=None)
+    last = str(evolvable("log", "--json").json["operations"][0]["operation"])
+    refused = evolvable("undo", last, "--yes", stdin=typed, code=None)
+    assert refused.code != 0 and "one-5" in evolvable("list").out
+    evolvable("undo", last, "--yes", stdin=f"{WORDS}\n", code=None)
+    assert "one-5" not in evolvable("list").out
+
+
+@pytest.mark.parametrize("typed", ["wrong passphrase\n", ""])
+def test_without_the_passphrase_no_token_is_made_and_nothing_is_moved(
+    evolvable: CommandLine, tmp_path: Path, typed: str
+) -> None:
+    assert evolvable("token", "add", "ci", "--approve", stdin=typed, code=None).code != 0
+    assert evolvable("token", "list", "--json").json["tokens"] == []
+    moved = evolvable("move", "--to", tmp_path / "elsewhere", stdin=typed, code=None)
+    assert moved.code != 0 and "passphrase" in (moved.out + moved.err).lower()
+    evolvable("token", "add", "ci", "--approve", stdin=f"{WORDS}\n")

@@ -1,6 +1,7 @@
 """Secrets at every door, and their end: found, named without being shown, purged for good."""
 
 import base64
+import gzip
 import json
 import os
 import random
@@ -363,3 +364,49 @@ def test_looking_at_what_was_seen_takes_no_time(shop: CommandLine) -> None:
         start = time.process_time()
         found_secrets(library).catch_up()
         assert time.process_time() - start < 0.5
+
+
+def save_copies(evolvable: CommandLine) -> None:
+    """Save a skill with copies of the secret in other forms, and one version later the same files without it."""
+    evolvable.save(skills(evolvable), "other", skill_text("other"))
+    folder, text = skills(evolvable) / "other", SECRET.encode()
+    forms = {
+        "b.txt": base64.b64encode(b"k=" + text),
+        "h.txt": text.hex().upper().encode(),
+        "u.txt": SECRET.encode("utf-16"),
+    }
+    for name, data in {**forms, "g.gz": gzip.compress(text)}.items():
+        (folder / name).write_bytes(data)
+    with zipfile.ZipFile(folder / "z.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x", gzip.compress(text))
+    leak(evolvable)
+    for name in (*forms, "g.gz", "z.zip"):
+        (folder / name).write_bytes(b"nothing\n")
+    evolvable.save(skills(evolvable), "shop", skill_text("shop"))
+    evolvable("sync")
+
+
+def test_a_purge_takes_a_secret_out_of_its_encodings_in_old_versions(shop: CommandLine) -> None:
+    save_copies(shop)
+    shop("purge", "--secret", secret_id(shop), "--yes", code=None)
+
+    with Store.open(shop.home) as store:
+        kept = {
+            name: store.file(store.head(Ref.parse("skill:other")), name, 1).data for name in ("b.txt", "h.txt", "u.txt")
+        }
+    assert SECRET.encode() not in base64.b64decode(kept["b.txt"]) and b"[purged" in base64.b64decode(kept["b.txt"])
+    assert b"[purged" in bytes.fromhex(kept["h.txt"].decode()) and "[purged" in kept["u.txt"].decode("utf-16")
+    assert_sound(shop.home)
+
+
+def test_an_archive_that_a_purge_leaves_is_named_and_stays_an_open_finding(shop: CommandLine) -> None:
+    save_copies(shop)
+    named = shop("purge", "--secret", secret_id(shop), "--yes", code=None).err
+    assert "skill:other@1 g.gz" in named and "skill:other@1 z.zip" in named
+
+    listed = shop("purge", "--list").out
+    assert "other@1 g.gz" in listed and "other@1 z.zip" in listed and "No open findings" not in listed
+    shop("purge", "--secret", secret_id(shop), "--yes", code=None)
+    assert "No open findings" in shop("purge", "--list").out
+    with Store.open(shop.home) as store:
+        assert all(b"\x1f\x8b" not in (store.backend.blob(name) or b"") for name in blobs(shop.home))

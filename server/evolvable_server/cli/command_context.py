@@ -297,6 +297,11 @@ class CommandContext:
                 self._signer = PassphraseSigner(wanted, ask or _ask_passphrase)
         return self._signer
 
+    def unlock(self) -> None:
+        """Ask for the passphrase where approvals are locked. Raise Refused for a wrong one."""
+        if (signer := self.signer()) is not None:
+            signer.unlock()
+
     def show(self, result: Result, render: Callable[[Result], None]) -> None:
         """Write a result: with --json its fields, exactly as an MCP tool returns them, else what `render` writes."""
         if self.json:

@@ -119,6 +119,7 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
         resources = _copy_checked(source, draft)
         remark(f"{source} holds {count(resources, 'resource')}.")
         confirm(f"Replace the library in {home} by it?", yes=yes, refused="Nothing was changed.")
+        state.unlock()
         _check_closed(home)
         merge_backup(home, source)
         project_map.add_projects(home, source)
@@ -328,8 +329,7 @@ def _uninstall_account(state: CommandContext, *, yes: bool, dry_run: bool) -> Ou
             _show_lines("This is removed:", lines)
             _show_lines("This stays:", left)
         confirm("Remove it?", yes=yes, refused="Nothing was removed.")
-        if (signer := state.signer()) is not None:
-            signer.unlock()
+        state.unlock()
         for one in gone:
             _delete(one)
         with contextlib.suppress(OSError):

@@ -40,6 +40,7 @@ def move_command(state: CommandContext, target: str) -> Output[Moved]:
     home = open_address(target) if is_address(target) else Path(target).expanduser().absolute()
     if not is_address(target) and holds_library(home):
         raise AlreadyExists(f"{home} holds a library.", "Name a new folder.")
+    state.unlock()
     with state.library() as (library, _), progress("Copying"):
         source = library.store
         if is_address(target) == (source.backend.journal == "postgresql"):

@@ -225,6 +225,7 @@ def token_command(
         state.record("revoke token", name)
         return Output(_token_row(revoked), lambda _: say(f"Token {name} is revoked."))
     asked = [permission for permission in Permission if given.get(permission)]
+    state.unlock()
     made, secret = tokens.add(name, asked, expires)
     state.record("add token", f"{name}: {', '.join(made.permissions)}")
     return Output(_token_row(made, secret), lambda _: _show_secret(made.name, made.permissions, secret))

@@ -273,12 +273,6 @@ class PurgeJob:
         """The text that replaces a whole file."""
         return f"[This file was purged on {self.at[:10]} by {self.actor}: {self.reason}]\n".encode()
 
-    def replace_texts(self, data: bytes) -> bytes:
-        """Return bytes with the texts of the job replaced by its mark."""
-        for text in sorted(self.texts, key=len, reverse=True):
-            data = data.replace(text, self.mark)
-        return data
-
 
 def _as_purge_job(identity: int, at: str, actor: str, reason: str, kind: str, texts: str, blobs: str) -> PurgeJob:
     decoded = tuple(map(base64.b64decode, json.loads(texts)))

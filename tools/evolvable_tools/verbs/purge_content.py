@@ -1,13 +1,12 @@
 """Purge: take a file or a secret out of every version and out of everything below the library's home."""
 
-import base64
 import hashlib
 import json
 import os
 import re
 import shutil
 import zipfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -16,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from evolvable_store.bundle.export import open_atomic
 from evolvable_store.errors import InvalidArgument, NoSuchFile
-from evolvable_store.gc import blobs_with, purge_content
+from evolvable_store.gc import DetectedSecret, blobs_with, purge_content
 from evolvable_store.operation import Head
 from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.regular_files import read_regular
@@ -24,6 +23,7 @@ from evolvable_store.remotes.git_process import MIRRORS
 from evolvable_store.resource import Ref, main_file
 from evolvable_store.search import index_file
 from evolvable_store.search.vector_store import forget_vectors
+from evolvable_store.secret_copies import holds_text, unpacked, without_texts
 from evolvable_store.storage.maintenance import PurgeJob
 from evolvable_store.storage.remotes import RemoteState
 from evolvable_store.store import Store
@@ -80,6 +80,8 @@ def plan_secret(library: Library, id: str) -> PurgePlan:
     """Return what the purge of a secret would do. Raises InvalidArgument when there is no such finding."""
     found = [one for one in leaks(library) if one.id == id] or _accepted(library, id)
     texts = {text for leak in found for text in _texts_of(library, leak.ref, leak.version, leak.path, id)}
+    if found and not texts:
+        return _plan(library, found[0].kind, (), tuple(sorted(_blobs_of(library, found))))
     if not texts:
         hint = "`evolvable purge --list` shows them."
         raise InvalidArgument(f"There is no finding {ascii(id[:40])} of a secret.", hint)
@@ -88,6 +90,12 @@ def plan_secret(library: Library, id: str) -> PurgePlan:
 
 def _accepted(library: Library, id: str) -> list[LeakedSecret]:
     return [as_leak(one) for one in found_secrets(library).held(everything=True) if one.found.id == id]
+
+
+def _blobs_of(library: Library, found: Iterable[LeakedSecret]) -> set[str]:
+    """Return the files of findings whose text is nowhere to be read any more: what an earlier purge left."""
+    store = library.store
+    return {store.manifest(store.head(Ref.parse(one.ref)), one.version)[one.path].sha256 for one in found}
 
 
 def _texts_of(library: Library, ref: str, version: int, path: str, id: str) -> Iterator[bytes]:
@@ -151,6 +159,7 @@ def purge(library: Library, caller: Caller, plan: PurgePlan, reason: str, *, edi
     person, LibraryReadOnly, LibraryBusy.
     """
     check_may_decide(caller, "purge")
+    library.authorise(caller, "A purge")
     reason = library.redacted(reason).strip() or "it should not be kept"
     by = (library.store.now(), caller.identity.principal.value, reason)
     job = library.store.backend.purges.begin(*by, plan.kind, plan.texts, plan.blobs)
@@ -161,6 +170,7 @@ def purge(library: Library, caller: Caller, plan: PurgePlan, reason: str, *, edi
 def resume_purges(library: Library, caller: Caller) -> list[Purged]:
     """End the purges that were begun and did not end, and return what was done."""
     check_may_decide(caller, "purge")
+    library.authorise(caller, "A purge")
     return [run_purge(library, caller, job, []) for job in library.store.backend.purges.pending()]
 
 
@@ -181,6 +191,7 @@ def run_purge(
     done.files = list(_sweep(store, job))
     copies, purges = _copies_with(library, job.texts, job.blobs), store.backend.purges
     done.remains = [
+        *_versions_left(library, job),
         *(f"{path}: a watched folder; edit or delete it there" for path in copies),
         *(f"operation {one}: its reason; version hashes cover it" for one in purges.operations_with(job.texts)),
         *(f"{path}: {why}" for path, why in _files_with(store, job.texts, job.blobs)),
@@ -191,6 +202,19 @@ def run_purge(
         hint = "another process reads it; close it and run `evolvable purge --resume`"
         done.remains.append(f"{store.backend.path}-wal: {hint}")
     return done
+
+
+def _versions_left(library: Library, job: PurgeJob) -> Iterator[str]:
+    """Yield each version and path that still holds a text, and keep it as an open finding."""
+    store = library.store
+    for text in job.texts:
+        left = blobs_with(store, [text])
+        if left:
+            id = leak_id(text.decode("utf-8", "replace"))
+            found_secrets(library).add_left(left, DetectedSecret(id, job.kind, 0))
+        for head, number, path in _places(store, left):
+            hint = f"`evolvable purge {head.ref}@{number} {path}` removes the file whole"
+            yield f"{head.ref}@{number} {path}: inside an archive or an encoding that cannot be rewritten; {hint}"
 
 
 _REWRITE = "push the tombstone, and have who owns the repository rewrite it"
@@ -223,9 +247,10 @@ def _renew_heads(library: Library, caller: Caller, job: PurgeJob) -> None:
             continue
         files = store.files(head)
         changed = {
-            path: type(file)(job.replace_texts(file.data), file.mode)
+            path: type(file)(made, file.mode)
             for path, file in files.items()
-            if store.manifest(head)[path].sha256 not in job.blobs and any(text in file.data for text in job.texts)
+            if store.manifest(head)[path].sha256 not in job.blobs
+            and (made := without_texts(file.data, job.texts, job.mark)) != file.data
         }
         if changed:
             with library.transaction(caller, f"purged: {job.reason}") as tx:
@@ -267,42 +292,13 @@ def _holds(path: Path, texts: Sequence[bytes], blobs: Collection[str]) -> bool:
         data = read_regular(path)
     except OSError:
         return False
-    if _in(data, texts, blobs):
+    if holds_text(data, texts) or _is_purged(data, blobs):
         return True
-    return zipfile.is_zipfile(path) and any(_in(member, texts, blobs) for member in _members(path))
+    return bool(blobs) and any(_is_purged(part, blobs) for part in unpacked(data))
 
 
-def _in(data: bytes, texts: Sequence[bytes], blobs: Collection[str]) -> bool:
-    if any(said in data for text in texts for said in (*_spelled(text), *_encoded(text))):
-        return True
+def _is_purged(data: bytes, blobs: Collection[str]) -> bool:
     return bool(blobs) and hashlib.sha256(data).hexdigest() in blobs
-
-
-def _spelled(text: bytes) -> list[bytes]:
-    """Return a text as it stands and as JSON writes it."""
-    said = text.decode("utf-8", "replace")
-    return list({text, json.dumps(said)[1:-1].encode(), json.dumps(said, ensure_ascii=False)[1:-1].encode()})
-
-
-def _encoded(text: bytes) -> list[bytes]:
-    """Return what is in base64 of any bytes that hold the text: at each of three places, without the ends."""
-    if len(text) < MIN_TEXT:
-        return []
-    found = []
-    for before in range(3):
-        said = base64.b64encode(b"\0" * before + text)
-        found.append(said[(before * 8 + 5) // 6 : len(said) - 4])
-    return found
-
-
-def _members(path: Path) -> Iterator[bytes]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for one in archive.infolist():
-                if one.file_size <= MAX_READ:
-                    yield archive.read(one)
-    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError):
-        return
 
 
 def _sweep(store: Store, job: PurgeJob) -> Iterator[str]:
@@ -323,9 +319,9 @@ def _sweep(store: Store, job: PurgeJob) -> Iterator[str]:
             _write(path, job.notice)
             yield f"{path}: replaced by a notice"
         else:
-            made = _replaced(data, job)
-            if any(said in made for text in job.texts for said in _encoded(text)):
-                made = job.notice  # the encoding of the rest would not fit any more
+            made = without_texts(data, job.texts, job.mark)
+            if holds_text(made, job.texts):
+                made = job.notice
             if (run := _run_of(path)) is not None:
                 _note(run, path, job, made)
             _write(path, made)
@@ -371,20 +367,12 @@ def _rewritten(data: bytes, job: PurgeJob) -> bytes:
     for line in data.split(b"\n"):
         head = _LEDGER.match(line)
         if head is None or not line.endswith(b"}"):
-            made.append(_replaced(line, job))
+            made.append(without_texts(line, job.texts, job.mark))
             continue
-        record = _replaced(line[head.end() : -1], job)
+        record = without_texts(line[head.end() : -1], job.texts, job.mark)
         last = hashlib.sha256(last + record).hexdigest().encode()
         made.append(b'{"length":%d,"sha256":"%b","record":%b}' % (len(record), last, record))
     return b"\n".join(made)
-
-
-def _replaced(data: bytes, job: PurgeJob) -> bytes:
-    mark = json.dumps(job.mark.decode())[1:-1].encode()
-    for text in sorted(job.texts, key=len, reverse=True):
-        for said in _spelled(text):
-            data = data.replace(said, mark)
-    return data
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -428,5 +416,7 @@ def _copies_with(library: Library, texts: Sequence[bytes], blobs: Collection[str
 def _edit_copies(library: Library, job: PurgeJob) -> Iterator[str]:
     for path in list(_copies_with(library, job.texts, job.blobs)):
         data = read_regular(path)
-        _write(path, job.notice if hashlib.sha256(data).hexdigest() in job.blobs else job.replace_texts(data))
-        yield str(path)
+        made = job.notice if _is_purged(data, job.blobs) else without_texts(data, job.texts, job.mark)
+        if made != data:
+            _write(path, made)
+            yield str(path)

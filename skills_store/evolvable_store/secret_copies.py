@@ -1,0 +1,158 @@
+"""Copies of a secret in other forms: how a purge finds them in any bytes, and which it can take out.
+
+A text is found as it stands, in the notation of JSON, in base64, hex and UTF-16, and inside gzip and zip. It is taken
+out of a text; what is inside an archive is left, because an archive that is packed again is another file than its sizes
+and signatures say.
+"""
+
+import base64
+import binascii
+import gzip
+import io
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+
+MIN_ENCODED = 8
+"""Bytes of the shortest text that is looked for in an encoding: of a shorter one other texts have the same."""
+
+MAX_UNPACKED = 64 * 2**20
+"""Bytes that are read of one packed file, and of all entries of one archive."""
+
+MAX_DEPTH = 3
+"""Archives inside archives that are opened."""
+
+_UTF16 = ("utf-16-le", "utf-16-be")
+_BREAKS = b" \t\r\n"
+_RUN = re.compile(rb"[A-Za-z0-9+/_-]{8,}={0,2}")
+
+
+def holds_text(data: bytes, texts: Iterable[bytes], depth: int = MAX_DEPTH) -> bool:
+    """Return whether bytes hold one of these texts in any form, or an archive that does."""
+    wanted = tuple(texts)
+    if not wanted:
+        return False
+    joined = data.translate(None, _BREAKS)
+    for text in wanted:
+        if any(spelling in data for spelling in (*_notations(text), *_wide(text))):
+            return True
+        if any(spelling in joined for spelling in _encoded(text)):
+            return True
+        if len(text) >= MIN_ENCODED and _hex(text) in joined.lower():
+            return True
+    return depth > 0 and any(holds_text(part, wanted, depth - 1) for part in unpacked(data))
+
+
+def unpacked(data: bytes) -> Iterator[bytes]:
+    """Yield what a gzip file or the entries of a zip file hold, MAX_UNPACKED bytes at most; nothing of other bytes."""
+    if data.startswith(b"\x1f\x8b"):
+        yield _gunzipped(data)
+    elif zipfile.is_zipfile(io.BytesIO(data)):
+        yield from _entries(data)
+
+
+def _gunzipped(data: bytes) -> bytes:
+    """Return what a gzip file holds, up to its first damage."""
+    read = bytearray()
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            while len(read) < MAX_UNPACKED and (piece := stream.read1(2**20)):
+                read += piece
+    except (OSError, EOFError, zlib.error):
+        pass
+    return bytes(read)
+
+
+def _entries(data: bytes) -> Iterator[bytes]:
+    left = MAX_UNPACKED
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            yield archive.comment
+            for one in archive.infolist():
+                yield one.filename.encode("utf-8", "replace")
+                try:
+                    with archive.open(one) as stream:
+                        part = stream.read(left)
+                except (
+                    OSError,
+                    EOFError,
+                    ValueError,
+                    RuntimeError,
+                    NotImplementedError,
+                    zipfile.BadZipFile,
+                    zlib.error,
+                ):
+                    continue  # encrypted, damaged, or packed in a way that is not known
+                left -= len(part)
+                yield part
+                if left <= 0:
+                    return
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return
+
+
+def without_texts(data: bytes, texts: Sequence[bytes], mark: bytes) -> bytes:
+    """Return bytes with the texts replaced by a mark in the same form. An archive comes back as it was.
+
+    What could not be taken out is still found by `holds_text`.
+    """
+    if next(unpacked(data), None) is not None:
+        return data
+    for text in sorted(texts, key=len, reverse=True):
+        data = data.replace(text, mark)
+        for notation in _notations(text):
+            data = data.replace(notation, json.dumps(mark.decode("utf-8", "replace"))[1:-1].encode())
+        for wide, encoding in zip(_wide(text), _UTF16, strict=True):
+            data = data.replace(wide, mark.decode("utf-8", "replace").encode(encoding))
+        if len(text) >= MIN_ENCODED:
+            data = re.sub(re.escape(_hex(text)), mark.hex().encode(), data, flags=re.IGNORECASE)
+            data = _without_encoded(data, text, mark)
+    return data
+
+
+def _without_encoded(data: bytes, text: bytes, mark: bytes) -> bytes:
+    """Replace a text in the runs of base64 that hold it; a run that is no whole base64 stays."""
+    spellings = _encoded(text)
+
+    def replace_in(run: re.Match[bytes]) -> bytes:
+        said = run.group()
+        if not any(spelling in said for spelling in spellings):
+            return said
+        altchars = b"-_" if b"-" in said or b"_" in said else b"+/"
+        try:
+            plain = base64.b64decode(said.rstrip(b"=") + b"=" * (-len(said.rstrip(b"=")) % 4), altchars, validate=True)
+        except binascii.Error:
+            return said
+        made = base64.b64encode(plain.replace(text, mark), altchars)
+        return made if text in plain else said
+
+    return _RUN.sub(replace_in, data) if any(spelling in data for spelling in spellings) else data
+
+
+def _notations(text: bytes) -> list[bytes]:
+    """Return a text as it stands and as JSON writes it."""
+    said = text.decode("utf-8", "replace")
+    return list({text, json.dumps(said)[1:-1].encode(), json.dumps(said, ensure_ascii=False)[1:-1].encode()})
+
+
+def _wide(text: bytes) -> list[bytes]:
+    """Return a text in UTF-16, in both orders of bytes."""
+    return [text.decode("utf-8", "replace").encode(encoding) for encoding in _UTF16]
+
+
+def _hex(text: bytes) -> bytes:
+    return text.hex().encode()
+
+
+def _encoded(text: bytes) -> list[bytes]:
+    """Return what is in base64 of any bytes that hold the text: at each of three places, without the ends."""
+    if len(text) < MIN_ENCODED:
+        return []
+    found = set()
+    for before in range(3):
+        said = base64.b64encode(b"\0" * before + text)
+        middle = said[(before * 8 + 5) // 6 : len(said) - 4]
+        found |= {middle, middle.translate(bytes.maketrans(b"+/", b"-_"))}
+    return sorted(found)
