@@ -182,3 +182,47 @@ def test_without_the_passphrase_no_token_is_made_and_nothing_is_moved(
     moved = evolvable("move", "--to", tmp_path / "elsewhere", stdin=typed, code=None)
     assert moved.code != 0 and "passphrase" in (moved.out + moved.err).lower()
     evolvable("token", "add", "ci", "--approve", stdin=f"{WORDS}\n")
+
+
+def forget_configuration(evolvable: CommandLine) -> None:
+    """Do what a program of the account can do to the lock."""
+    path = evolvable.user / ".config/evolvable/config.toml"
+    path.write_text("".join(part for part in path.read_text().splitlines(True) if "public_key" not in part))
+
+
+def test_a_library_whose_lock_is_gone_from_the_configuration_says_so(evolvable: CommandLine) -> None:
+    forget_configuration(evolvable)
+    assert "were locked with key" in evolvable("list").err
+    assert "were locked with key" in evolvable("doctor", code=None).out
+
+    evolvable("approvals", "unlock", stdin="n\n", code=None)
+    assert "were locked with key" in evolvable("status").err
+    evolvable("approvals", "unlock", stdin="y\n")
+    assert "were locked with key" not in evolvable("status").err
+    assert any("without its passphrase" in line for line in evolvable("audit").out.splitlines())
+
+
+def test_a_lock_with_another_key_does_not_hide_the_one_before(evolvable: CommandLine) -> None:
+    forget_configuration(evolvable)
+    (evolvable.user / ".config/evolvable/approvals.key").unlink()
+    evolvable("approvals", "lock", stdin="another one\nanother one\nn\n", code=None)
+    assert "names another key" in evolvable("list").err
+
+    evolvable("approvals", "lock", stdin="another one\ny\n")
+    assert "were locked with key" not in evolvable("list").err
+
+
+def test_a_lock_that_was_ended_with_its_passphrase_leaves_no_message(evolvable: CommandLine) -> None:
+    evolvable("approvals", "unlock", stdin=f"{WORDS}\n")
+    assert "locked with key" not in evolvable("list").err
+
+
+def test_without_the_passphrase_no_secret_is_kept(evolvable: CommandLine) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
+    evolvable.save(evolvable.user / ".claude/skills", "pdf", skill_text("pdf", body=f"token {secret}"))
+    evolvable("sync")
+    (found,) = evolvable("purge", "--list", "--json").json["secrets"]
+    assert evolvable("purge", "--accept", found["id"], stdin="wrong passphrase\n", code=None).code != 0
+    assert evolvable("purge", "--list", "--json").json["secrets"]
+    evolvable("purge", "--accept", found["id"], stdin=f"{WORDS}\n")
+    assert not evolvable("purge", "--list", "--json").json["secrets"]

@@ -13,7 +13,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 
 MAX_REMOVED = 5
-"""Resources that an agent may take away in one session, of those that it made itself, before the rest waits."""
+"""Resources that an agent may take away in one session, of those that it made itself, before the rest waits; and that
+a person takes back in one step without the passphrase of a lock."""
 
 SEARCHED = 10_000
 """Operations of a session that are looked at."""
@@ -369,6 +370,25 @@ class ApprovalsLock:
         for via, key in self.people.items():
             found |= ApprovalsLock(key).signatures(backend).signed_by(via, wanted - found)
         return found
+
+
+def lost_locks(library: "Library") -> list[str]:
+    """Return the public keys of locks that this library has had, that nobody ended, and that do not count now."""
+    now = library.lock.key if library.lock is not None else ""
+    return [key for key in library.store.backend.attestations.lock_keys() if key != now]
+
+
+def lost_lock_message(library: "Library", keys: Sequence[str]) -> tuple[str, str]:
+    """Return what is to be said of lost locks, and what to do."""
+    now = "the configuration names another key" if library.lock is not None else "the configuration names no lock now"
+    said = (
+        f"Approvals of this library were locked with key {keys[0][:16]}, and {now}: decisions need no passphrase of it."
+    )
+    command = "lock" if library.lock is not None else "unlock"
+    return said, (
+        "If you did not end the lock, restore the folder of your configuration from a backup;"
+        f" if you did, `evolvable approvals {command}` ends this message."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,11 +168,15 @@ def check_served(library: Library, caller: Caller | None, ref: Ref, version: int
 
 
 def accept_leak(library: Library, caller: Caller, id: str, reason: str) -> list[LeakedSecret]:
-    """Accept a finding: it blocks nothing any more. Raises Refused for callers other than a person, InvalidArgument."""
+    """Accept a finding: it blocks nothing any more.
+
+    Raises InvalidArgument; Refused for callers other than a person, and without the passphrase of a lock.
+    """
     check_may_decide(caller, "decide on a secret")
     known = [one for one in leaks(library) if one.id == id]
     if not known:
         raise InvalidArgument(f"There is no open finding {ascii(id[:40])}.", "`evolvable purge --list` shows them.")
+    library.authorise(caller, "Keeping a secret")
     found_secrets(library).accept(id, caller.actor.value, library.redacted(reason))
     library.record(caller, "accept secret", f"finding {id}")
     return known

@@ -225,7 +225,7 @@ class CommandContext:
         from evolvable_server.clients.memory_files import refresh_memory_files
         from evolvable_server.model_setup import Redaction, approval_policies, open_search
         from evolvable_store.workingcopy.project_map import take_notices
-        from evolvable_tools.approvals import ApprovalLevel
+        from evolvable_tools.approvals import ApprovalLevel, lost_lock_message, lost_locks
         from evolvable_tools.library import Library
         from evolvable_tools.trust import mark_repository_heads
 
@@ -247,6 +247,8 @@ class CommandContext:
         ):
             _report_regraded(library)
             warn(*mark_repository_heads(library))
+            if lost := lost_locks(library):
+                warn(" ".join(lost_lock_message(library, lost)))
             if self.identity.principal is Principal.PERSON:
                 warn(*assign_trusted_folders(library, _list_folder))
             sequence = library.store.sequence()

@@ -32,6 +32,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import holds_library, home_exposure
 from evolvable_store.resource import USER_SCOPE, is_plugins
 from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash
+from evolvable_tools.approvals import lost_lock_message, lost_locks
 from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, join_reranker, parse_spec, split_reranker
 from evolvable_tools.library import Library
 from evolvable_tools.sandbox.probe import sandbox_of
@@ -211,6 +212,12 @@ def _unsigned(library: Library) -> Iterator[HealthProblem]:
         )
 
 
+def _lost_lock(library: Library) -> Iterator[HealthProblem]:
+    """Yield a problem where the library has had a lock that the configuration does not name any more."""
+    if lost := lost_locks(library):
+        yield HealthProblem(*lost_lock_message(library, lost))
+
+
 def _unattended(config: Config) -> list[str]:
     """Return a note on a hook that may answer the questions of the server to the person."""
     why = why_unattended({}, config.project)
@@ -290,7 +297,7 @@ def _check_decisions(health: Health, config: Config, machine: Machine, library: 
         copies = copy_statuses(config.home, machine, memory_text(library))
         health.memory = [one for one in copies if one.state != "off"]
         health.problems += _unread(health.memory)
-    for check in (_staging, _unsigned, _unlisted):
+    for check in (_staging, _lost_lock, _unsigned, _unlisted):
         with suppress(EvolvableError):
             health.problems += check(library)
     with suppress(EvolvableError):

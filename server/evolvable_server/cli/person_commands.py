@@ -1,5 +1,6 @@
 """The commands `approvals`, which locks decisions behind a passphrase, and `trust`; and the question of an import."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +12,11 @@ from evolvable_server.approval_keys import approver_path, create_key, key_path
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.terminal import ask, confirm, count, local_time, progress, remark, say, show_diff, some, warn
 from evolvable_server.config_edits import check_account_file, edit_config, edited_path, set_trusted
-from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.errors import InvalidArgument, NoLibrary, Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Library
+from evolvable_tools.approvals import lost_locks
+from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, FindingSeverity
 from evolvable_tools.verbs import scan_import
 from evolvable_tools.verbs.scan_import import Answer, Coming, Preview, TrustDecision, TrustQuestion, preview
@@ -89,6 +91,7 @@ def _lock(state: CommandContext) -> None:
     signer.unlock()
     with state.library(create=True) as (library, caller):
         assert library.lock is not None
+        _end_lost_locks(state, library, caller)
         baseline = library.lock.signatures(library.store.backend).add_baseline(signer.sign)
         library.record(caller, "lock approvals", f"key {signer.key}")
     say(f"Decisions up to operation {baseline.operation} of {state.config().home} count as they are.")
@@ -98,12 +101,28 @@ def _unlock(state: CommandContext) -> None:
     state.require_person("Unlocking approvals")
     signer = state.signer()
     if signer is None:
+        with state.library() as (library, caller):
+            if _end_lost_locks(state, library, caller):
+                return
         raise InvalidArgument("Approvals are not locked.", "`evolvable approvals lock` locks them.")
     signer.unlock()
+    with contextlib.suppress(NoLibrary), state.library() as (library, caller):
+        library.store.backend.attestations.end_locks([signer.key])
+        library.record(caller, "unlock approvals", f"key {signer.key}")
     path = key_path()
     edit_config(_drop_key, state.config().home)
     path.unlink(missing_ok=True)
-    state.record("unlock approvals", f"key {signer.key}")
+
+
+def _end_lost_locks(state: CommandContext, library: Library, caller: Caller) -> bool:
+    """End the locks that the configuration does not name any more, after a question. Return whether there were any."""
+    if not (lost := lost_locks(library)):
+        return False
+    refused = "The library keeps it in mind, and nothing else was changed."
+    confirm(f"End the lock with key {lost[0][:16]} without its passphrase?", refused=refused)
+    library.store.backend.attestations.end_locks(lost)
+    library.record(caller, "end lock without its passphrase", " ".join(f"key {key}" for key in lost))
+    return True
 
 
 def _set_signer(state: CommandContext, person: str, key: str | None) -> None:

@@ -187,10 +187,6 @@ def remove_command(state: CommandContext, ref: Ref, expect: int | None, reason: 
     return Output(updated, render)
 
 
-MAX_UNSIGNED = 5
-"""Resources that a person takes back in one step without the passphrase, where approvals are locked."""
-
-
 @command("undo")
 @click.argument("operation", type=click.IntRange(min=1), required=False)
 @click.option("--session", metavar="ID", help="Instead: take back all that this session did.")
@@ -212,8 +208,6 @@ def undo_command(
         changes = _changes(library, operation, session)
         if not yes and sys.stdin.isatty():
             _confirm_undo(directories_of(library, {change.ref for change in changes if change.before is None}))
-        if caller.decides and len({change.ref for change in changes}) > MAX_UNSIGNED:
-            state.unlock()
         there = directories_of(library, {change.ref for change in changes})
         why = reason or (f"operation {operation} undone" if operation else f"session {session} undone")
         undone = proposal_inbox.revert_or_propose(library, caller, why, operation=operation, session=session)

@@ -206,6 +206,15 @@ class Attestations(SqliteRepository):
             WHERE operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
         return set(self._all(int, query, json.dumps(list(operations))))
 
+    def lock_keys(self) -> list[str]:
+        """Return the public keys of the locks that this library has had, without those that were ended."""
+        return self._all(str, "SELECT key FROM baseline ORDER BY key")
+
+    def end_locks(self, keys: Iterable[str]) -> None:
+        """Forget that the library had a lock with these keys. Signatures stay as they are."""
+        with self._backend.writing() as db:
+            db.executemany("DELETE FROM baseline WHERE key = ?", [(key,) for key in keys])
+
     def needs_reread(self) -> bool:
         """Return whether the library has operations of versions before 0.2 and was not re-read since."""
         return bool(self._one(_NEEDS_REREAD)[0])

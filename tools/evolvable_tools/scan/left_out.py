@@ -19,7 +19,7 @@ def find_left_out(files: Mapping[str, bytes], left_out: Iterable[str]) -> Iterat
     left_out: paths; a folder ends with a slash, and counts where a text names something in it.
     """
     paths = [path for path in left_out if path.strip("/").rpartition("/")[2] not in _VERSION_CONTROL]
-    # All of them: whoever can put one file there can put others before it.
+    # All of them: a stranger who can put one file there can put others before it.
     patterns = sorted(set(map(_pattern, paths)))
     groups = [patterns[start : start + _AT_ONCE] for start in range(0, len(patterns), _AT_ONCE)]
     named = [re.compile("|".join(group), re.IGNORECASE) for group in groups]

@@ -324,7 +324,7 @@ def remove_resource(
     """Make the name point nowhere; every version stays and can be restored.
 
     propose: nothing is changed yet, a person decides; so it is with an agent's removal of what others made, and of more
-    resources than policies.MAX_REMOVED. Raises NoSuchResource, VersionConflict, Frozen, Refused.
+    resources than approvals.MAX_REMOVED. Raises NoSuchResource, VersionConflict, Frozen, Refused.
     """
     reason, asked = library.redacted(reason), approvals.needs_person(library.policies, ref, caller.actor)
     head, _ = library.latest(library.store.head(ref, caller.scopes))

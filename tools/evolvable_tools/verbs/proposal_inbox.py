@@ -14,7 +14,15 @@ from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_store.validation import blocking_problems, broken_rules, find_problems
-from evolvable_tools.approvals import check_change, dump_scan, finding_messages, load_scan, needs_person, undo_waits
+from evolvable_tools.approvals import (
+    MAX_REMOVED,
+    check_change,
+    dump_scan,
+    finding_messages,
+    load_scan,
+    needs_person,
+    undo_waits,
+)
 from evolvable_tools.file_edits import append_line, apply_files, decode_text
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, Scan
@@ -248,12 +256,14 @@ def revert_or_propose(
 ) -> versions.Undone:
     """Take an operation, or all of a session, back; or propose it where the policy has it wait for a person.
 
-    What an agent takes back of what its session did not do, or of more resources than policies.MAX_REMOVED, waits.
-    Raise as `undo`.
+    What an agent takes back of what its session did not do, or of more than MAX_REMOVED resources, waits. Where
+    approvals are locked, a person takes back more than these with the passphrase. Raise Refused, and as `undo`.
     """
     undid = versions.operations_undone(library, operation, session)
     backs, _ = versions.plan_revert(library, undid, caller.actor is Actor.HUMAN, session)
     if not undo_waits(library, caller, undid, [back.ref for back in backs]):
+        if library.lock is not None and caller.decides and len({back.ref for back in backs}) > MAX_REMOVED:
+            library.authorise(caller, f"Taking back the changes of more than {MAX_REMOVED} resources")
         return versions.undo(library, caller, reason, operation=operation, session=session)
     proposed = propose_undo(library, caller, reason, operation=operation, session=session)
     if not (ids := proposed.proposal_ids):
