@@ -66,6 +66,9 @@ GRACE_SECONDS = 0.4
 AGAIN_SECONDS = (0.3, 2.5)
 """When a directory is looked at again whose files are too new to be told from a later save by their times."""
 
+GIT_SECONDS = 1.0
+"""When a directory is looked at again that waits for git, or that git may have brought."""
+
 ADDED_SECONDS = 2.0
 """How long after another process added a folder, and imported the last resource of it, the owner scans it.
 
@@ -321,16 +324,22 @@ class Watcher:
     def _look(self, folder: WatchedFolder, places: set[str], *, again: bool) -> None:
         with self._busy:
             copy = self._copies.copy(folder)
-            directories = copy.status.changed(copy.directories_at(places))
+            directories = copy.status.changed(copy.directories_at(places)) | places & copy.just_taken.keys()
             if again:  # else they were read before, and what changed since is little
                 self._indexer.begin(len(directories))
             sync = copy.sync(directories) if directories else None
         if sync is None:
             return
         self._log(sync)
+        self._look_after_git(sync)
         if again and sync.unsettled or sync.waiting:
             now = time.monotonic()
             self._later += [(now + delay, folder, sync.unsettled | set(sync.missing)) for delay in AGAIN_SECONDS]
+
+    def _look_after_git(self, sync: "SyncReport") -> None:
+        waiting = {*sync.waiting_for_git, *self._copies.copy(sync.folder).just_taken}
+        if waiting:
+            self._later.append((time.monotonic() + GIT_SECONDS, sync.folder, waiting))
 
     def _look_again(self) -> None:
         now = time.monotonic()
@@ -350,6 +359,7 @@ class Watcher:
             with self._busy:
                 sync = self._copies.copy(folder).sync()
             self._log(sync)
+            self._look_after_git(sync)
             if sync.waiting:
                 self._later.append((time.monotonic() + GRACE_SECONDS, folder, set(sync.missing)))
             if sync.unsettled:

@@ -163,10 +163,13 @@ CHANGE_MARK = "postgres.changed"
 FOLDER_NAMES = "folder-names.json"
 """By which paths a person named the watched folders."""
 
+GIT_POSITIONS = "git-positions.json"
+"""How far the logs of git repositories around watched folders went when the folders were taken in."""
+
 LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 _BESIDE = frozenset({"ags", "callers", "copies.jsonl", "evolve", "hooks", "locks", "recovery", "redact.txt", "remotes"})
-_BESIDE |= {"projects.json", "reviews", "tokens.json", "tokens.lock", "trash", FOLDER_NAMES}
+_BESIDE |= {"projects.json", "reviews", "tokens.json", "tokens.lock", "trash", FOLDER_NAMES, GIT_POSITIONS}
 """What may lie in a home before its library does, with `_BESIDE_BEGINS`, the beginnings of names."""
 
 _BESIDE_BEGINS = (

@@ -291,7 +291,9 @@ class ContentGate:
         if head is None or head.ref != arrival.ref or head.version is None:
             return False
         made = self._store.backend.attestations.list_authors([head.id]).get(head.id, [])
-        if any((one.principal or _implied(one.actor)) is Principal.PERSON for one in made):
+        # A save on disk counts as the person's own.
+        own = (Principal.PERSON, Principal.UNKNOWN)
+        if any((one.principal or _implied(one.actor)) in own for one in made):
             return True
         return any(one.tree == head.tree for one in self._store.backend.attestations.of([head.id]))
 

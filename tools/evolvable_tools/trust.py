@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from evolvable_store.objects import Manifest
-from evolvable_store.operation import Actor, Head, Identity, Operation, Principal
+from evolvable_store.operation import Actor, Head, Operation, Principal
 from evolvable_store.resource import is_plugins
 from evolvable_store.storage.attestations import Attestation, Author
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.evidence import Attempt, Outcome, SuccessCounts, UngradedEvidence, one_of_each_connection
-from evolvable_store.workingcopy.incoming import REPOSITORY, OriginResolver
+from evolvable_store.workingcopy.git_repository import repositories_around
+from evolvable_store.workingcopy.incoming import REPOSITORY
+from evolvable_store.workingcopy.origins import holds_one
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import earned_maturity, maturity_of, wilson_lower_bound
 
@@ -308,8 +309,6 @@ def format_downgraded(found: Sequence[Downgraded]) -> list[str]:
 MAX_NAMED = 10
 """Resources that the notice names."""
 
-_NOBODY = Identity(Principal.UNKNOWN)
-
 
 def mark_repository_heads(library: Library) -> list[str]:
     """Mark heads that a repository brought before principals were recorded; return what changed, in words.
@@ -333,8 +332,7 @@ def mark_repository_heads(library: Library) -> list[str]:
 
 
 def _of_repositories(library: Library, folder: WatchedFolder) -> list[Head]:
-    origins = OriginResolver(folder)
-    if not origins.repositories():
+    if not repositories_around(folder.path):
         return []
     bound = library.working_copies.bindings.of_folder(folder)
     heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
@@ -343,7 +341,7 @@ def _of_repositories(library: Library, folder: WatchedFolder) -> list[Head]:
         head = heads.get(binding.resource)
         if head is None or head.version is None or binding.version != head.version or not _is_older(library, head):
             continue
-        if origins.identity(directory, Manifest({}), library.store.files(head), _NOBODY) is REPOSITORY:
+        if holds_one(folder, directory, library.store.files(head)):
             found.append(head)
     return found
 

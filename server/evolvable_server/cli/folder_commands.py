@@ -71,7 +71,8 @@ class SyncResult:
 
     missing: the folder itself is not there. in_step: directories seen for the first time that hold what the library
     has. held: directories whose content waits in the inbox and is not served. untrusted: what a repository brought.
-    unchanged: how many directories hold what the library has, those in in_step too.
+    unchanged: how many directories hold what the library has, those in in_step too. waiting_for_git: directories that
+    are imported when git has finished, each with what git is doing.
     """
 
     path: str
@@ -88,6 +89,7 @@ class SyncResult:
     held: list[Waits] = field(default_factory=list)
     untrusted: list[str] = field(default_factory=list)
     unchanged: int = 0
+    waiting_for_git: list[str] = field(default_factory=list)
 
 
 def sync_result(sync: SyncReport) -> SyncResult:
@@ -107,6 +109,7 @@ def sync_result(sync: SyncReport) -> SyncResult:
         warnings=sync.warnings,
         held=[Waits(one.directory, str(one.ref), one.proposal, one.why) for one in sync.held],
         unchanged=len(sync.unchanged),
+        waiting_for_git=[f"{directory} ({why})" for directory, why in sync.waiting_for_git.items()],
         untrusted=[str(taken.ref) for taken in sync.taken if taken.principal is Principal.REPOSITORY],
     )
 
@@ -141,6 +144,8 @@ def _show_sync_details(one: SyncResult, verbose: bool) -> None:
         say(f"\nheld: not served, and left in {one.path} as it is, until you decide:")
     for waits in one.held:
         say(f"  {waits.ref} (evolvable inbox show {waits.proposal}){': ' + waits.why if waits.why else ''}")
+    for waiting in one.waiting_for_git:
+        say(f"\nwaits until git has finished: {waiting}")
     _show_remarks("Refused", one.path, one.refused)
     _show_remarks("Conflicts", one.path, one.conflicts)
     if verbose:

@@ -39,6 +39,7 @@ def _folder(one: WatchedRoot) -> str:
     ends = {
         "changed on disk": ", `evolvable diff` shows how",
         "not imported": f" ({refused}), `evolvable doctor` says why",
+        "waiting for git": f": {some(one.waiting_for_git, MOST)}",
     }
     parts = one.state.split(", ")
     hints = [next((hint for end, hint in ends.items() if part.endswith(end)), "") for part in parts]

@@ -23,13 +23,12 @@ from typing import Any
 from evolvable_server.app import ListedFolders, client_connection, make_caller, scopes_seen
 from evolvable_server.config import Config, read_config
 from evolvable_server.person_config import registered_homes
-from evolvable_store.operation import Actor, Head, Identity, Principal
+from evolvable_store.operation import Head, Identity, Principal
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Ref
 from evolvable_store.review_queue import enqueue, file_name
 from evolvable_store.storage.bindings import Binding, WatchedFolder
-from evolvable_store.storage.proposals import Draft
-from evolvable_store.workingcopy.incoming import IncomingDirectory
+from evolvable_store.workingcopy.late_origin import record_maker
 from evolvable_tools.library import AgentLocator, Caller, Library, SkillLocator
 from evolvable_tools.outcomes.shell_commands import COMMAND_TOOLS, read_files, simple_commands
 from evolvable_tools.retrieval import FITS, SearchDependencies
@@ -290,8 +289,7 @@ def _attribute(library: Library, folder: WatchedFolder, directories: set[str], i
         head = heads.get(binding.resource)
         if head is None or head.version is None or not _is_fresh(library, head):
             continue
-        if not _held_late(library, folder, binding, head, identity):
-            library.store.backend.attestations.attribute([(head.id, head.latest)], library.store.now(), identity)
+        record_maker(library.store, folder, binding.directory, head, identity, gate=library.gate, via="hook")
 
 
 def _is_fresh(library: Library, head: Head) -> bool:
@@ -300,25 +298,6 @@ def _is_fresh(library: Library, head: Head) -> bool:
         return False
     age = datetime.fromisoformat(library.store.now()) - datetime.fromisoformat(made.at)
     return abs(age.total_seconds()) <= LATE_SECONDS
-
-
-def _held_late(library: Library, folder: WatchedFolder, binding: Binding, head: Head, identity: Identity) -> bool:
-    """Return whether what was imported is to be held, and then serve the version before it; the file stays."""
-    store, base = library.store, head.latest - 1
-    before = store.files(head, base) if base else {}
-    arrival = IncomingDirectory(folder, binding.directory, head.ref, head, before, store.files(head), identity)
-    holding = library.gate(arrival)
-    if holding is None:
-        return False
-    draft = Draft(head.ref, base, arrival.files, holding.reason, findings=holding.findings)
-    store.backend.held.hold(folder, binding.directory, head.tree, draft, store.now(), identity)
-    who = Identity(Principal.UNKNOWN, "hook")
-    with store.transaction(Actor.HUMAN, holding.reason, identity=who) as tx:
-        if base:
-            tx.restore(head.ref, base, expected_version=head.version)
-        else:
-            tx.remove(head.ref, expected_version=head.version)
-    return True
 
 
 EMPTY_ANSWER = "{}"

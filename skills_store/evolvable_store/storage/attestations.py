@@ -200,6 +200,14 @@ class Attestations(SqliteRepository):
                 "INSERT OR IGNORE INTO attribution (resource, version, principal, via, at) VALUES (?, ?, ?, ?, ?)", rows
             )
 
+    def makers(self, sha256: str, apart: tuple[int, int] | None = None) -> set[Principal]:
+        """Return who made the versions that have a file with this hash.
+
+        apart: a version (resource, number) that does not count.
+        """
+        rows = self._rows(QUERIES["makers"], f'%"{sha256}"%', sha256)
+        return {_effective_principal(*who) for resource, version, *who in rows if (resource, version) != apart}
+
     def signed_operations(self, operations: Iterable[int]) -> set[int]:
         """Return those of these operations that have a signature, valid or not."""
         query = """SELECT DISTINCT operation FROM signature

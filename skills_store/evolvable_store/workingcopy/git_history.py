@@ -5,7 +5,6 @@ The repository is hostile input, as in `git_objects`: every walk is bounded, and
 
 import os
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from pathlib import Path
 from evolvable_store.objects import MAX_FILE
 from evolvable_store.paths import path_problem
 from evolvable_store.workingcopy.git_objects import GitDamaged, ObjectDatabase, tree_entries
-from evolvable_store.workingcopy.incoming import Repository, repositories_around
+from evolvable_store.workingcopy.git_repository import DAMAGE, Repository, repositories_around
 
 MAX_COMMITS = 2_000
 """Commits that are looked through, by the first parent."""
@@ -23,7 +22,6 @@ _MAX_DEPTH = 40  # folders below one another
 _DIRECTORY, _LINK = 0o040000, 0o120000
 _TYPE = 0o170000
 _COMMITTER = re.compile(rb"^committer [^\n]* (\d{1,12}) [+-]\d{4}$", re.MULTILINE)
-_DAMAGE = (GitDamaged, OSError, ValueError, struct.error, IndexError, RecursionError, MemoryError, OverflowError)
 
 
 class TreeTooLarge(Exception):
@@ -57,7 +55,7 @@ def recent_commits(folder: Path, limit: int = MAX_COMMITS) -> Iterator[Commit]:
             at = datetime.fromtimestamp(int(said[1]) if said else 0, UTC)
             yield Commit(now.hex(), parents[0] if parents else "", at)
             now = bytes.fromhex(parents[0]) if parents else None
-    except _DAMAGE:
+    except DAMAGE:
         return
 
 
@@ -70,7 +68,7 @@ def holds_commit(folder: Path, commit: str) -> bool:
     """Return whether the repository around a folder has a commit."""
     try:
         return bool(_open(folder)[1].read(bytes.fromhex(commit), "commit"))
-    except _DAMAGE:
+    except DAMAGE:
         return False
 
 
@@ -85,7 +83,7 @@ def commit_files(folder: Path, commit: str, max_files: int, max_bytes: int) -> d
         found: dict[str, bytes] = {}
         _collect(objects, tree, id_size, "", found, [max_files, max_bytes])
         return found
-    except _DAMAGE:
+    except DAMAGE:
         return None
 
 

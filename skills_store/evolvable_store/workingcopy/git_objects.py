@@ -7,9 +7,11 @@ hostile input: every size and depth is bounded, and whatever is damaged raises G
 import os
 import stat
 import struct
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 MAX_OBJECT = 32 * 2**20
 """Bytes of one object that are inflated."""
@@ -24,6 +26,7 @@ _IDS = 8 + 1024
 """Where the ids begin in a pack index: behind its signature and the counts by first byte."""
 
 _NEAR = 64  # ids that are read at once
+_TICK_NS = 2 * 10**9
 _TYPES = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 _OFFSET_DELTA, _REFERENCE_DELTA = 6, 7
 
@@ -35,20 +38,40 @@ class GitDamaged(Exception):
 def read_bounded(path: Path, limit: int) -> bytes | None:
     """Return the bytes of a regular file, None when there is none. Raise GitDamaged when it is longer than `limit`."""
     try:
-        # Never wait for a pipe that somebody put there.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with _open_file(path) as stream:
+            if os.fstat(stream.fileno()).st_size > limit:
+                raise GitDamaged(f"{path} has more than {limit:,} bytes")
+            return stream.read(limit + 1)[:limit]
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         raise GitDamaged(f"{path}: {error}") from None
-    with os.fdopen(descriptor, "rb") as stream:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
-            raise GitDamaged(f"{path} is no file of at most {limit:,} bytes")
-        try:
-            return stream.read(limit + 1)[:limit]
-        except OSError as error:
-            raise GitDamaged(f"{path}: {error}") from None
+
+
+def read_range(path: Path, offset: int, length: int) -> bytes:
+    """Return so many bytes of a regular file from an offset on, fewer at its end. Raise GitDamaged."""
+    try:
+        with _open_file(path) as stream:
+            stream.seek(offset)
+            return stream.read(length)
+    except (OSError, OverflowError, ValueError) as error:
+        raise GitDamaged(f"{path.name}: {error}") from None
+
+
+def _open_file(path: Path) -> BinaryIO:
+    """Open a regular file without waiting for a pipe that somebody put there. Raise OSError, ValueError, GitDamaged."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise GitDamaged(f"{path} is no regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _modified(folder: Path) -> int:
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0
 
 
 class ObjectDatabase:
@@ -58,7 +81,16 @@ class ObjectDatabase:
         """folder: `objects` of the common directory. id_size: bytes of an id, 20 (sha1) or 32 (sha256)."""
         self._id_size = id_size
         self._folders = list(_with_alternates(folder))
-        self._packs: list[_Pack] | None = None
+        self._packs: list[_Pack] = []
+        self._ids: list[_IdTable] = []
+        self._stamp: tuple[int, ...] | None = None
+
+    def holds(self, identity: bytes) -> bool:
+        """Return whether an object is here, loose or packed; nothing is inflated. Raise GitDamaged."""
+        name = identity.hex()
+        if any(os.path.lexists(folder / name[:2] / name[2:]) for folder in self._folders):
+            return True
+        return any(table.find(identity) is not None for table in self._tables())
 
     def read(self, identity: bytes, wanted: str) -> bytes:
         """Return the content of an object of the type `wanted`. Raise GitDamaged."""
@@ -74,20 +106,31 @@ class ObjectDatabase:
             if packed is not None:
                 return _parse_loose(packed)
         for pack in self._all_packs():
-            offset = pack.offset_of(identity)
-            if offset is not None:
+            if (offset := pack.offset_of(identity)) is not None:
                 return self._packed(pack, offset, depth)
         raise GitDamaged(f"{name} is missing")
 
     def _all_packs(self) -> "list[_Pack]":
-        if self._packs is None:
-            found = [
-                path for folder in self._folders for path in _list_folder(folder / "pack") if path.suffix == ".idx"
-            ]
-            if len(found) > MAX_PACKS:
-                raise GitDamaged(f"{len(found):,} packs")
-            self._packs = [_Pack(path, self._id_size) for path in found]
+        self._tables()
         return self._packs
+
+    def _tables(self) -> "list[_IdTable]":
+        """Return the tables of ids of all packs. They are read again when a folder of packs changed."""
+        folders = [folder / "pack" for folder in self._folders]
+        stamp = tuple(map(_modified, folders))
+        if stamp != self._stamp:
+            entries = [path for folder in folders for path in _list_folder(folder)]
+            if len(entries) > MAX_PACKS:
+                raise GitDamaged(f"{len(entries):,} files of packs")
+            self._packs = [_Pack(path, self._id_size) for path in entries if path.suffix == ".idx"]
+            several = [path for path in entries if path.name == "multi-pack-index"]
+            self._ids = [
+                *(pack.ids for pack in self._packs),
+                *(_several_packs(path, self._id_size) for path in several),
+            ]
+            # A pack that comes within the same tick of the clock does not change the time again.
+            self._stamp = stamp if time.time_ns() - max(stamp) > _TICK_NS else None
+        return self._ids
 
     def _packed(self, pack: "_Pack", offset: int, depth: int) -> tuple[str, bytes]:
         if depth <= 0:
@@ -108,42 +151,74 @@ class ObjectDatabase:
         return base_kind, _apply_delta(base, _inflate(data[used:], size))
 
 
+class _IdTable:
+    """The sorted ids of the objects in one pack or in several. It is read in pieces: it may have hundreds of megabytes.
+
+    It is not mapped into memory: a file that is cut meanwhile would end the process.
+    """
+
+    def __init__(self, path: Path, fanout: int, ids: int, id_size: int) -> None:
+        """fanout, ids: where the counts by first byte, and the ids, begin in the file."""
+        self.path, self._ids, self._id_size = path, ids, id_size
+        counts = read_range(path, fanout, 1024)
+        if len(counts) < 1024:
+            raise GitDamaged(f"{path.name} ends early")
+        self._fanout = struct.unpack(">256I", counts)
+        self.count = self._fanout[255]
+
+    def find(self, identity: bytes) -> int | None:
+        """Return the number of an object, None when it is not here. Raise GitDamaged."""
+        low = self._fanout[identity[0] - 1] if identity[0] else 0
+        high = min(self._fanout[identity[0]], self.count)
+        while high - low > _NEAR:
+            middle = (low + high) // 2
+            found = read_range(self.path, self._ids + middle * self._id_size, self._id_size)
+            low, high = (middle, high) if found <= identity else (low, middle)
+        ids = read_range(self.path, self._ids + low * self._id_size, max(0, high - low) * self._id_size)
+        for number in range(len(ids) // self._id_size):
+            if ids[number * self._id_size : (number + 1) * self._id_size] == identity:
+                return low + number
+        return None
+
+
+def _several_packs(path: Path, id_size: int) -> _IdTable:
+    """Return the ids of a multi-pack-index. Raise GitDamaged."""
+    head = read_range(path, 0, 12)
+    if head[:5] != b"MIDX\x01" or len(head) < 12:
+        raise GitDamaged(f"{path.name} is no index of several packs of version 1")
+    rows = read_range(path, 12, 12 * head[6])
+    found = {rows[at : at + 4]: struct.unpack_from(">Q", rows, at + 4)[0] for at in range(0, len(rows) - 11, 12)}
+    if b"OIDF" not in found or b"OIDL" not in found:
+        raise GitDamaged(f"{path.name} has no table of ids")
+    return _IdTable(path, found[b"OIDF"], found[b"OIDL"], id_size)
+
+
 class _Pack:
-    """One pack with its index, version 2. Both are read in pieces: an index may have hundreds of megabytes."""
+    """One pack with its index, version 2. Both are read in pieces."""
 
     def __init__(self, index: Path, id_size: int) -> None:
         self._index, self._path, self._id_size = index, index.with_suffix(".pack"), id_size
-        head = _read_range(index, 0, _IDS)
-        if head[:8] != b"\xfftOc\x00\x00\x00\x02" or len(head) < _IDS:
+        if read_range(index, 0, 8) != b"\xfftOc\x00\x00\x00\x02":
             raise GitDamaged(f"{index.name} is no pack index of version 2")
-        self._fanout = struct.unpack(">256I", head[8:])
-        self._count = self._fanout[255]
+        self.ids = _IdTable(index, 8, _IDS, id_size)
+        self._count = self.ids.count
 
     def offset_of(self, identity: bytes) -> int | None:
         """Return where an object begins in the pack, None when it is not in it."""
-        low = self._fanout[identity[0] - 1] if identity[0] else 0
-        high = min(self._fanout[identity[0]], self._count)
-        while high - low > _NEAR:
-            middle = (low + high) // 2
-            found = _read_range(self._index, _IDS + middle * self._id_size, self._id_size)
-            low, high = (middle, high) if found <= identity else (low, middle)
-        ids = _read_range(self._index, _IDS + low * self._id_size, max(0, high - low) * self._id_size)
-        for number in range(len(ids) // self._id_size):
-            if ids[number * self._id_size : (number + 1) * self._id_size] == identity:
-                return self._offset(low + number)
-        return None
+        number = self.ids.find(identity)
+        return None if number is None else self._offset(number)
 
     def _offset(self, number: int) -> int:
         offsets = _IDS + self._count * (self._id_size + 4)
-        (offset,) = struct.unpack(">I", _read_range(self._index, offsets + 4 * number, 4))
+        (offset,) = struct.unpack(">I", read_range(self._index, offsets + 4 * number, 4))
         if offset < 2**31:
             return int(offset)
         place = offsets + 4 * self._count + 8 * (offset - 2**31)
-        return int(struct.unpack(">Q", _read_range(self._index, place, 8))[0])
+        return int(struct.unpack(">Q", read_range(self._index, place, 8))[0])
 
     def entry(self, offset: int) -> tuple[int, int, bytes]:
         """Return the type, the size when inflated, and the packed bytes that begin here (and more behind them)."""
-        head = _read_range(self._path, offset, 32)
+        head = read_range(self._path, offset, 32)
         if not head:
             raise GitDamaged("an offset behind the end of a pack")
         kind, size, shift, used = head[0] >> 4 & 7, head[0] & 15, 4, 1
@@ -154,19 +229,7 @@ class _Pack:
             shift, used = shift + 7, used + 1
         if size > MAX_OBJECT:
             raise GitDamaged(f"an object of {size:,} bytes")
-        return kind, size, _read_range(self._path, offset + used, size + size // 1000 + 1024)
-
-
-def _read_range(path: Path, offset: int, length: int) -> bytes:
-    """Return so many bytes of a file from an offset on, fewer at its end. Raise GitDamaged."""
-    try:
-        with open(path, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise GitDamaged(f"{path.name} is no file")
-            stream.seek(offset)
-            return stream.read(length)
-    except (OSError, OverflowError, ValueError) as error:
-        raise GitDamaged(f"{path.name}: {error}") from None
+        return kind, size, read_range(self._path, offset + used, size + size // 1000 + 1024)
 
 
 def _with_alternates(folder: Path) -> Iterator[Path]:

@@ -1,6 +1,7 @@
 """All folders of a library together: a change in one place reaches every other."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -12,11 +13,16 @@ from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.atomic_dir import make_durable, still_holds, unknown_entries
 from evolvable_store.workingcopy.folder_names import FolderNames
+from evolvable_store.workingcopy.git_positions import GitPositions
+from evolvable_store.workingcopy.git_repository import MOVED_SECONDS
 from evolvable_store.workingcopy.incoming import HoldPolicy, SyncReport, describe_results
 from evolvable_store.workingcopy.plugin_folders import moved_to, plugin_place
 from evolvable_store.workingcopy.staged_checkout import StagedCheckout
 from evolvable_store.workingcopy.staging_dir import recovery_notes
 from evolvable_store.workingcopy.sync import WorkingCopy
+
+_GIT_PAUSE = 0.1
+"""Seconds between two looks whether git has finished."""
 
 
 class WorkingCopies:
@@ -53,7 +59,8 @@ class WorkingCopies:
         identity: who answers for what it holds now; later changes on disk are of an unknown principal.
         """
         folder = self._watch(path, scope, kind)
-        return self._working_copy(folder, identity).sync(progress=progress)
+        copy = self._working_copy(folder, identity)
+        return _sync_after_git(copy, copy.sync(progress=progress))
 
     def _watch(self, path: Path, scope: str, kind: Kind) -> WatchedFolder:
         """Watch the folder that a path leads to; a path that led to another one goes on with that one's resources."""
@@ -67,6 +74,8 @@ class WorkingCopies:
         turned = names.turned(path, same) if path.resolve() not in {one.path for one in folders} else None
         if turned is None:
             folder = self.bindings.add_folder(path, scope, kind)
+            if folder not in folders:
+                GitPositions(self._store.home, folder).forget()
         else:
             folder = self.bindings.move_folder(turned, path)
         names.remember(path, folder)
@@ -146,6 +155,7 @@ class WorkingCopies:
         for folder in self.folders() if not self._store.read_only else ():
             self.settle(folder)
         syncs = [self.copy(folder).sync() for folder in self.folders()]
+        syncs = [_sync_after_git(self.copy(sync.folder), sync) for sync in syncs]
         refs = {taken.ref for sync in syncs for taken in sync.taken}
         return syncs + (self.behind(refs) if len(syncs) > 1 and refs else [])
 
@@ -235,3 +245,16 @@ class WorkingCopies:
     def _place(self, head: Head) -> list[SyncReport]:
         folders = [f for f in self.folders() if (f.scope, f.kind) == (head.scope, head.kind) and not f.is_plugins]
         return [self.copy(folder).place(head) for folder in folders]
+
+
+def _sync_after_git(copy: WorkingCopy, sync: SyncReport) -> SyncReport:
+    """Sync again what waits for git, when it has finished, but do not wait long."""
+    latest = time.monotonic() + 2 * MOVED_SECONDS
+    while sync.waiting_for_git and time.monotonic() < latest:
+        waiting, sync.waiting_for_git = sync.waiting_for_git, {}
+        if not any(map(copy.git_activity, waiting)):
+            latest = 0.0
+        else:
+            time.sleep(_GIT_PAUSE)
+        sync.add(copy.sync(waiting))
+    return sync

@@ -38,7 +38,9 @@ from evolvable_store.workingcopy.discovery import is_single, single_name
 from evolvable_store.workingcopy.file_moves import Trash
 from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_store.workingcopy.folder_names import FolderNames, FolderObstacle, is_read_only
+from evolvable_store.workingcopy.git_repository import MOVED_SECONDS
 from evolvable_store.workingcopy.incoming import DirectoryIssue, HoldPolicy, ImportedDirectory, SyncReport
+from evolvable_store.workingcopy.late_origin import record_maker
 from evolvable_store.workingcopy.openat import PathAt, first_link
 from evolvable_store.workingcopy.resource_merge import merge_resource
 from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
@@ -86,6 +88,9 @@ class WorkingCopy:
         self.store, self.folder, self.grace = store, folder, grace
         given = identity or Identity(Principal.UNKNOWN, "file")
         self._identity, self._allowed = PLUGIN_FILES if folder.is_plugins else given, allowed
+        self._gate = gate
+        self.just_taken: dict[str, tuple[float, int]] = {}
+        """Directories whose change nobody answers for: when it was imported, as which version. Git may bring it yet."""
         self._held_files = store.backend.held
         self._bindings = store.backend.bindings
         self.status = StatusReader(store, self._bindings, folder)
@@ -125,6 +130,8 @@ class WorkingCopy:
                 sync.stale = True
                 return sync
             self._recover(sync)
+            self._plan.begin()
+            self._judge_again(sync)
             self._plan.held = self._held_files.of_folder(self.folder)
             if directories is None:
                 survey = self.status.everything()
@@ -140,6 +147,10 @@ class WorkingCopy:
     def obstacle(self) -> FolderObstacle | None:
         """Return what keeps the folder from being read and written, None for nothing."""
         return self._names.obstacle(self.folder)
+
+    def git_activity(self, directory: str) -> str:
+        """Say what git is doing around a directory, '' for nothing. A change that nobody answers for waits for it."""
+        return self._plan.origins.activity(directory)
 
     def is_read_only(self, directory: str) -> bool:
         """Return whether a directory of the folder cannot be written, because it or the folder is read-only."""
@@ -248,7 +259,9 @@ class WorkingCopy:
                     continue
                 names.add(ref.name)
                 edit = self._plan.edit(look, ref, step)
-                if not self._plan.hold(edit, sync):
+                if edit.waits:
+                    sync.waiting_for_git[look.directory] = edit.waits
+                elif not self._plan.hold(edit, sync):
                     edits.append(edit)
             elif step is not SyncStep.NOTHING:
                 later.append((look, step))
@@ -280,8 +293,36 @@ class WorkingCopy:
             assert written.version is not None
             who = edit.identity.principal
             sync.taken.append(ImportedDirectory(edit.look.directory, edit.ref, written.version, edit.how, who))
+            self._note_taken(edit.look.directory, written.version, who)
             if edit.ref.name != edit.look.name:
                 sync.warnings.append(DirectoryIssue(edit.look.directory, (name_taken(edit.ref),)))
+
+    def _note_taken(self, directory: str, version: int, who: Principal) -> None:
+        if who is Principal.UNKNOWN and self._plan.origins.repositories(self.folder.path / directory):
+            self.just_taken[directory] = (time.time(), version)
+
+    def _judge_again(self, sync: SyncReport) -> None:
+        """Ask once more who brought what was imported right before git moved the index or HEAD: its filters hide it."""
+        origins = self._plan.origins
+        for directory, (at, version) in list(self.just_taken.items()):
+            moved = origins.moved_since(directory, at)
+            if time.time() - at <= MOVED_SECONDS or moved and origins.activity(directory):
+                continue
+            del self.just_taken[directory]
+            binding = self._bindings.of_directories(self.folder, [directory]).get(directory) if moved else None
+            head = self.store.backend.heads_by_id([binding.resource])[binding.resource] if binding else None
+            if head is None or (head.version, head.latest) != (version, version):
+                continue
+            look = self.status.look(
+                directory, binding, head, head.name, self.status.signature(directory), time.time_ns()
+            )
+            if look.tree != head.tree:
+                continue
+            identity = self._plan.origin_of_newest(look, head).identity
+            if identity.principal is not Principal.REPOSITORY:
+                continue
+            held = record_maker(self.store, self.folder, directory, head, identity, gate=self._gate, via="git")
+            sync.held += [held] if held else []
 
     def _transaction(self, reason: str, evidence: Sequence[str] = (), identity: Identity | None = None) -> Transaction:
         who = identity or self._identity
@@ -384,10 +425,13 @@ class WorkingCopy:
         assert look.head and look.reading and look.binding and look.binding.version is not None
         if not self._plan.is_fit(look, SyncStep.MERGE, sync):
             return
-        identity = self._plan.origin(look, look.head.ref)
-        if self._plan.hold(Edit(look, look.head.ref, "merged", identity), sync):
+        origin = self._plan.origin(look, look.head.ref)
+        if origin.waits:
+            sync.waiting_for_git[look.directory] = origin.waits
             return
-        self._merge_in(look, look.head, look.binding.version, look.reading.files, sync, identity=identity)
+        if self._plan.hold(Edit(look, look.head.ref, "merged", origin.identity), sync):
+            return
+        self._merge_in(look, look.head, look.binding.version, look.reading.files, sync, identity=origin.identity)
 
     def _merge_in(
         self,

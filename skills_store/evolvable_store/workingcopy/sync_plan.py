@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path, PurePosixPath
 
 from evolvable_store.errors import Refused, quoted
-from evolvable_store.objects import Files, Manifest, make_manifest
+from evolvable_store.objects import Files, Manifest, blob_hash, make_manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.resource import Kind, Ref, main_file, normal_name, numbered
 from evolvable_store.storage.bindings import Binding, HeldDirectory, WatchedFolder
@@ -29,10 +29,10 @@ from evolvable_store.workingcopy.incoming import (
     HoldDecision,
     HoldPolicy,
     IncomingDirectory,
-    OriginResolver,
     SyncReport,
 )
 from evolvable_store.workingcopy.leftovers import copied_from
+from evolvable_store.workingcopy.origins import Origin, OriginResolver
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader
 from evolvable_store.workingcopy.tree_reader import SYNC_COPY, FolderContents
 
@@ -208,13 +208,14 @@ def _without_directory(binding: Binding | None, known: int | None, living: bool)
 class Edit:
     """A directory whose content is to become a version of `ref`.
 
-    how: as in ImportedDirectory. identity: who answers for it.
+    how: as in ImportedDirectory. identity: who answers for it. waits: for what it waits, '' for nothing.
     """
 
     look: DirectoryState
     ref: Ref
     how: str
     identity: Identity
+    waits: str = ""
 
     @property
     def expected(self) -> int:
@@ -229,9 +230,20 @@ class SyncPlan:
         self, store: Store, folder: WatchedFolder, looker: StatusReader, identity: Identity, gate: HoldPolicy | None
     ) -> None:
         self._store, self._folder, self._looker = store, folder, looker
-        self._identity, self._gate, self._origins = identity, gate, OriginResolver(folder)
+        self._identity, self._gate = identity, gate
+        self.origins = OriginResolver(folder, store.home, self._makers)
+        self._is_new = False
+        self._judged: tuple[int, int] | None = None  # a version that does not count as known
         self._held_files, self._bindings = store.backend.held, store.backend.bindings
         self.held: dict[str, HeldDirectory] = {}
+
+    def begin(self) -> None:
+        """Note whether the folder is just taken in, before anything is read."""
+        self._is_new = self.origins.is_new
+        self.origins.take_in()
+
+    def _makers(self, data: bytes) -> set[Principal]:
+        return self._store.backend.attestations.makers(blob_hash(data), self._judged)
 
     def decide(self, look: DirectoryState) -> SyncStep:
         """Return the next step of a directory that is not held."""
@@ -281,23 +293,38 @@ class SyncPlan:
     def _ref_of(self, look: DirectoryState) -> Ref:
         return look.head.ref if look.head is not None else Ref(self._folder.kind, look.name, self._folder.scope)
 
-    def origin(self, look: DirectoryState, ref: Ref) -> Identity:
+    def origin(self, look: DirectoryState, ref: Ref) -> Origin:
         """Return who answers for what a directory holds."""
-        assert look.reading is not None
         if self._folder.is_plugins:
-            return self._identity
+            return Origin(self._identity)
         known = self._store.manifest(look.head) if look.head is not None and look.head.ref == ref else Manifest({})
-        return self._origins.identity(look.directory, known, look.reading.files, self._identity, look.reading.links)
+        return self._origin(look, known)
+
+    def origin_of_newest(self, look: DirectoryState, head: Head) -> Origin:
+        """Return who answers for the newest version, which a directory holds, as if it were not here yet."""
+        known = self._store.manifest(head, head.latest - 1) if head.latest > 1 else Manifest({})
+        self._judged = (head.id, head.latest)
+        try:
+            return self._origin(look, known)
+        finally:
+            self._judged = None
+
+    def _origin(self, look: DirectoryState, known: Manifest) -> Origin:
+        assert look.reading is not None
+        return self.origins.origin(
+            look.directory, known, look.reading.files, self._identity, look.reading.links, is_new=self._is_new
+        )
 
     def edit(self, look: DirectoryState, ref: Ref, step: SyncStep) -> Edit:
         """Return the edit of a directory that becomes a version of `ref`."""
         how = "new" if step is SyncStep.RENAME else look.edit_kind
-        return Edit(look, ref, how, self.origin(look, ref))
+        origin = self.origin(look, ref)
+        return Edit(look, ref, how, origin.identity, origin.waits)
 
     def hold(self, edit: Edit, sync: SyncReport) -> bool:
         """Return whether the content is held, and hold it: the files stay, and nothing of them is served."""
         look, head = edit.look, edit.look.head
-        if edit.identity.principal not in ACTORS:
+        if edit.identity.principal not in ACTORS and not self._is_unclaimed_elsewhere(edit):
             return False
         assert look.reading is not None and look.tree is not None
         before = self._store.files(head) if head is not None and head.ref == edit.ref and head.version else {}
@@ -312,6 +339,11 @@ class SyncPlan:
             return False
         self._hold_back(arrival, edit.expected, look.tree, holding, sync)
         return True
+
+    def _is_unclaimed_elsewhere(self, edit: Edit) -> bool:
+        """Return whether nobody answers for an edit in a checkout of a system whose objects nobody reads here."""
+        unclaimed = edit.identity.principal is Principal.UNKNOWN
+        return unclaimed and self.origins.is_other_system(edit.look.directory)
 
     def _hold_back(
         self, arrival: IncomingDirectory, base: int, tree: str, holding: HoldDecision, sync: SyncReport

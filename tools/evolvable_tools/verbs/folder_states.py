@@ -31,7 +31,8 @@ class WatchedRoot:
     obstacle: what keeps the folder from being read and written, '' for nothing; then no directory was looked at.
     not_imported: directories that no sync imports as they are, each with every reason. held: those whose content
     waits, each with its proposal. changed: those that the next sync imports. missing: those that the library knows and
-    that are not there. read_only: whether nothing may be written into it.
+    that are not there. read_only: whether nothing may be written into it. waiting_for_git: those of changed that are
+    imported when git has finished, each with what git is doing.
     """
 
     path: str
@@ -48,6 +49,7 @@ class WatchedRoot:
     changed: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     read_only: bool = False
+    waiting_for_git: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class _Directories:
     held: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    waiting_for_git: list[str] = field(default_factory=list)
 
 
 def folder_states(library: Library) -> list[WatchedRoot]:
@@ -90,6 +93,7 @@ def _stands(library: Library, folder: WatchedFolder) -> WatchedRoot:
         changed=seen.changed,
         missing=seen.missing,
         read_only=there and copy.is_read_only(""),
+        waiting_for_git=seen.waiting_for_git,
     )
 
 
@@ -119,6 +123,8 @@ def _add(library: Library, folder: WatchedFolder, state: DirectoryState, seen: _
         seen.not_imported.append(DirectoryIssue(state.directory, tuple(reasons)))
     else:
         seen.changed.append(state.directory)
+        if activity := library.working_copies.copy(folder).git_activity(state.directory):
+            seen.waiting_for_git.append(f"{state.directory} ({activity})")
 
 
 def _reasons(library: Library, folder: WatchedFolder, state: DirectoryState) -> list[str]:
@@ -159,6 +165,7 @@ def _in_words(
         "not imported": seen.not_imported,
         "held": seen.held,
         "changed on disk": seen.changed,
+        "waiting for git": seen.waiting_for_git,
         "not there": seen.missing,
     }
     return ", ".join(f"{len(what)} {words}" for words, what in counts.items() if what) or IN_SYNC

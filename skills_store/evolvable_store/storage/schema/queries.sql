@@ -104,6 +104,14 @@ FROM change c JOIN operation o ON o.id = c.operation
 LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
 WHERE c.resource = ? AND c.manifest IS NOT NULL ORDER BY c.latest DESC LIMIT ?
 
+-- Who made the versions that have a file of these bytes.
+-- name: makers
+SELECT DISTINCT c.resource, c.latest, o.actor, coalesce(a.principal, o.principal),
+    CASE WHEN a.principal IS NULL THEN o.arrived ELSE 0 END
+FROM change c JOIN operation o ON o.id = c.operation
+LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
+WHERE c.manifest LIKE ? AND EXISTS (SELECT 1 FROM blob WHERE sha256 = ?)
+
 -- The resources of which a repository brought some version.
 -- name: brought
 SELECT c.resource FROM operation o JOIN change c ON c.sequence BETWEEN o.id AND o.last

@@ -1,0 +1,96 @@
+"""Read the index of a git repository without running git. It is hostile input, as in `git_objects`."""
+
+import os
+import struct
+import unicodedata
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded
+
+MAX_INDEX = 64 * 2**20
+"""Bytes of an index that are read: some 700,000 files."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """What the index says of one path: the id of its blob, and size and time of the file that git wrote or read."""
+
+    identity: bytes
+    size: int
+    seconds: int
+    nanoseconds: int
+
+
+@dataclass(slots=True)
+class GitIndex:
+    """The entries of an index below one folder. unnamed: ids whose path only a shared index knows."""
+
+    entries: dict[str, list[IndexEntry]] = field(default_factory=dict)
+    unnamed: set[bytes] = field(default_factory=set)
+
+    def entry_ids(self, path: str) -> set[bytes]:
+        """Return the blobs that a path has; several in a conflict."""
+        return {entry.identity for entry in self.entries.get(path_key(path), ())}
+
+
+def path_key(path: str) -> str:
+    """Return a path as file systems may compare it: two paths of one key may be one file."""
+    return unicodedata.normalize("NFC", path).casefold() if not path.isascii() else path.lower()
+
+
+def read_index(data: bytes, id_size: int, below: str, index: GitIndex, git: Path) -> None:
+    """Read the entries of an index file (version 2 to 4) below a folder."""
+    if data[:4] != b"DIRC" or len(data) < 12:
+        raise GitDamaged("no index")
+    version, count = struct.unpack_from(">II", data, 4)
+    if version not in (2, 3, 4):
+        raise GitDamaged(f"an index of version {version}")
+    place, name = 12, b""
+    prefix = f"{below}/" if below else ""
+    for _ in range(count):
+        start, names = place, place + 40 + id_size
+        seconds, nanoseconds, size = struct.unpack_from(">8xII20xI", data, start)
+        (flags,) = struct.unpack_from(">H", data, names)
+        names += 4 if version >= 3 and flags & 0x4000 else 2
+        if version == 4:
+            name, place = _read_name(data, names, name)
+        else:
+            end = data.find(b"\0", names)
+            if end < 0:
+                raise GitDamaged("an index that ends early")
+            name, place = data[names:end], start + (end - start + 8) // 8 * 8
+        identity = data[start + 40 : start + 40 + id_size]
+        if not name:
+            index.unnamed.add(identity)
+        elif (path := path_key(os.fsdecode(name))).startswith(prefix):
+            index.entries.setdefault(path, []).append(IndexEntry(identity, size, seconds, nanoseconds))
+    _read_shared(data, place, id_size, below, index, git)
+
+
+def _read_name(data: bytes, place: int, before: bytes) -> tuple[bytes, int]:
+    """Return a name of version 4, which says how much of the one before it drops, and where the next entry begins."""
+    drop, used = -1, 0
+    while True:
+        if used > 9 or place >= len(data):
+            raise GitDamaged("an index that ends early")
+        byte = data[place]
+        drop, place, used = (drop + 1) << 7 | byte & 0x7F, place + 1, used + 1
+        if not byte & 0x80:
+            break
+    end = data.find(b"\0", place)
+    if end < 0 or drop > len(before):
+        raise GitDamaged("an index that ends early")
+    return before[: len(before) - drop] + data[place:end], end + 1
+
+
+def _read_shared(data: bytes, place: int, id_size: int, below: str, index: GitIndex, git: Path) -> None:
+    """Read the shared index too, where this one says that it is split."""
+    while place + 8 <= len(data) - id_size:
+        signature, size = data[place : place + 4], struct.unpack_from(">I", data, place + 4)[0]
+        if signature == b"link":
+            name = data[place + 8 : place + 8 + id_size].hex()
+            shared = read_bounded(git / f"sharedindex.{name}", MAX_INDEX)
+            if shared is not None:  # which names no further one
+                read_index(shared, id_size, below, index, Path(os.devnull))
+        place += 8 + size

@@ -1,0 +1,394 @@
+"""Read what a git repository around a folder holds: objects, index, references, HEAD's log and locks.
+
+Git is never started, see `git_objects`. Every file here is hostile input: it is opened without waiting, has to be a
+regular file, and is read up to a limit.
+"""
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_store.workingcopy.git_index import MAX_INDEX, GitIndex, IndexEntry, path_key, read_index
+from evolvable_store.workingcopy.git_objects import (
+    GitDamaged,
+    ObjectDatabase,
+    read_bounded,
+    read_range,
+    tree_entries,
+)
+
+MAX_AROUND = 8
+"""Repositories around one folder that are looked at, nearest first."""
+
+MAX_LOG = 4 * 2**20
+"""Bytes of HEAD's log that are read: some 20,000 lines."""
+
+MAX_TIPS = 200
+"""References whose commits are looked at."""
+
+LOCK_SECONDS = 600.0
+"""How long a lock counts. An older one was left by a git that was killed, or somebody planted it."""
+
+MOVED_SECONDS = 2.0
+"""How long after the index or HEAD moved git may still be at work."""
+
+DAMAGE = (GitDamaged, OSError, ValueError, struct.error, IndexError, RecursionError, MemoryError, OverflowError)
+"""What reading a damaged repository raises."""
+
+_SKEW = 2.0  # seconds that the clock of a network disk may be ahead
+_SMALL = 65_536
+_MAX_PACKED_REFS = 64 * 2**20
+_MAX_SYMBOLIC, _MAX_NESTED = 5, 100
+_DIRECTORY = 0o040000
+_MARK = 512  # bytes before a position in the log by which the position is known again
+_LOCKS = ("index.lock", "HEAD.lock")
+_STATES = ("FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REBASE_HEAD", "ORIG_HEAD", "refs/stash")
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """A place in HEAD's log. digest: of the bytes before it, so that a log that was cut is noticed."""
+
+    offset: int = 0
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of HEAD's log: the commits before and after (None: there was none), and what moved HEAD."""
+
+    before: bytes | None
+    after: bytes | None
+    action: str
+
+
+class Repository:
+    """One repository around a watched folder. Keeps what it read of the index until the index changes."""
+
+    def __init__(self, root: Path, git: Path, inside: str) -> None:
+        """root: the work tree. git: its git directory. inside: the watched folder, relative to root, with `/`."""
+        self.root, self._git, self._inside = root, git, inside
+        self._stamp: tuple[int, ...] | None = None
+        self._index = GitIndex()
+        self._objects: ObjectDatabase | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells one repository, as seen from one folder, from another."""
+        return str(self.root), str(self._git), self._inside
+
+    @property
+    def git(self) -> str:
+        """The git directory."""
+        return str(self._git)
+
+    def place_of(self, file: Path) -> str:
+        """Return the path of a file of the work tree, relative to the root, with `/`. Raise ValueError."""
+        return file.relative_to(self.root).as_posix()
+
+    def blobs(self, place: str, data: bytes) -> set[bytes] | None:
+        """Return as which blobs the repository holds these bytes; None when it cannot be read.
+
+        place: relative to the root. A file is held too when git's own record of size and time in the index says that
+        it is as git wrote it, whatever filters did to its bytes.
+        """
+        try:
+            id_size = self._refresh()
+            wanted = _ids(data, id_size)
+            known = self._index.entries.get(path_key(place), ())
+            found = wanted & self._index.unnamed
+            if known and self._is_as_written(self.root / place, known):
+                found = found | {entry.identity for entry in known}
+            objects = self.open_objects()[0]
+            return found | {one for one in wanted if one in self._index.entry_ids(place) or objects.holds(one)}
+        except DAMAGE:
+            return None
+
+    def is_tracked(self, place: str) -> bool:
+        """Return whether the index has a path, with whatever content. A damaged index counts as having it."""
+        try:
+            self._refresh()
+            return bool(self._index.entries.get(path_key(place)) or self._index.unnamed)
+        except DAMAGE:
+            return True
+
+    def is_staged(self, place: str, blobs: set[bytes]) -> bool:
+        """Return whether the index has one of these blobs at a path. Raise what DAMAGE lists."""
+        self._refresh()
+        return bool(blobs & self._index.entry_ids(place))
+
+    def open_objects(self) -> tuple[ObjectDatabase, int]:
+        """Return the objects of the repository, and the bytes of an id. Raise GitDamaged."""
+        common, id_size = self._layout()
+        if self._objects is None:
+            self._objects = ObjectDatabase(common / "objects", id_size)
+        return self._objects, id_size
+
+    def head_commit(self) -> bytes | None:
+        """Return the commit that HEAD names, None before the first one. Raise GitDamaged, ValueError."""
+        return self._commit(self._layout()[0])
+
+    def blob_at(self, commit: bytes | None, place: str) -> bytes | None:
+        """Return the id of the file that a commit, or a tree, has at a path; None for none. Raise GitDamaged."""
+        objects, id_size = self.open_objects()
+        return _in_tree(objects, commit, id_size, place) if commit is not None else None
+
+    def tips(self) -> set[bytes]:
+        """Return the commits that HEAD, references and unfinished commands name. Raise what DAMAGE lists."""
+        common, id_size = self._layout()
+        _check_files(common)
+        found = {head} if (head := self._commit(common)) else set[bytes]()
+        for folder in dict.fromkeys((self._git, common)):
+            for name in _STATES:
+                lines = (read_bounded(folder / name, 2**20) or b"").splitlines()
+                found.update(filter(None, (_identity(line.split(b"\t")[0], id_size) for line in lines)))
+        for path in _below(common / "refs" / "heads", common / "refs" / "remotes"):
+            found.update(filter(None, [_identity((read_bounded(path, _SMALL) or b"").strip(), id_size)]))
+        packed = read_bounded(common / "packed-refs", _MAX_PACKED_REFS) or b""
+        for line in packed.splitlines():
+            text, _, reference = line.partition(b" ")
+            if reference.startswith((b"refs/heads/", b"refs/remotes/")):
+                found.update(filter(None, [_identity(text, id_size)]))
+        if len(found) > MAX_TIPS:
+            raise GitDamaged(f"{len(found):,} references")
+        return found
+
+    def automatic_merge(self) -> bytes | None:
+        """Return the tree that git made of a merge with conflicts, None for none. Raise GitDamaged."""
+        return _identity((read_bounded(self._git / "AUTO_MERGE", _SMALL) or b"").strip(), self._layout()[1])
+
+    def is_merging(self) -> bool:
+        """Return whether a merge is to be committed."""
+        return os.path.lexists(self._git / "MERGE_HEAD")
+
+    # HEAD's log
+
+    def log_end(self) -> LogPosition:
+        """Return where HEAD's log ends now. Raise GitDamaged."""
+        path = self._git / "logs" / "HEAD"
+        try:
+            size = os.stat(path).st_size
+        except OSError:
+            return LogPosition()
+        return LogPosition(size, self._digest_before(size))
+
+    def log_since(self, position: LogPosition) -> list[LogLine] | None:
+        """Return the lines behind a position, oldest first, at most MAX_LOG bytes; None where the log is another one.
+
+        Raise GitDamaged.
+        """
+        path, (common, id_size) = self._git / "logs" / "HEAD", self._layout()
+        _check_files(common)
+        if not os.path.lexists(path):
+            return [] if position.offset == 0 else None
+        if self._digest_before(position.offset) != position.digest:
+            return None
+        start = max(position.offset, os.stat(path).st_size - MAX_LOG)
+        lines = read_range(path, start, MAX_LOG).split(b"\n")[:-1]
+        return [_log_line(line, id_size) for line in lines[start > position.offset :]]
+
+    def _digest_before(self, offset: int) -> str:
+        start = max(0, offset - _MARK)
+        data = read_range(self._git / "logs" / "HEAD", start, offset - start) if offset else b""
+        return hashlib.sha256(data).hexdigest() if len(data) == offset - start and offset else ""
+
+    # What git is at
+
+    def lock(self, now: float) -> Path | None:
+        """Return a lock of a git that is at work, None for none. now: seconds since 1970."""
+        try:
+            common = self._layout()[0]
+        except DAMAGE:
+            common = self._git
+        folders = dict.fromkeys((self._git, common, *_nested(common)))
+        for path in (folder / name for folder in folders for name in _LOCKS):
+            if -_SKEW <= now - _changed(path) <= LOCK_SECONDS:
+                return path
+        return None
+
+    def moved_at(self) -> float:
+        """Return when index or HEAD moved last, in seconds since 1970."""
+        return max(_changed(self._git / name) for name in ("index", "HEAD", "logs/HEAD"))
+
+    def _layout(self) -> tuple[Path, int]:
+        """Return the common directory and the size of an id."""
+        named = read_bounded(self._git / "commondir", _SMALL)
+        common = self._git / os.fsdecode(named.strip()) if named else self._git
+        settings = (read_bounded(common / "config", 2**20) or b"").lower()
+        words = b"".join(line.strip() for line in settings.splitlines() if b"objectformat" in line).replace(b" ", b"")
+        return common, 32 if b"objectformat=sha256" in words.replace(b"\t", b"").replace(b'"', b"") else 20
+
+    def _is_as_written(self, place: Path, known: "list[IndexEntry] | tuple[()]") -> bool:
+        try:
+            status = os.lstat(place)
+        except OSError:
+            return False
+        seconds, nanoseconds = divmod(status.st_mtime_ns, 10**9)
+        return any(
+            (entry.size, entry.seconds) == (status.st_size & 0xFFFFFFFF, seconds & 0xFFFFFFFF)
+            and entry.nanoseconds in (0, nanoseconds)
+            and entry.seconds != 0
+            for entry in known
+        )
+
+    def _refresh(self) -> int:
+        """Read the index again if it changed; return the bytes of an id."""
+        id_size = self._layout()[1]
+        path = self._git / "index"
+        try:
+            status = os.stat(path)
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino, id_size)
+        except FileNotFoundError:
+            stamp = (0, 0, 0, id_size)
+        if stamp != self._stamp:
+            self._index = GitIndex()
+            data = read_bounded(path, MAX_INDEX)
+            if data is not None:
+                read_index(data, id_size, path_key(self._inside), self._index, self._git)
+            self._stamp = stamp
+        return id_size
+
+    def _commit(self, common: Path) -> bytes | None:
+        """Return the commit that HEAD names, None before the first one."""
+        said = read_bounded(self._git / "HEAD", _SMALL)
+        for _ in range(_MAX_SYMBOLIC):
+            if said is None:
+                break
+            text = said.strip()
+            if not text.startswith(b"ref:"):
+                return bytes.fromhex(text.decode("ascii"))
+            name = os.fsdecode(text[4:].strip())
+            _check_files(common)
+            said = self._reference(common, name)
+            if said is None:
+                return None
+        raise GitDamaged("HEAD names no commit")
+
+    def _reference(self, common: Path, name: str) -> bytes | None:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise GitDamaged("a reference outside of the repository")
+        for folder in (self._git, common):
+            said = read_bounded(folder / name, _SMALL) if not (folder / name).is_dir() else None
+            if said is not None:
+                return said
+        ending = b" " + os.fsencode(name)
+        packed = read_bounded(common / "packed-refs", _MAX_PACKED_REFS) or b""
+        return next((line[: -len(ending)] for line in packed.splitlines() if line.endswith(ending)), None)
+
+
+def repositories_around(folder: Path, place: Path | None = None) -> list[Repository]:
+    """Return the repositories whose work trees hold this folder, the nearest first; none outside of repositories.
+
+    place: instead, those that hold this place; what is read of an index is what lies below the folder, or in the
+    place where the folder is no part of that work tree.
+    """
+    found: list[Repository] = []
+    start = folder if place is None else place
+    inner = folder if start.is_relative_to(folder) else start
+    for above in (start, *start.parents):
+        git = _git_directory(above)
+        if git is not None and len(found) < MAX_AROUND:
+            below = inner if folder.is_relative_to(above) else above
+            inside = below.relative_to(above).as_posix()
+            found.append(Repository(above, git, "" if inside == "." else inside))
+    return found
+
+
+def _git_directory(place: Path) -> Path | None:
+    """Return the git directory of a work tree, also of a linked one and of a submodule; None when it is none."""
+    git = place / ".git"
+    try:
+        status = os.stat(git)
+    except (OSError, ValueError):
+        return None
+    if os.path.isdir(git):
+        return git
+    if status.st_size > _SMALL:
+        return None
+    try:
+        said = read_bounded(git, _SMALL) or b""
+    except GitDamaged:
+        return None
+    return place / os.fsdecode(said[7:].strip()) if said.startswith(b"gitdir:") and b"\0" not in said else None
+
+
+def _ids(data: bytes, id_size: int) -> set[bytes]:
+    """Return the ids that a blob of these bytes may have: as they are, and with the line ends that git keeps."""
+    make = hashlib.sha256 if id_size == 32 else hashlib.sha1
+    forms = {data, data.replace(b"\r\n", b"\n")} if b"\r\n" in data else {data}
+    return {make(b"blob %d\0" % len(form) + form, usedforsecurity=False).digest() for form in forms}
+
+
+def _in_tree(objects: ObjectDatabase, commit: bytes, id_size: int, place: str) -> bytes | None:
+    first = objects.read(commit, "commit").partition(b"\n")[0]
+    if not first.startswith(b"tree "):
+        raise GitDamaged("a commit without a tree")
+    found = bytes.fromhex(first[5:].decode("ascii", "replace"))
+    parts = os.fsencode(place).split(b"/")
+    for depth, part in enumerate(parts):
+        entries = tree_entries(objects.read(found, "tree"), id_size)
+        wanted = path_key(os.fsdecode(part))
+        match = entries.get(part) or next((e for n, e in entries.items() if path_key(os.fsdecode(n)) == wanted), None)
+        if match is None or (match[0] & 0o170000 == _DIRECTORY) is (depth == len(parts) - 1):
+            return None
+        found = match[1]
+    return found
+
+
+def _check_files(common: Path) -> None:
+    """Raise GitDamaged where references and their logs are no files that this reader knows."""
+    if (common / "reftable").exists():
+        raise GitDamaged("references are kept in a reftable")
+
+
+def _identity(text: bytes, id_size: int) -> bytes | None:
+    """Return the id that a text is, None for another text."""
+    try:
+        found = bytes.fromhex(text.decode("ascii"))
+    except ValueError:
+        return None
+    return found if len(found) == id_size and any(found) else None
+
+
+def _log_line(line: bytes, id_size: int) -> LogLine:
+    ids, _, message = line.partition(b"\t")
+    before, after = ids[: 2 * id_size], ids[2 * id_size + 1 : 4 * id_size + 1]
+    action = message.partition(b":")[0].decode("utf-8", "replace")
+    return LogLine(_identity(before, id_size), _identity(after, id_size), action)
+
+
+def _below(*folders: Path) -> Iterator[Path]:
+    """Yield the regular files below these folders; no link is followed. Raise GitDamaged for too many."""
+    waiting, count = [*folders], 0
+    while waiting:
+        try:
+            entries = list(os.scandir(waiting.pop()))
+        except OSError:
+            continue
+        count += len(entries)
+        if count > 10 * MAX_TIPS:
+            raise GitDamaged("too many references")
+        waiting += [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        yield from (Path(entry) for entry in entries if entry.is_file(follow_symlinks=False))
+
+
+def _nested(common: Path) -> list[Path]:
+    """Return the git directories of linked work trees and submodules."""
+    found: list[Path] = []
+    for name in ("worktrees", "modules"):
+        try:
+            with os.scandir(common / name) as entries:
+                found += [Path(entry) for entry, _ in zip(entries, range(_MAX_NESTED), strict=False)]
+        except OSError:
+            continue
+    return found
+
+
+def _changed(path: Path) -> float:
+    try:
+        return os.lstat(path).st_mtime
+    except OSError:
+        return float("-inf")

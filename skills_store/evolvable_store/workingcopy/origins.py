@@ -1,0 +1,267 @@
+"""Tell who brought the bytes that lie in a watched folder: git, or somebody who saved them.
+
+Git stores objects before it writes files. So bytes that the object store of the work tree holds when they are first
+seen came from git, unless this library had them from a person before, or HEAD's log says that the person committed
+them here. A save is in no object store. While git is at work, a change that nobody answers for waits.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
+
+from evolvable_store.objects import Files, Manifest, TreeEntry, make_manifest
+from evolvable_store.operation import Identity, Principal
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.workingcopy.git_positions import GitPositions
+from evolvable_store.workingcopy.git_repository import (
+    DAMAGE,
+    LOCK_SECONDS,
+    MOVED_SECONDS,
+    LogPosition,
+    Repository,
+    repositories_around,
+)
+from evolvable_store.workingcopy.incoming import REPOSITORY
+
+MAX_LINES = 200
+"""Lines of a log that are followed, the newest."""
+
+_OWN_ACTIONS = ("commit", "commit (amend)", "commit (initial)")
+"""What HEAD's log calls the commits that a person made here of their own files."""
+
+_AGENT = Identity(Principal.AGENT, "file")
+
+_OTHER_SYSTEMS = (".jj", ".hg", ".svn")
+
+Makers = Callable[[bytes], set[Principal]]
+"""Returns who made the versions of the library that have a file of these bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who answers for a content. waits: for what it waits before that can be told, '' where it is told."""
+
+    identity: Identity
+    waits: str = ""
+
+
+class _Bringer(Enum):
+    """Who brought the bytes of one file."""
+
+    GIT = "git wrote it"
+    PERSON = "the person committed it, or it was the person's before"
+    AGENT = "it was the agent's before"
+    STAGED = "it is in the index, and in no commit"
+    NOBODY = "git does not have it"
+
+
+class OriginResolver:
+    """Who answers for files of one watched folder."""
+
+    def __init__(self, folder: WatchedFolder, home: Path, makers: Makers) -> None:
+        """home: the library's folder."""
+        self._folder, self._makers = folder, makers
+        self._positions = GitPositions(home, folder)
+        self._repositories: dict[tuple[str, str, str], Repository] = {}
+        self._first_waited: dict[str, float] = {}
+
+    def repositories(self, place: Path | None = None) -> list[Repository]:
+        """Return the repositories around the folder, or a place in it, as they are now, the nearest first."""
+        around = repositories_around(self._folder.path, place)
+        return [self._repositories.setdefault(repository.key, repository) for repository in around]
+
+    def take_in(self) -> None:
+        """Note how far the logs of the repositories go, where the folder was not seen before."""
+        if self._positions.is_new:
+            self._positions.remember(self.repositories())
+
+    def activity(self, directory: str = "") -> str:
+        """Say what git is doing around a directory, '' for nothing."""
+        around = self.repositories(self._folder.path / directory)
+        return next(filter(None, map(_activity, around)), "")
+
+    def moved_since(self, directory: str, at: float) -> bool:
+        """Return whether git moved the index or HEAD around a directory right after a time (seconds since 1970)."""
+        around = self.repositories(self._folder.path / directory)
+        return any(at <= repository.moved_at() <= at + MOVED_SECONDS for repository in around)
+
+    def is_other_system(self, directory: str) -> bool:
+        """Return whether a directory lies in a checkout of another system than git, whose objects nobody reads here."""
+        place = self._folder.path / directory
+        above = (place, *place.parents)
+        return any(os.path.lexists(one / name) for one in above for name in _OTHER_SYSTEMS) and not self.repositories(
+            place
+        )
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the folder was never seen before."""
+        return self._positions.is_new
+
+    def origin(
+        self,
+        directory: str,
+        known: Manifest,
+        files: Files,
+        otherwise: Identity,
+        links: Mapping[str, Path] = MappingProxyType({}),
+        *,
+        is_new: bool,
+    ) -> Origin:
+        """Return who answers for what a directory holds: a repository where git brought a file, else `otherwise`.
+
+        A repository that cannot be read counts as holding every file: who cannot decide does not take it for a
+        person's. known: the version that was there before. links: paths -> the files that they lead to; these are
+        judged where they lie. is_new: the folder is just taken in, so the log does not count.
+        """
+        new = make_manifest(files)
+        changed = [path for path, entry in new.items() if not _is_same_blob(known.get(path), entry)]
+        around = self.repositories(self._folder.path / directory)
+        if not changed or not around and not links:
+            return Origin(otherwise)
+        found = self._bringers(directory, changed, files, links, is_new=is_new)
+        unclaimed = otherwise.principal is Principal.UNKNOWN
+        busy = next(filter(None, map(_activity, around)), "") if unclaimed else ""
+        lock = busy if any(_lock(repository) for repository in around) else ""
+        bringers = set(found.values())
+        if _Bringer.GIT in bringers:
+            return Origin(REPOSITORY, self._waits(directory, lock))
+        settled = not bringers - {_Bringer.PERSON, _Bringer.AGENT}
+        who = _AGENT if unclaimed and _Bringer.AGENT in bringers else otherwise
+        return Origin(who, self._waits(directory, "" if settled else busy))
+
+    def _waits(self, directory: str, why: str) -> str:
+        """Return for what a directory waits; nothing waits longer than a lock counts."""
+        if not why:
+            self._first_waited.pop(directory, None)
+            return ""
+        since = self._first_waited.setdefault(directory, time.monotonic())
+        return why if time.monotonic() - since <= LOCK_SECONDS else ""
+
+    def _bringers(
+        self, directory: str, changed: Iterable[str], files: Files, links: Mapping[str, Path], *, is_new: bool
+    ) -> dict[str, _Bringer]:
+        """Return who brought each of these files, as far as the repositories around say."""
+        single = not (self._folder.path / directory).is_dir()
+        found: dict[str, _Bringer] = {}
+        loose: set[str] = set()
+        for path in changed:
+            place = self._folder.path / directory if single else self._folder.path / directory / path
+            place = links.get(path, place)
+            data = files[path].data
+            around = self.repositories(place.parent)
+            if is_new:
+                self._positions.remember_new(around)
+            found[path] = self._bringer(around, place, data, is_new=is_new)
+            if found[path] is _Bringer.GIT and not any(one.is_tracked(one.place_of(place)) for one in around):
+                loose.add(path)
+        if _Bringer.NOBODY in found.values():
+            # Of a file that git does not track it has a copy elsewhere, such as a licence beside what somebody wrote.
+            found.update(dict.fromkeys(loose, _Bringer.NOBODY))
+        return found
+
+    def _bringer(self, around: list[Repository], place: Path, data: bytes, *, is_new: bool) -> _Bringer:
+        if not data.strip():
+            return _Bringer.PERSON  # every repository has the empty file, and it says nothing
+        seen = [self._of_repository(one, one.place_of(place), data, is_new=is_new) for one in around]
+        for bringer in (_Bringer.GIT, _Bringer.STAGED, _Bringer.AGENT, _Bringer.PERSON):
+            if bringer in seen:
+                return bringer
+        return _Bringer.NOBODY
+
+    def _of_repository(self, repository: Repository, place: str, data: bytes, *, is_new: bool) -> _Bringer:
+        blobs = repository.blobs(place, data)
+        if blobs is None:
+            return _Bringer.GIT
+        if not blobs:
+            return _Bringer.NOBODY
+        makers = self._makers(data)
+        if makers & {Principal.PERSON, Principal.UNKNOWN}:
+            return _Bringer.PERSON
+        if Principal.AGENT in makers:
+            return _Bringer.AGENT
+        position = None if is_new else self._positions.of(repository)
+        if position is None:
+            return _Bringer.GIT
+        try:
+            committed = self._is_committed_here(repository, place, blobs, position)
+            if committed is None and self._is_only_staged(repository, place, blobs):
+                return _Bringer.STAGED
+        except DAMAGE:
+            committed = False
+        return _Bringer.PERSON if committed else _Bringer.GIT
+
+    def _is_committed_here(
+        self, repository: Repository, place: str, blobs: set[bytes], position: LogPosition
+    ) -> bool | None:
+        """Return whether a commit of the person first had one of these blobs; None where no commit of the log has.
+
+        A commit on top of what somebody else brought, and nobody saw yet, is no commit of the person's own text.
+        """
+        lines = repository.log_since(position)
+        if lines is None:
+            self._positions.remember([repository])  # git shortened its log: only what comes now counts
+            return False
+        if not lines:
+            return None
+        lines = lines[-MAX_LINES:]
+        before = repository.blob_at(lines[0].before, place)
+        if before in blobs:
+            return False  # it was there before, and git put it back
+        foreign = not self._is_known(repository, before)
+        for line in lines:
+            now = repository.blob_at(line.after, place)
+            own = line.action in _OWN_ACTIONS
+            if now != before and not own:
+                foreign = not self._is_known(repository, now)
+            if now != before and now in blobs:
+                return own and not foreign
+            before = now
+        return None
+
+    def _is_only_staged(self, repository: Repository, place: str, blobs: set[bytes]) -> bool:
+        """Return whether the person staged the file, on top of what the library knows, and no commit has it."""
+        if not repository.is_staged(place, blobs):
+            return False
+        if repository.is_merging() and repository.automatic_merge() is None:
+            return False
+        sources = [*repository.tips(), *filter(None, [repository.automatic_merge()])]
+        if any(repository.blob_at(one, place) in blobs for one in sources):
+            return False
+        return self._is_known(repository, repository.blob_at(repository.head_commit(), place))
+
+    def _is_known(self, repository: Repository, blob: bytes | None) -> bool:
+        """Return whether the library has a blob in a version; also where there is none."""
+        return blob is None or bool(self._makers(repository.open_objects()[0].read(blob, "blob")))
+
+
+def holds_one(folder: WatchedFolder, directory: str, files: Files) -> bool:
+    """Return whether a repository around a watched folder holds one of these files of a directory, whoever made it."""
+    single = not (folder.path / directory).is_dir()
+    for repository in repositories_around(folder.path):
+        for path, file in files.items():
+            place = folder.path / directory if single else folder.path / directory / path
+            if repository.blobs(repository.place_of(place), file.data) != set():
+                return True
+    return False
+
+
+def _lock(repository: Repository) -> str:
+    path = repository.lock(time.time())
+    return f"git is at work: {path}" if path is not None else ""
+
+
+def _activity(repository: Repository) -> str:
+    """Say what git is doing in a repository, '' for nothing."""
+    if lock := _lock(repository):
+        return lock
+    age = time.time() - repository.moved_at()
+    return f"git just changed {repository.root}" if 0 <= age < MOVED_SECONDS else ""
+
+
+def _is_same_blob(known: TreeEntry | None, new: TreeEntry) -> bool:
+    return known is not None and known.sha256 == new.sha256
