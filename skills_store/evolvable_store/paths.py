@@ -164,7 +164,7 @@ FOLDER_NAMES = "folder-names.json"
 """By which paths a person named the watched folders."""
 
 GIT_POSITIONS = "git-positions.json"
-"""How far the logs of git repositories around watched folders went when the folders were taken in."""
+"""How far the logs of git repositories around watched folders went when the folders were imported."""
 
 LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 

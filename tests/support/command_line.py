@@ -106,6 +106,8 @@ class CommandLine:
     def __call__(self, *arguments: object, stdin: str | bytes | None = None, code: int | None = 0, **env: str) -> Ran:
         """Run one command in this process. Fails unless it ends with `code`; None accepts any."""
         settings: dict[str, str | None] = {**dict.fromkeys(_OURS), **self._own(), **env}
+        if stdin is None and self.person and "init" in arguments[:1]:
+            stdin = "y\n" * 20  # the person says yes to each folder
         result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin, env=settings)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

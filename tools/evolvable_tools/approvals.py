@@ -200,6 +200,11 @@ def check_change(ref: Ref, before: Files, after: Files, actor: Actor) -> Scan:
     return found
 
 
+def check_arrival(files: Files, kind: Kind) -> Scan:
+    """Return what the scan finds in a resource that is not in the library yet."""
+    return _scan({}, files, Ref(kind, "name"))
+
+
 def _scan(before: Files, after: Files, ref: Ref) -> Scan:
     from evolvable_tools.scan.scanner import (
         scan,
@@ -248,7 +253,15 @@ MAX_SAID = 3
 """Findings that the reason of a held content names."""
 
 
-_BROUGHT_BY = {Principal.AGENT: "an agent wrote the file", Principal.IMPORT: "a plugin brought it"}
+UNSEEN_FOLDER = "init --yes"
+"""How a yes to a folder is known that was said before its content was shown."""
+
+_BROUGHT_BY = {
+    Principal.AGENT: "an agent wrote the file",
+    Principal.IMPORT: "nobody said yes to its folder",
+    Principal.PERSON: "it came with its folder",
+    Principal.UNKNOWN: "nobody knows who wrote it",
+}
 
 
 class ContentGate:
@@ -271,8 +284,12 @@ class ContentGate:
             asked = [finding for finding in asked if not finding.rule.startswith("front.")]
         if not by_agent and self._is_known(arrival):
             return None
+        if arrival.identity.principal is Principal.PERSON and arrival.identity.via != UNSEEN_FOLDER:
+            # A yes to a whole folder is none to what is dangerous in it.
+            asked = [finding for finding in asked if finding.severity is FindingSeverity.HIGH]
         if asked:
             who = _BROUGHT_BY.get(arrival.identity.principal, "a repository brought it")
+            who = "a plugin brought it" if arrival.folder.is_plugins else who
             why = f"{who}, and the scan found: {_said(asked)}"
         elif by_agent and arrival.ref.kind is Kind.MEMORY and not self._memories_are_auto:
             why = "an agent wrote the file, and memories wait for a person"

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from evolvable_server.cli.command_context import (
     pass_state,
 )
 from evolvable_server.cli.folder_choice import FolderChoice, FolderChooser, check_links, settle_projects
+from evolvable_server.cli.folder_reception import confirm_folders, who_brings
 from evolvable_server.cli.maintenance import (
     near_duplicate_lines,
     scan_for_secrets,
@@ -25,8 +26,9 @@ from evolvable_server.cli.maintenance import (
     warn_of_secrets,
 )
 from evolvable_server.cli.options import KIND
-from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table, some
+from evolvable_server.cli.terminal import Row, count, progress, remark, say, show_table, some
 from evolvable_server.client_folders import ClientHomes, client_folders, project_folders, read_client_homes
+from evolvable_server.config import is_person
 from evolvable_server.index_worker import WORTHWHILE, start_index_worker
 from evolvable_store.errors import InvalidArgument, NoLibrary
 from evolvable_store.operation import Identity, Principal
@@ -40,9 +42,6 @@ from evolvable_tools.verbs.folder_states import WatchedRoot, folder_states
 
 MAX_NAMED = 10
 """Resources that a line names."""
-
-MOST_COUNTED = 10_000
-"""Resources of a folder that the question counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +187,9 @@ def init_command(
     """Import folders and watch them.
 
     The library is made when it is missing, imports the skills in FOLDERS, and both are kept in sync from now on.
-    Without FOLDERS, those of the installed clients and their plugins are shown and taken after a question. A folder of
-    a project's client belongs to that project, any other to the user, unless --scope says otherwise.
+    Without FOLDERS, those of the installed clients and their plugins are taken. Shows what each folder holds, who
+    brought it and what the scan found, and asks once. A resource with a finding of high severity waits for a yes of its
+    own. A folder of a project's client belongs to that project, any other to the user, unless --scope says otherwise.
     """
     config = state.config()
     homes = read_client_homes(config, unasked=yes)
@@ -201,14 +201,18 @@ def init_command(
     choices = _choose(state, homes, paths, Kind(kind) if kind else None, scope)
     for choice in choices:
         _check_is_no_resource(choice)
-    if not folders and choices and not yes:
-        _confirm_folders(choices)
+    watched = _watched_folders(state)
+    if not yes and (is_person() or not folders):
+        new = [one for one in choices if one.path.resolve() not in watched]
+        confirmed = confirm_folders(new)
+        choices = [one for one in choices if one in confirmed or one not in new]
     made = not holds_library(config.home)
     expected = sum(count_resources(one.path, one.kind, WORTHWHILE) for one in choices)
     with start_index_worker(config.home, expected) as worker, state.library(create=True) as (library, _):
         with progress("Writing the index"), worker.indexing() as all_read:
             settle_projects(library.store, choices)
-            results = add_folders(library, choices, state.identity)
+            makers = {one.path: who_brings(one, yes=yes, watched=watched) for one in choices}
+            results = add_folders(library, choices, makers)
             all_read()
             scan_for_secrets(library)  # meanwhile the rest is indexed
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
@@ -244,33 +248,26 @@ def _check_is_no_resource(choice: FolderChoice) -> None:
         )
 
 
-def _confirm_folders(choices: Sequence[FolderChoice]) -> None:
-    remark("These are folders of installed clients:")
-    for choice in choices:
-        found = count_resources(choice.path, choice.kind, MOST_COUNTED)
-        read_only = ", read only" if choice.is_plugins else ""
-        remark(f"  {choice.path}  ({count(found, choice.kind)}, scope {choice.scope}{read_only})")
-    confirm(
-        "Import them, and keep them and the library in sync?",
-        default=True,
-        refused="Nothing was imported.",
-        hint="`evolvable init FOLDER...` imports those that you name.",
-    )
+def _watched_folders(state: CommandContext) -> set[Path]:
+    """Return the folders that are watched already."""
+    with contextlib.suppress(NoLibrary), state.library() as (library, _):
+        return {one.path for one in library.folders()}
+    return set()
 
 
-def add_folders(library: Library, choices: Sequence[FolderChoice], identity: Identity) -> list[SyncResult]:
+def add_folders(
+    library: Library, choices: Sequence[FolderChoice], makers: Mapping[Path, Identity | None]
+) -> list[SyncResult]:
     """Return what each folder brought; what a later one changes reaches those before it.
 
-    Links from one of these folders into another count in either order.
+    Links from one of these folders into another count in either order. makers: who answers for what a folder holds.
     """
     syncs = list[SyncReport]()
     for choice in choices:
         remark(f"Importing {choice.path}")
         with progress("Reading") as show:
-            # What a person names at a terminal is the person's; without one nobody vouches for it.
-            who = identity if identity.principal is Principal.PERSON else None
             sync = library.working_copies.add(
-                choice.path, scope=choice.scope, kind=choice.kind, progress=show, identity=who
+                choice.path, scope=choice.scope, kind=choice.kind, progress=show, identity=makers.get(choice.path)
             )
         syncs.append(sync)
         if len(library.working_copies.folders()) > 1:

@@ -26,6 +26,7 @@ from evolvable_server.config_edits import forget_library, own_entries, shared_en
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, LibraryError, Refused
+from evolvable_store.operation import Principal
 from evolvable_store.paths import (
     ADDRESS_FILE,
     CHANGE_MARK,
@@ -129,7 +130,9 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     with state.library() as (library, _):
-        folders = add_folders(library, [one for one in watched if one.path.is_dir()], state.identity)
+        there = [one for one in watched if one.path.is_dir()]
+        person = state.identity if state.identity.principal is Principal.PERSON else None
+        folders = add_folders(library, there, dict.fromkeys((one.path for one in there), person))
     done = Recovered(str(home), str(source), resources, str(before) if before else None, folders)
     return Output(done, _show_recovered)
 

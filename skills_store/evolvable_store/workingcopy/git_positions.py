@@ -1,6 +1,6 @@
-"""How far HEAD's log of each repository went when a watched folder was taken in.
+"""How far HEAD's log of each repository went when a watched folder was imported.
 
-What a log said before is the word of whoever brought the repository: an archive may bring a whole one. The positions
+What a log said before is the word of the one who brought the repository: an archive may bring a whole one. The positions
 are kept in the library's home, on this machine alone.
 """
 
@@ -26,7 +26,7 @@ class GitPositions:
 
     @property
     def is_new(self) -> bool:
-        """Whether the folder is just taken in: nothing is known of its repositories."""
+        """Whether the folder is just imported: nothing is known of its repositories."""
         return self._load() is None
 
     def of(self, repository: Repository) -> LogPosition | None:
@@ -38,7 +38,7 @@ class GitPositions:
         return None if known is None else known.get(repository.git, LogPosition())
 
     def forget(self) -> None:
-        """Forget what was noted of the folder: it is taken in anew."""
+        """Forget what was noted of the folder: it is imported again."""
         every = _read(self._file)
         if every.pop(self._folder, None) is not None:
             _write(self._file, every)

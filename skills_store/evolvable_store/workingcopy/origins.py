@@ -116,7 +116,7 @@ class OriginResolver:
 
         A repository that cannot be read counts as holding every file: who cannot decide does not take it for a
         person's. known: the version that was there before. links: paths -> the files that they lead to; these are
-        judged where they lie. is_new: the folder is just taken in, so the log does not count.
+        judged where they lie. is_new: the folder is just imported, so the log does not count.
         """
         new = make_manifest(files)
         changed = [path for path, entry in new.items() if not _is_same_blob(known.get(path), entry)]
@@ -240,7 +240,7 @@ class OriginResolver:
 
 
 def holds_one(folder: WatchedFolder, directory: str, files: Files) -> bool:
-    """Return whether a repository around a watched folder holds one of these files of a directory, whoever made it."""
+    """Return whether a repository around a watched folder holds one of these files of a directory."""
     single = not (folder.path / directory).is_dir()
     for repository in repositories_around(folder.path):
         for path, file in files.items():

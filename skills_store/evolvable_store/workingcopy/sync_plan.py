@@ -238,7 +238,7 @@ class SyncPlan:
         self.held: dict[str, HeldDirectory] = {}
 
     def begin(self) -> None:
-        """Note whether the folder is just taken in, before anything is read."""
+        """Note whether the folder is just imported, before anything is read."""
         self._is_new = self.origins.is_new
         self.origins.take_in()
 
@@ -324,7 +324,8 @@ class SyncPlan:
     def hold(self, edit: Edit, sync: SyncReport) -> bool:
         """Return whether the content is held, and hold it: the files stay, and nothing of them is served."""
         look, head = edit.look, edit.look.head
-        if edit.identity.principal not in ACTORS and not self._is_unclaimed_elsewhere(edit):
+        by_person = edit.identity.principal is Principal.PERSON  # who takes a folder in
+        if not by_person and edit.identity.principal not in ACTORS and not self._is_unclaimed_elsewhere(edit):
             return False
         assert look.reading is not None and look.tree is not None
         before = self._store.files(head) if head is not None and head.ref == edit.ref and head.version else {}
