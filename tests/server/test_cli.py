@@ -683,7 +683,7 @@ def test_init_takes_in_the_folders_named_and_says_what_to_type_next(run, tmp_pat
     run.save(tmp_path / "skills", "csv", skill_text("csv", more="color: red\n"))
 
     ran = run("init", tmp_path / "skills")
-    assert ran.err == f"Importing {tmp_path / 'skills'}\n"
+    assert ran.err.endswith(f"Importing {tmp_path / 'skills'}\n")
     assert ran.out.startswith(f"Made the library in {run.home}\n")
     assert f"Imported from {tmp_path / 'skills'}: skill:csv@1, skill:pdf@1\n" in ran.out
     assert "1 warning in 1 folder" in ran.out and "color" not in ran.out
@@ -733,13 +733,13 @@ def test_without_folders_init_shows_those_of_the_clients_and_asks(run):
     run.save(run.user / ".claude/skills", "pdf", skill_text("pdf"))
     run.save(run.project / ".agents/skills", "csv", skill_text("csv"))
 
-    declined = run("init", stdin="n\n", code=1)
-    assert f"  {run.user / '.claude/skills'}  (1 skill, scope user)" in declined.err
-    assert f"  {run.project / '.agents/skills'}  (1 skill, scope project)" in declined.err
+    declined = run("init", stdin="n\nn\n", code=1)
+    assert f"{run.user / '.claude/skills'}  (1 skill, scope user)" in declined.err
+    assert f"{run.project / '.agents/skills'}  (1 skill, scope project)" in declined.err
     assert "Error: Nothing was imported." in declined.err
     assert not run.home.exists()
 
-    taken = run("init", "--json", stdin="y\n").json
+    taken = run("init", "--json", stdin="y\ny\n").json
     assert [folder["scope"] for folder in taken["folders"]] == ["user", "project"]
     assert [r["ref"] for r in run("list", "--json").json["resources"]] == ["skill:project/csv", "skill:pdf"]
 
@@ -748,7 +748,7 @@ def test_without_folders_init_shows_those_of_the_clients_and_asks(run):
 def test_a_question_that_nobody_can_answer_is_an_error(run):
     run.save(run.user / ".claude/skills", "pdf", skill_text("pdf"))
 
-    assert "Hint: --yes answers it." in run("init", code=1).err
+    assert "Hint: --yes answers it." in run("init", stdin="", code=1).err
     locking = run("approvals", "lock", code=1).err
     assert "Hint: A person answers it at a terminal." in locking and "--yes" not in locking
     assert run("init", "--yes", "--json").json["folders"][0]["taken"][0]["ref"] == "skill:pdf"
@@ -789,6 +789,7 @@ def test_folders_are_listed_and_dropped(run, tmp_path):
             "changed": [],
             "missing": [],
             "read_only": False,
+            "waiting_for_git": [],
         }
     ]
     assert run("folders").out.splitlines()[1].split()[1:] == ["user", "skill", "1", "in", "sync"]

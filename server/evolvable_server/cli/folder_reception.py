@@ -63,7 +63,9 @@ def confirm_folders(choices: Sequence[FolderChoice]) -> list[FolderChoice]:
         if _is_yes(f"Import {which}, and keep {which} and the library in sync?", default=group is own):
             taken += group
     if choices and not taken:
-        raise InvalidArgument("Nothing was imported.", "`evolvable init FOLDER...` imports those that you name.")
+        raise InvalidArgument(
+            "Nothing was imported.", "--yes answers it. `evolvable init FOLDER...` imports those that you name."
+        )
     return taken
 
 

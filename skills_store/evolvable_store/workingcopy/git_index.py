@@ -13,7 +13,7 @@ MAX_INDEX = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class IndexEntry:
+class GitIndexEntry:
     """What the index says of one path: the id of its blob, and size and time of the file that git wrote or read."""
 
     identity: bytes
@@ -26,7 +26,7 @@ class IndexEntry:
 class GitIndex:
     """The entries of an index below one folder. unnamed: ids whose path only a shared index knows."""
 
-    entries: dict[str, list[IndexEntry]] = field(default_factory=dict)
+    entries: dict[str, list[GitIndexEntry]] = field(default_factory=dict)
     unnamed: set[bytes] = field(default_factory=set)
 
     def entry_ids(self, path: str) -> set[bytes]:
@@ -64,7 +64,7 @@ def read_index(data: bytes, id_size: int, below: str, index: GitIndex, git: Path
         if not name:
             index.unnamed.add(identity)
         elif (path := path_key(os.fsdecode(name))).startswith(prefix):
-            index.entries.setdefault(path, []).append(IndexEntry(identity, size, seconds, nanoseconds))
+            index.entries.setdefault(path, []).append(GitIndexEntry(identity, size, seconds, nanoseconds))
     _read_shared(data, place, id_size, below, index, git)
 
 

@@ -1,6 +1,6 @@
 """How far HEAD's log of each repository went when a watched folder was imported.
 
-What a log said before is the word of the one who brought the repository: an archive may bring a whole one. The positions
+What a log said before is the word of those who brought the repository: an archive may bring one. The positions
 are kept in the library's home, on this machine alone.
 """
 

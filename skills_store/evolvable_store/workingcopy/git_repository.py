@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolvable_store.workingcopy.git_index import MAX_INDEX, GitIndex, IndexEntry, path_key, read_index
+from evolvable_store.workingcopy.git_index import MAX_INDEX, GitIndex, GitIndexEntry, path_key, read_index
 from evolvable_store.workingcopy.git_objects import (
     GitDamaged,
     ObjectDatabase,
@@ -221,7 +221,7 @@ class Repository:
         words = b"".join(line.strip() for line in settings.splitlines() if b"objectformat" in line).replace(b" ", b"")
         return common, 32 if b"objectformat=sha256" in words.replace(b"\t", b"").replace(b'"', b"") else 20
 
-    def _is_as_written(self, place: Path, known: "list[IndexEntry] | tuple[()]") -> bool:
+    def _is_as_written(self, place: Path, known: "list[GitIndexEntry] | tuple[()]") -> bool:
         try:
             status = os.lstat(place)
         except OSError:

@@ -42,7 +42,7 @@ Makers = Callable[[bytes], set[Principal]]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class FileOrigin:
     """Who answers for a content. waits: for what it waits before that can be told, '' where it is told."""
 
     identity: Identity
@@ -111,7 +111,7 @@ class OriginResolver:
         links: Mapping[str, Path] = MappingProxyType({}),
         *,
         is_new: bool,
-    ) -> Origin:
+    ) -> FileOrigin:
         """Return who answers for what a directory holds: a repository where git brought a file, else `otherwise`.
 
         A repository that cannot be read counts as holding every file: who cannot decide does not take it for a
@@ -122,17 +122,17 @@ class OriginResolver:
         changed = [path for path, entry in new.items() if not _is_same_blob(known.get(path), entry)]
         around = self.repositories(self._folder.path / directory)
         if not changed or not around and not links:
-            return Origin(otherwise)
+            return FileOrigin(otherwise)
         found = self._bringers(directory, changed, files, links, is_new=is_new)
         unclaimed = otherwise.principal is Principal.UNKNOWN
         busy = next(filter(None, map(_activity, around)), "") if unclaimed else ""
         lock = busy if any(_lock(repository) for repository in around) else ""
         bringers = set(found.values())
         if _Bringer.GIT in bringers:
-            return Origin(REPOSITORY, self._waits(directory, lock))
+            return FileOrigin(REPOSITORY, self._waits(directory, lock))
         settled = not bringers - {_Bringer.PERSON, _Bringer.AGENT}
         who = _AGENT if unclaimed and _Bringer.AGENT in bringers else otherwise
-        return Origin(who, self._waits(directory, "" if settled else busy))
+        return FileOrigin(who, self._waits(directory, "" if settled else busy))
 
     def _waits(self, directory: str, why: str) -> str:
         """Return for what a directory waits; nothing waits longer than a lock counts."""

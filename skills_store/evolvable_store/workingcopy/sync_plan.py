@@ -32,7 +32,7 @@ from evolvable_store.workingcopy.incoming import (
     SyncReport,
 )
 from evolvable_store.workingcopy.leftovers import copied_from
-from evolvable_store.workingcopy.origins import Origin, OriginResolver
+from evolvable_store.workingcopy.origins import FileOrigin, OriginResolver
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader
 from evolvable_store.workingcopy.tree_reader import SYNC_COPY, FolderContents
 
@@ -293,14 +293,14 @@ class SyncPlan:
     def _ref_of(self, look: DirectoryState) -> Ref:
         return look.head.ref if look.head is not None else Ref(self._folder.kind, look.name, self._folder.scope)
 
-    def origin(self, look: DirectoryState, ref: Ref) -> Origin:
+    def origin(self, look: DirectoryState, ref: Ref) -> FileOrigin:
         """Return who answers for what a directory holds."""
         if self._folder.is_plugins:
-            return Origin(self._identity)
+            return FileOrigin(self._identity)
         known = self._store.manifest(look.head) if look.head is not None and look.head.ref == ref else Manifest({})
         return self._origin(look, known)
 
-    def origin_of_newest(self, look: DirectoryState, head: Head) -> Origin:
+    def origin_of_newest(self, look: DirectoryState, head: Head) -> FileOrigin:
         """Return who answers for the newest version, which a directory holds, as if it were not here yet."""
         known = self._store.manifest(head, head.latest - 1) if head.latest > 1 else Manifest({})
         self._judged = (head.id, head.latest)
@@ -309,7 +309,7 @@ class SyncPlan:
         finally:
             self._judged = None
 
-    def _origin(self, look: DirectoryState, known: Manifest) -> Origin:
+    def _origin(self, look: DirectoryState, known: Manifest) -> FileOrigin:
         assert look.reading is not None
         return self.origins.origin(
             look.directory, known, look.reading.files, self._identity, look.reading.links, is_new=self._is_new
