@@ -78,6 +78,14 @@ def merge_text(base: str, ours: str, theirs: str) -> str | None:
     return "".join(merged + lines[done:])
 
 
+def changed_lines(before: str, after: str) -> list[tuple[int, int, int]]:
+    """Return what changed between two texts, in order.
+
+    Each change: the lines start..end (exclusive, from 0) of the text before, and how many lines stand there now.
+    """
+    return [(hunk.start, hunk.end, len(hunk.lines)) for hunk in _hunks(_lines(before), _lines(after))]
+
+
 def merge_files(base: Files, ours: Files, theirs: Files) -> MergeResult:
     """Return the files with the changes of both sides.
 

@@ -91,6 +91,9 @@ def statement_of(intent: Intent, moved: "Sequence[tuple[str, str, str, int | Non
     return json.dumps(["evolvable operation", 1, intent.digest, [list(one) for one in moved]]).encode("ascii")
 
 
+QUICKSTART = Identity(Principal.IMPORT, "quickstart")
+"""Who answers for what the program itself imported: its own skills, and quickstart's copies of the person's."""
+
 PLUGIN_FILES = Identity(Principal.IMPORT, "plugin")
 """Who answers for what a plugin's folder holds: the people who made the plugin."""
 

@@ -32,6 +32,7 @@ from evolvable_store.operation import (
     Signer,
     statement_of,
 )
+from evolvable_store.provenance import CarriedContent, Provenance, carry, carry_restored
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_not_plugins, check_scope
 from evolvable_store.storage.audit import Decision
 from evolvable_store.storage.bindings import Binding, DirectoryMark, PendingCheckout, PendingPart
@@ -55,9 +56,20 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
+    """A content to publish. files: its bytes, where they are in memory. before: the manifest of the head, if known."""
+
     manifest: Manifest
     frozen: bool
     blobs: tuple[Packed, ...] = ()
+    files: Files | None = None
+    before: Manifest | None = None
+
+    def bytes_of(self, sha256: str) -> bytes | None:
+        """Return the bytes of one of its files that is in memory."""
+        for path, entry in self.manifest.items() if self.files is not None else ():
+            if entry.sha256 == sha256 and self.files is not None:
+                return self.files[path].data
+        return None
 
 
 class Transaction:
@@ -88,6 +100,8 @@ class Transaction:
         """What the audit log calls the operation; '' for one that is no decision."""
         self.operation: Operation | None = None
         self.written: list[WriteResult] = []
+        self.when_made: Callable[[Operation], None] | None = None
+        """Called with the operation once it is published."""
 
     def put(
         self,
@@ -97,12 +111,14 @@ class Transaction:
         expected_version: int | None = None,
         create: bool = False,
         base: Manifest | None = None,
+        carries: bool = False,
     ) -> None:
         """Make these files the whole content of the resource; new names are created.
 
         expected_version: the head it must have when published, 0 for none; without it the last write wins.
         create: refuse a name that is taken. base: the manifest of a version in this library, whose files need not be
-        stored again; without it, that of the head is read. Raises TooLarge or InvalidPath at once; at the end of the
+        stored again; without it, that of the head is read. carries: a person who makes this stands for no more of the
+        text than before, as in a purge. Raises TooLarge or InvalidPath at once; at the end of the
         block VersionConflict, AlreadyExists, Frozen, or Refused for a plugin's resource without an approved proposal.
         """
         known = {entry.sha256 for entry in base.values()} if base is not None else self._known_blobs(ref, files)
@@ -113,9 +129,9 @@ class Transaction:
             if entry.sha256 not in known
         )
         main = files.get(main_path(ref.kind, ref.name, files))
-        content = _Content(manifest, main is not None and is_frozen(main.data), blobs)
+        content = _Content(manifest, main is not None and is_frozen(main.data), blobs, files, base)
         self._refs.append(ref)
-        self._plans.append(lambda publication: publication.put(ref, content, expected_version, create))
+        self._plans.append(lambda publication: publication.put(ref, content, expected_version, create, carries))
 
     def restore(self, ref: Ref, version: int, *, expected_version: int | None = None) -> None:
         """Make a new version with the content of an old one. Raises at the end as `put`, or NoSuchVersion."""
@@ -205,6 +221,8 @@ class Transaction:
             if decisions := self._decisions(intent, written, operation):
                 writer.add_decisions(decisions)
         self.written, self.operation = written, operation
+        if operation is not None and self.when_made is not None:
+            self.when_made(operation)
 
     def _decisions(self, intent: Intent, written: Sequence[WriteResult], made: Operation | None) -> list[Decision]:
         name = self.decision or ("approve" if self._approved else "")
@@ -313,6 +331,11 @@ class _Publication:
     def __init__(self, writer: Writer, intent: Intent, *, arrived: bool = False) -> None:
         self._writer, self._intent, self._arrived = writer, intent, arrived
         self._digest = intent.digest
+        # What a person takes back is as it was before, with its authors.
+        by_person = intent.principal is Principal.PERSON or (
+            intent.principal in (Principal.SCRIPT, None) and intent.actor is Actor.HUMAN
+        )
+        self._stands = by_person and not arrived and not intent.undoes
         # Read at the first change, after the head: a storage beyond a network then answers both at once.
         self._first = self._next = 0
         self.moved: list[tuple[str, str, str, int | None, str]] = []
@@ -327,7 +350,9 @@ class _Publication:
         self._writer.add_operation(self._first, self._next - 1, self._intent, self._arrived)
         return Operation(self._first, self._intent, self._arrived)
 
-    def put(self, ref: Ref, content: _Content, expected: int | None, create: bool) -> WriteResult:
+    def put(
+        self, ref: Ref, content: _Content, expected: int | None, create: bool, carries: bool = False
+    ) -> WriteResult:
         head = self._head(ref)
         if create and head is not None and head.version is not None:
             raise AlreadyExists(f"{ref} exists already (version {head.version}).", "Update it, or choose a new name.")
@@ -335,14 +360,41 @@ class _Publication:
         if head is None:
             scope = check_scope(ref.scope or USER_SCOPE)
             head = self._writer.add_resource(ref.kind, scope, check_name(ref.kind, ref.name))
-        manifest = content.manifest
-        if head.tree == manifest.tree:
+        if head.tree == content.manifest.tree:
             return self._point(head, head.latest, content.frozen)
         for blob in content.blobs:
             self._writer.add_blob(*blob)
-        number = head.latest + 1
+        if self._stands and not carries:
+            provenance = Provenance(head.latest + 1)
+        else:
+            provenance = carry(self._content_before(head, content), head.latest + 1, content.manifest)
+        return self._advance(head, content, provenance)
+
+    def _advance(self, head: Head, content: _Content, provenance: Provenance) -> WriteResult:
+        """Make the next version of a head."""
+        number, manifest = head.latest + 1, content.manifest
         chained = chain_hash(head.hash, number, manifest.tree, self._digest)
-        return self._move(head, number, content.frozen, (number, manifest.tree, chained), manifest)
+        newest = (number, manifest.tree, chained)
+        return self._move(head, number, content.frozen, newest, manifest, provenance)
+
+    def _content_before(self, head: Head, content: _Content) -> CarriedContent:
+        """Return what a content replaces."""
+        writer, nothing = self._writer, Manifest({})
+
+        def blob(sha256: str) -> bytes | None:
+            data = content.bytes_of(sha256)
+            return data if data is not None else writer.blob(sha256)
+
+        if not head.latest:
+            return CarriedContent(Provenance(0), nothing, nothing, blob)
+        before = writer.provenance(head.id, head.latest)
+        manifest = content.before
+        if manifest is None or manifest.tree != head.tree:
+            manifest = writer.manifest(head.id, head.latest) or nothing
+        if before.base == head.latest:
+            return CarriedContent(before, manifest, manifest, blob)
+        base = writer.manifest(head.id, before.base) if before.base else None
+        return CarriedContent(before, manifest, base or nothing, blob)
 
     def restore(self, ref: Ref, number: int, expected: int | None) -> WriteResult:
         head = self._existing(ref)
@@ -350,7 +402,11 @@ class _Publication:
         manifest = self._writer.manifest(head.id, number) if 1 <= number <= head.latest else None
         if manifest is None:
             raise NoSuchVersion(f"{ref} has no version {number}.", f"It has versions 1 to {head.latest}.")
-        return self.put(ref, _Content(manifest, self._was_frozen(head, manifest)), None, False)
+        content = _Content(manifest, self._was_frozen(head, manifest))
+        if head.tree == manifest.tree:
+            return self._point(head, head.latest, content.frozen)
+        restored = self._writer.provenance(head.id, number)
+        return self._advance(head, content, carry_restored(self._content_before(head, content), restored, manifest))
 
     def remove(self, ref: Ref, expected: int | None) -> WriteResult:
         head = self._existing(ref)
@@ -428,15 +484,17 @@ class _Publication:
         frozen: bool,
         newest: tuple[int, str, str],
         manifest: Manifest | None = None,
+        provenance: Provenance | None = None,
     ) -> WriteResult:
         """Point the name of a head to a version.
 
-        newest: number, tree and hash of its newest version afterwards. manifest: that of the version which this makes.
+        newest: number, tree and hash of its newest version afterwards. manifest, provenance: of the version which this
+        makes.
         """
         if not self._first:
             self._first = self._next = self._writer.sequence() + 1
         moved = Head(head.id, head.kind, head.scope, head.name, version, *newest, frozen, self._next)
-        self._writer.add_change(moved, self._first, head.version, manifest)
+        self._writer.add_change(moved, self._first, head.version, manifest, provenance)
         self.moved.append((head.kind, head.scope, head.name, version, moved.hash))
         self._next += 1
         if head.kind is Kind.SKILL:

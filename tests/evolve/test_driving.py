@@ -18,7 +18,7 @@ from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerError
 from evolvable_tools.evolve.report.render import write_report
 from evolvable_tools.evolve.run_context import RunTampered
 from evolvable_tools.evolve.run_control import read_status
-from evolvable_tools.trust import Trust, trust_levels
+from evolvable_tools.trust import proven_resources
 from evolvable_tools.verbs import edit
 
 pytestmark = pytest.mark.process
@@ -125,7 +125,7 @@ def test_sessions_that_show_how_well_it_did_do_not_vouch_for_its_commands(place)
         verified(place.library, str(LETTERS), f"other-{n}", "succeeded")
 
     head = place.library.store.head(LETTERS)
-    assert trust_levels(place.library, [head.id])[head.id] is Trust.PROVEN
+    assert proven_resources(place.library, [head.id]) == {head.id}
     with pytest.raises(Refused, match="no person approved it"):
         place.begin()
 

@@ -134,7 +134,7 @@ def test_t4_a_clones_skill_neither_hides_the_persons_own_nor_is_trusted_nor_serv
         evil = client.text("load_skill", ref="skill:proj/evil")
 
     assert "Mine." in loaded and "Theirs." not in loaded
-    assert "person" not in {one["trust"] for one in listed["resources"] if one["ref"].startswith("skill:proj/")}
+    assert "you" not in {one["author"] for one in listed["resources"] if one["ref"].startswith("skill:proj/")}
     assert HOSTILE.strip() not in evil
 
 

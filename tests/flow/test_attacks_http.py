@@ -22,7 +22,7 @@ def machine(tmp_path: Path) -> Machine:
 
 def standing(machine: Machine, name: str = "bread") -> tuple[str, str]:
     (found,) = [one for one in machine.json("list")["resources"] if one["ref"] == f"skill:{name}"]
-    return found["trust"], found["maturity"]
+    return found["author"], found["maturity"]
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from remote_place import Machine, commit_tree, git, make_hub, skill_text
 
 from evolvable_store.errors import Refused, RemoteFailed
 from evolvable_store.resource import Ref
+from evolvable_tools.authors import authorships
 from evolvable_tools.llm.api_model import MAX_ANSWER_BYTES
-from evolvable_tools.trust import Trust, trust_levels
 from evolvable_tools.verbs.forge_merges import FORGES, Forge, MergeReader, named_forge, parse_forge
 from evolvable_tools.verbs.remote_pull import Consent
 
@@ -196,9 +196,9 @@ def push_direct(hub: Path, files: dict[str, bytes]) -> None:
 PDF = {"pdf/SKILL.md": skill_text("pdf", "two\n"), "pdf/run.sh": b"echo one\n"}
 
 
-def trust_of(machine: Machine, name: str) -> Trust:
+def trust_of(machine: Machine, name: str) -> bool:
     head = machine.store.head(Ref.parse(name))
-    return trust_levels(machine.library, [head.id])[head.id]
+    return authorships(machine.library, [head.id])[head.id].stands
 
 
 def test_what_a_listed_person_merged_needs_no_question_and_is_approved(ben, hub, forge, token):
@@ -207,7 +207,7 @@ def test_what_a_listed_person_merged_needs_no_question_and_is_approved(ben, hub,
     told = ben.pull(Consent.NONE, merges=MergeReader(named(forge, token), "main"))
     assert not told.proposals and not told.warnings
     assert ben.text("pdf") == "two\n"
-    assert {trust_of(ben, name) for name in ("pdf", "csv")} == {Trust.APPROVED}
+    assert {trust_of(ben, name) for name in ("pdf", "csv")} == {True}
     push_direct(hub, {**files, "pdf/SKILL.md": skill_text("pdf", "one\n")})
     told = ben.pull(Consent.NONE, merges=MergeReader(named(forge, token), "main"))
     assert len(told.proposals) == 1 and ben.text("pdf") == "two\n", "a commit may say that it is a merge"
@@ -242,10 +242,10 @@ def test_a_merge_of_the_branch_into_something_else_is_none_of_the_branch(ben, hu
 def test_a_merge_over_what_was_only_imported_is_imported_and_stays_an_import(tmp_path, hub, forge, token, ben):
     eve = Machine(tmp_path / "eve", hub)
     eve.pull()
-    assert trust_of(eve, "pdf") is Trust.IMPORT
+    assert trust_of(eve, "pdf") is False
     forge.requests = [MergeRequest(4, merge(hub, PDF))]
     assert not eve.pull(Consent.NONE, merges=MergeReader(named(forge, token), "main")).proposals
-    assert (eve.text("pdf"), trust_of(eve, "pdf")) == ("two\n", Trust.IMPORT)
+    assert (eve.text("pdf"), trust_of(eve, "pdf")) == ("two\n", False)
 
 
 def test_a_merge_lets_nothing_of_high_severity_in_and_a_failing_forge_lets_everything_wait(ben, hub, forge, token):

@@ -26,8 +26,8 @@ from evolvable_store.remotes.git_process import BareRepository, check_address, g
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_tools.approvals import ApprovalsLock, SigningKey, make_key
+from evolvable_tools.authors import AuthorKind, authorships
 from evolvable_tools.outcomes.learning import correct_task
-from evolvable_tools.trust import Trust, trust_levels
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.purge_content import plan_file, purge
@@ -255,7 +255,7 @@ def test_a_trailer_that_lies_about_the_actor_gives_no_trust_and_changes_nothing_
     assert ada.text("pdf") == "two\n" and head.version == 2
     made = ada.store.operation(head.sequence)
     assert (made.actor, made.principal) == (Actor.IMPORT, Principal.IMPORT)
-    assert trust_levels(ada.library, [head.id])[head.id] is Trust.IMPORT
+    assert authorships(ada.library, [head.id])[head.id].kind is AuthorKind.IMPORT
 
 
 def test_commits_of_another_tool_are_imports_too_and_what_the_scan_finds_of_high_severity_waits(ada, hub):
@@ -603,7 +603,7 @@ def test_an_approval_counts_where_its_key_is_listed_and_grants_nothing_elsewhere
     knows = Machine(tmp_path / "knows", hub, keys=frozenset([key.key]))
     assert not knows.pull(Consent.NONE).proposals
     head = knows.store.head(Ref.parse("pdf"))
-    assert trust_levels(knows.library, [head.id])[head.id] is Trust.APPROVED
+    assert authorships(knows.library, [head.id])[head.id].stands
     knows.put("pdf", "two\n")
     knows.push()
     tip = git(hub, "rev-parse", "main")
@@ -705,7 +705,7 @@ def test_evidence_comes_without_quotes_and_sessions_and_counts_nothing(ada, ben,
     head = ben.store.head(Ref.parse("pdf"))
     rows = ben.store.backend.evidence.export_rows("outcome", ["outcome", "origin", "evidence", "session"])
     assert [values for _, values in rows] == [("succeeded", "import", None, None)]
-    assert trust_levels(ben.library, [head.id])[head.id] is Trust.IMPORT
+    assert authorships(ben.library, [head.id])[head.id].kind is AuthorKind.IMPORT
     ben.push()
     assert not [path for path in git(hub, "ls-tree", "-r", "--name-only", "main").splitlines() if "evidence" in path][
         1:

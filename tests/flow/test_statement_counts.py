@@ -17,17 +17,17 @@ from evolvable_tools.verbs import edit, search
 
 AGENT = Caller(Actor.AGENT)
 
-CHANGE = 13
+CHANGE = 15
 """Statements of a change, with those that write its folder, without the warning of near duplicates."""
 
-DESCRIBED = 20
+DESCRIBED = 22
 """Statements of a change of a description before it answers, where the index was read since the change before."""
 
 REFRESHED = 4
 """Statements that read the index again, where another process has changed it."""
 
-MODULES = 27
-"""Modules that a saved file passes today; it may not grow."""
+MODULES = 43
+"""Modules that a saved file passes today, the scan among them; it may not grow."""
 
 
 @pytest.fixture

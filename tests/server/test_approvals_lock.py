@@ -38,13 +38,13 @@ def propose(evolvable: CommandLine, old: str = "one", new: str = "1") -> str:
     return str(made.json["proposal_id"])
 
 
-def trust(evolvable: CommandLine) -> str:
+def author(evolvable: CommandLine) -> str:
     (found,) = evolvable("list", "--json").json["resources"]
-    return str(found["trust"])
+    return str(found["author"])
 
 
 def test_what_was_the_persons_before_the_lock_stays_so(evolvable: CommandLine) -> None:
-    assert trust(evolvable) == "person"
+    assert author(evolvable) == "you"
     assert "Approvals are locked" in evolvable("approvals").out
 
 
@@ -53,7 +53,7 @@ def test_an_approval_with_the_passphrase_is_signed_and_counts(evolvable: Command
     number = propose(evolvable)
     evolvable.person = True
     evolvable("inbox", "approve", number, stdin=f"{WORDS}\n")
-    assert trust(evolvable) == "approved"
+    assert author(evolvable) == "you"
     assert evolvable("approvals", "--json").json["unsigned"] == []
     with Store.open(evolvable.home) as store:
         assert check_library(store).faults == ()
@@ -75,7 +75,7 @@ def test_an_approval_that_was_written_without_a_signature_does_not_count_and_is_
     with Library.open(evolvable.home) as library:  # which knows of no lock
         proposal_inbox.approve_together(library, Caller(Actor.HUMAN), [int(number)], "")[0]
     evolvable.person = True
-    assert trust(evolvable) == "agent"
+    assert author(evolvable) == "agent"
     (operation,) = evolvable("approvals", "--json").json["unsigned"]
     assert f"operation {operation}" in evolvable("doctor", code=None).out
 
@@ -86,13 +86,13 @@ def test_a_signature_of_one_operation_is_none_of_another(evolvable: CommandLine)
     with Store.open(evolvable.home) as store, store.backend.writing() as db:
         rows = db.execute("SELECT operation, signature FROM signature ORDER BY operation").fetchall()
         db.execute("UPDATE signature SET signature = ? WHERE operation = ?", (rows[0][1], rows[1][0]))
-    assert trust(evolvable) == "local"
+    assert author(evolvable) == "agent"
     assert evolvable("approvals", "--json").json["unsigned"] == [rows[1][0]]
 
 
-def test_an_edit_at_a_terminal_is_not_signed_and_counts_as_local(evolvable: CommandLine) -> None:
+def test_an_edit_at_a_terminal_is_not_signed_and_counts_as_an_agents(evolvable: CommandLine) -> None:
     evolvable("update", "pdf", "--edit", "SKILL.md", "one", "1", "-m", "shorter")
-    assert trust(evolvable) == "local"
+    assert author(evolvable) == "agent"
 
 
 def test_settings_that_were_changed_without_a_signature_are_the_strictest(evolvable: CommandLine) -> None:
@@ -109,7 +109,7 @@ def test_a_person_is_needed_to_lock_and_to_unlock(evolvable: CommandLine) -> Non
     evolvable.person = True
     evolvable("approvals", "unlock", stdin="wrong words\n", code=1)
     evolvable("approvals", "unlock", stdin=f"{WORDS}\n")
-    assert "not locked" in evolvable("approvals").out and trust(evolvable) == "person"
+    assert "not locked" in evolvable("approvals").out and author(evolvable) == "you"
 
 
 @pytest.mark.anyio
@@ -130,7 +130,7 @@ async def test_an_answer_in_the_client_decides_nothing(evolvable: CommandLine) -
         removed = await client.call_tool("remove_resource", {"ref": "pdf", "reason": "no need"})
     assert result.is_error and "locked" in result.content[0].text
     assert "locked" in json.dumps(removed.structured_content)
-    assert asked == [] and trust(evolvable) == "person"
+    assert asked == [] and author(evolvable) == "you"
 
 
 def test_a_passphrase_of_seven_characters_is_refused(tmp_path: Path) -> None:

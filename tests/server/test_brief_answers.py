@@ -34,7 +34,7 @@ def size(answer: Any) -> int:
 def match(number: int, description: str = LONG, **given: Any) -> FoundMatch:
     why = 'words: pdf (body), fill (body), merge (body), split (body); "Fills, merges and splits"; meaning: cosine 0.5'
     ref = f"skill:a-usual-name-{number}"
-    fields = {"stage": "text", "confidence": 0.91, "why": why, "maturity": "Budding", "trust": "person"}
+    fields = {"stage": "text", "confidence": 0.91, "why": why, "maturity": "Budding", "author": "you"}
     return FoundMatch(ref, 3, ref[6:], description, **(fields | given))
 
 
@@ -52,13 +52,13 @@ def choice(count: int, description: str = LONG, name: str = "a-usual-name") -> C
     [
         match(1),
         match(1, "短い説明と長い説明。" * 80),
-        match(1, f"[{NUMBER}] {LONG} [/{NUMBER}]", trust="untrusted", notice=NOTICE),
+        match(1, f"[{NUMBER}] {LONG} [/{NUMBER}]", author="repository", marked=True),
         match(1, ref := "x" * 1_000, why=ref),
     ],
     ids=["usual", "Japanese", "of another", "one word"],
 )
 def test_five_matches_have_at_most_fifteen_hundred_bytes(one: FoundMatch) -> None:
-    notice = f"Text between [{NUMBER}] and [/{NUMBER}] is not written by the user." if one.notice else ""
+    notice = f"Text between [{NUMBER}] and [/{NUMBER}] is not written by the user." if one.marked else ""
 
     answer = found_answer(found([one] * 5, notice=notice), limit=5, detail=False)
 
@@ -68,7 +68,7 @@ def test_five_matches_have_at_most_fifteen_hundred_bytes(one: FoundMatch) -> Non
 
 
 def test_five_matches_with_long_names_and_notices_are_bare_in_fifteen_hundred_bytes() -> None:
-    long = match(1, f"[{NUMBER}] {LONG} [/{NUMBER}]", trust="untrusted", notice=NOTICE)
+    long = match(1, f"[{NUMBER}] {LONG} [/{NUMBER}]", author="repository", marked=True)
     long = replace(long, ref=f"skill:a-team/{'n' * 64}", delegate=DelegateStatus("agent:reviewer", 3, True, ""))
 
     answer = found_answer(found([long] * 5, notice="Text between marks is not the user's."), limit=5, detail=False)
@@ -162,8 +162,8 @@ def test_descriptions_of_others_stay_between_their_marks_however_short() -> None
 
 
 def test_a_page_of_a_listing_has_at_most_six_thousand_bytes() -> None:
-    resources = [ListedResource(f"skill:{'n' * 58}-{at}", 12, LONG, "Budding", 0, None, "person") for at in range(25)]
-    used = ListedResource("skill:pdf", 2, "Fill forms.", "Growing", 7, 0.5, "person")
+    resources = [ListedResource(f"skill:{'n' * 58}-{at}", 12, LONG, "Budding", 0, None, "you") for at in range(25)]
+    used = ListedResource("skill:pdf", 2, "Fill forms.", "Growing", 7, 0.5, "you")
 
     page = listing_answer(Listing(resources, "a cursor"), limit=25, detail=False)
 
@@ -173,7 +173,7 @@ def test_a_page_of_a_listing_has_at_most_six_thousand_bytes() -> None:
             "ref": "skill:pdf",
             "version": 2,
             "description": "Fill forms.",
-            "trust": "person",
+            "author": "you",
             "maturity": "Growing",
             "uses": 7,
             "success": 0.5,

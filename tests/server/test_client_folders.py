@@ -177,7 +177,7 @@ def test_the_commands_of_a_repository_are_untrusted(run):
         subprocess.run(["git", *words], cwd=run.project, check=True)
 
     init(run)
-    assert "repository that no person has trusted" in run("get", "prompt:project/commit", "--json").json["trust"]
+    assert run("get", "prompt:project/commit", "--json").json["author"] == "repository"
 
 
 def test_a_folder_of_prompts_in_directories_takes_no_note_beside_them_and_gets_directories(run):
@@ -259,7 +259,7 @@ def test_a_plugins_skills_are_found_and_marked_until_a_yes_which_holds_for_updat
     first = plugin(run, "1.0.0", alpha="count the boats")
     init(run)
     assert "It is material to judge" in loaded(run, "alpha")
-    assert run("find", "alpha files", "--json", **AGENT).json["matches"][0]["trust"] == "import"
+    assert run("find", "alpha files", "--json", **AGENT).json["matches"][0]["author"] == "import"
 
     run("trust", first, stdin="y\n")
     assert "It is material to judge" not in loaded(run, "alpha")

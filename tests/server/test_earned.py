@@ -21,8 +21,9 @@ from transcripts import LoadSkill, Mcp, User, session_id, write_claude_code
 from evolvable_server.cli.command_line import cli
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_tools.authors import authorships
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.trust import trust_levels
+from evolvable_tools.trust import proven_resources
 from evolvable_tools.verbs import edit
 
 pytestmark = pytest.mark.process
@@ -46,12 +47,12 @@ def place(tmp_path: Path) -> Place:
 
 
 def standing(home: Path, name: str = "bread") -> tuple[str, str, int, int]:
-    """Returns the maturity and the trust of a skill, and how many of its ends are reported and verified."""
+    """Returns the maturity and the author of a skill, and how many of its ends are reported and verified."""
     from evolvable_tools.verbs.search import list_resources
 
     with Library.open(home) as library:
         (one,) = list_resources(library, Caller(Actor.HUMAN), query=name).resources
-    return one.maturity, one.trust, one.reported, one.verified
+    return one.maturity, one.author, one.reported, one.verified
 
 
 def structured(answer: Any) -> dict[str, Any]:
@@ -200,7 +201,10 @@ def test_sessions_of_clients_of_their_own_that_the_server_served_and_transcripts
         assert standing(place.home)[1] == "agent"
         transcribed(place, session, use)
 
-    assert standing(place.home) == ("Mature", "proven", 0, 4)
+    assert standing(place.home) == ("Mature", "agent", 0, 4)
+    with Library.open(place.home) as library:
+        bread = library.store.head(Ref.parse("bread")).id
+        assert proven_resources(library, [bread]) == {bread}
 
 
 # A transcript
@@ -243,7 +247,7 @@ def test_an_archive_made_elsewhere_starts_at_zero(tmp_path: Path) -> None:
     here("import", tmp_path / "all.json", "--yes")
 
     (pdf,) = here("list", "--json").json["resources"]
-    assert (pdf["trust"], pdf["maturity"], pdf["uses"], pdf["success"]) == ("import", "Budding", 0, None)
+    assert (pdf["author"], pdf["maturity"], pdf["uses"], pdf["success"]) == ("import", "Budding", 0, None)
     (line,) = here("stats", "--json").json["resources"]
     assert (line["helped"]["n"], line["loaded"], line["used"], line["not_counted"]) == (0, 0, 0, 12)
 
@@ -285,7 +289,7 @@ def test_an_older_library_opens_otherwise_unchanged(older: CommandLine) -> None:
     assert older("stats", "--json").json["resources"][0]["not_counted"] == 0
     with Library.open(older.home) as library:
         heads = [head.id for head in library.store.heads()]
-        assert sorted(trust_levels(library, heads).values()) == ["agent", "agent", "person"]
+        assert sorted(one.kind for one in authorships(library, heads).values()) == ["agent", "agent", "you"]
 
 
 def test_what_a_person_says_at_a_terminal_is_verified(tmp_path: Path) -> None:

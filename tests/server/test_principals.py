@@ -30,20 +30,20 @@ def evolvable(tmp_path: Path) -> CommandLine:
 
 def test_what_a_person_imports_at_a_terminal_is_the_persons(evolvable: CommandLine) -> None:
     (found,) = evolvable("list", "--json").json["resources"]
-    assert found["trust"] == "person"
+    assert found["author"] == "you"
     with Store.open(evolvable.home) as store:
         (made,) = store.operations()
     assert (made.principal, made.intent.via) == (Principal.PERSON, "terminal")
 
 
 @pytest.mark.process
-def test_what_is_imported_without_a_terminal_is_local(tmp_path: Path) -> None:
+def test_what_is_imported_without_a_terminal_is_the_owners(tmp_path: Path) -> None:
     evolvable = CommandLine(tmp_path)
     evolvable.person = False
     evolvable.save(evolvable.user / ".claude/skills", "pdf", skill_text("pdf"))
     evolvable("init", "--yes")
     (found,) = evolvable("list", "--json").json["resources"]
-    assert found["trust"] == "local"
+    assert (found["author"], found["by"]) == ("you", "file")
 
 
 @pytest.mark.parametrize("mark", sorted(MARKS))

@@ -61,7 +61,7 @@ class Workplace:
 
     def trusts(self, project: str) -> dict[str, str]:
         listed = self.at(project, "list", "--json").json["resources"]
-        return {one["ref"].rpartition("/")[2]: one["trust"] for one in listed}
+        return {one["ref"].rpartition("/")[2]: one["author"] for one in listed}
 
     def scopes(self) -> dict[str, str]:
         """By the path below the home: the scope of each watched folder."""

@@ -69,14 +69,14 @@ def init(evolvable: CommandLine, clone: Clone) -> str:
 
 def listed(evolvable: CommandLine) -> dict[str, str]:
     found = evolvable("list", "--scope", "proj", "--json").json["resources"]
-    return {one["ref"]: one["trust"] for one in found}
+    return {one["ref"]: one["author"] + (", marked" if one["marked"] else "") for one in found}
 
 
 def test_what_a_clone_brings_is_untrusted_whoever_watches_it(evolvable: CommandLine, clone: Clone) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     said = init(evolvable, clone)
     assert "untrusted" in said and "skill:proj/deploy" in said
-    assert listed(evolvable) == {"skill:proj/deploy": "untrusted"}
+    assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
     with Store.open(evolvable.home) as store:
         assert store.operations()[0].principal is Principal.REPOSITORY
 
@@ -136,7 +136,7 @@ def test_an_approval_resolves_what_is_held(evolvable: CommandLine, clone: Clone)
     clone.commit("evil", skill_text("evil", "Does things.", HOSTILE))
     init(evolvable, clone)
     evolvable("inbox", "approve", "1")
-    assert listed(evolvable) == {"skill:proj/evil": "approved"}
+    assert listed(evolvable) == {"skill:proj/evil": "you"}
     synced = evolvable("sync", "--json").json["folders"]
     assert [one["held"] for one in synced] == [[], []]
 
@@ -169,12 +169,12 @@ def test_an_edit_of_the_person_is_local_and_stays_so_when_it_is_committed(evolva
     init(evolvable, clone)
     evolvable.save(clone.skills, "mine", skill_text("mine"))
     evolvable("sync")
-    assert listed(evolvable)["skill:proj/mine"] == "local"
+    assert listed(evolvable)["skill:proj/mine"] == "you"
     git(clone.project, "add", "-A")
     git(clone.project, "commit", "-qm", "mine")
     os.utime(clone.skills / "mine/SKILL.md")
     evolvable("sync")
-    assert listed(evolvable)["skill:proj/mine"] == "local"
+    assert listed(evolvable)["skill:proj/mine"] == "you"
 
 
 def test_a_small_change_on_top_of_a_repositorys_version_launders_nothing(evolvable: CommandLine, clone: Clone) -> None:
@@ -185,7 +185,7 @@ def test_a_small_change_on_top_of_a_repositorys_version_launders_nothing(evolvab
     evolvable("sync")
     evolvable.person = False
     evolvable("update", "skill:proj/pdf", "--edit", "SKILL.md", "Theirs.", "Theirs!", "-m", "small")
-    assert listed(evolvable) == {"skill:proj/pdf": "untrusted"}
+    assert listed(evolvable) == {"skill:proj/pdf": "repository, marked"}
     assert "Mine." in evolvable("get", "pdf", EVOLVABLE_SCOPE="proj").out
 
 
@@ -194,7 +194,7 @@ def test_filters_do_not_hide_what_git_wrote(evolvable: CommandLine, clone: Clone
     (clone.up / ".gitattributes").write_text(attributes + "\n")
     clone.commit("deploy", skill_text("deploy", "Deploys things.", "$Id$ one"))
     init(evolvable, clone)
-    assert listed(evolvable) == {"skill:proj/deploy": "untrusted"}
+    assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
 
 
 def test_git_and_what_a_repository_names_are_never_run(evolvable: CommandLine, clone: Clone) -> None:
@@ -205,7 +205,7 @@ def test_git_and_what_a_repository_names_are_never_run(evolvable: CommandLine, c
     git(clone.project, "config", "filter.x.smudge", f"touch {ran}")
     evolvable("init", clone.skills, "--scope", "proj")
     evolvable("sync")
-    assert not ran.exists() and listed(evolvable) == {"skill:proj/deploy": "untrusted"}
+    assert not ran.exists() and listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
 
 
 def test_worktrees_and_submodules_are_repositories_too(evolvable: CommandLine, clone: Clone) -> None:
@@ -219,7 +219,7 @@ def test_worktrees_and_submodules_are_repositories_too(evolvable: CommandLine, c
     for number, folder in enumerate((tree / "shared", outer / "sub/.claude/skills")):
         evolvable("init", folder, "--scope", f"s{number}")
         (found,) = evolvable("list", "--scope", f"s{number}", "--json").json["resources"]
-        assert found["trust"] == "untrusted"
+        assert found["author"] == "repository" and found["marked"]
 
 
 def test_a_damaged_repository_is_decided_for_the_safe_side(evolvable: CommandLine, clone: Clone) -> None:
@@ -227,7 +227,7 @@ def test_a_damaged_repository_is_decided_for_the_safe_side(evolvable: CommandLin
     clone.clone()
     (clone.project / ".git/index").write_bytes(b"DIRC\0\0\0\2\xff\xff\xff\xff")
     evolvable("init", clone.skills, "--scope", "proj")
-    assert listed(evolvable) == {"skill:proj/deploy": "untrusted"}
+    assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
 
 
 def test_one_yes_trusts_a_folder_and_a_later_pull_is_a_diff_to_accept(evolvable: CommandLine, clone: Clone) -> None:
@@ -236,7 +236,7 @@ def test_one_yes_trusts_a_folder_and_a_later_pull_is_a_diff_to_accept(evolvable:
     init(evolvable, clone)
     asked = evolvable("trust", clone.project, stdin="y\n")
     assert asked.out.index("skill:proj/evil") < asked.out.index("skill:proj/deploy")
-    assert listed(evolvable) == {"skill:proj/deploy": "approved", "skill:proj/evil": "approved"}
+    assert listed(evolvable) == {"skill:proj/deploy": "repository", "skill:proj/evil": "you"}
     path = evolvable.user / ".config/evolvable/config.toml"
     entry = {"folder": str(clone.project), "home": str(evolvable.home)}
     assert tomllib.loads(path.read_text())["trusted"] == [entry]
@@ -257,7 +257,7 @@ def test_trust_is_withdrawn(evolvable: CommandLine, clone: Clone) -> None:
     evolvable("trust", clone.project, stdin="y\n")
     assert evolvable("trust", "--list", "--json").json["folders"] == [str(clone.project)]
     evolvable("trust", "--withdraw", clone.project)
-    assert listed(evolvable) == {"skill:proj/deploy": "untrusted"}
+    assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
     assert evolvable("trust", "--list", "--json").json == {"folders": [], "decisions": []}
 
 
@@ -281,20 +281,20 @@ def test_trust_in_a_folder_counts_only_while_the_persons_configuration_lists_it(
     evolvable("trust", clone.project, stdin="y\n")
     path = evolvable.user / ".config/evolvable/config.toml"
     listing = path.read_text()
-    assert set(listed(evolvable).values()) == {"approved"} and "Theirs." in seen(evolvable)
+    assert set(listed(evolvable).values()) == {"repository"} and "Theirs." in seen(evolvable)
 
     for other in ("", f'[[trusted]]\nfolder = "{clone.project}"\nhome = "{evolvable.root}"\n', "[[trusted]]\n"):
         evolvable.configure(other)
         if other != "[[trusted]]\n":  # that one is no configuration, and every command says so
-            assert set(listed(evolvable).values()) == {"untrusted"} and "Mine." in seen(evolvable)
+            assert set(listed(evolvable).values()) == {"repository, marked"} and "Mine." in seen(evolvable)
             said = evolvable("doctor", code=None).out
             assert f"2 resources of {clone.project} were trusted" in " ".join(said.split())
 
     evolvable.configure(listing)
-    assert set(listed(evolvable).values()) == {"approved"} and "Theirs." in seen(evolvable)
+    assert set(listed(evolvable).values()) == {"repository"} and "Theirs." in seen(evolvable)
     assert "were trusted" not in evolvable("doctor", code=None).out
     evolvable.configure(f'[[trusted]]\nfolder = "{clone.project}"\n')
-    assert set(listed(evolvable).values()) == {"approved"}
+    assert set(listed(evolvable).values()) == {"repository"}
 
 
 def seen(evolvable: CommandLine) -> str:
@@ -308,7 +308,7 @@ def test_a_withdrawn_or_unlisted_folder_is_asked_about_again(evolvable: CommandL
     evolvable("trust", clone.project, stdin="y\n")
     evolvable.configure("")
     assert "deploy" in evolvable("trust", clone.project, stdin="y\n").out
-    assert listed(evolvable) == {"skill:proj/deploy": "approved"}
+    assert listed(evolvable) == {"skill:proj/deploy": "repository"}
     evolvable.configure("")
     evolvable("trust", "--withdraw", clone.project)
     assert "were trusted" not in evolvable("doctor", code=None).out
@@ -319,7 +319,7 @@ def test_trust_in_one_resource_needs_no_listed_folder(evolvable: CommandLine, cl
     init(evolvable, clone)
     evolvable("trust", "skill:proj/deploy", stdin="y\n")
     evolvable.configure("")
-    assert listed(evolvable) == {"skill:proj/deploy": "approved"}
+    assert listed(evolvable) == {"skill:proj/deploy": "repository"}
 
 
 @pytest.mark.parametrize("usual", [True, False])
@@ -335,7 +335,7 @@ def test_decisions_that_kept_no_folder_are_listed_once_in_the_usual_home(
         db.execute("UPDATE vouched SET folder = NULL")
     evolvable.configure("")
     evolvable.person = False
-    assert listed(evolvable) == {"skill:proj/deploy": "untrusted"}
+    assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
     evolvable.person = True
 
     first = evolvable("list", "--scope", "proj", "--json")
@@ -344,10 +344,10 @@ def test_decisions_that_kept_no_folder_are_listed_once_in_the_usual_home(
     folders = [one["folder"] for one in tomllib.loads(path.read_text()).get("trusted", [])]
     assert folders == ([str(clone.skills)] if usual else [])
     assert ("it is now listed" in first.err) is usual
-    assert listed(evolvable) == {"skill:proj/deploy": "approved" if usual else "untrusted"}
+    assert listed(evolvable) == {"skill:proj/deploy": "repository" if usual else "repository, marked"}
     assert ("were trusted" in evolvable("doctor", code=None).out) is not usual
     evolvable.configure("")
-    assert listed(evolvable) == {"skill:proj/deploy": "untrusted"}
+    assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
 
 
 def test_only_a_person_trusts_and_the_refusal_names_no_command(evolvable: CommandLine, clone: Clone) -> None:
@@ -356,14 +356,14 @@ def test_only_a_person_trusts_and_the_refusal_names_no_command(evolvable: Comman
     evolvable.person = False
     ran = evolvable("trust", clone.project, stdin="y\n", code=1)
     assert "evolvable" not in ran.err and "Only a person decides what is trusted" in ran.err
-    assert listed(evolvable) == {"skill:proj/deploy": "untrusted"}
+    assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
 
 
 def test_a_no_trusts_nothing(evolvable: CommandLine, clone: Clone) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     init(evolvable, clone)
     evolvable("trust", clone.project, stdin="n\n", code=1)
-    assert listed(evolvable) == {"skill:proj/deploy": "untrusted"}
+    assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
     assert not (evolvable.user / ".config/evolvable/config.toml").exists()
 
 
@@ -376,9 +376,9 @@ def test_a_library_of_an_older_version_is_reread_once(evolvable: CommandLine, cl
         # As a version before principals left it: everything on disk counted as a person's.
         db.execute("UPDATE operation SET principal = NULL, via = NULL, actor = 'human'")
     first = evolvable("list", "--scope", "proj", "--json")
-    assert {one["ref"]: one["trust"] for one in first.json["resources"]} == {
-        "skill:proj/deploy": "untrusted",
-        "skill:proj/mine": "person",
+    assert {one["ref"]: one["author"] for one in first.json["resources"]} == {
+        "skill:proj/deploy": "repository",
+        "skill:proj/mine": "you",
     }
     assert "skill:proj/deploy" in first.err and "untrusted" in first.err
     assert evolvable("list", "--scope", "proj", "--json").err == ""

@@ -46,7 +46,7 @@ async def test_an_agent_is_refused_or_told_where_its_change_waits(place, era):
     assert "instruction.disable" in held.structured_content["warnings"][0]
     assert "as proposal 1" in held.structured_content["warnings"][-1]
     assert made.structured_content["version"] == 2
-    assert "(written by an agent, not yet approved by a person)" in loaded.content[0].text
+    assert "wrote a.md, " in loaded.content[1].text and "not yet looked at" in loaded.content[1].text
     with Store.open(place.home) as store:
         assert {str(head.ref): head.version for head in store.heads()} == {"skill:csv": 2, "skill:pdf": 1}
 
@@ -83,7 +83,7 @@ def test_a_person_sees_what_an_import_brings_and_one_yes_imports_it(line, form):
     assert done.out.index("skill:asked") < done.out.index("skill:good"), "what has findings comes first"
     assert done.err.count("[y/N]") == 1 and "2 resources, 1 with findings that need your decision?" in done.err
     assert "2 added, 0 updated, 0 unchanged, 0 refused." in done.out
-    assert {one["ref"]: one["trust"] for one in line("list", "--json").json["resources"]} == {
+    assert {one["ref"]: one["author"] for one in line("list", "--json").json["resources"]} == {
         "skill:asked": "import",
         "skill:good": "import",
     }

@@ -22,8 +22,8 @@ from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_tools.approvals import open_key
+from evolvable_tools.authors import authorships
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.trust import trust_levels
 from evolvable_tools.verbs import proposal_inbox
 
 pytestmark = pytest.mark.process
@@ -116,7 +116,8 @@ def approve(page: PagePlace, number: int, words: str = "") -> PageAnswer:
 def level(library: Library, name: str = "pdf") -> str:
     head = library.store.head_or_none(Ref.parse(name))
     assert head is not None
-    return str(trust_levels(library, [head.id])[head.id])
+    whose = authorships(library, [head.id])[head.id]
+    return str(whose.kind) if whose.stands else f"{whose.kind}, unsigned"
 
 
 def test_without_a_listed_key_a_person_who_signs_in_decides_nothing(team: Team) -> None:

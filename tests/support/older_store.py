@@ -6,11 +6,13 @@ from contextlib import contextmanager
 import pytest
 
 from evolvable_store import store
-from evolvable_store.operation import Intent
+from evolvable_store.objects import Manifest
+from evolvable_store.operation import Head, Intent
+from evolvable_store.provenance import Provenance
 from evolvable_store.storage import migrations
 from evolvable_store.storage.sql import SqlWriter
 
-CHANNEL, PRINCIPALS = 5, 10
+CHANNEL, PRINCIPALS, PROVENANCE = 5, 10, 26
 
 
 @contextmanager
@@ -22,6 +24,9 @@ def as_older(steps: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if steps < PRINCIPALS:
             patch.setattr(store, "Intent", lambda *fields: Intent(*fields[:6]))
             patch.setattr(SqlWriter, "add_operation", _add_operation)
+        if steps < PROVENANCE:
+            patch.setattr(SqlWriter, "provenance", lambda *_: Provenance(0))
+            patch.setattr(SqlWriter, "add_change", _add_change)
         patch.setattr(SqlWriter, "follow", lambda *_: None)
         yield
 
@@ -29,3 +34,11 @@ def as_older(steps: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _add_operation(writer: SqlWriter, identity: int, last: int, intent: Intent, arrived: bool) -> None:
     row = (identity, last, intent.at, intent.actor, intent.reason, intent.session, None, None)
     writer.db.execute("INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _add_change(
+    writer: SqlWriter, head: Head, operation: int, before: int | None, manifest: Manifest | None, _: object = None
+) -> None:
+    h, text = head, manifest.to_json() if manifest is not None else None
+    row = (h.sequence, operation, h.id, before, h.version, h.latest, h.tree, h.hash, int(h.frozen), text)
+    writer.db.execute("INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)

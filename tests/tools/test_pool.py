@@ -27,7 +27,7 @@ from evolvable_tools.rounds.pool import (
     start_trial,
 )
 from evolvable_tools.rounds.pool_looks import LOOKS, alpha_of, fisher_p_value
-from evolvable_tools.trust import Trust, trust_levels
+from evolvable_tools.trust import proven_resources
 from evolvable_tools.verbs import edit, proposal_inbox, versions
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.search import find_skill
@@ -80,7 +80,7 @@ def test_the_head_keeps_its_content_and_a_share_of_the_sessions_is_served_the_tr
     assert {load_skill(library, who, PDF).version for who in (DECIDES, nameless)} == {3}
     assert load_skill(library, client(served[2][0]), PDF, version=3).version == 3
     loaded = load_skill(library, client(served[2][0]), PDF)
-    assert loaded.marked, "an agent wrote it, and nobody approved it"
+    assert (loaded.author, loaded.marked) == ("agent", False)
     report = report_outcome(library, client(served[2][0]), outcome="succeeded", ref=PDF)
     assert report.counted, "a report by name is about the version that the session was served"
 
@@ -257,10 +257,10 @@ def test_a_skill_that_proved_itself_stays_proven_while_another_version_of_it_is_
     skill("pdf", caller=client("author"))
     for number in range(5):
         verified(library, "pdf", f"p{number}", "succeeded")
-    (before,) = trust_levels(library, [library.store.head(PDF).id]).values()
+    before = proven_resources(library, [library.store.head(PDF).id])
     put_on_trial(library, ROUND, PDF, changed(library), "slower")
-    (after,) = trust_levels(library, [library.store.head(PDF).id]).values()
-    assert before is after is Trust.PROVEN
+    after = proven_resources(library, [library.store.head(PDF).id])
+    assert before == after == {library.store.head(PDF).id}
     assert check_library(library.store).faults == ()
     with library.store.backend.writing() as db:
         db.execute("UPDATE pool SET version = 99")

@@ -11,9 +11,9 @@ from evolvable_store.errors import Refused, Unsafe
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.approvals import ApprovalLevel
+from evolvable_tools.authors import authorships
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import FindingSeverity
-from evolvable_tools.trust import trust_levels
 from evolvable_tools.verbs import edit, load, proposal_inbox, scan_import, versions
 from evolvable_tools.verbs.search import find_skill, list_resources
 
@@ -159,32 +159,32 @@ def test_an_archive_with_a_history_is_looked_at_as_well(library, person, tmp_pat
     assert [str(ref) for ref in again.imported.added] == ["skill:asked"]
 
 
-def trust(library, name="pdf"):
+def author(library, name="pdf"):
     resource = library.store.head(Ref.parse(name)).id
-    return trust_levels(library, [resource])[resource]
+    return authorships(library, [resource])[resource].kind
 
 
-def test_trust_is_that_of_whoever_vouches_for_the_content(library, agent, person, skill):
+def test_the_author_is_that_of_the_content_and_not_of_its_last_mover(library, agent, person, skill):
     skill("pdf")
-    assert trust(library) == "person"
+    assert author(library) == "you"
 
     edit.update_resource(library, agent, PDF, "clearer", files={"notes.md": "Two."})
-    assert trust(library) == "agent"
-    assert "not yet approved" in load.load_skill(library, agent, PDF).trust
-    assert [one.trust for one in list_resources(library, agent).resources] == ["agent"]
+    assert author(library) == "agent"
+    assert "wrote notes.md" in load.load_skill(library, agent, PDF).provenance
+    assert [one.author for one in list_resources(library, agent).resources] == ["agent"]
 
     edit.restore_resource(library, agent, PDF, 1, "back")
-    assert trust(library) == "person"
+    assert author(library) == "you"
 
     proposed = edit.update_resource(library, agent, PDF, "better", files={"notes.md": "Three."}, propose=True)
     proposal_inbox.approve_together(library, person, [proposed.proposal_id], "yes")[0]
-    assert (trust(library), load.load_skill(library, agent, PDF).trust) == ("approved", "")
+    assert (author(library), load.load_skill(library, agent, PDF).provenance) == ("you", "")
 
 
 def test_what_was_taken_in_from_elsewhere_says_so(library, person, tmp_path):
     scan_import.import_archive(library, person, folders(tmp_path / "in", good="Fill it in."), "folders")
 
-    assert trust(library, "good") == "import"
+    assert author(library, "good") == "import"
 
 
 def succeed(library, name, sessions):
@@ -204,9 +204,9 @@ def test_what_an_agent_wrote_outranks_what_a_person_wrote_only_after_it_proved_i
     def first():
         return find_skill(library, agent, "fill my tax forms").matches[0]
 
-    assert (first().ref, first().trust) == ("skill:forms-a", "person")
+    assert (first().ref, first().author) == ("skill:forms-a", "you")
     succeed(library, "forms-b", range(3, 6))
-    assert (first().ref, first().trust) == ("skill:forms-b", "proven")
+    assert (first().ref, first().author) == ("skill:forms-b", "agent")
 
 
 def test_the_session_that_wrote_a_version_cannot_vouch_for_it(library, agent, skill):
@@ -215,7 +215,7 @@ def test_the_session_that_wrote_a_version_cannot_vouch_for_it(library, agent, sk
         use = load.load_skill(library, agent, Ref.parse("forms-b"))
         load.report_outcome(library, agent, outcome="succeeded", use_id=use.use_id, usage="used")
 
-    assert trust(library, "forms-b") == "agent"
+    assert author(library, "forms-b") == "agent"
 
 
 def test_the_stored_findings_are_plain_json(library, agent, skill):

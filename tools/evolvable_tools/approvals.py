@@ -264,6 +264,33 @@ _BROUGHT_BY = {
 }
 
 
+STEALS = frozenset(
+    (
+        *("command.steal", "command.steal-environment", "command.decode-and-run", "command.reverse-shell"),
+        *("command.messenger", "instruction.exfiltrate", "instruction.leak-image", "instruction.hide"),
+        *("meaning.egress", "meaning.credentials", "meaning.carries", "meaning.conceal", "wording.conceal"),
+        *("program.sends-files", "hidden.comment", "hidden.zero-width", "hidden.direction", "hidden.spaces"),
+    )
+)
+"""Rules on what steals, sends away or conceals: a save in the person's own folder that adds it is held."""
+
+
+def _save_decision(found: Scan) -> HoldDecision | None:
+    """Return why a save in a folder of the person's own is held, None where it is served at once.
+
+    A secret is imported: the person is warned of it until it is dealt with.
+    """
+    asked = [
+        finding
+        for finding in found.findings
+        if finding.rule in STEALS
+        or (finding.severity is FindingSeverity.HIGH and not finding.rule.startswith("secret."))
+    ]
+    if not asked:
+        return None
+    return HoldDecision(f"held: a file was saved in your folder, and the scan found: {_said(asked)}", dump_scan(found))
+
+
 class ContentGate:
     """The gate of one library."""
 
@@ -273,6 +300,8 @@ class ContentGate:
     def __call__(self, arrival: IncomingDirectory) -> HoldDecision | None:
         """Return why a content is held, None where it is served at once."""
         found = _scan(arrival.before, arrival.files, arrival.ref)
+        if arrival.identity.principal is Principal.UNKNOWN and not arrival.unclaimed_elsewhere:
+            return _save_decision(found)
         if not arrival.before:
             found = self._names.add_to(found, arrival.ref)
         if arrival.left_out and arrival.identity.principal is not Principal.AGENT:

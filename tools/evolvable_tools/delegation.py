@@ -7,6 +7,7 @@ agent that nobody answers for is never started; its text is shown between marks.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from evolvable_store.errors import EvolvableError, InvalidRef, quoted
 from evolvable_store.frontmatter import DELEGATE_WORDS, MAX_FRONTMATTER, Delegate, Document, parse_document, summarize
@@ -14,8 +15,9 @@ from evolvable_store.objects import Files
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, main_file
 from evolvable_store.validation import main_path
+from evolvable_tools.authority import in_force, out_of_force
+from evolvable_tools.authors import authorships, version_authorship
 from evolvable_tools.library import AgentLocator, Caller, Library
-from evolvable_tools.trust import UNMARKED_SAID, trust_statuses, version_notice
 from evolvable_tools.untrusted_text import enclose
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -49,15 +51,16 @@ class DelegateStatus:
 class Delegation:
     """A delegate that can be given the work of a skill. text: of its AGENT.md below the head.
 
-    trust: the notice of who answers for the agent. subagent: the name by which Claude Code starts it where the caller
-    works, '' where it is not checked out there in this version, or nobody whom the user trusts answers for it.
+    notice: why the agent's text stands between marks, '' where it does not. subagent: the name by which Claude Code
+    starts it where the caller works, '' where it is not checked out there in this version, or nobody whom the user
+    trusts answers for it.
     """
 
     agent: Head
     version: int
     text: str
     terms: Delegate
-    trust: str = ""
+    notice: str = ""
     subagent: str = ""
 
     @property
@@ -67,9 +70,7 @@ class Delegation:
     @property
     def shown(self) -> str:
         """Its text for an agent: between marks where nobody whom the user trusts answers for it."""
-        if self.trust in UNMARKED_SAID:
-            return self.text
-        return enclose(self.text, f"AGENT.md of {self.ref}", self.trust)
+        return enclose(self.text, f"AGENT.md of {self.ref}", self.notice) if self.notice else self.text
 
 
 def parse_delegate(terms: Delegate | None) -> NamedDelegate | None:
@@ -98,33 +99,41 @@ def delegate_in(text: str | None) -> NamedDelegate | None:
     return parse_delegate(summarize(parse_document(text.encode())).delegate)
 
 
-def delegate_status(library: Library, scopes: Sequence[str], named: NamedDelegate, *, trusted: bool) -> DelegateStatus:
-    """Return which agent a skill names, for a caller that sees these scopes. trusted: whether the skill is."""
+def delegate_in_force(library: Library, skill: Head, version: int) -> bool:
+    """Return whether the delegate that a version of a skill names may be given work."""
+    return in_force(library, skill, version, lambda document: summarize(document).delegate)
+
+
+def delegate_status(
+    library: Library, scopes: Sequence[str], named: NamedDelegate, skill: Head, version: int
+) -> DelegateStatus:
+    """Return which agent a version of a skill names, for a caller that sees these scopes."""
     agent, why = _seen(library, scopes, named.agent)
-    version = (named.agent.version or agent.latest) if agent is not None else None
     if agent is None:
         return DelegateStatus(str(named.agent), None, available=False, why=why)
-    why = why if trusted else "the skill is not trusted, so it delegates nothing"
-    return DelegateStatus(str(agent.ref), version, available=not why, why=why)
+    number = named.agent.version or agent.latest
+    if not delegate_in_force(library, skill, version):
+        why = out_of_force(skill.name, "delegate")
+    return DelegateStatus(str(agent.ref), number, available=not why, why=why)
 
 
 def find_delegation(library: Library, caller: Caller, head: Head, version: int) -> Delegation | None:
     """Return the delegation of a version of a skill that the user trusts; None where its agent cannot be given it."""
     named = delegate_of(library, head, version)
     agent, why = _seen(library, caller.scopes, named.agent) if named is not None else (None, "")
-    if named is None or agent is None or why or version_notice(library, head, version) not in UNMARKED_SAID:
+    if named is None or agent is None or why or not delegate_in_force(library, head, version):
         return None
     number = named.agent.version or agent.latest
     document = _document(library, agent, number)
     if document is None:
         return None
-    trust = version_notice(library, agent, number)
+    notice = version_authorship(library, agent, number, caller).main.why
     name = summarize(document).name
     started = None
-    if caller.project and trust in UNMARKED_SAID and _PLAIN_NAME.fullmatch(name):
+    if caller.project and not notice and _PLAIN_NAME.fullmatch(name):
         started = AgentLocator(library, caller.project).by_name(name)
     there = started is not None and (started.id, started.latest) == (agent.id, number)
-    return Delegation(agent, number, document.body.strip(), named.terms, trust, name if there else "")
+    return Delegation(agent, number, document.body.strip(), named.terms, notice, name if there else "")
 
 
 def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
@@ -175,13 +184,13 @@ def needed_by(library: Library, chosen: Iterable[Head]) -> tuple[list[Head], lis
             continue
         found[head.id] = head
         document = _document(library, head, head.latest)
-        if document is None or trust_statuses(library, [head.id])[head.id].marked:
+        if document is None or not in_force(library, head, head.latest, partial(_named_parts, head)):
             continue
         for ref in _named_parts(head, document):
             part = _living(library, ref, (head.scope,))
             if part is None:
                 said.append(f"{head.ref} names {ref}, which the scope {head.scope} does not have")
-            elif trust_statuses(library, [part.id])[part.id].marked:
+            elif not (part_author := authorships(library, [part.id])[part.id]).stands and part_author.kind != "you":
                 said.append(f"{head.ref} names {part.ref}, which nobody whom you trust answers for: it is not written")
             else:
                 waiting.append(part)

@@ -4,14 +4,14 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity, parse_document, summarize
 from evolvable_store.objects import Files, Manifest
-from evolvable_store.operation import Actor, Head, Identity, Principal, Signer
+from evolvable_store.operation import Actor, Head, Identity, Operation, Principal, Signer
 from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
@@ -76,7 +76,8 @@ class LibraryOptions(TypedDict, total=False):
     person is asked. level: which changes of an agent wait for a person, by default `guarded`. lock: the key that
     decisions are signed with, None where the person did not lock approvals. trusted_folders: those that the person
     trusts now, by default every one; decisions on other folders do not count. bulk: what indexes many changes in
-    another process; by default this process does.
+    another process; by default this process does. marks_agents: whether what an agent changed stands between marks
+    until a person looks, by default where approvals are locked.
     """
 
     means: SearchDependencies | None
@@ -86,6 +87,7 @@ class LibraryOptions(TypedDict, total=False):
     lock: "ApprovalsLock | None"
     trusted_folders: TrustedFolders
     bulk: "BulkIndexer | None"
+    marks_agents: bool | None
 
 
 class Library:
@@ -98,6 +100,9 @@ class Library:
         self.policies = options.get("policies") or {}
         self.lock = options.get("lock")
         self.level = options.get("level", ApprovalLevel.GUARDED)
+        marks_agents = options.get("marks_agents")
+        self.marks_agents = self.lock is not None if marks_agents is None else marks_agents
+        self._made: dict[str, set[int]] = {}
         self._bulk = options.get("bulk")
         self._redactor = options.get("redactor") or built_in_redactor
         self.shown = ImpressionLog(store.backend)
@@ -191,6 +196,17 @@ class Library:
         if caller.session and caller.connection:
             self.shown.note_session(caller.session, caller.connection, self.store.now())
 
+    def note_made(self, client: str, operation: Operation) -> None:
+        """Keep that a connection or a session made an operation: an agent reads its own new text without marks."""
+        self._made.setdefault(client, set()).add(operation.id)
+
+    def is_own(self, caller: Caller, operation: int, session: str | None) -> bool:
+        """Return whether the caller's session or connection made an operation. session: that the operation names."""
+        if session is not None and session == caller.session:
+            return True
+        clients = (caller.connection, caller.session)
+        return any(operation in self._made.get(client, ()) for client in clients if client is not None)
+
     def redactor(self) -> "Redactor":
         """Return what takes secrets out of texts."""
         return self._redactor()
@@ -206,7 +222,10 @@ class Library:
         """
         intent |= {"identity": caller.identity, "signer": caller.signer if sign and self.lock else None}
         intent["address"] = caller.address
-        return self.store.transaction(caller.actor, reason, session=caller.session, **intent)
+        made = self.store.transaction(caller.actor, reason, session=caller.session, **intent)
+        if caller.connection is not None:
+            made.when_made = partial(self.note_made, caller.connection)
+        return made
 
     def decision(self, caller: "Caller | None", name: str, subject: str) -> Decision:
         """Return what the audit log says of a decision. caller: None where nobody can be named."""

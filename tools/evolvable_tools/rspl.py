@@ -176,7 +176,7 @@ def _read(library: Library, caller: Caller, ref: Ref, _: Mapping[str, Any]) -> R
     loaded = reader(library, caller, ref)
     text = loaded.text or ""
     if loaded.marked and caller.actor is not Actor.HUMAN:
-        text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
+        text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
     return ResourceRun(loaded.ref, loaded.version, ref.kind, text, use_id=loaded.use_id or "")
 
 

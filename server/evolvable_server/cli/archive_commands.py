@@ -19,7 +19,7 @@ from evolvable_store.bundle.export import backup, select_heads
 from evolvable_store.bundle.folders import find_folders
 from evolvable_store.errors import InvalidArchive, InvalidArgument, quoted
 from evolvable_store.objects import File
-from evolvable_store.operation import Actor, Head, Identity, Principal
+from evolvable_store.operation import QUICKSTART, Actor, Head, Principal
 from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
 from evolvable_store.store import Store
@@ -35,7 +35,6 @@ from evolvable_tools.evolve.tasks.look_transfer import (
 )
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_anything_leaves, held_back
-from evolvable_tools.trust import OWN
 from evolvable_tools.verbs import scan_import
 from evolvable_tools.verbs.purge_content import note_copy
 from evolvable_tools.verbs.scan_import import Answer, ImportSummary
@@ -79,7 +78,7 @@ def copy_skills(store: Store, folder: Path, reason: str, progress: Progress) -> 
 
 
 def _put(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Copied) -> None:
-    with store.transaction(Actor.IMPORT, reason, identity=Identity(Principal.IMPORT, OWN)) as tx:
+    with store.transaction(Actor.IMPORT, reason, identity=QUICKSTART) as tx:
         for ref, files in new.items():
             tx.put(ref, files, expected_version=0)
     copied.added += [str(ref) for ref in new]

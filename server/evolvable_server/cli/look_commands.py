@@ -23,6 +23,7 @@ from evolvable_server.cli.terminal import (
 )
 from evolvable_server.clients.registry import has_hosts
 from evolvable_store.resource import Ref
+from evolvable_tools.authors import author_words
 from evolvable_tools.verbs import overview
 from evolvable_tools.verbs.overview import ContentComparison, OperationOverview, ResourceOverview
 
@@ -79,7 +80,7 @@ def _show_resource(found: ResourceOverview, *, hosts: bool) -> None:
 def _fields(found: ResourceOverview, *, hosts: bool) -> Iterator[tuple[Cell, Cell]]:
     """Yield what is known of a resource. hosts: whether any host reads the stable channel."""
     info, state = found.info, found.state
-    said: dict[str, str] = {"about": info.description, "trust": info.trust}
+    said: dict[str, str] = {"about": info.description, "author": author_words(info.author, info.by)}
     if state.head is None:
         said["state"] = f"removed; `evolvable restore {info.ref} {state.latest}` brings it back"
     elif not info.evolvable:

@@ -254,7 +254,7 @@ def _show_question(asked: TrustQuestion) -> None:
         return
     say(f"{asked.what} holds {count(len(asked.offered), 'resource')} that nobody vouches for:")
     for one in asked.offered[:MAX_LISTED]:
-        say(f"\n{one.ref}  ({one.trust})")
+        say(f"\n{one.ref}  ({one.author})")
         for finding in one.findings[:MAX_FINDINGS]:
             (warn if finding.severity is FindingSeverity.HIGH else say)(f"  {finding.severity}: {finding}")
         if len(one.findings) > MAX_FINDINGS:

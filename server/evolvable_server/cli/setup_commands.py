@@ -355,16 +355,16 @@ def _question(library: "Library", caller: "Caller") -> str:
 
     A text that would reach an agent between marks is no question.
     """
-    from evolvable_tools.trust import trust_statuses
+    from evolvable_tools.authors import authorships
     from evolvable_tools.verbs.search import MAX_PAGE, list_page
 
     bundled = {make_manifest(read_folder(place).files).tree for place in (seed_folder() / "skills").iterdir()}
     listed, _ = list_page(library.index, caller.scopes, kind=Kind.SKILL, limit=MAX_PAGE, cursor=None)
-    stand = trust_statuses(library, [entry.id for entry in listed])
+    whose = authorships(library, [entry.id for entry in listed])
     for entry in listed:
         first = re.split(r"(?<=[.!?])\s", entry.description.strip())[0]
         question = textwrap.shorten(first, QUESTION_LENGTH, placeholder="")
-        if question and entry.tree not in bundled and not stand[entry.id].marked:
+        if question and entry.tree not in bundled and not whose[entry.id].marked:
             return question
     return TASK
 

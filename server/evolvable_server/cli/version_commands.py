@@ -17,9 +17,9 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Change, Operation
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
+from evolvable_tools.authors import reason_notice
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Library
-from evolvable_tools.trust import operation_said
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import edit, proposal_inbox, versions
 
@@ -77,7 +77,7 @@ def read_log(library: Library, made: Sequence[Operation], marks: AnswerMarks) ->
         changes.setdefault(change.operation, []).append(moved)
     entries = []
     for o in made:
-        mark = marks.line if marks.on and operation_said(library, o) else str
+        mark = marks.line if marks.on and reason_notice(o) else str
         said = {"operation": o.id, "at": o.at, "actor": o.actor, "reason": mark(o.reason), "session": o.session}
         why = {"undoes": list(o.intent.undoes), "evidence": list(map(mark, o.intent.evidence))}
         who = {"principal": o.principal or "", "via": o.intent.via}

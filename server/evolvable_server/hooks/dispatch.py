@@ -29,11 +29,11 @@ from evolvable_store.resource import Ref
 from evolvable_store.review_queue import enqueue, file_name
 from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.workingcopy.late_origin import record_maker
+from evolvable_tools.authors import AuthorKind, author_words
 from evolvable_tools.library import AgentLocator, Caller, Library, SkillLocator
 from evolvable_tools.outcomes.shell_commands import COMMAND_TOOLS, read_files, simple_commands
 from evolvable_tools.retrieval import FITS, SearchDependencies
 from evolvable_tools.sessions import SUBAGENT_TOOLS
-from evolvable_tools.trust import Trust
 from evolvable_tools.verbs.load import note_load
 from evolvable_tools.verbs.search import FoundMatch, FoundSkills, find_skill, record_impressions
 
@@ -177,7 +177,7 @@ def _claimed(library: Library, caller: Caller, match: FoundMatch, found: FoundSk
 def _said(matches: list[FoundMatch], search_id: str) -> str:
     before = "From the user's Evolvable library, for this task:\n"
     after = f"\nIf it fits, open it with load_skill (search_id {search_id}) before you start."
-    notices = [f"; {one.notice}" if one.notice and one.trust != Trust.PROVEN else "" for one in matches]
+    notices = [f"; {author_words(one.author, one.by)}" if one.author != AuthorKind.YOU else "" for one in matches]
     names = [
         f"- {match.ref} ({match.confidence:.0%} sure{notice})" for match, notice in zip(matches, notices, strict=True)
     ]

@@ -99,17 +99,17 @@ def listing_answer(listing: Listing, *, limit: int, detail: bool) -> Answer:
 
 
 def _match(match: FoundMatch, length: int) -> Answer:
-    """Return one match. Who vouches for it stands beside one that is not trusted, and then the reasons do not."""
+    """Return one match. One whose description stands between marks has no reasons: they quote it."""
     named = match.delegate
     delegate = {"ref": named.ref, "version": named.version, "available": named.available} if named is not None else None
     known: Answer = {"ref": match.ref, "version": match.version}
-    told: Answer = {"confidence": match.confidence, "stage": match.stage, "trust": str(match.trust)}
+    told: Answer = {"confidence": match.confidence, "stage": match.stage, "author": str(match.author)}
     if length == _BARE:
         return known | told
-    why = "" if match.notice else _cut(match.why.partition('; "')[0], min(length, _LONGEST_WHY))
+    why = "" if match.marked else _cut(match.why.partition('; "')[0], min(length, _LONGEST_WHY))
     described = known | {"description": _cut(match.description, length)} | told
     named_agent = {"delegate": delegate} if delegate is not None else {}
-    return described | named_agent | _given(why=why, maturity=_grown(match.maturity), notice=match.notice)
+    return described | named_agent | _given(why=why, maturity=_grown(match.maturity))
 
 
 def _listed(resource: ListedResource, length: int) -> Answer:
@@ -118,7 +118,7 @@ def _listed(resource: ListedResource, length: int) -> Answer:
         "ref": resource.ref,
         "version": resource.version,
         "description": _cut(resource.description, length),
-        "trust": str(resource.trust),
+        "author": str(resource.author),
     } | (_given(maturity=_grown(resource.maturity)) | used)
 
 

@@ -80,10 +80,14 @@ def status_text(delegate: DelegateStatus) -> str:
     return f"{delegate.ref}{version}" + (f", not available: {delegate.why}" if delegate.why else "")
 
 
-def as_result(text: str, delegate: DelegateStatus | None) -> CallToolResult:
-    """Return a document as the result of a tool: plain text, and in `_meta` the agent that the skill names."""
-    meta = {DELEGATE_KEY: asdict(delegate)} if delegate is not None else None
-    return CallToolResult(content=[TextContent(type="text", text=text)], _meta=meta)
+def as_result(text: str, loaded: Loaded) -> CallToolResult:
+    """Return a document as the result of a tool: plain text, and in `_meta` the agent that the skill names.
+
+    The line that says what the reader's agent changed is a block of its own.
+    """
+    meta = {DELEGATE_KEY: asdict(loaded.delegate)} if loaded.delegate is not None else None
+    texts = [text, loaded.provenance] if loaded.provenance else [text]
+    return CallToolResult(content=[TextContent(type="text", text=one) for one in texts], _meta=meta)
 
 
 _ELSE = "Call load_skill, and do the work yourself."

@@ -42,7 +42,7 @@ class DelegationTools:
         work = delegated_work.run_delegate(self._library, model, found, loaded.text or "", task)
         if found is not None:
             load.use_delegate(self._library, who, found)
-        return delegated_work.as_result(delegated_work.result_text(work) + footer(loaded), loaded.delegate)
+        return delegated_work.as_result(delegated_work.result_text(work) + footer(loaded), loaded)
 
 
 def add_delegation(server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions) -> None:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from evolvable_store.errors import InvalidRef
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
+from evolvable_tools.authors import authorships
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.usage_report import stats
-from evolvable_tools.trust import trust_statuses
 from evolvable_tools.verbs import proposal_inbox, versions
 from evolvable_tools.verbs.search import MAX_MATCHES, find_skill
 
@@ -62,9 +62,11 @@ class PersonPrompts:
             lines.append("It is removed; its versions stay.")
         else:
             head = self._library.store.head(named, self._caller.scopes)
-            status = trust_statuses(self._library, [head.id])[head.id]
+            whose = authorships(self._library, [head.id], self._caller)[head.id]
             (used,) = stats(self._library, self._caller, named).resources
-            lines.append(f"It is at version {past.head}: {status.notice or 'a person vouches for it'}.")
+            lines.append(
+                f"It is at version {past.head}: its author is {' '.join(filter(None, (whose.kind, whose.by)))}."
+            )
             lines.append(f"Shown {used.shown} times, opened {used.loaded}, used {used.used}; {used.why}")
         for one in past.versions:
             who = f"{one.principal or one.actor}{f' ({one.via})' if one.via else ''}"

@@ -23,8 +23,8 @@ from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import EvolvableError, NoSuchResource, quoted
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.release_channel import ChannelEntry
+from evolvable_tools.authors import authorships, version_authorship
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.trust import UNMARKED_SAID, trust_statuses, version_notice
 from evolvable_tools.untrusted_text import bound_text, enclose
 from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry
 
@@ -51,7 +51,7 @@ class LibraryPrompts:
         loaded = load.load_skill(self._library, self._caller, Ref.parse(name))
         goal, text = f" for this task: {task}" if task else "", loaded.text or ""
         if loaded.marked:
-            text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
+            text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
         return (
             f"Follow the skill {loaded.ref}@{loaded.version} below{goal}. Its other files can be read with load_skill."
             f" When you are done, call report_outcome with use_id {loaded.use_id}.\n\n{text}"
@@ -265,12 +265,13 @@ class SkillsExtension(Extension):
     def _marked(self, versions: Sequence[tuple[int, int]], skills: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the skills, each with what a host is told of who vouches for the version that it sees."""
         heads = self._library.store.backend.heads_by_id([resource for resource, _ in versions])
-        stand = trust_statuses(self._library, heads)
+        whose = authorships(self._library, heads)
         said = []
         for resource, version in versions:
             head = heads[resource]
             newest = version == head.latest
-            said.append(stand[resource].notice if newest else version_notice(self._library, head, version))
+            author = whose[resource] if newest else version_authorship(self._library, head, version)
+            said.append(author.why)
         return [_marked(skill, text) for skill, text in zip(skills, said, strict=True)]
 
     def _skill(self, uri: str) -> GetSkillResult:
@@ -282,7 +283,7 @@ class SkillsExtension(Extension):
         entry = HostCatalog(self._library.store).entry(held, place.version)
         if entry.left_out:
             raise NoSuchResource(f"{entry.ref.at(entry.version)} is not offered: {'; '.join(entry.left_out)}.")
-        said = version_notice(self._library, place.head, entry.version)
+        said = version_authorship(self._library, place.head, entry.version).why
         skill = _marked(_as_skill(entry, place.version if place.named else None), said)
         return GetSkillResult(skill=skill, ttl_ms=VERSION_TTL_MS if place.named else 0)
 
@@ -313,7 +314,7 @@ def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:
 
 def _marked(skill: dict[str, Any], said: str) -> dict[str, Any]:
     """Return what hosts are told of a skill, with who does not vouch for it; the frontmatter stays as it is written."""
-    return {**skill, "_meta": resources.mark_of(said)} if said not in UNMARKED_SAID else skill
+    return {**skill, "_meta": resources.mark_of(said)} if said else skill
 
 
 def _as_resource(place: resources.ResolvedUri, path: str, directory: bool) -> types.Resource:

@@ -48,9 +48,9 @@ from evolvable_store.resource import (
 from evolvable_store.storage.release_channel import ChannelEntry
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
+from evolvable_tools.authors import authorships, version_authorship
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_served, is_env_file
-from evolvable_tools.trust import SAID, UNMARKED_SAID, trust_statuses, version_notice
 from evolvable_tools.untrusted_text import bound_text
 from evolvable_tools.verbs.host_catalog import HostCatalog, is_users
 
@@ -320,7 +320,8 @@ class Resources:
         after = decode_cursor(cursor, (int, str, str)) if cursor else None
         rest = [place for place in places if after is None or _key(place) > after]
         ids = [place.resource if isinstance(place, ChannelEntry) else place.id for place in rest[:PAGE]]
-        marked = {one: SAID[its.trust] for one, its in trust_statuses(self._library, ids).items() if its.marked}
+        whose = authorships(self._library, ids, self._caller)
+        marked = {one: author.main.why for one, author in whose.items() if author.marked}
         found = [resource for place in rest[:PAGE] if (resource := self._as_resource(place, marked)) is not None]
         following = encode_cursor(_key(rest[PAGE - 1])) if len(rest) > PAGE else None
         return types.ListResourcesResult(resources=found, next_cursor=following)
@@ -388,8 +389,9 @@ class Resources:
             return read_inbox(uri)
         place = resolve(self._library.store, uri)
         data, mime = redact_file(self._library, place.head, place.path, place.version), mime_of(place.path)
-        said = version_notice(self._library, place.head, place.version)
-        mark = None if said in UNMARKED_SAID else mark_of(said)
+        whose = version_authorship(self._library, place.head, place.version, self._caller)
+        said = whose.of(place.path).why
+        mark = mark_of(said) if said else None
         try:
             kind = "text/plain" if mime == "application/octet-stream" else mime
             content = types.TextResourceContents(uri=uri, text=data.decode("utf-8"), mime_type=kind, _meta=mark)

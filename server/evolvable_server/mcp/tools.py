@@ -226,7 +226,7 @@ class Tools:
             lends = self._delegates and sampling_model(ctx) is not None
             opening = delegated_work.opening_of(found, loaded, starts=starts, lends=lends)
             text = f"{opening}\n\n---\n\n{text}"
-        return delegated_work.as_result(text, loaded.delegate)
+        return delegated_work.as_result(text, loaded)
 
     def report_outcome(
         self,
@@ -387,11 +387,15 @@ report = load.report_outcome
 
 
 def blocks(loaded: load.Loaded) -> str | list[str]:
-    """Return a document as `document` does; one that is not trusted as a block of its own between two marks."""
+    """Return a document as `document` does; a stranger's as a block of its own between two marks.
+
+    The line that says what the reader's agent changed is a block of its own.
+    """
+    line = [loaded.provenance] if loaded.provenance else []
     if not loaded.marked or loaded.text is None:
-        return document(loaded)
-    before, after = marks(f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
-    return [before, _content(loaded), f"{after}{footer(loaded)}"]
+        return [document(loaded), *line] if line else document(loaded)
+    before, after = marks(f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
+    return [before, _content(loaded), f"{after}{footer(loaded)}", *line]
 
 
 def document(loaded: load.Loaded, *, enclose: bool = False) -> str:
@@ -401,7 +405,7 @@ def document(loaded: load.Loaded, *, enclose: bool = False) -> str:
     """
     content = _content(loaded)
     if enclose and loaded.marked and loaded.text is not None:
-        content = enclosed(content, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
+        content = enclosed(content, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
     return content + footer(loaded)
 
 
@@ -418,8 +422,6 @@ def footer(loaded: load.Loaded) -> str:
     ref = f"{loaded.ref}@{loaded.version}"
     parts = [""]
     parts.append(f"\n\n---\n{ref} · {loaded.path}")
-    if loaded.trust:
-        parts.append(f"({loaded.trust})")
     if loaded.folder is not None and loaded.folder.path:
         parts.append(f"folder: {loaded.folder.path}")
     if loaded.reported or loaded.verified:

@@ -167,7 +167,7 @@ def _offer(one: TrustOffer) -> Node:
     ]
     means = ", ".join(make_visible(str(name)) for name in one.capabilities)
     return h.section[
-        h.h2[resource_link(one.ref), " ", tag(str(one.trust), "bad" if one.high else "doubtful")],
+        h.h2[resource_link(one.ref), " ", tag(one.author, "bad" if one.high else "doubtful")],
         h.ul[findings] if findings else h.p(".none")["The scan found nothing."],
         h.p["It has the means: ", means] if means else None,
         draw_diff(one.diff) if one.diff else None,

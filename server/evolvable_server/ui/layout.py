@@ -11,6 +11,7 @@ from htpy import Element, Node
 from markupsafe import Markup
 
 from evolvable_server.ui.text import make_visible, one_line, quoted
+from evolvable_tools.authors import author_words
 from evolvable_tools.outcomes.usage_report import Share
 
 SECTIONS = {
@@ -207,6 +208,14 @@ def plain(text: str) -> Node:
 def with_code(sentence: str) -> Node:
     """Return a sentence of ours whose commands, between backticks, are set as code."""
     return [h.code[part] if place % 2 else part for place, part in enumerate(sentence.split("`"))]
+
+
+_AUTHOR_TAGS = {"you": "good", "agent": "", "member": ""}
+
+
+def author_tag(kind: str, by: str) -> Node:
+    """Return whose something is."""
+    return tag(author_words(kind, by), _AUTHOR_TAGS.get(kind, "doubtful"))
 
 
 def tag(word: str, kind: str = "") -> Node:

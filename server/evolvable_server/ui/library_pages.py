@@ -6,7 +6,17 @@ import htpy as h
 from htpy import Node
 
 from evolvable_server.ui import listing_budget
-from evolvable_server.ui.layout import PageBody, form, resource_link, share_bar, swapping, table, tag, with_code
+from evolvable_server.ui.layout import (
+    PageBody,
+    author_tag,
+    form,
+    resource_link,
+    share_bar,
+    swapping,
+    table,
+    tag,
+    with_code,
+)
 from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_server.ui.text import make_visible, one_line, quoted
 from evolvable_store.errors import InvalidArgument
@@ -77,7 +87,7 @@ def _by_name(site: Site, asked: PageRequest) -> Node:
         cursor=asked.get("cursor") or None,
     )
     rows = [_listed_row(one) for one in listing.resources]
-    heads = ("resource", "trust", "maturity", "used", "description")
+    heads = ("resource", "author", "maturity", "used", "description")
     following = None
     if listing.next_cursor:
         names = [(name, asked.get(name)) for name in ("q", "kind", "scope") if asked.get(name)]
@@ -96,15 +106,12 @@ def _kind(text: str) -> Kind | None:
     return Kind(text)
 
 
-_TRUST = {"person": "good", "approved": "good", "proven": "good", "untrusted": "bad"}
-
-
 def _listed_row(one: ListedResource) -> list[Node]:
     used = "never" if not one.uses else f"{one.uses:,} times"
     success = f", {share} well" if (share := format_success(one.success, one.rated)) else ""
     return [
         resource_link(one.ref, f"{one.ref}@{one.version}"),
-        tag(one.trust, _TRUST.get(one.trust, "doubtful")),
+        author_tag(one.author, one.by),
         one.maturity,
         used + success,
         one_line(one.description, 240),
@@ -182,7 +189,7 @@ def _search(site: Site, asked: PageRequest) -> PageBody:
 
 def _found(site: Site, asked: PageRequest, task: str, found: FoundSkills) -> Node:
     threshold = found.fits
-    heads = ("resource", "confidence", "stage", "trust", "why", "")
+    heads = ("resource", "confidence", "stage", "author", "why", "")
     rows = [_match_row(asked, task, one, found, threshold) for one in found.matches]
     stages = [h.li[h.strong[one.stage], ": ", make_visible(one.said)] for one in found.stages]
     return [
@@ -211,7 +218,7 @@ def _match_row(asked: PageRequest, task: str, one: FoundMatch, found: FoundSkill
         [resource_link(one.ref, f"{one.ref}@{one.version}"), h.br, h.span(".none")[one_line(one.description, 160)]],
         [f"{one.confidence:.2f} ", tag("fits", "good") if fits else tag("does not fit", "doubtful")],
         one.stage,
-        tag(one.trust, _TRUST.get(one.trust, "doubtful")),
+        author_tag(one.author, one.by),
         make_visible(one.why),
         form(asked.session.csrf, action_path("learned"), button, fields=fields, **swapping()),
     ]

@@ -10,6 +10,7 @@ from evolvable_server.ui.decision_notes import operation_note
 from evolvable_server.ui.diff_view import draw_diff
 from evolvable_server.ui.layout import (
     PageBody,
+    author_tag,
     form,
     passphrase_field,
     resource_address,
@@ -27,8 +28,8 @@ from evolvable_server.ui.text import make_visible, one_line, render_markdown
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.proposals import APPROVED, OPEN, Proposal
+from evolvable_tools.authors import NOBODYS, authorships
 from evolvable_tools.outcomes.usage_report import ResourceStats, stats
-from evolvable_tools.trust import trust_levels
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.load import Loaded, get_resource
 from evolvable_tools.verbs.versions import History, PastVersion, resource_history
@@ -76,12 +77,11 @@ def _resource(site: Site, asked: PageRequest) -> PageBody:
 
 
 def _title(site: Site, head: Head) -> Node:
-    trust = str(trust_levels(site.library, [head.id]).get(head.id, "agent"))
-    kind = {"person": "good", "approved": "good", "proven": "good", "untrusted": "bad"}.get(trust, "doubtful")
+    whose = authorships(site.library, [head.id], site.caller).get(head.id, NOBODYS)
     return h.h1[
         str(head.ref),
         " ",
-        tag(trust, kind),
+        author_tag(whose.kind, whose.by),
         " ",
         tag("frozen") if head.frozen else None,
         h.span(".none")[f" version {head.latest}"],

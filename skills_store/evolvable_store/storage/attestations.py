@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.operation import Actor, Identity, Principal, Signer, statement_of
+from evolvable_store.storage.authorship import Stands, Trees, VersionAuthors, read_newest, read_version
 from evolvable_store.storage.connection import Connection, SqliteRepository, read_queries
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ QUERIES = read_queries()
 
 _RECENT_VERSIONS = 50
 """Versions of a resource that are looked at."""
-
-_BUILDS_ON = (Principal.AGENT, Principal.UNKNOWN)
-"""Whose changes leave untrusted what they build on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +57,9 @@ def _vouched(db: Connection, resources: Iterable[int], folders: frozenset[str] |
     return [one for one in found if one.counts(folders)]
 
 
-def _is_untrusted(db: Connection, resource: int, folders: frozenset[str] | None) -> bool:
-    rows = db.execute(QUERIES["versions"], (resource, _RECENT_VERSIONS)).fetchall()
-    trees = {one.tree for one in _vouched(db, [resource], folders)}
-    made = [(tree, _effective_principal(*who)) for tree, *who in rows]
-    trees |= {tree for tree, principal in made if principal is Principal.PERSON}
-    if made and made[0][0] in trees:
-        return False
-    for tree, principal in made:
-        if tree in trees or principal not in (*_BUILDS_ON, Principal.REPOSITORY):
-            return False
-        if principal is Principal.REPOSITORY:
-            return True
-    return False
-
-
-def _effective_principal(actor: str, principal: str | None, arrived: int) -> Principal:
-    if arrived:
-        return Principal.IMPORT
-    if principal:
-        return Principal(principal)
-    implied = {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}
-    return implied.get(Actor(actor), Principal.AGENT)
+def vouched_trees(folders: frozenset[str] | None) -> Trees:
+    """Return what reads the contents of a resource that a person vouches for. folders: those that the person trusts."""
+    return lambda db, resource: {one.tree for one in _vouched(db, [resource], folders)}
 
 
 # No resource has the number 0: its row says that the library was re-read.
@@ -132,6 +111,15 @@ class Author:
     principal: Principal | None = None
     operation: int = 0
     via: str = ""
+
+
+def _effective_principal(actor: str, principal: str | None, arrived: int) -> Principal:
+    if arrived:
+        return Principal.IMPORT
+    if principal:
+        return Principal(principal)
+    implied = {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}
+    return implied.get(Actor(actor), Principal.AGENT)
 
 
 class Attestations(SqliteRepository):
@@ -242,12 +230,26 @@ class Attestations(SqliteRepository):
 
         Not where a person made the same content, or vouches for it.
         """
-        folders = self._backend.trusted_folders()
+        trees = vouched_trees(self._backend.trusted_folders())
         with self._backend.reading() as db:
             suspects = {row[0] for row in db.execute(QUERIES["brought"]).fetchall()}
             if resources is not None:
                 suspects &= set(resources)
-            return {resource for resource in suspects if _is_untrusted(db, resource, folders)}
+            found = read_newest(db, suspects, trees) if suspects else {}
+            return {one for one, authors in found.items() if authors.is_repositorys(trees(db, one))}
+
+    def newest_authors(self, resources: Iterable[int]) -> dict[int, VersionAuthors]:
+        """Return by resource who made the bytes of its newest version."""
+        with self._backend.reading() as db:
+            return read_newest(db, resources, vouched_trees(self._backend.trusted_folders()))
+
+    def version_authors(self, resource: int, number: int, stands: Stands | None = None) -> VersionAuthors | None:
+        """Return who made the bytes of a version, None where there is no such version.
+
+        stands: tells which versions may be the base; by default those that counted when the version was written.
+        """
+        with self._backend.reading() as db:
+            return read_version(db, resource, number, vouched_trees(self._backend.trusted_folders()), stands)
 
     def list_authors(self, resources: Iterable[int]) -> dict[int, list[Author]]:
         """Return by resource who made its newest version, newest first, with all who made the same content before."""

@@ -245,6 +245,11 @@ class EvidenceLog(SqliteRepository):
             WHERE session = ? AND origin IS NULL AND resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
         return set(self._all(int, query, session, json.dumps(list(resources))))
 
+    def count_uses(self, resource: int, version: int) -> int:
+        """Return how often a resource was loaded here in this version or a later one."""
+        query = "SELECT count(*) FROM use WHERE resource = ? AND version >= ? AND origin IS NULL"
+        return int(self._one(query, resource, version)[0])
+
     def use(self, identity: str) -> Use:
         """Return the use with this id. Raises NoSuchUse."""
         row = self._one(f"SELECT {_USE} FROM use WHERE id = ? AND origin IS NULL", identity)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from evolvable_store.objects import Manifest, Version
 from evolvable_store.operation import Actor, Change, Head, Intent, Operation
+from evolvable_store.provenance import Provenance
 from evolvable_store.resource import Kind, Ref
 
 if TYPE_CHECKING:
@@ -261,8 +262,21 @@ class Writer(Protocol):
     def copy_authors(self, old: int, new: int) -> None:
         """Note of every version of a resource the author of that version of another, and what a person vouches for."""
 
-    def add_change(self, head: Head, operation: int, before: int | None, manifest: Manifest | None) -> None:
-        """Point a name where `head` says; `manifest` is that of `head.latest` when this change makes it."""
+    def provenance(self, resource: int, number: int) -> Provenance:
+        """Return which version brought the bytes of a version's files, against the base that counts now."""
+
+    def add_change(
+        self,
+        head: Head,
+        operation: int,
+        before: int | None,
+        manifest: Manifest | None,
+        provenance: Provenance | None = None,
+    ) -> None:
+        """Point a name where `head` says.
+
+        manifest, provenance: of `head.latest` when this change makes it.
+        """
 
     def add_operation(self, identity: int, last: int, intent: Intent, arrived: bool = False) -> None:
         """Keep an operation whose changes have the sequences `identity` to `last`. arrived: as in `Operation`."""

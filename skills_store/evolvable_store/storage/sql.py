@@ -17,9 +17,11 @@ from evolvable_store.errors import LibraryCorrupt
 from evolvable_store.objects import Manifest, Version, unpack_verified
 from evolvable_store.operation import Actor, Change, Head, Intent, Operation, Principal
 from evolvable_store.paths import TrustedFolders, every_folder
+from evolvable_store.provenance import Provenance
 from evolvable_store.resource import Kind
-from evolvable_store.storage.attestations import Attestations, Signatures, Verify
+from evolvable_store.storage.attestations import Attestations, Signatures, Verify, vouched_trees
 from evolvable_store.storage.audit import AuditLog, Decision, add_decisions
+from evolvable_store.storage.authorship import read_provenance
 from evolvable_store.storage.bindings import Bindings, HeldDirectories, ProjectMarks
 from evolvable_store.storage.collection_store import Collections
 from evolvable_store.storage.connection import RESTORE, Connection, SqliteRepository
@@ -69,6 +71,9 @@ _COPY_AUTHORS = """INSERT OR IGNORE INTO attribution (resource, version, princip
     FROM change c JOIN operation o ON o.id = c.operation
     LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
     WHERE c.resource = ?1 AND c.manifest IS NOT NULL"""
+_COPY_PROVENANCE = """UPDATE change SET provenance = (SELECT c.provenance FROM change c
+        WHERE c.resource = ?1 AND c.latest = change.latest AND c.manifest IS NOT NULL)
+    WHERE resource = ?2 AND manifest IS NOT NULL"""
 # A signature is of the resource that was signed for.
 _COPY_VOUCHED = """INSERT INTO vouched (resource, tree, at, principal, via, withdrawn, folder)
     SELECT CAST(?2 AS INTEGER), tree, at, principal, via, withdrawn, folder FROM vouched
@@ -239,7 +244,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
     @contextlib.contextmanager
     def write(self) -> Iterator["SqlWriter"]:
         with self.writing() as db:
-            writer = SqlWriter(db, self.path, self._ids)
+            writer = SqlWriter(db, self.path, self._ids, self.trusted_folders)
             yield writer
         self._ids.update(writer.found)
 
@@ -247,8 +252,14 @@ class SqlStorage(_CommonReads, SqliteRepository):
 class SqlWriter(_CommonReads):
     """The Writer protocol over one open transaction."""
 
-    def __init__(self, connection: Connection, path: Path, ids: dict[tuple[str, str, str], int]) -> None:
-        self.db, self.path, self._ids = connection, path, ids
+    def __init__(
+        self,
+        connection: Connection,
+        path: Path,
+        ids: dict[tuple[str, str, str], int],
+        trusted_folders: TrustedFolders,
+    ) -> None:
+        self.db, self.path, self._ids, self._trusted_folders = connection, path, ids, trusted_folders
         self._lent = contextlib.nullcontext(connection)
         # Kept by the backend after the commit: a rollback takes back the ids that it made.
         self.found = {}
@@ -289,15 +300,26 @@ class SqlWriter(_CommonReads):
 
     def copy_authors(self, old: int, new: int) -> None:
         self.db.execute(_COPY_AUTHORS, (old, new))
+        self.db.execute(_COPY_PROVENANCE, (old, new))
         self.db.execute(_COPY_VOUCHED, (old, new))
 
-    def add_change(self, head: Head, operation: int, before: int | None, manifest: Manifest | None) -> None:
+    def provenance(self, resource: int, number: int) -> Provenance:
+        return read_provenance(self.db, resource, number, vouched_trees(self._trusted_folders()))
+
+    def add_change(
+        self,
+        head: Head,
+        operation: int,
+        before: int | None,
+        manifest: Manifest | None,
+        provenance: Provenance | None = None,
+    ) -> None:
         h = head
-        text = None if manifest is None else manifest.to_json()
+        texts = (one.to_json() if one is not None else None for one in (manifest, provenance))
         self.db.execute(
-            "INSERT INTO change (sequence, operation, resource, before, after, latest, tree, hash, frozen, manifest)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (h.sequence, operation, h.id, before, h.version, h.latest, h.tree, h.hash, int(h.frozen), text),
+            "INSERT INTO change (sequence, operation, resource, before, after, latest, tree, hash, frozen, manifest,"
+            " provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (h.sequence, operation, h.id, before, h.version, h.latest, h.tree, h.hash, int(h.frozen), *texts),
         )
 
     def add_operation(self, identity: int, last: int, intent: Intent, arrived: bool = False) -> None:

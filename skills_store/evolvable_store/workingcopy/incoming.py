@@ -111,6 +111,7 @@ class IncomingDirectory:
 
     head: of the resource, None for a new one; before: the files that it has. identity: who answers for the content.
     left_out: paths of what lies there and belongs to no version; that of a folder ends with a slash.
+    unclaimed_elsewhere: nobody answers for it, in a checkout of a system whose objects are not read here.
     """
 
     folder: WatchedFolder
@@ -121,6 +122,7 @@ class IncomingDirectory:
     files: Files
     identity: Identity
     left_out: tuple[str, ...] = ()
+    unclaimed_elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.objects import Files, Manifest
-from evolvable_store.operation import Head, Identity
+from evolvable_store.operation import QUICKSTART, Head, Identity, Principal
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, is_plugins
 from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
 from evolvable_store.store import Store
@@ -60,7 +60,19 @@ class WorkingCopies:
         """
         folder = self._watch(path, scope, kind)
         copy = self._working_copy(folder, identity)
-        return _sync_after_git(copy, copy.sync(progress=progress))
+        sync = _sync_after_git(copy, copy.sync(progress=progress))
+        if identity is not None and identity.principal is Principal.PERSON and sync.bound:
+            self._stand_for(folder, sync.bound, identity)
+        return sync
+
+    def _stand_for(self, folder: WatchedFolder, directories: Iterable[str], identity: Identity) -> None:
+        """Note that the person stands for what the program copied from this folder before it was watched."""
+        vouching = self._store.backend.attestations
+        bound = self.bindings.of_directories(folder, directories).values()
+        found = vouching.newest_authors({binding.resource for binding in bound}).values()
+        copied = [one for one in found if Identity(one.made.principal, one.made.via) == QUICKSTART]
+        if copied:
+            vouching.vouch(((one.resource, one.made.tree) for one in copied), self._store.now(), identity)
 
     def _watch(self, path: Path, scope: str, kind: Kind) -> WatchedFolder:
         """Watch the folder that a path leads to; a path that led to another one goes on with that one's resources."""

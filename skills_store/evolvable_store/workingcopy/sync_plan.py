@@ -324,17 +324,24 @@ class SyncPlan:
     def hold(self, edit: Edit, sync: SyncReport) -> bool:
         """Return whether the content is held, and hold it: the files stay, and nothing of them is served."""
         look, head = edit.look, edit.look.head
-        by_person = edit.identity.principal is Principal.PERSON  # who takes a folder in
-        if not by_person and edit.identity.principal not in ACTORS and not self._is_unclaimed_elsewhere(edit):
+        if edit.identity.principal not in (*ACTORS, Principal.UNKNOWN, Principal.PERSON):
             return False
         assert look.reading is not None and look.tree is not None
         before = self._store.files(head) if head is not None and head.ref == edit.ref and head.version else {}
         left_out = (*look.reading.left_out, *look.reading.ignored)
         arrival = IncomingDirectory(
-            self._folder, look.directory, edit.ref, head, before, look.reading.files, edit.identity, left_out
+            self._folder,
+            look.directory,
+            edit.ref,
+            head,
+            before,
+            look.reading.files,
+            edit.identity,
+            left_out,
+            self._is_unclaimed_elsewhere(edit),
         )
         holding = self._gate(arrival) if self._gate else None
-        if head is not None and head.frozen and head.ref == edit.ref:
+        if edit.identity.principal in ACTORS and head is not None and head.frozen and head.ref == edit.ref:
             holding = holding or HoldDecision("a person froze it")
         if holding is None:
             return False

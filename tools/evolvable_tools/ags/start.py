@@ -17,12 +17,12 @@ from evolvable_tools.ags.driver import AGS_DIR, check_executor, open_planner, pl
 from evolvable_tools.ags.plan import MAX_SUBTASK
 from evolvable_tools.ags.planner import NO_PLANNER
 from evolvable_tools.ags.workers import open_agent, worker_tools
+from evolvable_tools.authors import AuthorKind, authorships
 from evolvable_tools.evolve.ledger import run_directory
 from evolvable_tools.evolve.ledger.run_directory import Ledger
 from evolvable_tools.evolve.run_config import HostContext, SpendLimit
 from evolvable_tools.evolve.trials.budget import RunBudget
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.trust import trust_statuses
 
 MAX_TASK = 20_000
 """Characters of a task."""
@@ -161,8 +161,8 @@ def _offered(library: Library, caller: Caller, asked: AgsRequest) -> tuple[list[
     named = [str(ref) for ref in asked.agents]
     if not named:
         heads = [one for one in library.store.heads(Kind.AGENT) if one.version and one.scope in caller.scopes]
-        statuses = trust_statuses(library, [one.id for one in heads])
-        named = [str(one.ref) for one in heads if not statuses[one.id].marked]
+        whose = authorships(library, [one.id for one in heads])
+        named = [str(one.ref) for one in heads if whose[one.id].stands or whose[one.id].kind is AuthorKind.YOU]
     for text in dict.fromkeys(named):
         try:
             head, main = open_agent(library, caller, text)

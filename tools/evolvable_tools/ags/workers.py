@@ -20,6 +20,7 @@ from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.paths import check_path
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_tools.ags.plan import PlanItem
+from evolvable_tools.authors import AuthorKind, version_authorship
 from evolvable_tools.delegation import agent_skills
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, load_program, make_part, make_program
 from evolvable_tools.evolve.executors.agent_cli import CLIENTS
@@ -31,7 +32,6 @@ from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerSpec, 
 from evolvable_tools.evolve.trials.trial import TrialAttempt, TrialJob
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import ModelAttempt
-from evolvable_tools.trust import UNMARKED_SAID, version_notice
 from evolvable_tools.untrusted_text import enclose
 from evolvable_tools.verbs import edit
 
@@ -350,7 +350,8 @@ def worker_author(caller: Caller) -> Caller:
 
 
 def _is_trusted(library: Library, head: Head) -> bool:
-    return version_notice(library, head, head.latest) in UNMARKED_SAID
+    whose = version_authorship(library, head, head.latest)
+    return whose.stands or whose.kind is AuthorKind.YOU
 
 
 def worker_tools(spec: Mapping[str, Any], agent: str, main: bytes) -> tuple[str, ...]:

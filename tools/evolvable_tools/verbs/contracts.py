@@ -15,8 +15,8 @@ from evolvable_store.errors import InvalidArgument, NoSuchFile, NoSuchResource
 from evolvable_store.frontmatter import summarize
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
+from evolvable_tools.authors import NOBODYS, authorships
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.trust import trust_statuses
 from evolvable_tools.untrusted_text import bound_text
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.resource_info import argument_schema, main_document, plain_arguments
@@ -147,11 +147,11 @@ def _entry(library: Library, head: Head) -> ContractEntry:
     metadata = fields.get("metadata")
     said: Mapping[str, object] = metadata if isinstance(metadata, dict) else {}
     schema = argument_schema(library, head, number, document)
-    status = trust_statuses(library, [head.id])[head.id]
+    whose = authorships(library, [head.id]).get(head.id, NOBODYS)
     more = [
         "only a person may change it" if summary.frozen else "",
         "a person approves each version before it runs" if head.kind is Kind.TOOL else "",
-        "nobody whom the user trusts answers for it" if status.marked else "",
+        "nobody whom the user trusts answers for it" if whose.marked else "",
     ]
     texts = {
         "use": summary.description,

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Head, Principal
+from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, SuccessCounts, Tally, Usage, Use
+from evolvable_tools.authors import Authorship, provenance_line, version_authorship
 from evolvable_tools.delegation import DelegateStatus, Delegation, delegate_in, delegate_status, find_delegation
 from evolvable_tools.file_edits import decode_text
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import earned_maturity
 from evolvable_tools.secret_leaks import check_served, is_env_file
 from evolvable_tools.trial_arms import known_trial_version, trial_version
-from evolvable_tools.trust import UNMARKED_SAID, version_notice
 from evolvable_tools.verbs.skill_folder import SkillFolder, place_text
 
 _Word = TypeVar("_Word", Outcome, Usage)
@@ -28,10 +28,11 @@ OUTCOMES = {outcome.value: outcome for outcome in Outcome} | {"success": Outcome
 class Loaded:
     """A document of one version. `text` is None for a file that is not text. `files`: path -> bytes, all of them.
 
-    trust: what a reader is to know of who vouches for it; '' when a person does, and for older versions. reported,
-    verified: how many uses of the resource ended in a way that counts, as their sessions say or as is verified.
-    delegate: the agent that a skill names for its work, None for most. folder: where a loaded skill lies, None where
-    that is not known; its text names that folder where it names a variable for it.
+    author, by: whose the version is, as in FoundMatch. notice: why the text reaches an agent between marks, '' where it
+    does not. provenance: the line that says what the reader's agent changed, '' for nothing. reported, verified: how
+    many uses of the resource ended in a way that counts, as their sessions say or as is verified. delegate: the agent
+    that a skill names for its work, None for most. folder: where a loaded skill lies, None where that is not known; its
+    text names that folder where it names a variable for it.
     """
 
     ref: str
@@ -41,7 +42,10 @@ class Loaded:
     size: int
     files: dict[str, int]
     use_id: str | None = None
-    trust: str = ""
+    author: str = ""
+    by: str = ""
+    notice: str = ""
+    provenance: str = ""
     reported: int = 0
     verified: int = 0
     delegate: DelegateStatus | None = None
@@ -49,8 +53,8 @@ class Loaded:
 
     @property
     def marked(self) -> bool:
-        """Whether its text reaches an agent between marks: nobody whom the user trusts answers for it."""
-        return self.trust not in UNMARKED_SAID
+        """Whether its text reaches an agent between marks."""
+        return bool(self.notice)
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ def load_skill(
     is_main = head.kind is Kind.SKILL and loaded.path.casefold() == main_file(head.kind, head.name).casefold()
     named = delegate_in(loaded.text) if is_main else None
     if named is not None:
-        status = delegate_status(library, caller.scopes, named, trusted=not loaded.marked)
+        status = delegate_status(library, caller.scopes, named, head, loaded.version)
         loaded = replace(loaded, delegate=status)
     prose = loaded.text if loaded.path.casefold().endswith(".md") else None
     text, folder = place_text(library, caller, head, loaded.version, prose, loaded.files)
@@ -175,13 +179,30 @@ def _read(
     sizes = {name: manifest[name].size for name in sorted(manifest)}
     version = number or head.latest
     proof = store.backend.evidence.count_successes([head.id]).get(head.id, SuccessCounts())
+    whose = version_authorship(library, head, version, caller)
     loaded = Loaded(
         *(str(head.ref), version, path, decode_text(file.data), len(file.data), sizes),
-        trust=version_notice(library, head, version),
+        author=whose.kind,
+        by=whose.by,
+        notice=whose.of(path).why if caller.actor is not Actor.HUMAN else "",
+        provenance=_line(library, head, version, whose),
         reported=proof.reported,
         verified=proof.verified,
     )
     return loaded, head
+
+
+ENOUGH_USES = 30
+"""Uses of what an agent changed after which only history and status say so."""
+
+
+def _line(library: Library, head: Head, version: int, whose: Authorship) -> str:
+    """Return the line of provenance of a version, '' where there is none to say."""
+    if not whose.changes:
+        return ""
+    if library.evidence.count_uses(head.id, whose.changes[0].part.version) >= ENOUGH_USES:
+        return ""
+    return provenance_line(f"{head.ref}@{version}", whose, library.store.now())
 
 
 def _main(head: Head, paths: Iterable[str]) -> str:

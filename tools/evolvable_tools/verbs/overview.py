@@ -8,8 +8,8 @@ from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Ref
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.workingcopy.status import DirectoryState
+from evolvable_tools.authors import reason_notice, version_authorship
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.trust import UNMARKED_SAID, operation_said, version_notice
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import load, resource_info, versions
 from evolvable_tools.verbs.load import Loaded
@@ -79,7 +79,7 @@ def show_operation(library: Library, caller: Caller, operation: int) -> Operatio
     """Return one operation with the difference that it made to each resource. Raise NoSuchOperation."""
     made = library.store.operation(operation)
     marks = AnswerMarks(caller.actor is not Actor.HUMAN)
-    said = operation_said(library, made) if marks.on else ""
+    said = reason_notice(made) if marks.on else ""
     line = marks.line if said else str
     changes = []
     for change in library.store.backend.changes_of([operation]):
@@ -152,8 +152,8 @@ def diff_resources(library: Library, caller: Caller, one: Ref, other: Ref) -> Co
         head = library.store.head(ref.at(None), caller.scopes)
         number = ref.version or head.version or head.latest
         sides.append((str(head.ref.at(number)), library.store.manifest(head, number)))
-        notice = version_notice(library, head, number)
-        said += [notice] if notice not in UNMARKED_SAID else []
+        why = version_authorship(library, head, number, caller).why
+        said += [why] if why else []
     (before, old), (after, new) = sides
     text = versions.diff(library, old, new, (before, after))
     marks = AnswerMarks(caller.actor is not Actor.HUMAN and bool(said))

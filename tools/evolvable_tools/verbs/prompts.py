@@ -139,7 +139,7 @@ def _prompt(library: Library, caller: Caller, entry: "IndexEntry") -> Prompt | N
 
 def _parsed(loaded: load.Loaded, description: str) -> Prompt:
     document = parse_document((loaded.text or "").encode("utf-8"))
-    said = loaded.trust if loaded.marked else ""
+    said = loaded.notice
     arguments = prompt_arguments(document)
     return Prompt(Ref.parse(loaded.ref).at(None), description, arguments, document.body.strip(), said)
 

@@ -12,9 +12,9 @@ from evolvable_store.objects import Manifest
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePolicy
 from evolvable_store.storage.release_channel import Channel, ChannelEntry, ChannelMove, Placement
+from evolvable_tools.authors import reason_notice
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import HeldBack, check_anything_leaves, held_back
-from evolvable_tools.trust import operation_said
 from evolvable_tools.untrusted_text import UNMARKED, AnswerMarks
 from evolvable_tools.verbs.host_catalog import HostCatalog
 from evolvable_tools.verbs.versions import changed_files
@@ -287,7 +287,7 @@ def _about(library: Library, move: ChannelMove, marks: AnswerMarks) -> tuple[int
 
 def _reason(library: Library, operation: int, reason: str, marks: AnswerMarks) -> str:
     """Return the reason of an operation, marked where no person answers for it."""
-    return marks.line(reason) if marks.on and operation_said(library, library.store.operation(operation)) else reason
+    return marks.line(reason) if marks.on and reason_notice(library.store.operation(operation)) else reason
 
 
 def _changes(library: Library, placing: Placement, marks: AnswerMarks) -> StepChanges:

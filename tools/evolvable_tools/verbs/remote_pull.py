@@ -22,9 +22,9 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.remotes import RemoteWaiting
 from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_tools.approvals import SOUL, check_change
+from evolvable_tools.authors import authorships
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding
-from evolvable_tools.trust import Trust, trust_levels
 from evolvable_tools.verbs.forge_merges import MergeReader
 from evolvable_tools.verbs.purge_content import Purged, plan_blobs, purge
 from evolvable_tools.verbs.remote_merge import ACCEPTED, Arrival, PlannedResource, PullResult, PullTransaction
@@ -129,7 +129,7 @@ class Pull:
         head = self._library.store.head_or_none(ref)
         if head is None or not head.version:
             return True
-        return trust_levels(self._library, [head.id])[head.id] in (Trust.PERSON, Trust.APPROVED)
+        return authorships(self._library, [head.id])[head.id].stands
 
     def _compare(self, ref: Ref, base: str, waits: RemoteWaiting | None) -> PlannedResource | None:
         store, reader, folder = self._library.store, self._reader, folder_of(ref)

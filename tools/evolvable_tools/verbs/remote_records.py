@@ -24,8 +24,8 @@ from evolvable_store.operation import Head
 from evolvable_store.remotes.layout import BESIDE
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_tools.approvals import ApprovalsLock
+from evolvable_tools.authors import authorships
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.trust import Trust, trust_levels
 
 RECORDS = ("evidence.jsonl", "approvals.json", "tombstones.json", "learned.jsonl", "looks.jsonl")
 
@@ -35,6 +35,9 @@ MAX_RECORDS = 200_000
 _READ = r"evidence\.jsonl|approvals\.json|tombstones\.json|looks\.jsonl"
 _FILE = re.compile(rf"{re.escape(BESIDE)}/([0-9a-f]{{1,40}})/({_READ})")
 _HASH = re.compile(r"[0-9a-f]{64}")
+_PERSON, _APPROVED = "person", "approved"
+"""The words of the records for a content that a person wrote, and for one that a person approved."""
+
 _QUOTES = ("evidence", "task_type")
 """Fields of evidence that may hold words of a session."""
 
@@ -150,12 +153,13 @@ def _approvals(
     heads = {identity: head for identity, head in heads.items() if str(head.ref) not in kept}
     signer = caller.signer if library.lock is not None else None
     # Levels of 10,000 heads take a second. Anybody who may push can write the file, so what is signed is looked up.
-    written = {key for key, one in known.items() if one.trust == Trust.PERSON} if signer is None else set()
-    levels = trust_levels(library, [one.id for one in heads.values() if (str(one.ref), one.tree) not in written])
+    written = {key for key, one in known.items() if one.trust == _PERSON} if signer is None else set()
+    whose = authorships(library, [one.id for one in heads.values() if (str(one.ref), one.tree) not in written])
     for identity, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
-        level = levels.get(identity, Trust.PERSON)
-        if level not in (Trust.PERSON, Trust.APPROVED):
+        author = whose.get(identity)
+        if author is not None and not author.stands:
             continue
+        level = _APPROVED if author is not None and author.approved else _PERSON
         made = known.get((str(head.ref), head.tree))
         if made is None or (signer is not None and made.key != signer.key):
             made = SignedApproval(str(head.ref), head.tree, library.store.now(), level)

@@ -10,8 +10,8 @@ from evolvable_store.frontmatter import Document, parse_document, summarize
 from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.proposals import OPEN
+from evolvable_tools.authors import version_authorship
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.trust import UNMARKED_SAID, trust_statuses, version_notice
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text
 from evolvable_tools.verbs import tool_commands
 from evolvable_tools.verbs.edit import COPY_OF
@@ -29,8 +29,9 @@ class ResourceInfo:
     """What a resource is. label: `1.0.N` for version N. main: its main file; tree: the hash of all of its files.
 
     evolvable: whether others than a person may change it. parameters: its metadata. arguments: the JSON schema of what
-    `run` takes. copied_from: the version that its first version copies, '' for none. run: what `run` does with it.
-    notice: what the marks around its texts mean, '' where there are none.
+    `run` takes. author, by: whose the version is, as in FoundMatch. copied_from: the version that its first version
+    copies, '' for none. run: what `run` does with it. notice: what the marks around its texts mean, '' where there
+    are none.
     """
 
     ref: str
@@ -43,7 +44,8 @@ class ResourceInfo:
     main: str
     tree: str
     files: int
-    trust: str
+    author: str
+    by: str
     run: str
     parameters: dict[str, str]
     arguments: dict[str, Any]
@@ -98,9 +100,9 @@ def get_info(library: Library, caller: Caller, ref: Ref) -> ResourceInfo:
     head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
     number = ref.version or head.latest
     manifest = library.store.manifest(head, number)
-    document, said = main_document(library, head, number), version_notice(library, head, number)
+    document, whose = main_document(library, head, number), version_authorship(library, head, number, caller)
     schema, summary = argument_schema(library, head, number, document), summarize(document)
-    marks = AnswerMarks(caller.actor is not Actor.HUMAN and said not in UNMARKED_SAID)
+    marks = AnswerMarks(caller.actor is not Actor.HUMAN and whose.marked)
     return ResourceInfo(
         ref=str(head.ref),
         kind=head.kind,
@@ -112,7 +114,8 @@ def get_info(library: Library, caller: Caller, ref: Ref) -> ResourceInfo:
         main=main_file(head.kind, head.name),
         tree=manifest.tree,
         files=len(manifest),
-        trust=str(trust_statuses(library, [head.id])[head.id].trust),
+        author=str(whose.kind),
+        by=whose.by,
         run=RUNS[head.kind],
         parameters={name: marks.line(text) for name, text in _parameters(document).items()},
         arguments=plain_arguments(schema) if marks.on else schema,

@@ -14,10 +14,10 @@ from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
 from evolvable_tools.approvals import add_left_out, check_change, file_bytes, finding_messages, load_scan
+from evolvable_tools.authors import Authorship, authorships
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, FindingSeverity, Scan
 from evolvable_tools.scan.scanner import scan
-from evolvable_tools.trust import Trust, trust_levels
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.versions import diff
 
@@ -293,12 +293,10 @@ def _told(looking: _Looking, imported: ImportReport) -> list[str]:
     return [f"{ref}: {text}" for ref in taken if ref in looking.seen for text in finding_messages(looking.seen[ref][2])]
 
 
-_VOUCHED_FOR = (Trust.PERSON, Trust.APPROVED)
-
-
 @dataclass(frozen=True, slots=True)
 class TrustOffer:
-    """One resource that a person is asked to trust. proposal: of a held change, None for what is served already.
+    """One resource that a person is asked to trust. author: whose it is, `held` for a held change. proposal: of a
+    held change, None for what is served already.
 
     findings: of the scan, the worst first. diff: of a held change against what is served.
     """
@@ -306,7 +304,7 @@ class TrustOffer:
     ref: str
     resource: int
     tree: str
-    trust: str
+    author: str
     findings: list[Finding]
     capabilities: list[str]
     proposal: int | None = None
@@ -349,13 +347,13 @@ def ask_trust(library: Library, caller: Caller, *, folder: Path | None = None, r
     else:
         assert folder is not None
         heads, what = _heads_below(library, folder), str(folder)
-    levels = trust_levels(library, [head.id for head in heads])
-    doubtful = [head for head in heads if levels[head.id] not in _VOUCHED_FOR]
-    offered = [_offer(library, head, levels[head.id]) for head in doubtful]
+    whose = authorships(library, [head.id for head in heads], caller)
+    doubtful = [head for head in heads if not whose[head.id].stands]
+    offered = [_offer(library, head, whose[head.id]) for head in doubtful]
     held = _held_below(library, folder) if folder is not None else []
     offered += [_of_proposal(library, proposal) for proposal in held]
     offered.sort(key=lambda one: (not one.high, not one.findings, one.ref))
-    trusted = [str(head.ref) for head in heads if levels[head.id] in _VOUCHED_FOR]
+    trusted = [str(head.ref) for head in heads if head not in doubtful]
     return TrustQuestion(what, offered, trusted, str(folder.resolve()) if folder is not None else "")
 
 
@@ -426,9 +424,9 @@ def _held_below(library: Library, folder: Path) -> Sequence[int]:
     return [one.proposal for one in held if (paths[one.folder] / one.directory).is_relative_to(place)]
 
 
-def _offer(library: Library, head: Head, level: Trust) -> TrustOffer:
+def _offer(library: Library, head: Head, whose: Authorship) -> TrustOffer:
     found = scan(None, file_bytes(library.store.files(head)), head.kind)
-    return TrustOffer(str(head.ref), head.id, head.tree, level, list(found.findings), _gained(found))
+    return TrustOffer(str(head.ref), head.id, head.tree, whose.kind, list(found.findings), _gained(found))
 
 
 def _of_proposal(library: Library, proposal: int) -> TrustOffer:

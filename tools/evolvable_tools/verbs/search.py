@@ -16,12 +16,13 @@ from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.evidence import SuccessCounts, Tally
 from evolvable_store.storage.observations import Impression
 from evolvable_store.storage.trial_pool import PooledVersion
+from evolvable_tools.authors import NOBODYS, AuthorKind, Authorship, authorships, version_authorship
 from evolvable_tools.delegation import DelegateStatus, delegate_status, parse_delegate
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import verified_utilities
 from evolvable_tools.retrieval import FITS, Alternative, ChooseBetween, SearchDependencies, SearchMatch, StageReport
 from evolvable_tools.trial_arms import described_trials
-from evolvable_tools.trust import UNMARKED_SAID, Trust, TrustStatus, trust_statuses, version_notice
+from evolvable_tools.trust import proven_resources
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text
 from evolvable_tools.verbs.load import proven_maturity, summarise
 
@@ -36,12 +37,11 @@ MAX_PAGE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class FoundMatch:
-    """One match: which version, which stage found it, how sure that is (0 to 1), why, how proven it is, and who
-    vouches for it: person, approved, proven, import, local, agent (not yet approved) or untrusted (of a repository).
+    """One match: which version, which stage found it, how sure that is (0 to 1), why, and how proven it is.
 
-    reported, verified: its rated uses, as their sessions report or as is verified. notice: what a reader is to
-    know of the trust, '' when a person vouches. principal, via: who answers for it. delegate: the agent that it names
-    for its work, None for most.
+    author: whose it is: you, agent, member, repository or import. by: a name, '' where the author says all. marked:
+    whether an agent reads its description between marks. reported, verified: its rated uses, as their sessions report
+    or as is verified. delegate: the agent that it names for its work, None for most.
     """
 
     ref: str
@@ -52,12 +52,11 @@ class FoundMatch:
     confidence: float
     why: str
     maturity: str
-    trust: str
+    author: str
+    by: str = ""
     reported: int = 0
     verified: int = 0
-    notice: str = ""
-    principal: str = ""
-    via: str = ""
+    marked: bool = False
     delegate: DelegateStatus | None = None
 
 
@@ -89,7 +88,7 @@ class ListedResource:
     """One resource of a listing. uses: how often it was loaded; success: share among the rated uses that count, None
     without any; rated: how many these are.
 
-    trust, principal, via: who vouches for it, and who answers for it; reported, verified: as in FoundMatch.
+    author, by, marked, reported, verified: as in FoundMatch.
     """
 
     ref: str
@@ -98,11 +97,11 @@ class ListedResource:
     maturity: str
     uses: int
     success: float | None
-    trust: str
+    author: str
+    by: str = ""
+    marked: bool = False
     reported: int = 0
     verified: int = 0
-    principal: str = ""
-    via: str = ""
     rated: int = 0
 
 
@@ -148,24 +147,24 @@ def find_skill(
     index = index_for(library, caller)
     found = search_cascade(index, task, kind=kind, scopes=scopes, limit=limit, mode=mode, means=means)
     known = library.store.backend.evidence.count_successes([match.entry.id for match in found.matches])
-    stand = trust_statuses(library, [match.entry.id for match in found.matches])
-    trust = {resource: one.trust for resource, one in stand.items()}
-    capped = {resource for resource, level in trust.items() if level is Trust.AGENT}
+    whose = authorships(library, [match.entry.id for match in found.matches], caller)
+    capped = _capped(library, whose)
     ranked = known if task_type is None else {**known, **_known_for(library, known, task_type)}
-    order = _untrusted_last(break_ties(found.matches, ranked, scopes, found.fits, capped), trust, found.fits)
+    sure = [_unsure_of_new(match, whose, found.fits) for match in found.matches]
+    order = _strangers_last(break_ties(sure, ranked, scopes, found.fits, capped), whose, found.fits)
     marks = _marks(caller)
     search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
     fitting = [] if found.none_fits else [match for match in order if match.confidence >= found.fits]
     tried = described_trials(library, caller, [match.entry.id for match in fitting], search)
-    matches = [_match(library, scopes, m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
+    matches = [_match(library, scopes, m, whose.get(m.entry.id, NOBODYS), known.get(m.entry.id), marks) for m in order]
     for place, one in enumerate(order if tried else ()):
         if one.entry.id in tried:
-            matches[place] = _as_tried(library, matches[place], tried[one.entry.id], marks)
+            matches[place] = _as_tried(library, caller, matches[place], tried[one.entry.id], marks)
     if to_agent:
         versions = {resource: trial.version for resource, trial in tried.items()}
         seen = ((one.entry.id, versions.get(one.entry.id, one.entry.version)) for one in fitting)
         record_impressions(library, caller, search, seen)
-    choose = _choices(library, found.choose_between, marks)
+    choose = _choices(library, caller, found.choose_between, marks)
     return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice, found.fits)
 
 
@@ -190,27 +189,38 @@ def _known_for(library: Library, resources: Iterable[int], task_type: str) -> di
     return found
 
 
-def _choices(library: Library, asked: ChooseBetween | None, marks: AnswerMarks) -> ChooseBetween | None:
+def _capped(library: Library, whose: Mapping[int, Authorship]) -> set[int]:
+    """Return the resources whose evidence counts little: an agent changed them, and they did not prove themselves."""
+    unknown = [resource for resource, one in whose.items() if one.kind is AuthorKind.AGENT]
+    return set(unknown) - proven_resources(library, unknown) if unknown else set()
+
+
+def _unsure_of_new(match: SearchMatch, whose: Mapping[int, Authorship], fits: float) -> SearchMatch:
+    """Return a match; what an agent made in another session, and no person looked at, is never a sure one."""
+    author = whose.get(match.entry.id)
+    if author is None or not (author.is_new and author.marked) or match.confidence < fits:
+        return match
+    return replace(match, confidence=max(0.0, fits - 0.01))
+
+
+def _choices(library: Library, caller: Caller, asked: ChooseBetween | None, marks: AnswerMarks) -> ChooseBetween | None:
     """Return a choice that is left to the caller, with the words of those that are not trusted between marks."""
     if asked is None:
         return None
     heads = {one.ref: library.store.head_or_none(Ref.parse(one.ref)) for one in asked.choices}
-    stand = trust_statuses(library, [head.id for head in heads.values() if head is not None])
-    known = {ref: stand.get(head.id, _NOBODY) for ref, head in heads.items() if head is not None}
+    whose = authorships(library, [head.id for head in heads.values() if head is not None], caller)
+    known = {ref: whose.get(head.id, NOBODYS) for ref, head in heads.items() if head is not None}
 
     def shown(one: Alternative) -> Alternative:
-        status = known.get(one.ref, _NOBODY)
+        author = known.get(one.ref, NOBODYS)
         return replace(
             one,
-            tells_apart=_shown(one.tells_apart, status, marks),
-            description=_shown(one.description, status, marks),
+            tells_apart=_shown(one.tells_apart, author, marks),
+            description=_shown(one.description, author, marks),
         )
 
-    ordered = sorted(asked.choices, key=lambda one: known.get(one.ref, _NOBODY).trust is Trust.UNTRUSTED)
+    ordered = sorted(asked.choices, key=lambda one: known.get(one.ref, NOBODYS).is_strangers)
     return replace(asked, choices=[shown(one) for one in ordered])
-
-
-_NOBODY = TrustStatus(Trust.AGENT)
 
 
 def _marks(caller: Caller) -> AnswerMarks:
@@ -218,46 +228,47 @@ def _marks(caller: Caller) -> AnswerMarks:
     return AnswerMarks(caller.actor is not Actor.HUMAN)
 
 
-def _shown(text: str, status: TrustStatus, marks: AnswerMarks) -> str:
+def _shown(text: str, author: Authorship, marks: AnswerMarks) -> str:
     """Return a description as this answer shows it."""
-    if status.marked and marks.on:
+    if author.marked and marks.on:
         return marks.description(text)
-    return bound_text(text, trusted=not status.marked or status.trust is not Trust.UNTRUSTED)
+    return bound_text(text, trusted=not author.is_strangers)
 
 
-def _untrusted_last(matches: Sequence[SearchMatch], trust: Mapping[int, Trust], fits: float) -> list[SearchMatch]:
-    """Return the matches with those that nobody trusts behind everything else that fits."""
-    last = [m for m in matches if trust.get(m.entry.id) is Trust.UNTRUSTED and m.confidence >= fits]
+def _strangers_last(matches: Sequence[SearchMatch], whose: Mapping[int, Authorship], fits: float) -> list[SearchMatch]:
+    """Return the matches with those of strangers behind everything else that fits."""
+    last = [m for m in matches if m.confidence >= fits and whose.get(m.entry.id, NOBODYS).is_strangers]
     if not last:
         return list(matches)
     return sorted(matches, key=lambda match: 1 if match in last else 0 if match.confidence >= fits else 2)
 
 
-def _as_tried(library: Library, match: FoundMatch, trial: PooledVersion, marks: AnswerMarks) -> FoundMatch:
+def _as_tried(
+    library: Library, caller: Caller, match: FoundMatch, trial: PooledVersion, marks: AnswerMarks
+) -> FoundMatch:
     """Return a match as a session of the trial arm sees it: the version on trial, with its own description."""
     head = library.store.backend.heads_by_id([trial.resource])[trial.resource]
-    notice = version_notice(library, head, trial.version)
+    author = version_authorship(library, head, trial.version, caller)
     loaded = parse_document(library.store.file(head, main_file(head.kind, head.name), trial.version).data)
     text = str(loaded.fields.get("description", ""))
-    marked = notice not in UNMARKED_SAID
-    shown = marks.description(text) if marked and marks.on else bound_text(text, trusted=not marked)
-    return replace(match, version=trial.version, description=shown, notice=notice)
+    shown = _shown(text, author, marks)
+    return replace(match, version=trial.version, description=shown, author=author.kind, marked=author.marked)
 
 
 def _described(
-    entry: "IndexEntry", status: TrustStatus, proof: SuccessCounts | None, marks: AnswerMarks
+    entry: "IndexEntry", author: Authorship, proof: SuccessCounts | None, marks: AnswerMarks
 ) -> dict[str, Any]:
     """Return the fields that a match and a listed resource have in common."""
     return {
         "ref": str(entry.ref),
         "version": entry.version,
-        "description": _shown(entry.description, status, marks),
+        "description": _shown(entry.description, author, marks),
         "maturity": proven_maturity(proof),
-        "trust": status.trust,
+        "author": author.kind,
+        "by": author.by,
+        "marked": author.marked,
         "reported": proof.reported if proof is not None else 0,
         "verified": proof.verified if proof is not None else 0,
-        "principal": status.principal,
-        "via": status.via,
     }
 
 
@@ -265,19 +276,21 @@ def _match(
     library: Library,
     scopes: Sequence[str],
     match: SearchMatch,
-    status: TrustStatus,
+    author: Authorship,
     proof: SuccessCounts | None,
     marks: AnswerMarks,
 ) -> FoundMatch:
     named = parse_delegate(Delegate(match.entry.delegate)) if match.entry.delegate else None
-    delegate = delegate_status(library, scopes, named, trusted=not status.marked) if named is not None else None
+    delegate = None
+    if named is not None:
+        head = library.store.backend.heads_by_id([match.entry.id])[match.entry.id]
+        delegate = delegate_status(library, scopes, named, head, match.entry.version)
     return FoundMatch(
-        **_described(match.entry, status, proof, marks),
+        **_described(match.entry, author, proof, marks),
         name=match.entry.name,
         stage=match.stage,
         confidence=match.confidence,
-        why=_shown(match.why, status, marks),  # it quotes the description
-        notice=status.notice,
+        why=_shown(match.why, author, marks),  # it quotes the description
         delegate=delegate,
     )
 
@@ -345,19 +358,19 @@ def list_resources(
     entries, following = list_page(index, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
     ids = [entry.id for entry in entries]
     tallies, known = library.evidence.tallies(ids), library.store.backend.evidence.count_successes(ids)
-    stand, marks = trust_statuses(library, ids), _marks(caller)
+    whose, marks = authorships(library, ids, caller), _marks(caller)
     ordered = []
     for entry in entries:
-        tally, proof, status = tallies.get(entry.id, Tally()), known.get(entry.id), stand.get(entry.id, _NOBODY)
+        tally, proof, author = tallies.get(entry.id, Tally()), known.get(entry.id), whose.get(entry.id, NOBODYS)
         known_uses = summarise(str(entry.ref), tally, proof)
         listed = ListedResource(
-            **_described(entry, status, proof, marks),
+            **_described(entry, author, proof, marks),
             uses=tally.loaded,
             success=known_uses.success,
             rated=known_uses.rated,
         )
-        # What nobody trusts comes behind the person's own of the same name.
-        ordered.append(((entry.name, entry.kind, status.trust is Trust.UNTRUSTED), listed))
+        # What a stranger brought comes behind the person's own of the same name.
+        ordered.append(((entry.name, entry.kind, author.is_strangers), listed))
     ordered.sort(key=lambda one: one[0])
     return Listing([listed for _, listed in ordered], following, marks.notice)
 

@@ -17,11 +17,11 @@ from evolvable_store.frontmatter import find_frontmatter, parse_document
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref, main_file
+from evolvable_tools.authors import version_authorship
 from evolvable_tools.file_edits import decode_text, encode_text
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.markdown_sections import changed_frozen_sections, read_sections
 from evolvable_tools.secret_leaks import is_env_file
-from evolvable_tools.trust import UNMARKED_SAID, version_notice
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import edit
 
@@ -99,8 +99,8 @@ def get_variables(library: Library, caller: Caller, ref: Ref, ids: Sequence[str]
     places = _places(head, files)
     if unknown := [one for one in ids if one not in places]:
         raise _unknown(head, unknown, places)
-    said, locked = version_notice(library, head, number), _is_frozen(head, files)
-    marks = AnswerMarks(caller.actor is not Actor.HUMAN and said not in UNMARKED_SAID)
+    said, locked = version_authorship(library, head, number, caller).why, _is_frozen(head, files)
+    marks = AnswerMarks(caller.actor is not Actor.HUMAN and bool(said))
     found, left = list[ResourceVariable](), MAX_VALUES
     for one in ids or places:
         place = places[one]

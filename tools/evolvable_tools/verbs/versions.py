@@ -15,10 +15,10 @@ from evolvable_store.objects import File, Manifest, TreeEntry
 from evolvable_store.operation import Actor, Change, Head
 from evolvable_store.resource import Ref
 from evolvable_tools.approvals import check_change, finding_messages, needs_person
+from evolvable_tools.authors import reason_notice, version_authorship
 from evolvable_tools.file_edits import decode_text
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import is_env_file, is_released
-from evolvable_tools.trust import UNMARKED_SAID, operation_said, version_notice
 from evolvable_tools.untrusted_text import AnswerMarks
 
 MAX_LIMIT = 100
@@ -102,7 +102,7 @@ def resource_history(
         reason = "; ".join(dict.fromkeys(proposed.get(made.id, ()))) or made.reason
         others = [(f"proposal {one} by ", "" if why in own else why) for one, why in beside.get(made.id, ())]
         evidence = [text for text in made.intent.evidence if not _is_of(text, others)]
-        if marks.on and operation_said(library, made):
+        if marks.on and reason_notice(made):
             reason, evidence = marks.line(reason), [marks.line(text) for text in evidence]
         who = (made.principal or "", "" if made.arrived else made.intent.via)
         rows.append(PastVersion(number, made.at, made.actor, reason, made.id, made.session, changed, evidence, *who))
@@ -112,7 +112,7 @@ def resource_history(
         old = from_version if from_version is not None else new - 1
         before = store.manifest(head, old) if old > 0 else Manifest({})
         text = diff(library, before, store.manifest(head, new), (str(old), str(new)))
-        if marks.on and (said := _said(library, head, old, new)):
+        if marks.on and (said := _said(library, caller, head, old, new)):
             text = marks.block(text, f"diff of {head.ref} from {old} to {new}", said)
     return History(str(head.ref), head.version, rows, text, marks.notice)
 
@@ -122,10 +122,10 @@ def _is_of(line: str, proposals: Iterable[tuple[str, str]]) -> bool:
     return any(line.startswith(named) or line == why for named, why in proposals)
 
 
-def _said(library: Library, head: Head, *numbers: int) -> str:
-    """Return what a reader is told of the first of these versions that is not trusted, '' when all are."""
-    said = (version_notice(library, head, number) for number in reversed(numbers) if number > 0)
-    return next((text for text in said if text not in UNMARKED_SAID), "")
+def _said(library: Library, caller: Caller, head: Head, *numbers: int) -> str:
+    """Return why a difference of these versions reaches an agent between marks, '' where it does not."""
+    said = (version_authorship(library, head, number, caller).why for number in reversed(numbers) if number > 0)
+    return next(filter(None, said), "")
 
 
 def changed_files(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:

@@ -97,13 +97,6 @@ LEFT JOIN sighting s ON s.session = u.session AND s.resource = u.resource AND s.
 WHERE (?1 IS NULL OR e.at >= ?1) AND (?2 IS NULL OR e.session = ?2)
 ORDER BY u.session, u.executor, u.at, u.resource, u.version
 
--- The newest versions of a resource, and who made each.
--- name: versions
-SELECT c.tree, o.actor, coalesce(a.principal, o.principal), CASE WHEN a.principal IS NULL THEN o.arrived ELSE 0 END
-FROM change c JOIN operation o ON o.id = c.operation
-LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
-WHERE c.resource = ? AND c.manifest IS NOT NULL ORDER BY c.latest DESC LIMIT ?
-
 -- Who made the versions that have a file of these bytes.
 -- name: makers
 SELECT DISTINCT c.resource, c.latest, o.actor, coalesce(a.principal, o.principal),
@@ -137,6 +130,40 @@ JOIN change c ON c.resource = n.id AND c.latest > n.latest - ?2 AND c.tree = n.t
 JOIN operation o ON o.id = c.operation
 LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
 ORDER BY c.sequence DESC
+
+-- The provenance of the newest version of each resource, and who made it.
+-- name: newest_provenance
+SELECT r.id, r.kind, r.scope, r.name, c.latest, c.tree, o.actor, coalesce(a.principal, o.principal), o.arrived = 1 AND a.principal IS NULL,
+    coalesce(a.via, o.via, ''), o.session, o.id, o.at, o.evidence, c.provenance
+FROM resource r JOIN change c ON c.sequence = (
+    SELECT sequence FROM change WHERE resource = r.id AND manifest IS NOT NULL ORDER BY latest DESC LIMIT 1)
+JOIN operation o ON o.id = c.operation
+LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
+WHERE r.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?1))
+
+-- name: provenance
+SELECT r.id, r.kind, r.scope, r.name, c.latest, c.tree, o.actor, coalesce(a.principal, o.principal), o.arrived = 1 AND a.principal IS NULL,
+    coalesce(a.via, o.via, ''), o.session, o.id, o.at, o.evidence, c.provenance
+FROM resource r JOIN change c ON c.resource = r.id JOIN operation o ON o.id = c.operation
+LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
+WHERE r.id = ? AND c.latest = ? AND c.manifest IS NOT NULL
+
+-- Who made versions with these numbers.
+-- name: version_authors
+SELECT c.resource, c.latest, c.tree, o.actor, coalesce(a.principal, o.principal), o.arrived = 1 AND a.principal IS NULL,
+    coalesce(a.via, o.via, ''), o.session, o.id, o.at, o.evidence
+FROM change c JOIN operation o ON o.id = c.operation
+LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
+WHERE c.resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?1))
+    AND c.latest IN (SELECT CAST(value AS INTEGER) FROM json_each(?2)) AND c.manifest IS NOT NULL
+
+-- The versions of a resource up to one, newest first, with their content.
+-- name: provenances
+SELECT c.latest, c.tree, o.actor, coalesce(a.principal, o.principal), o.arrived = 1 AND a.principal IS NULL,
+    coalesce(a.via, o.via, ''), o.session, o.id, o.at, o.evidence, c.manifest
+FROM change c JOIN operation o ON o.id = c.operation
+LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
+WHERE c.resource = ? AND c.latest <= ? AND c.manifest IS NOT NULL ORDER BY c.latest DESC LIMIT ?
 
 -- The skills with their heads and their places on the channel.
 -- name: channel_entry

@@ -19,12 +19,12 @@ from evolvable_store.operation import Actor, Principal
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.workingcopy.tree_reader import read_folder, read_single
+from evolvable_tools.authors import AuthorKind, authorships
 from evolvable_tools.evolve.executors.base import named_files
 from evolvable_tools.evolve.task import Split, SplitRatios, Task, TaskSet
 from evolvable_tools.evolve.tasks.reader import FOLDER, LINES, InvalidTaskSet, is_unassigned, read_taskset, task_folders
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import NamedCommands, parse_json
-from evolvable_tools.trust import Trust, trust_levels
 
 APPROVALS_FILE = "approved-commands.jsonl"
 """The file of approvals, in the folder of all runs: one line of JSON each, which are only ever added."""
@@ -227,9 +227,9 @@ def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSe
     head = library.store.head(ref.at(None), caller.scopes)
     if ref.version in (None, head.version):
         # That sessions did well with it vouches for nothing here: an agent tells that as well.
-        trust = trust_levels(library, [head.id])[head.id]
-        unvouched = trust in (Trust.AGENT, Trust.PROVEN)
-        imported = trust in (Trust.IMPORT, Trust.LOCAL, Trust.UNTRUSTED)
+        whose = authorships(library, [head.id], caller)[head.id]
+        unvouched = not whose.stands and whose.kind in (AuthorKind.AGENT, AuthorKind.MEMBER)
+        imported = not whose.stands and not unvouched
     else:
         [past] = library.store.history(head, 1, below=(ref.version or 0) + 1)
         actor, principal = past.operation.actor, past.operation.principal

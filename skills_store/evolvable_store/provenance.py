@@ -1,0 +1,186 @@
+"""Provenance: which version brought the bytes of each file, since the version that a person stood for.
+
+It is computed when a version is written. It names versions and never authors: who made a version may be learned later,
+as from a client's hook.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from evolvable_store.merge import changed_lines
+from evolvable_store.objects import Manifest, TreeEntry
+
+MAX_TEXT = 400_000
+"""Bytes of a text whose lines are compared; of a longer one the whole file counts as changed."""
+
+MAX_PARTS = 60
+"""Versions that are named for one file. Of more, the oldest and the newest stay: a stranger's is the oldest."""
+
+Lines = tuple[int, ...]
+
+
+class FilePart(NamedTuple):
+    """What one version changed in a file: its lines that are still there, counted from 1, and how many it removed.
+
+    lines: None where the whole file counts as changed.
+    """
+
+    version: int
+    lines: Lines | None
+    removed: int = 0
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything of the change is still there."""
+        return self.lines is None or bool(self.lines) or self.removed > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The base, 0 for none, and the versions that changed each file since.
+
+    A file without parts has the bytes of the base, or bytes that a person stood for before. A part stays when its lines
+    are gone, so that touching a stranger's file makes it nobody else's.
+    """
+
+    base: int
+    files: Mapping[str, tuple[FilePart, ...]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the stored form: `{"base": 1, "files": {"path": [[version, [line, ...] or null, removed], ...]}}`."""
+        return json.dumps({"base": self.base, "files": self.files} if self.files else {"base": self.base})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Provenance":
+        """Return the provenance that `to_json` wrote."""
+        stored = json.loads(text)
+        return cls(
+            int(stored["base"]), {path: tuple(map(_part, rows)) for path, rows in stored.get("files", {}).items()}
+        )
+
+    @property
+    def versions(self) -> set[int]:
+        """The versions that it names, the base among them."""
+        return {part.version for parts in self.files.values() for part in parts} | ({self.base} if self.base else set())
+
+
+def _part(row: tuple[int, list[int] | None, int]) -> FilePart:
+    version, lines, removed = row
+    return FilePart(int(version), None if lines is None else tuple(lines), int(removed))
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedContent:
+    """The content that a new version replaces, and the base that both are compared with.
+
+    blob: returns the bytes of a file by their hash, None where they are not there any more.
+    """
+
+    provenance: Provenance
+    manifest: Manifest
+    base: Manifest
+    blob: Callable[[str], bytes | None]
+
+
+def carry(before: CarriedContent, number: int, after: Manifest) -> Provenance:
+    """Return the provenance of a version by somebody who does not stand for the whole of it."""
+    files = {}
+    for path in {**after, **before.base}:
+        entry, old = after.get(path), before.manifest.get(path)
+        if _is_same(entry, before.base.get(path)):
+            continue
+        parts = before.provenance.files.get(path, ())
+        if not _is_same(entry, old):
+            parts = _changed(parts, number, before, old, entry)
+        if parts:
+            files[path] = _shortened(parts)
+    return Provenance(before.provenance.base, files)
+
+
+def carry_restored(before: CarriedContent, restored: Provenance, after: Manifest) -> Provenance:
+    """Return the provenance of a version with the content of an older one. restored: the provenance of that one."""
+    changed = {
+        path: parts for path, parts in restored.files.items() if not _is_same(after.get(path), before.base.get(path))
+    }
+    return Provenance(before.provenance.base, changed)
+
+
+def derive(base: int, manifests: Iterable[tuple[int, Manifest]]) -> Provenance:
+    """Return the provenance of the last of these versions, oldest first, whose first is the base unless that is 0."""
+    files: dict[str, tuple[FilePart, ...]] = {}
+    first = last = Manifest({})
+    for number, manifest in manifests:
+        if number == base:
+            first = last = manifest
+            continue
+        for path in {**last, **manifest, **first}:
+            if _is_same(manifest.get(path), first.get(path)):
+                files.pop(path, None)
+            elif not _is_same(manifest.get(path), last.get(path)):
+                files[path] = (*files.get(path, ()), FilePart(number, None))
+        last = manifest
+    return Provenance(base, {path: _shortened(parts) for path, parts in files.items()})
+
+
+def _is_same(one: TreeEntry | None, other: TreeEntry | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (one.sha256, one.mode) == (other.sha256, other.mode)
+
+
+def _shortened(parts: tuple[FilePart, ...]) -> tuple[FilePart, ...]:
+    half = MAX_PARTS // 2
+    return parts if len(parts) <= MAX_PARTS else (*parts[:half], *parts[-half:])
+
+
+def _changed(
+    parts: tuple[FilePart, ...], number: int, content: CarriedContent, old: TreeEntry | None, new: TreeEntry | None
+) -> tuple[FilePart, ...]:
+    before, after = (_text(content, entry) for entry in (old, new))
+    whole = [part.version for part in parts if part.lines is None]
+    if before is None or after is None or len(whole) > 1:
+        return (*(part._replace(lines=None) for part in parts), FilePart(number, None))
+    owners = dict.fromkeys(range(1, before.count("\n") + 2), whole[0]) if whole else {}
+    owners |= {line: part.version for part in parts for line in part.lines or ()}
+    kept, added, removed = _moved(owners, changed_lines(before, after))
+    older = [part._replace(lines=tuple(kept.get(part.version, ()))) for part in parts]
+    if not added and not removed:  # only the mode changed
+        return (*older, FilePart(number, None))
+    return (*older, FilePart(number, tuple(added), removed))
+
+
+def _moved(
+    owners: Mapping[int, int], changes: Iterable[tuple[int, int, int]]
+) -> tuple[dict[int, list[int]], list[int], int]:
+    """Return by owner where its lines stand after these changes, the lines that are new, and how many are gone."""
+    kept: dict[int, list[int]] = {}
+    added, removed = list[int](), 0
+    offset, gone = 0, set[int]()
+    shifts = list[tuple[int, int]]()
+    for start, end, count in changes:
+        added += range(start + offset + 1, start + offset + count + 1)
+        removed += max(0, end - start - count)
+        offset += count - (end - start)
+        gone.update(range(start + 1, end + 1))
+        shifts.append((end, offset))
+    at, shift = 0, 0
+    for line in sorted(owners):
+        while at < len(shifts) and shifts[at][0] < line:
+            shift = shifts[at][1]
+            at += 1
+        if line not in gone:
+            kept.setdefault(owners[line], []).append(line + shift)
+    return kept, added, removed
+
+
+def _text(content: CarriedContent, entry: TreeEntry | None) -> str | None:
+    """Return the text of a file; None for one that is no text, is too long, or was not there: it is new as a whole."""
+    if entry is None or entry.size > MAX_TEXT:
+        return None
+    data = content.blob(entry.sha256)
+    try:
+        return None if data is None or b"\0" in data else data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None

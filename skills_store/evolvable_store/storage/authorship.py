@@ -1,0 +1,199 @@
+"""Who made the versions that the provenance of a version names."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from evolvable_store.objects import Manifest
+from evolvable_store.operation import Actor, Principal
+from evolvable_store.provenance import Provenance, derive
+from evolvable_store.resource import Kind, Ref, is_plugins
+from evolvable_store.storage.connection import Connection, read_queries
+
+QUERIES = read_queries()
+
+_RECENT_VERSIONS = 50
+"""Versions of an older program that are looked at."""
+
+_IMPLIED = {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}
+"""Who answers for an operation of a version before 0.2, which names no principal."""
+
+Trees = Callable[[Connection, int], Collection[str]]
+"""Returns the contents of a resource that a person vouches for, by their tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionAuthor:
+    """Who made a version: the principal that answers for it, and how that is known.
+
+    proposed: it approved what somebody else had proposed.
+    """
+
+    version: int
+    tree: str
+    actor: Actor
+    principal: Principal
+    via: str
+    session: str | None
+    operation: int
+    at: str
+    proposed: bool
+
+    @property
+    def is_person(self) -> bool:
+        """Whether a person made it, or a script that may decide as one."""
+        return self.principal is Principal.PERSON or (self.principal is Principal.SCRIPT and self.actor is Actor.HUMAN)
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether an agent made it, or a script that decides nothing."""
+        return self.principal in (Principal.AGENT, Principal.SCRIPT) and not self.is_person
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether a repository, an archive or a plugin brought it."""
+        return self.principal in (Principal.REPOSITORY, Principal.IMPORT)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionAuthors:
+    """The provenance of a version, who made it, and who made the versions that its provenance names.
+
+    ref: the resource. resource: its id.
+    """
+
+    resource: int
+    ref: Ref
+    made: VersionAuthor
+    provenance: Provenance
+    others: Mapping[int, VersionAuthor] = field(default_factory=dict)
+
+    @property
+    def base(self) -> VersionAuthor | None:
+        """Who made the base; None where a person stood for no version."""
+        return self.others.get(self.provenance.base)
+
+    def is_decided(self, trees: Collection[str]) -> bool:
+        """Return whether a person decided on this content. trees: the contents that a person vouches for.
+
+        Of a plugin's update a person is asked only where the scan asks; then it is no version before the answer.
+        """
+        return self.made.tree in trees or (bool(trees) and is_plugins(self.ref.scope or ""))
+
+    def standing_base(self, trees: Collection[str]) -> VersionAuthor | None:
+        """Return the base where a person still stands for it."""
+        base = self.base
+        return base if base is not None and (base.is_person or base.tree in trees) else None
+
+    def authors_of(self, path: str, trees: Collection[str]) -> list[VersionAuthor]:
+        """Return who made the bytes of a file, oldest first; none where a person stands for all of it.
+
+        What a stranger brought stays the stranger's when others change it; of others' changes, those that are still
+        there count.
+        """
+        parts = self.provenance.files.get(path, ())
+        found = [(self.others[part.version], part.is_there) for part in parts if part.version in self.others]
+        made = [author for author, is_there in found if is_there or author.is_stranger]
+        if self.base is not None and self.standing_base(trees) is None:
+            return [self.base, *made]
+        return made
+
+    def is_repositorys(self, trees: Collection[str]) -> bool:
+        """Return whether a repository brought bytes of it that no person decided on."""
+        if self.is_decided(trees):
+            return False
+        paths = (*self.provenance.files, "")
+        return any(one.principal is Principal.REPOSITORY for path in paths for one in self.authors_of(path, trees))
+
+
+def _author(row: tuple[Any, ...]) -> VersionAuthor:
+    version, tree, actor, principal, arrived, via, session, operation, at, evidence = row
+    known = Principal.IMPORT if arrived else Principal(principal) if principal else None
+    made = Actor(actor)
+    proposed = "proposal " in (evidence or "") and any(
+        text.startswith("proposal ") and " by human" not in text for text in json.loads(evidence)
+    )
+    answers = known or _IMPLIED.get(made, Principal.AGENT)
+    return VersionAuthor(version, tree, made, answers, via, session, operation, at, proposed)
+
+
+Stands = Callable[[VersionAuthor], bool]
+"""Tells whether a version is one that a person stands for."""
+
+
+def read_newest(db: Connection, resources: Iterable[int], vouched: Trees) -> dict[int, VersionAuthors]:
+    """Return by resource the authors of its newest version."""
+    rows = db.execute(QUERIES["newest_provenance"], (json.dumps(list(resources)),)).fetchall()
+    known = [_Row(db, row, vouched) for row in rows]
+    wanted = {number for one in known for number in one.provenance.versions if number != one.made.version}
+    others: dict[int, dict[int, VersionAuthor]] = {one.resource: {one.made.version: one.made} for one in known}
+    if wanted:
+        pairs = json.dumps(list(others)), json.dumps(list(wanted))
+        for resource, *row in db.execute(QUERIES["version_authors"], pairs).fetchall():
+            others[resource][row[0]] = _author(tuple(row))
+    return {
+        one.resource: VersionAuthors(one.resource, one.ref, one.made, one.provenance, others[one.resource])
+        for one in known
+    }
+
+
+def read_version(
+    db: Connection, resource: int, number: int, vouched: Trees, stands: Stands | None = None
+) -> VersionAuthors | None:
+    """Return the authors of one version, None where there is none. stands: finds the base again."""
+    row = db.execute(QUERIES["provenance"], (resource, number)).fetchone()
+    if row is None:
+        return None
+    one = _Row(db, row, vouched)
+    known = one.provenance if stands is None else _derived(db, resource, number, stands)
+    pairs = json.dumps([resource]), json.dumps(list(known.versions | {number}))
+    rows = db.execute(QUERIES["version_authors"], pairs).fetchall()
+    return VersionAuthors(resource, one.ref, one.made, known, {row[1]: _author(tuple(row[1:])) for row in rows})
+
+
+def read_provenance(db: Connection, resource: int, number: int, vouched: Trees) -> Provenance:
+    """Return the provenance of a version, against the base that counts now."""
+    # Not by the operation: a version of the same transaction has none yet.
+    query = """SELECT tree, provenance, EXISTS (SELECT 1 FROM vouched v WHERE v.resource = c.resource)
+        FROM change c WHERE c.resource = ? AND c.latest = ? AND c.manifest IS NOT NULL"""
+    tree, text, decided = db.execute(query, (resource, number)).fetchone()
+    trees = vouched(db, resource) if decided else ()
+    if tree in trees:
+        return Provenance(number)
+    if text is not None:
+        return Provenance.from_json(text)
+    return _derived(db, resource, number, lambda one: one.is_person or one.tree in trees)
+
+
+class _Row:
+    """One row of a query for provenance."""
+
+    def __init__(self, db: Connection, row: tuple[Any, ...], vouched: Trees) -> None:
+        self.resource, kind, scope, name = row[:4]
+        self.ref = Ref(Kind(kind), name, scope)
+        self.made = _author(tuple(row[4:-1]))
+        if row[-1] is not None:
+            self.provenance = Provenance.from_json(row[-1])
+        elif self.made.is_person:
+            self.provenance = Provenance(self.made.version)
+        else:
+            trees = vouched(db, self.resource)
+            self.provenance = _derived(
+                db, self.resource, self.made.version, lambda one: one.is_person or one.tree in trees
+            )
+
+
+def _derived(db: Connection, resource: int, number: int, stands: Stands) -> Provenance:
+    """Return the provenance of a version from its history: whole files count as changed.
+
+    It is that of a version of an older program, and of one whose base does not count any more.
+    """
+    rows = db.execute(QUERIES["provenances"], (resource, number, _RECENT_VERSIONS)).fetchall()
+    manifests = list[tuple[int, Manifest]]()
+    for *row, manifest in rows:
+        author = _author(tuple(row))
+        manifests.append((author.version, Manifest.from_json(manifest)))
+        if stands(author):
+            return derive(author.version, reversed(manifests))
+    return derive(0, reversed(manifests))

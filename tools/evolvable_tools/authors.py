@@ -1,0 +1,390 @@
+"""Authors: whose the bytes of a resource are, file by file, against the newest version that a person stood for.
+
+Three questions follow from it, each with an answer of its own: whether a text reaches an agent between marks, whether
+what it names is in force (`evolvable_tools/authority.py`), and which line says who changed what.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from evolvable_store.operation import QUICKSTART, Actor, Head, Identity, Operation, Principal
+from evolvable_store.provenance import FilePart
+from evolvable_store.resource import main_file
+from evolvable_store.storage.attestations import Attestation
+from evolvable_store.storage.authorship import VersionAuthor, VersionAuthors
+from evolvable_tools.library import Caller, Library
+
+
+class AuthorKind(StrEnum):
+    """Whose bytes these are, for a reader. The later wins where a resource has files of several."""
+
+    YOU = "you"
+    """The reader's own: a person stood for them, or saved them in a folder of theirs."""
+
+    AGENT = "agent"
+    """The reader's agent changed them, through the server or by its file tool."""
+
+    MEMBER = "member"
+    """Another person of a shared library, or that person's agent."""
+
+    IMPORT = "import"
+    """An archive, a plugin or another library brought them."""
+
+    REPOSITORY = "repository"
+    """A repository brought them."""
+
+
+_ORDER = list(AuthorKind)
+
+BY_PROGRAM = "Evolvable"
+
+_WHY = {
+    AuthorKind.AGENT: "written by an agent; no person has looked at it yet",
+    AuthorKind.MEMBER: "written by the agent of another member, and not approved",
+    AuthorKind.IMPORT: "imported from elsewhere",
+    AuthorKind.REPOSITORY: "brought by a repository that no person has trusted",
+}
+"""What a mark says of the text behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileAuthor:
+    """Whose a file is. by: a name, '' where the kind says all. why: why its text reaches an agent between marks."""
+
+    kind: AuthorKind
+    by: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentChange:
+    """What the reader's agent changed since the base in one file, and is still there."""
+
+    path: str
+    part: FilePart
+    made: VersionAuthor
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Authorship:
+    """Whose a version of a resource is.
+
+    kind, by: of the file that is furthest from the reader's own. main: of the main file. files: those that differ from
+    the rest. changes: of the reader's agent, the newest first. is_new: an agent made it, and no person looked at it.
+    stands: a person stands for the whole of it. approved: somebody else wrote what the person stands for.
+    """
+
+    kind: AuthorKind
+    by: str = ""
+    main: FileAuthor = field(default_factory=lambda: FileAuthor(AuthorKind.YOU))
+    files: Mapping[str, FileAuthor] = field(default_factory=dict)
+    rest: FileAuthor = field(default_factory=lambda: FileAuthor(AuthorKind.YOU))
+    changes: tuple[AgentChange, ...] = ()
+    is_new: bool = False
+    stands: bool = False
+    approved: bool = False
+
+    @property
+    def marked(self) -> bool:
+        """Whether its main file and its description reach an agent between marks."""
+        return bool(self.main.why)
+
+    @property
+    def is_strangers(self) -> bool:
+        """Whether its main file is a stranger's, which no person said yes to."""
+        return self.marked and self.main.kind in (AuthorKind.REPOSITORY, AuthorKind.IMPORT, AuthorKind.MEMBER)
+
+    @property
+    def why(self) -> str:
+        """Why the text of one of its files reaches an agent between marks, '' for none."""
+        return next((one.why for one in (self.main, *self.files.values(), self.rest) if one.why), "")
+
+    def of(self, path: str) -> FileAuthor:
+        """Return whose a file is."""
+        return self.files.get(path, self.rest)
+
+
+NOBODYS = Authorship(AuthorKind.IMPORT, main=FileAuthor(AuthorKind.IMPORT, why=_WHY[AuthorKind.IMPORT]))
+"""Of a resource that is not found: its text, if any, stands between marks."""
+
+
+def authorships(library: Library, resources: Iterable[int], reader: Caller | None = None) -> dict[int, Authorship]:
+    """Return whose the newest version of each of these resources is. reader: None for a session without changes."""
+    found = library.store.backend.attestations.newest_authors(resources)
+    return _judged(library, found.values(), reader)
+
+
+def version_authorship(library: Library, head: Head, number: int, reader: Caller | None = None) -> Authorship:
+    """Return whose a version of a resource is."""
+    found = library.store.backend.attestations.version_authors(head.id, number)
+    return _judged(library, [found], reader)[head.id] if found is not None else NOBODYS
+
+
+def version_base(library: Library, head: Head, number: int) -> int | None:
+    """Return the version that a person stands for and that a version is compared with, None where there is none."""
+    found = library.store.backend.attestations.version_authors(head.id, number)
+    if found is None:
+        return None
+    trees = {decision.tree for decision in vouchers(library, [head.id])}
+    if library.lock is not None:
+        found = _Judge(library, None).signed(found)
+    if found.is_decided(trees):
+        return number
+    base = found.standing_base(trees)
+    return base.version if base is not None else None
+
+
+_YOURS = Authorship(AuthorKind.YOU, stands=True)
+_YOURS_APPROVED = replace(_YOURS, approved=True)
+
+
+def _judged(library: Library, found: Iterable[VersionAuthors], reader: Caller | None) -> dict[int, Authorship]:
+    judged, doubtful = dict[int, Authorship](), list[VersionAuthors]()
+    subject = subject_of(reader.via) if reader is not None else ""
+    for one in found:
+        plain = one.provenance.base == one.made.version and one.made.is_person and library.lock is None
+        if plain and subject_of(one.made.via) == subject:
+            judged[one.resource] = _YOURS_APPROVED if one.made.proposed else _YOURS
+        else:
+            doubtful.append(one)
+    if not doubtful:
+        return judged
+    trees: dict[int, set[str]] = {}
+    for decision in vouchers(library, [one.resource for one in doubtful]):
+        trees.setdefault(decision.resource, set()).add(decision.tree)
+    judge = _Judge(library, reader)
+    for one in doubtful:
+        judged[one.resource] = judge.authorship(one, trees.get(one.resource, set()))
+    return judged
+
+
+def vouchers(library: Library, resources: Iterable[int]) -> list[Attestation]:
+    """Return the decisions of a person to trust contents; where approvals are locked, the signed ones."""
+    found = library.store.backend.attestations.of(resources)
+    return found if library.lock is None else [one for one in found if library.lock.signed(one)]
+
+
+class _Judge:
+    """What one reader is told of versions."""
+
+    def __init__(self, library: Library, reader: Caller | None) -> None:
+        self._library, self._reader = library, reader
+        self._subject = subject_of(reader.via) if reader is not None else ""
+
+    def authorship(self, found: VersionAuthors, trees: set[str]) -> Authorship:
+        if self._library.lock is not None:
+            found = self.signed(found)
+        if found.is_decided(trees):
+            made = self._file_author(found.made)
+            author = FileAuthor(made.kind if made.why and found.made.is_stranger else AuthorKind.YOU)
+            return Authorship(author.kind, main=author, rest=author, stands=True, approved=True)
+        beneath = self._beneath(found, trees)
+        rest = self._worst(found, "", trees, beneath)
+        files = {path: self._worst(found, path, trees, beneath) for path in found.provenance.files}
+        main = main_file(found.ref.kind, found.ref.name)
+        name = next((path for path in files if path.casefold() == main.casefold()), main)
+        worst = max((*files.values(), rest), key=_distance)
+        is_new = files.get(name, rest).kind is AuthorKind.AGENT and self._is_new(found, name)
+        changes = tuple(self._changes(found, files))
+        stands = not files and found.standing_base(trees) is not None
+        approved = stands and found.base is not None and (found.base.proposed or not found.base.is_person)
+        main_author = files.get(name, rest)
+        return Authorship(worst.kind, worst.by, main_author, files, rest, changes, is_new, stands, approved)
+
+    def _beneath(self, found: VersionAuthors, trees: set[str]) -> FileAuthor:
+        """Return whose the files are that nobody changed since the base."""
+        base = found.standing_base(trees)
+        author = self._file_author(base) if base is not None else FileAuthor(AuthorKind.YOU)
+        return FileAuthor(AuthorKind.YOU) if author.kind is AuthorKind.AGENT else replace(author, why="")
+
+    def signed(self, found: VersionAuthors) -> VersionAuthors:
+        """Return the authors of a version where only signed decisions count; the others are an agent's."""
+        lock, backend = self._library.lock, self._library.store.backend
+        assert lock is not None
+        signed = lock.vouched(backend, {one.operation for one in found.others.values() if one.is_person})
+        base = found.base
+        if base is not None and base.is_person and base.operation not in signed:
+            again = backend.attestations.version_authors(
+                found.resource, found.made.version, lambda one: one.operation in lock.vouched(backend, [one.operation])
+            )
+            found = again or found
+            signed = lock.vouched(backend, {one.operation for one in found.others.values() if one.is_person})
+        others = {number: self._unless_signed(one, signed) for number, one in found.others.items()}
+        return replace(found, made=self._unless_signed(found.made, signed), others=others)
+
+    def _unless_signed(self, one: VersionAuthor, signed: set[int]) -> VersionAuthor:
+        unsigned = one.principal is Principal.UNKNOWN or (one.is_person and one.operation not in signed)
+        return replace(one, principal=Principal.AGENT, actor=Actor.AGENT, via="file") if unsigned else one
+
+    def _worst(self, found: VersionAuthors, path: str, trees: set[str], beneath: FileAuthor) -> FileAuthor:
+        """Return whose a file is: of all who changed it the one furthest from the reader. path: '' for the others."""
+        authors = found.authors_of(path, trees)
+        judged = [self._file_author(author, new=self._new_by(author, found, path)) for author in authors]
+        return max(judged, key=_distance, default=beneath)
+
+    def _new_by(self, author: VersionAuthor, found: VersionAuthors, path: str) -> bool:
+        """Return whether a file is an agent's own, which no person looked at and which another session made."""
+        return author.is_agent and not self._is_own(author) and self._is_new(found, path)
+
+    def _is_new(self, found: VersionAuthors, path: str) -> bool:
+        """Return whether an agent made a file that is not in the base."""
+        parts = found.provenance.files.get(path, ())
+        first = found.others.get(parts[0].version) if parts else None
+        if first is None or not first.is_agent:
+            return False
+        base = found.provenance.base
+        manifest = self._library.store.backend.manifest(found.resource, base) if base else None
+        return manifest is None or path not in manifest
+
+    def _is_own(self, author: VersionAuthor) -> bool:
+        """Return whether the session of the reader made a version."""
+        return self._reader is not None and self._library.is_own(self._reader, author.operation, author.session)
+
+    def _file_author(self, one: VersionAuthor, *, new: bool = False) -> FileAuthor:
+        kind, by = author_kind(Identity(one.principal, one.via), one.actor, self._subject)
+        marked = kind in (AuthorKind.REPOSITORY, AuthorKind.IMPORT) and by != BY_PROGRAM
+        marked = marked or (kind is AuthorKind.AGENT and (new or self._library.marks_agents))
+        marked = marked or (kind is AuthorKind.MEMBER and one.principal is Principal.AGENT)
+        return FileAuthor(kind, by, _WHY[kind] if marked else "")
+
+    def _changes(self, found: VersionAuthors, files: Mapping[str, FileAuthor]) -> list[AgentChange]:
+        changes = []
+        for path, author in files.items():
+            if author.why and author.kind is not AuthorKind.AGENT:
+                continue
+            for part in found.provenance.files[path]:
+                made = found.others.get(part.version)
+                if made is not None and part.is_there and self._file_author(made).kind is AuthorKind.AGENT:
+                    changes.append(AgentChange(path, part, made, self._file_author(made).by))
+        return sorted(changes, key=lambda one: -one.part.version)
+
+
+def _distance(author: FileAuthor) -> tuple[bool, int]:
+    return bool(author.why), _ORDER.index(author.kind)
+
+
+def subject_of(via: str) -> str:
+    """Return who somebody is that signed in or has a token, '' for the account whose library this is."""
+    return via if via.startswith(("token:", "oidc:")) else ""
+
+
+def author_kind(identity: Identity, actor: Actor, subject: str = "") -> tuple[AuthorKind, str]:
+    """Return whose a change is for a reader, and by what name. subject: of the reader, see `subject_of`."""
+    principal, via = identity.principal, identity.via
+    if principal is Principal.REPOSITORY:
+        return AuthorKind.REPOSITORY, ""
+    if principal is Principal.IMPORT:
+        return AuthorKind.IMPORT, BY_PROGRAM if identity == QUICKSTART else clean_name(via.partition(":")[2])
+    if principal is Principal.UNKNOWN:
+        return AuthorKind.YOU, "file"
+    own = subject_of(via) == subject
+    decides = principal is Principal.PERSON or (principal is Principal.SCRIPT and actor is Actor.HUMAN)
+    if decides:
+        return (AuthorKind.YOU, "") if own else (AuthorKind.MEMBER, _name_of(via) or "owner")
+    by = _name_of(via) or (str(actor) if actor is not Actor.AGENT else "")
+    return (AuthorKind.AGENT if own else AuthorKind.MEMBER), by
+
+
+def author_words(kind: str, by: str) -> str:
+    """Return whose something is as a table says it: `you (file)`, `agent (Codex)`, `repository`."""
+    return f"{kind} ({by})" if by else kind
+
+
+_CLIENTS = {"claude-code": "Claude Code", "codex": "Codex", "codex-mcp-client": "Codex", "cursor": "Cursor"}
+
+
+def _name_of(via: str) -> str:
+    name = via.partition(":")[2].removeprefix("oauth:")
+    return clean_name(_CLIENTS.get(name, name))
+
+
+MAX_NAME = 40
+"""Characters of a name in a line."""
+
+_NO_NAME = re.compile(r"[^\w .@-]+|_")
+
+
+def clean_name(text: str) -> str:
+    """Return a name as a line shows it: letters, digits, spaces, and the characters `.@-`."""
+    return " ".join(_NO_NAME.sub(" ", text[: 4 * MAX_NAME]).split())[:MAX_NAME].rstrip()
+
+
+MAX_LINE = 200
+"""Bytes of the line of provenance."""
+
+_MAX_RANGES = 3
+
+
+def provenance_line(ref: str, whose: Authorship, now: str) -> str:
+    """Return the line that says what the reader's agent changed and how to take it back, '' for nothing.
+
+    ref: with the version. now: the time, as the store has it.
+    """
+    if not whose.changes:
+        return ""
+    newest = whose.changes[0]
+    who = f"your agent ({newest.by})" if newest.by else "your agent"
+    count = len({change.part.version for change in whose.changes})
+    more = f"; {count} changes in all" if count > 1 else ""
+    after = f", {_age(newest.made.at, now)}, not yet looked at{more}; take back: undo {newest.made.operation}"
+    what = _what(newest)
+    line = f"{ref}: {who} {what}{after}"
+    if len(line.encode()) > MAX_LINE:
+        line = f"{ref}: {who} changed it{after}"
+    return line if len(line.encode()) <= MAX_LINE else f"your agent changed it{after}"
+
+
+def _what(change: AgentChange) -> str:
+    path, part = change.path, change.part
+    place = "" if "/" not in path and path.endswith(".md") else f" of {path}"
+    if part.lines is None:
+        return f"wrote {path}"
+    if not part.lines:
+        return f"removed {_count(part.removed)}{place}"
+    return f"changed {_ranges(part.lines)}{place}"
+
+
+def _count(lines: int) -> str:
+    return "1 line" if lines == 1 else f"{lines:,} lines"
+
+
+def _ranges(lines: Iterable[int]) -> str:
+    """Return lines in words: `line 9`, `lines 9 and 11`, `lines 3-5, 9 and 12, and more`."""
+    spans = list[tuple[int, int]]()
+    for line in lines:
+        if spans and spans[-1][1] == line - 1:
+            spans[-1] = spans[-1][0], line
+        else:
+            spans.append((line, line))
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in spans]
+    if words == [str(spans[0][0])]:
+        return f"line {words[0]}"
+    if len(words) > _MAX_RANGES:
+        return f"lines {', '.join(words[:_MAX_RANGES])} and more"
+    return f"lines {' and '.join(filter(None, (', '.join(words[:-1]), words[-1])))}"
+
+
+def _age(at: str, now: str) -> str:
+    seconds = (datetime.fromisoformat(now) - datetime.fromisoformat(at)).total_seconds()
+    for size, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        count = int(seconds // size)
+        if count:
+            return f"{count:,} {name}{'s' if count > 1 else ''} ago"
+    return "just now"
+
+
+def reason_notice(made: Operation) -> str:
+    """Return what a mark says of the reason and the evidence of an operation, '' for a person's.
+
+    The content of a version may be a person's while its reason is an agent's, as after an agent's restore.
+    """
+    kind, by = author_kind(Identity(made.principal or _implied(made.actor), made.intent.via), made.actor)
+    return "" if kind is AuthorKind.YOU or by == BY_PROGRAM else _WHY[kind]
+
+
+def _implied(actor: Actor) -> Principal:
+    return {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}.get(actor, Principal.AGENT)
