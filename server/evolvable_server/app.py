@@ -96,6 +96,11 @@ def approvals_lock(config: Config) -> ApprovalsLock | None:
     return lock_of(config.person)
 
 
+def marks_agents(config: Config) -> bool | None:
+    """Return whether what an agent changed stands between marks until a person looks; None where nothing says so."""
+    return config.person.agent_text == "marked" if config.person.agent_text else None
+
+
 def lock_of(person: PersonConfig) -> ApprovalsLock | None:
     """Return the approvals lock that a configuration names, with the keys of people who sign in."""
     if not person.lock_key:

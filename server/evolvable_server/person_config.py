@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 FILE = Path(".config/evolvable/config.toml")
 """Where the file lies below the account's home directory."""
 
+AGENT_TEXTS = ("plain", "marked")
+"""How an agent reads what an agent changed, until a person looks."""
+
 LEVELS = ("off", "guarded", "all")
 """Which changes of an agent wait for a person, from none to every one."""
 
@@ -49,7 +52,8 @@ PRIVATE = 0o600
 """The mode of files in the configuration's directory."""
 
 _OWN = (
-    "embedders clients approve review_policy homes trusted remotes remote_keys models roles sandbox budgets ray sign_in"
+    "embedders clients approve agent_text review_policy homes trusted remotes remote_keys models roles sandbox budgets"
+    " ray sign_in"
 )
 
 SIGNED = (*_OWN.split(), *ROLES)
@@ -95,14 +99,14 @@ class NamedRemote:
 class PersonConfig:
     """The settings of the person whose account this is.
 
-    path: the file, None when the account has no home directory. approve: one of LEVELS. homes: libraries that may lie
-    in a work tree or belong to another account. addresses: those of `homes` that lie in PostgreSQL. commands: by role
-    (see ROLES) and name. trusted: folders whose resources the person trusts. models: addresses of models by provider,
-    and the proxy. endpoints: the models that the person named. model_roles: which models answer, by role. sandbox,
-    budgets: tables as they stand in the file. review_policy: what becomes of proposals by kind, as
-    EVOLVABLE_REVIEW_POLICY says it. remotes: git repositories of libraries. remote_keys: whose approvals count.
-    embedders: folders of models that may lie in a work tree. clients: where claude and codex keep the person's own, as
-    CLAUDE_CONFIG_DIR and CODEX_HOME say it.
+    path: the file, None when the account has no home directory. approve: one of LEVELS. agent_text: `marked` or
+    `plain`, '' where the file does not say. homes: libraries that may lie in a work tree or belong to another
+    account. addresses: those of `homes` that lie in PostgreSQL. commands: by role (see ROLES) and name. trusted:
+    folders whose resources the person trusts. models: addresses of models by provider, and the proxy. endpoints: the
+    models that the person named. model_roles: which models answer, by role. sandbox, budgets: tables as they stand in
+    the file. review_policy: what becomes of proposals by kind, as EVOLVABLE_REVIEW_POLICY says it. remotes: git
+    repositories of libraries. remote_keys: whose approvals count. embedders: folders of models that may lie in a work
+    tree. clients: where claude and codex keep the person's own, as CLAUDE_CONFIG_DIR and CODEX_HOME say it.
     sign_in: where people sign in, and what their groups give; None where the file does not say.
     ray_address, ray_token_file: the Ray cluster on which trials run, '' without one, and where its token lies.
     said: the names that stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not
@@ -115,6 +119,7 @@ class PersonConfig:
 
     path: Path | None
     approve: str = "guarded"
+    agent_text: str = ""
     homes: tuple[Path, ...] = ()
     commands: Mapping[str, Mapping[str, Command]] = field(default_factory=dict)
     trusted: tuple[Trusted, ...] = ()
@@ -252,6 +257,9 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
     approve = table.get("approve", "guarded")
     if approve not in LEVELS:
         raise _Wrong(f"approve is {approve!r}, and must be one of {', '.join(LEVELS)}")
+    agent_text = table.get("agent_text", "")
+    if agent_text not in ("", *AGENT_TEXTS):
+        raise _Wrong(f"agent_text is {agent_text!r}, and must be one of {', '.join(AGENT_TEXTS)}")
     key = _typed(_table(table, "approvals").get("public_key", ""), str, "approvals.public_key")
     if key and not _is_signed(table, key):
         return PersonConfig(path, LEVELS[-1], lock_key=key, unsigned=True)
@@ -261,6 +269,7 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
     return PersonConfig(
         path,
         approve,
+        agent_text,
         tuple(Path(one) for one in homes if not is_address(one)),
         {role: {name: _command(role, name, one) for name, one in _table(table, role).items()} for role in ROLES},
         tuple(_trusted(one) for one in _list(table, "trusted")),

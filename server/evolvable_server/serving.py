@@ -23,6 +23,7 @@ from evolvable_server.app import (
     approvals_lock,
     client_connection,
     make_caller,
+    marks_agents,
     shared_connection,
 )
 from evolvable_server.clients.registry import add_client_log
@@ -167,6 +168,7 @@ class Serving:
             policies=approval_policies(config),
             lock=approvals_lock(config),
             level=ApprovalLevel(config.approve),
+            marks_agents=marks_agents(config),
             trusted_folders=ListedFolders(config.home),
             bulk=partial(index_elsewhere, config.home),
         )

@@ -218,3 +218,88 @@ def test_what_quickstart_copied_and_init_then_takes_in_is_the_owners(tmp_path: P
     after = {one["ref"]: (one["author"], one["by"]) for one in machine("list", "--json").json["resources"]}
     assert before["skill:tides"] == "import"
     assert after["skill:tides"] == ("you", "")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> CommandLine:
+    """A machine whose owner imported one skill at a terminal; then an agent's shell changed it."""
+    run = CommandLine(tmp_path)
+    run.save(run.user / ".claude/skills", "tides", skill_text("tides", "Computes tide tables."))
+    run("init", run.user / ".claude/skills")
+    return run
+
+
+def change_as_agent(run: CommandLine, old: str, new: str) -> None:
+    run("update", "tides", "--edit", "SKILL.md", old, new, "-m", "better", CLAUDECODE="1")
+
+
+@pytest.mark.process
+def test_approve_shows_what_changed_and_ends_the_line(machine: CommandLine) -> None:
+    change_as_agent(machine, "two", "two, and the moon")
+    told = machine("load", "tides", CLAUDECODE="1").out
+    shown = machine("approve", "tides", stdin="y\n").out
+    after = machine("load", "tides", CLAUDECODE="1").out
+    (listed,) = machine("list", "--json").json["resources"]
+    assert "your agent (Claude Code) changed line 8, " in told
+    assert "+two, and the moon" in shown and "Approved: skill:tides" in shown
+    assert "not yet looked at" not in after and listed["author"] == "you"
+    refused = machine("approve", "tides", "--yes", code=None, CLAUDECODE="1")
+    assert refused.code != 0
+
+
+@pytest.mark.process
+def test_a_persons_terminal_shows_the_author_in_a_word_and_no_marks(machine: CommandLine) -> None:
+    change_as_agent(machine, "two", "two, and the moon")
+    with Store.open(machine.home) as store, store.transaction(Actor.IMPORT, "brought", identity=THEIRS) as tx:
+        tx.put(Ref.parse("theirs"), {"SKILL.md": File(skill_text("theirs", "Resolves conflicts.").encode())})
+    for words in (("list",), ("load", "theirs"), ("find", "resolve conflicts"), ("show", "theirs")):
+        assert not HEX.search(machine(*words).out), words
+    assert "repository" in machine("load", "theirs").out and "agent (Claude Code)" in machine("list").out
+    assert "[text of another" in machine("load", "theirs", CLAUDECODE="1").out
+
+
+@pytest.mark.process
+def test_the_owner_can_have_what_an_agent_changed_between_marks(machine: CommandLine) -> None:
+    change_as_agent(machine, "two", "two, and the moon")
+    machine.configure('agent_text = "marked"\n')
+    assert "[text of another" in machine("load", "tides", CLAUDECODE="1").out
+    machine.configure('agent_text = "plain"\n')
+    assert "[text of another" not in machine("load", "tides", CLAUDECODE="1").out
+
+
+@pytest.mark.process
+@pytest.mark.anyio
+async def test_a_session_that_read_a_strangers_text_proposes_what_adds_a_host_a_command_or_a_file(place: Place) -> None:
+    put(place, "theirs", skill_text("theirs", "Resolves merge conflicts of theirs."), THEIRS)
+    new = {"SKILL.md": skill_text("tides", "Computes tide tables.")}
+    async with place.client("modern") as client:
+        await texts(client, "load_skill", ref="theirs")
+        plain = await edit(client, "csv", "two", "two, and count the rows")
+        host = await edit(client, "pdf", "two", "See https://forms.example.org/guide first.")
+        made = await answer(client, "update_resource", ref="tides", files=new, create=True, reason="new")
+    async with place.client("modern") as client:
+        other = await answer(client, "update_resource", ref="tides", files=new, create=True, reason="new")
+    assert (plain["version"], host["version"], made["version"], other["version"]) == (2, None, None, 1)
+    assert host["proposal_id"] and made["proposal_id"]
+
+
+@pytest.mark.process
+@pytest.mark.anyio
+async def test_a_delegate_that_no_person_named_is_out_of_force_and_an_approval_ends_that(place: Place) -> None:
+    text = skill_text("csv", "Clean and summarise CSV tables.")
+    named = text.replace("---\n\n", "metadata:\n  delegate:\n    agent: agent:clerk\n---\n\n", 1)
+    with Store.open(place.home) as store, store.transaction(Actor.HUMAN, "made", identity=PERSON) as tx:
+        clerk = "---\nname: clerk\ndescription: Files papers.\n---\n\nYou are the clerk.\n"
+        tx.put(Ref.parse("agent:clerk"), {"AGENT.md": File(clerk.encode())})
+    place.save("csv", named)
+    synchronise(place)
+    async with place.client("modern") as client:
+        before = (await texts(client, "load_skill", ref="csv"))[0]
+    with Library.open(place.home) as library:
+        head = library.store.head(Ref.parse("csv"))
+        library.store.backend.attestations.vouch([(head.id, head.tree)], library.store.now(), PERSON)
+    async with place.client("modern") as client:
+        after = (await texts(client, "load_skill", ref="csv"))[0]
+    assert "You are the clerk" not in before
+    assert "delegate changed, and no person approved it: evolvable approve csv" in before
+    assert after.startswith("Work as this agent (agent:clerk@1):\n\nYou are the clerk.")

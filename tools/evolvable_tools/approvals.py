@@ -130,6 +130,26 @@ def frozen_section_waits(library: "Library", caller: "Caller", before: Files, af
     return touches_frozen_section(before, after)
 
 
+def tainted_change_waits(library: "Library", caller: "Caller", before: Files, after: Files, found: Scan) -> bool:
+    """Return whether an agent's change waits because its session was served the text of a stranger.
+
+    It goes live where the scan finds nothing above low, and where it adds no host, command or file.
+    """
+    if caller.actor is not Actor.AGENT or not library.is_tainted(caller):
+        return False
+    if found.asks or found.capabilities.added or any(path not in before for path in after):
+        return True
+    return not _hosts(after) <= _hosts(before)
+
+
+_HOST = re.compile(rb"[a-z][a-z0-9+.-]*://([^/\s\"'`<>()\[\]]+)", re.IGNORECASE)
+
+
+def _hosts(files: Files) -> set[bytes]:
+    """Return the hosts of the addresses in these files."""
+    return {host.lower() for file in files.values() for host in _HOST.findall(file.data)}
+
+
 # Between the two stands white space and, where the comment lies in a quotation over several lines, the marks of that.
 _MAY_BE_FROZEN = re.compile(rb"<!--[^<]*frozen")
 

@@ -103,6 +103,7 @@ class Library:
         marks_agents = options.get("marks_agents")
         self.marks_agents = self.lock is not None if marks_agents is None else marks_agents
         self._made: dict[str, set[int]] = {}
+        self._tainted = set[str]()
         self._bulk = options.get("bulk")
         self._redactor = options.get("redactor") or built_in_redactor
         self.shown = ImpressionLog(store.backend)
@@ -199,6 +200,14 @@ class Library:
     def note_made(self, client: str, operation: Operation) -> None:
         """Keep that a connection or a session made an operation: an agent reads its own new text without marks."""
         self._made.setdefault(client, set()).add(operation.id)
+
+    def note_stranger(self, caller: Caller) -> None:
+        """Keep that the caller's session and connection were served the text of a stranger."""
+        self._tainted.update(filter(None, (caller.session, caller.connection)))
+
+    def is_tainted(self, caller: Caller) -> bool:
+        """Return whether this process served a stranger's text to the caller's session or connection."""
+        return not self._tainted.isdisjoint({caller.session, caller.connection})
 
     def is_own(self, caller: Caller, operation: int, session: str | None) -> bool:
         """Return whether the caller's session or connection made an operation. session: that the operation names."""

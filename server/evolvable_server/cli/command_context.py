@@ -221,7 +221,13 @@ class CommandContext:
     @contextlib.contextmanager
     def library(self, *, create: bool = False) -> "Iterator[tuple[Library, Caller]]":
         """Yield the open library, and the caller that runs this command. Raise as Store.open."""
-        from evolvable_server.app import ListedFolders, approvals_lock, assign_trusted_folders, make_caller
+        from evolvable_server.app import (
+            ListedFolders,
+            approvals_lock,
+            assign_trusted_folders,
+            make_caller,
+            marks_agents,
+        )
         from evolvable_server.clients.memory_files import refresh_memory_files
         from evolvable_server.model_setup import Redaction, approval_policies, open_search
         from evolvable_store.workingcopy.project_map import take_notices
@@ -242,6 +248,7 @@ class CommandContext:
                 policies=kinds,
                 level=ApprovalLevel(config.approve),
                 lock=approvals_lock(config),
+                marks_agents=marks_agents(config),
                 trusted_folders=ListedFolders(config.home),
             ) as library,
         ):

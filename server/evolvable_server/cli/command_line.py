@@ -55,7 +55,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "session_commands": ("stats", "sessions", "review", "memory", "compress"),
     "inbox_commands": ("inbox", "publish", "channel"),
     "round_commands": ("round", "pool", "learned"),
-    "person_commands": ("approvals", "trust"),
+    "person_commands": ("approvals", "approve", "trust"),
     "ui_command": ("ui",),
     "ags_commands": ("ags",),
     "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer", "quickstart", "token"),

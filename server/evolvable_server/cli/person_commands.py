@@ -10,6 +10,7 @@ import click
 
 from evolvable_server.approval_keys import approver_path, create_key, key_path
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
+from evolvable_server.cli.options import REF
 from evolvable_server.cli.terminal import ask, confirm, count, local_time, progress, remark, say, show_diff, some, warn
 from evolvable_server.config_edits import check_account_file, edit_config, edited_path, set_trusted
 from evolvable_store.errors import InvalidArgument, NoLibrary, Refused
@@ -221,6 +222,24 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
         if folder is not None:
             set_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
     return Output(decision, _show_decision)
+
+
+@command("approve")
+@click.argument("ref", type=REF)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def approve_command(state: CommandContext, ref: Ref, yes: bool) -> Output[TrustDecision]:
+    """Approve a resource as it is now.
+
+    Shows what changed since you last looked, and what the scan finds in it; then asks once. From then on it is yours,
+    and what it names is in force. What comes later is said again.
+    """
+    with state.library() as (library, caller):
+        asked = scan_import.ask_trust(library, caller, ref=ref)
+        if not state.json:
+            _show_question(asked)
+        confirm(f"Approve {asked.what} as it is?", yes=yes or not asked.offered, refused="Nothing was approved.")
+        decision = scan_import.trust(library, caller, asked)
+    return Output(decision, lambda one: say(f"Approved: {', '.join(one.refs) or 'nothing new'}."))
 
 
 def _confirm_every(state: CommandContext, folder: Path, *, yes: bool) -> None:

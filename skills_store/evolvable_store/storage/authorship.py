@@ -89,8 +89,7 @@ class VersionAuthors:
     def authors_of(self, path: str, trees: Collection[str]) -> list[VersionAuthor]:
         """Return who made the bytes of a file, oldest first; none where a person stands for all of it.
 
-        What a stranger brought stays the stranger's when others change it; of others' changes, those that are still
-        there count.
+        What a stranger brought stays the stranger's when others change it; of the rest what is still there counts.
         """
         parts = self.provenance.files.get(path, ())
         found = [(self.others[part.version], part.is_there) for part in parts if part.version in self.others]

@@ -9,7 +9,7 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, SuccessCounts, Tally, Usage, Use
-from evolvable_tools.authors import Authorship, provenance_line, version_authorship
+from evolvable_tools.authors import AuthorKind, Authorship, provenance_line, version_authorship
 from evolvable_tools.delegation import DelegateStatus, Delegation, delegate_in, delegate_status, find_delegation
 from evolvable_tools.file_edits import decode_text
 from evolvable_tools.library import Caller, Library
@@ -180,6 +180,8 @@ def _read(
     version = number or head.latest
     proof = store.backend.evidence.count_successes([head.id]).get(head.id, SuccessCounts())
     whose = version_authorship(library, head, version, caller)
+    if whose.of(path).why and whose.of(path).kind is not AuthorKind.AGENT and caller.actor is Actor.AGENT:
+        library.note_stranger(caller)
     loaded = Loaded(
         *(str(head.ref), version, path, decode_text(file.data), len(file.data), sizes),
         author=whose.kind,

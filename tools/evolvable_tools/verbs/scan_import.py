@@ -14,7 +14,7 @@ from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
 from evolvable_tools.approvals import add_left_out, check_change, file_bytes, finding_messages, load_scan
-from evolvable_tools.authors import Authorship, authorships
+from evolvable_tools.authors import Authorship, authorships, version_base
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, FindingSeverity, Scan
 from evolvable_tools.scan.scanner import scan
@@ -298,7 +298,8 @@ class TrustOffer:
     """One resource that a person is asked to trust. author: whose it is, `held` for a held change. proposal: of a
     held change, None for what is served already.
 
-    findings: of the scan, the worst first. diff: of a held change against what is served.
+    findings: of the scan, the worst first. diff: of a held change against what is served,
+    else against what the person stood for.
     """
 
     ref: str
@@ -425,8 +426,15 @@ def _held_below(library: Library, folder: Path) -> Sequence[int]:
 
 
 def _offer(library: Library, head: Head, whose: Authorship) -> TrustOffer:
-    found = scan(None, file_bytes(library.store.files(head)), head.kind)
-    return TrustOffer(str(head.ref), head.id, head.tree, whose.kind, list(found.findings), _gained(found))
+    base, after = version_base(library, head, head.latest), library.store.files(head)
+    before = library.store.files(head, base) if base is not None else {}
+    found = scan(file_bytes(before) or None, file_bytes(after), head.kind)
+    changes = ""
+    if base is not None:
+        names = str(base), str(head.latest)
+        changes = diff(library, library.store.manifest(head, base), library.store.manifest(head), names)
+    about = (str(head.ref), head.id, head.tree, whose.kind)
+    return TrustOffer(*about, list(found.findings), _gained(found), diff=changes)
 
 
 def _of_proposal(library: Library, proposal: int) -> TrustOffer:
