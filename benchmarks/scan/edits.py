@@ -2,8 +2,10 @@
 
 `edits.jsonl` names each edit by repository, commit and path, with the SHA-256 of the file before and after and the
 verdict; it holds no text. `--clones DIR` reads the texts from clones (DIR/owner+name, DIR/owner+name/repo or
-DIR/owner/name, bare or not), checks the hashes, and scans each edit again as an agent's update. `--collect` chooses the
-edits anew. Rules are developed on the repositories of half A; half B is only measured.
+DIR/owner/name, bare or not), checks the hashes, and scans each edit again as an agent's update. `--collect` chooses
+the edits anew. Rules are developed on the repositories of half A; half B is only measured. `edits_apart.jsonl` names
+edits of repositories that took no part in any choice: not in the rules, not in the training, not in a limit. They
+were collected before the rules were changed, with `--collect --apart`.
 """
 
 import argparse
@@ -18,8 +20,8 @@ from pathlib import Path
 from evolvable_store.resource import Kind
 from evolvable_tools.scan.scanner import scan
 
-EDITS = Path(__file__).with_name("edits.jsonl")
-MOST_HELD = 0.20
+EDITS, APART = (Path(__file__).with_name(name) for name in ("edits.jsonl", "edits_apart.jsonl"))
+MOST_HELD = 0.13
 MOST_OF_A_REPOSITORY, MOST_OF_A_COMMIT = 40, 2
 MAX_COMPANION = 200_000
 MAX_COMPANIONS = 20
@@ -30,10 +32,12 @@ def main() -> int:
     parser.add_argument("--clones", type=Path, required=True, help="folder of clones")
     parser.add_argument("--collect", action="store_true", help="choose the edits anew and write edits.jsonl")
     parser.add_argument("--write", action="store_true", help="write the new verdicts into edits.jsonl")
+    parser.add_argument("--apart", action="store_true", help="the repositories that took no part in any choice")
     parser.add_argument("--half", choices=("A", "B"), help="only this half of the repositories")
     parser.add_argument("--show", action="store_true", help="print what was found in each held edit")
     options = parser.parse_args()
-    edits = collected(options.clones) if options.collect else recorded()
+    file = APART if options.apart else EDITS
+    edits = collected(options.clones, options.apart) if options.collect else recorded(file)
     edits = [edit for edit in edits if options.half in (None, half(edit["repository"]))]
     missing = 0
     for edit in edits:
@@ -48,7 +52,7 @@ def main() -> int:
             print(f"\n{edit['repository']} {edit['commit'][:10]} {edit['path']}")
             print(*(f"  {one}" for one in found.findings if one.severity != "low"), sep="\n")
     if (options.collect or options.write) and options.half is None and not missing:
-        EDITS.write_text("".join(json.dumps(edit) + "\n" for edit in edits), encoding="utf-8")
+        file.write_text("".join(json.dumps(edit) + "\n" for edit in edits), encoding="utf-8")
     return report([edit for edit in edits if "verdict" in edit], missing)
 
 
@@ -56,12 +60,12 @@ def half(repository: str) -> str:
     return "AB"[hashlib.sha256(repository.lower().encode()).digest()[0] % 2]
 
 
-def recorded() -> list[dict]:
-    return [json.loads(line) for line in EDITS.read_text(encoding="utf-8").splitlines()]
+def recorded(file: Path = EDITS) -> list[dict]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def report(edits: list[dict], missing: int) -> int:
-    """Print the figures of both halves; return 1 when more than a fifth of either is held."""
+    """Print the figures of both halves; return 1 when more than MOST_HELD of either is held."""
     failed = 0
     for name in "AB":
         mine = [edit for edit in edits if half(edit["repository"]) == name]
@@ -123,13 +127,14 @@ def blob(where: Path, name: str) -> bytes | None:
         return None
 
 
-def collected(clones: Path) -> list[dict]:
+def collected(clones: Path, apart: bool) -> list[dict]:
     """Return the edits: for each repository those whose hash comes first, a few of a commit at most."""
     edits = []
+    chosen = {edit["repository"] for edit in recorded()} if apart else set()
     for folder in sorted(clones.iterdir()):
         repository = folder.name.replace("+", "/", 1)
         where = clone(clones, repository)
-        if where is None or "/" not in repository:
+        if where is None or "/" not in repository or repository in chosen:
             continue
         of_commit: Counter[str] = Counter()
         taken = 0

@@ -5,6 +5,8 @@ that is added. Each is scanned as an agent's update of the skill, and again as a
 Rules are developed on the lines marked `tuned`; of those marked `held-out` only the figures are printed.
 `hostile/fresh.jsonl` has 731 texts that were written before its author had read the rules, added to one skill.
 `hostile/sentences.jsonl` has single sentences that were written to get round the rules, each added to one skill.
+`--skill-inject CLONE` also measures a set of others that nobody trained or tuned on: the instructions of the public
+benchmark SKILL-INJECT (github.com/aisa-group/skill-inject), each added to one skill.
 """
 
 import argparse
@@ -12,6 +14,8 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
+
+from edits import git
 
 from evolvable_store.resource import Kind
 from evolvable_tools.scan import Scan
@@ -26,6 +30,7 @@ LEAST_STOPPED = 0.90
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--show", action="store_true", help="name the tuned edits that went through")
+    parser.add_argument("--skill-inject", type=Path, help="a clone of the benchmark")
     options = parser.parse_args()
     edits = [json.loads(line) for line in (HOSTILE / "edits.jsonl").read_text(encoding="utf-8").splitlines()]
     missed = max(report(half, [one for one in edits if one["half"] == half], options.show) for half in HALVES)
@@ -35,7 +40,17 @@ def main() -> int:
         print(f"evasive sentences, {half}: {share(sum(map(is_stopped, evasive)), len(evasive))}")
     for half in HALVES:
         report_fresh(half)
+    if options.skill_inject:
+        report_others(options.skill_inject)
     return missed
+
+
+def report_others(where: Path) -> None:
+    """Print how many of the instructions of SKILL-INJECT are stopped."""
+    for kind in ("obvious", "contextual"):
+        data = json.loads(git(where, "cat-file", "blob", f"HEAD:data/{kind}_injections.json"))
+        texts = [{"text": one["instructions"]["line_injection"]} for one in data]
+        print(f"SKILL-INJECT, {kind}: {share(sum(map(is_stopped, texts)), len(texts))}")
 
 
 def report_fresh(half: str) -> None:

@@ -1,10 +1,13 @@
 """Train the linear classifier of the scan and write its weights.
 
-Positives are our own: `hostile/training.txt`, and the tuned half of `hostile/fresh.jsonl` and of
-`hostile/sentences.jsonl`. Negatives are sentences of real skills (`CORPUS`, JSON lines with `repo`, `name`,
-`description`, `body`), the sentences that real edits add (`--clones`, half A of `edits.jsonl`), and the harmless cases
-of the tests. Of the corpus, the repositories whose hash lies in the first 70 % are trained on; of the next 15 % and the
-last 15 % only figures are printed. No text of others is kept, only weights. Needs scikit-learn, numpy and scipy.
+Positives are our own: `hostile/training.txt`, the tuned half of `hostile/fresh.jsonl` and of
+`hostile/sentences.jsonl`, the tuned edits of `hostile/edits.jsonl` that say something, and the instructions among the
+hostile cases of the tests. Negatives are sentences of real skills (`CORPUS`, JSON lines with `repo`, `name`,
+`description`, `body`), the sentences that real edits add and the items of AGENTS.md files (`--clones`, half A of
+each), everyday lessons of our own, and the harmless cases of the tests. Of the corpus, the repositories whose hash
+lies in the first 70 % are trained on, but those of half B and of `edits_apart.jsonl`; on the next 15 % the limits are
+chosen; of the last 15 % only figures are printed. No text of others is kept, only weights. Needs scikit-learn, numpy
+and scipy.
 """
 
 import argparse
@@ -15,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import edits
+import lessons
 import numpy as np
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
@@ -22,17 +26,23 @@ from sklearn.linear_model import LogisticRegression
 from evolvable_store.resource import Kind
 from evolvable_tools.scan import classifier
 from evolvable_tools.scan.scanner import scan
-from evolvable_tools.scan.semantic_rules import analyse_sentence
-from evolvable_tools.scan.text_analysis import Sentence, TextPart, parts, sentence_diff, view_of, windows
+from evolvable_tools.scan.text_analysis import TextPart, parts, sentence_diff, view_of, windows
 
 HOSTILE = Path(__file__).with_name("hostile")
 CASES = HOSTILE.parents[2] / "tests" / "data" / "hostile_skills.json"
 WEIGHTS = Path(classifier.__file__).with_name(classifier.DATA)
-LIMITS = (0.9, 0.25, 4.5, 2.0)
-"""English, new and changed, then other languages; chosen on the second part of the corpus and half A of the edits."""
+LIMITS = (1.2, 0.45, 2.0, 2.0)
+"""English, new and changed, then other languages; chosen on the second part of the corpus and the tuned lessons."""
 STRENGTH, POSITIVE_WEIGHT = 0.1, 10
 HARMLESS_TIMES = 5
-FIRST, HARDEST, ROUNDS = 40_000, 15_000, 3
+EVERYDAY_TIMES = 15
+SAYS_SOMETHING = ("egress", "credentials", "approval", "evidence", "library", "attention", "remote-instructions") + (
+    "weakened-checks",
+    "conceal",
+    "odd-place",
+)
+"""Kinds of hostile edits that add an instruction; the others take something away or are programs."""
+FIRST, HARDEST, ROUNDS = 60_000, 15_000, 3
 """Negatives of the first round, those with the highest score that each round adds, and rounds."""
 
 
@@ -43,16 +53,16 @@ def main() -> None:
     options = parser.parse_args()
     skills = list(corpus(options.corpus))
     positive = matrix(hostile())
-    of_edits = matrix([*of_half_a(options.clones), *harmless() * HARMLESS_TIMES])
-    negative = matrix(
-        {sentence.text: sentence for part, text in skills if part == "train" for sentence in of(text)}.values()
-    )
+    work = [*of_half_a(options.clones), *lessons_of_half_a(options.clones), *harmless() * HARMLESS_TIMES]
+    work += [text for line in lessons.everyday("tuned") for text in of(line)] * EVERYDAY_TIMES
+    of_edits = matrix(work)
+    negative = matrix({sentence: None for part, text in skills if part == "train" for sentence in of(text)})
     weights, base = trained(positive, negative, of_edits)
     step = float(np.abs(weights).max()) / 127
     small = np.clip(np.round(weights / step), -127, 127).astype(np.int8)
     WEIGHTS.write_bytes(classifier.HEAD.pack(step, base, *LIMITS) + small.tobytes())
     classifier.weights.cache_clear()
-    for part in ("train", "choose", "measure"):
+    for part in ("choose", "measure"):
         texts = [text for one, text in skills if one == part]
         rules, more = held(texts)
         shares = f"{rules / len(texts):.2%} held by other rules, {more / len(texts):.2%} more"
@@ -88,38 +98,39 @@ def trained(positive: sp.csr_matrix, negative: sp.csr_matrix, of_edits: sp.csr_m
     return model.coef_[0], float(model.intercept_[0])
 
 
-def matrix(sentences: Iterable[Sentence]) -> sp.csr_matrix:
+def matrix(sentences: Iterable[str]) -> sp.csr_matrix:
     """Return one row of features for each sentence."""
-    rows = [sorted(classifier.hashed(analyse_sentence(one))) for one in sentences]
+    rows = [sorted(classifier.places(one)) for one in sentences]
     ends = np.r_[0, np.cumsum([len(row) for row in rows])]
     places = np.concatenate([np.array(row, np.int32) for row in rows])
     return sp.csr_matrix((np.ones(len(places), np.float32), places, ends), shape=(len(rows), classifier.SIZE))
 
 
-def of(text: str) -> list[Sentence]:
+def of(text: str) -> list[str]:
     """Return the sentences of a document that the classifier looks at."""
     view = view_of("SKILL.md", text.encode("utf-8", "replace"))
     if view is None:
         return []
-    return [
-        piece for one in parts(view) if one.part is not TextPart.CODE for piece in windows(one) if len(piece.text) > 8
-    ]
+    pieces = (piece.text for one in parts(view) if one.part is not TextPart.CODE for piece in windows(one))
+    return [text for text in pieces if len(text) >= classifier.MIN_CHARACTERS or not text.isascii()]
 
 
 def corpus(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield each real skill with the part of the corpus that its repository is in."""
+    """Yield each real skill with the part of the corpus that its repository is in, 'none' for one kept apart."""
+    apart = {edit["repository"].lower() for edit in edits.recorded(edits.APART)}
+    apart |= {edit["repository"].lower() for edit in edits.recorded() if edits.half(edit["repository"]) == "B"}
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             one = json.loads(line)
             place = hashlib.sha256(one["repo"].lower().encode()).digest()[0] / 256
             head = f"name: {one['name']}\ndescription: {json.dumps(one['description'], ensure_ascii=False)}"
-            yield (
-                "train" if place < 0.7 else "choose" if place < 0.85 else "measure",
-                f"---\n{head}\n---\n{one['body']}",
-            )
+            part = "train" if place < 0.7 else "choose" if place < 0.85 else "measure"
+            if part == "train" and one["repo"].lower() in apart:
+                part = "none"
+            yield part, f"---\n{head}\n---\n{one['body']}"
 
 
-def hostile() -> list[Sentence]:
+def hostile() -> list[str]:
     """Return our own hostile sentences, without those that are held out."""
     texts = (HOSTILE / "training.txt").read_text(encoding="utf-8").splitlines()
     for name in ("fresh", "sentences"):
@@ -129,19 +140,33 @@ def hostile() -> list[Sentence]:
             for one in map(json.loads, lines)
             if one["half"] == "tuned" and one.get("path", "SKILL.md") == "SKILL.md"
         ]
-    return list({sentence.text: sentence for text in texts for sentence in of(text.replace("\\n", "\n"))}.values())
+    for edit in map(json.loads, (HOSTILE / "edits.jsonl").read_text(encoding="utf-8").splitlines()):
+        if edit["half"] == "tuned" and edit["path"] == "SKILL.md" and edit["kind"] in SAYS_SOMETHING:
+            texts.append(edit["after"].replace(edit["before"], ""))
+    found = list(dict.fromkeys(sentence for text in texts for sentence in of(text.replace("\\n", "\n"))))
+    return found + [one for text in cases("instruction", "medium") for one in of(text)] * HARMLESS_TIMES
 
 
-def harmless() -> list[Sentence]:
+def harmless() -> list[str]:
     """Return the sentences of the harmless cases of the tests."""
-    cases = json.loads(CASES.read_text(encoding="utf-8"))["cases"]
-    texts = [case.get("input") or "".join(case["input_parts"]) for case in cases if case["expect"] == "pass"]
-    return [one for text in texts for one in of(text)]
+    return [one for text in cases(None, "pass") for one in of(text)]
 
 
-def of_half_a(clones: Path) -> list[Sentence]:
+def cases(category: str | None, expected: str) -> list[str]:
+    """Return the texts of the tests' cases of a category, None for all, with this verdict."""
+    every = json.loads(CASES.read_text(encoding="utf-8"))["cases"]
+    chosen = [one for one in every if category in (None, one["category"]) and one["expect"] == expected]
+    return [one.get("input") or "".join(one["input_parts"]) for one in chosen]
+
+
+def lessons_of_half_a(clones: Path) -> list[str]:
+    """Return the items of the AGENTS.md files of half A."""
+    return list(dict.fromkeys(one for _, line in lessons.of_clones(clones, "A") for one in of(f"- {line}")))
+
+
+def of_half_a(clones: Path) -> list[str]:
     """Return the sentences that the real edits of half A add."""
-    found = {}
+    found: dict[str, None] = {}
     for edit in edits.recorded():
         texts = edits.read(clones, edit) if edits.half(edit["repository"]) == "A" else None
         before, after = texts or ({}, {})
@@ -150,10 +175,9 @@ def of_half_a(clones: Path) -> list[Sentence]:
             if view is None or before.get(path) == data:
                 continue
             added, _ = sentence_diff(view_of(path, before[path]) if path in before else None, view)
-            found.update(
-                {piece.text: piece for one in added if one.part is not TextPart.CODE for piece in windows(one)}
-            )
-    return list(found.values())
+            prose = (piece.text for one in added if one.part is not TextPart.CODE for piece in windows(one))
+            found.update(dict.fromkeys(prose))
+    return list(found)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ async def test_an_agent_is_refused_or_told_where_its_change_waits(place, era):
     assert "skill:pdf was not changed: a.md:1: tag characters" in refused.content[0].text
     assert not held.is_error
     assert (held.structured_content["proposal_id"], held.structured_content["version"]) == (1, None)
-    assert "instruction.disable" in held.structured_content["warnings"][0]
+    assert "wording.model" in held.structured_content["warnings"][0]
     assert "as proposal 1" in held.structured_content["warnings"][-1]
     assert made.structured_content["version"] == 2
     assert "wrote a.md, " in loaded.content[1].text and "not yet looked at" in loaded.content[1].text
@@ -59,7 +59,7 @@ def test_the_command_line_warns_a_person_and_does_what_they_say(line):
     made = line("update", "pdf", "--create", "--file", f"SKILL.md={draft}")
 
     assert "pdf is now version 1" in made.out
-    assert "scan: SKILL.md:6: it turns a protection off" in made.err
+    assert "scan: SKILL.md:6: the classifier takes it for an order that harms" in made.err
 
 
 @pytest.mark.process
@@ -75,7 +75,7 @@ def test_a_person_sees_what_an_import_brings_and_one_yes_imports_it(line, form):
     for text in (
         "in.json brings 2 resources:" if form == "in.json" else " brings 2 resources:",
         "skill:asked  (new, 1 file, ",
-        "medium: SKILL.md:6: it turns a protection off [instruction.disable]",
+        "medium: SKILL.md:6: the classifier takes it for an order that harms",
         "skill:good  (new, 1 file, ",
         "has the means to: network api.forms.io",
     ):
@@ -120,7 +120,7 @@ def test_a_question_that_nobody_answers_imports_nothing_and_yes_answers_it(line)
 
     assert silent.json["hint"] == "--yes answers it."
     assert done.json["added"] == ["skill:asked"] and done.json["waiting"] == {}
-    assert "instruction.disable" in done.json["warnings"][0]
+    assert "wording.model" in done.json["warnings"][0]
 
 
 def test_findings_of_high_severity_are_refused_whatever_the_answer(line):

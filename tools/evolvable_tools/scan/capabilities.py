@@ -19,6 +19,8 @@ NETWORK, ENVIRONMENT, CREDENTIALS, WRITES = "network", "environment", "credentia
 RUNS, TOOL, HOOK, MCP, PERMISSION, PROGRAM = "runs", "tool", "hook", "mcp", "permission", "program"
 
 _HOST = re.compile(r"https?://([a-z0-9][a-z0-9.-]{0,120}[a-z0-9])(?=[:/?#\"'\s)>\]`,]|$)")
+_NAMESPACE = re.compile(r"xmlns(?::[\w-]{1,20})?\s?=\s?[\"']$")
+"""Before the name of a vocabulary in XML, which nobody reaches."""
 _NEAR = frozenset(("localhost", "127.0.0.1", "0.0.0.0"))
 _NO_HOST = re.compile(r"(?:^|\.)(?:example\.(?:com|org|net)|example|localhost)$|^(?:your|my)|^x{2,}")
 
@@ -30,6 +32,7 @@ _PLACES, _OUTSIDE, _KNOWN = _TABLE.data["places"], _TABLE.data["outside"], froze
 _WHYS: Mapping[str, str] = _TABLE.data["whys"]
 _POWERS: Mapping[str, str] = _TABLE.data["powers"]
 _RUNS = [(one["what"], one["anchors"], re.compile(_TABLE.join(one["pattern"]))) for one in _TABLE.data["runs"]]
+_HARMLESS = frozenset(_TABLE.data["harmless_tools"].split())
 _TOOLS = re.compile(r"[A-Za-z_*][\w*.:-]{0,80}(?:\([^()\n]{0,200}\))?")
 
 MAX_NAMED = 200
@@ -86,6 +89,10 @@ def _hosts(view: TextView) -> set[str]:
     low = view.plain
     for match in _HOST.finditer(low):
         host = match[1]
+        if low[match.start() - 1 : match.start()] in "\"'" and _NAMESPACE.search(
+            low, max(0, match.start() - 40), match.start()
+        ):
+            continue
         if host in hosts or host in _NEAR or _NO_HOST.search(host) or "." not in host:
             continue
         first = max(0, match.start() - 300)
@@ -202,7 +209,9 @@ def frontmatter_findings(before: TextView | None, after: TextView, kind: Kind) -
         gained = [one for one in named if one[0] in (_AGENT_POWERS if kind is Kind.AGENT else _DELEGATES)]
     else:
         # Many skills of others have a head that YAML breaks in; it grants what can be read of it.
-        gained = [one for one in grants.widened(read_grants(was)) if kind is Kind.AGENT or one[0] != "head"]
+        gained = grants.widened(read_grants(was))
+        if kind is not Kind.AGENT:
+            gained = [one for one in gained if one[0] != "head" and not (one[0] == "tools" and one[1] in _HARMLESS)]
     for key, what in gained:
         yield _grant_finding(after.path, key, what)
     before_triggers = _list(was.fields.get("triggers"))

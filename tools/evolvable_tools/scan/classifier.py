@@ -1,14 +1,14 @@
 """A linear classifier of single sentences: how much one reads like a hostile instruction and not like work.
 
-The weights stand in `classifier.bin`: one signed byte for each of 2^17 hashes of a sentence's words, pairs of words,
-beginnings of words, concepts and pairs of concepts. Of a sentence in another language than English only its
-concepts count. `benchmarks/scan/train.py` makes the file. Pure: the same
-sentence has the same score everywhere.
+The weights stand in `classifier.bin`: one signed byte for each of 2^17 places of a sentence's words, pairs of words,
+beginnings of words, concepts and pairs of concepts. `benchmarks/scan/train.py` makes the file. Pure: the same sentence
+has the same score everywhere.
+
+Also text that a model reads and a person who reads the page does not see: comments and hidden elements.
 """
 
-import re
+import itertools
 import struct
-from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -17,104 +17,109 @@ from typing import NamedTuple
 from zlib import crc32
 
 from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
-from evolvable_tools.scan.semantic_rules import AnalysedSentence, analyse_sentence
+from evolvable_tools.scan.lexicon import concepts, concepts_of_word, concepts_of_words, words_of
 from evolvable_tools.scan.sentence_rules import report
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, windows
 
 _TABLE = PatternTable("classifier.toml")
-_PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
+_FOREIGN, _COMMON, _MARK = (_TABLE.compile(name) for name in ("foreign", "common", "mark"))
+_NAMES: dict[str, str] = _TABLE.data["names"]
+_EMPTY = frozenset(_TABLE.data["empty"].split())
 
 BITS = 17
 SIZE = 1 << BITS
-MASK = SIZE - 1
+_MASK = SIZE - 1
 DATA = "classifier.bin"
 HEAD = struct.Struct("<ffffff")
 """Of the data file: one step of a weight, the score without features, and four limits (see `Limits`)."""
 
 _STEM = 5
+_PAIR, _GAP, _JOINED = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
+"""Odd factors by which the place of two features that stand together follows from the hashes of both."""
 
 
 def is_foreign(text: str) -> bool:
-    """Return whether a sentence is in a language of which there are too few examples to learn its words."""
-    foreign = not text.isascii() and _PATTERNS["foreign"].search(text) is not None
-    return foreign and len(_PATTERNS["common"].findall(text)) < 2
-
-
-def features(said: AnalysedSentence) -> Iterator[str]:
-    """Yield the features of a sentence; some more than once. Of a foreign one only the concepts."""
-    text = said.sentence.text
-    foreign = is_foreign(text)
-    yield from _concepts("~" if foreign else "=", tuple(sorted(said.found)))
-    if foreign:
-        return
-    before = last = "^"
-    for word in _split(text):
-        yield word
-        yield f"{last} {word}"
-        yield f"{before}_{word}"
-        if len(word) > _STEM:
-            yield f"{word[:_STEM]}*"
-        before, last = last, word
-    yield f"{last} $"
-
-
-def _concepts(mark: str, names: tuple[str, ...]) -> Iterator[str]:
-    """Yield the features of concepts. mark: what tells those of English and of other languages apart."""
-    if mark == "~":
-        yield mark
-    for number, name in enumerate(names):
-        yield f"{mark}{name}"
-        for other in names[number + 1 :]:
-            yield f"{mark}{name}{mark}{other}"
-
-
-def _split(text: str) -> list[str]:
-    """Return the words of a sentence, with one word for any address and one for any number."""
-    if "@" in text:
-        text = _PATTERNS["mail"].sub(" zmail ", text)
-    if "." in text:
-        text = _PATTERNS["address"].sub(" zurl ", text)
-    return ["0" if word.isdigit() else word for word in _PATTERNS["token"].findall(text)]
-
-
-def hashed(said: AnalysedSentence) -> set[int]:
-    """Return the places of a sentence's features in the weights: the hashes of `features`, without their strings."""
-    text = said.sentence.text
-    foreign = is_foreign(text)
-    places = set(_of_concepts("~" if foreign else "=", tuple(sorted(said.found))))
-    if foreign:
-        return places
-    before = last = _of_word("^")
-    for word in _split(text):
-        this = _of_word(word)
-        places.update(this.places)
-        places.add(crc32(this.text, last.spaced) & MASK)
-        places.add(crc32(this.text, before.gapped) & MASK)
-        before, last = last, this
-    places.add(crc32(b"$", last.spaced) & MASK)
-    return places
+    """Return whether a sentence is in a language of which there are few examples to learn its words."""
+    foreign = not text.isascii() and _FOREIGN.search(text) is not None
+    return foreign and len(_COMMON.findall(text)) < 2
 
 
 class _Word(NamedTuple):
-    """A word with what its features need: its bytes, the hashes of it with a blank or a gap, and its own places."""
+    """A word with what its features need: its hash, its own places, and the concepts that it names."""
 
-    text: bytes
-    spaced: int
-    gapped: int
+    hash: int
     places: tuple[int, ...]
+    concepts: frozenset[str]
 
 
-@lru_cache(maxsize=8192)
-def _of_word(word: str) -> _Word:
-    text = word.encode()
-    own = [text, word[:_STEM].encode() + b"*"] if len(word) > _STEM else [text]
-    return _Word(text, crc32(b" ", crc32(text)), crc32(b"_", crc32(text)), tuple(crc32(one) & MASK for one in own))
+@lru_cache(maxsize=16384)
+def _word(word: str) -> _Word:
+    if word.isdigit():
+        word = "0"
+    number = crc32(word.encode())
+    stem = (_place_of_stem(word),) if len(word) > _STEM else ()
+    return _Word(number, (number & _MASK, *stem), concepts_of_word(word))
 
 
-@lru_cache(maxsize=512)
-def _of_concepts(mark: str, names: tuple[str, ...]) -> "array[int]":
-    # An array takes a tenth of a tuple: ten concepts have 55 places.
-    return array("I", [crc32(one.encode()) & MASK for one in _concepts(mark, names)])
+def _place_of_stem(word: str) -> int:
+    return crc32(word[:_STEM].encode() + b"*") & _MASK
+
+
+_EDGE = crc32(b"^")
+
+
+def places(text: str) -> set[int]:
+    """Return the places of a sentence's features in the weights."""
+    words = words_of(text)
+    known = [_word(word) for word in words]
+    numbers = [_EDGE, *[one[0] for one in known], _EDGE]
+    found = {(one * _PAIR + other) & _MASK for one, other in itertools.pairwise(numbers)}
+    # The first word has the edge before it and before that.
+    found.update([(one * _GAP + other) & _MASK for one, other in zip([_EDGE, *numbers], numbers[1:-1], strict=False)])
+    found.update(*[one[1] for one in known])
+    named = concepts_of_words(text, words, [one[2] for one in known])
+    found.update(_of_concepts(is_foreign(text), named))
+    return found
+
+
+@lru_cache(maxsize=2048)
+def _of_concepts(foreign: bool, named: frozenset[str]) -> tuple[int, ...]:
+    hashes = _hashes_of_concepts(foreign, named)
+    pairs = [(one * _JOINED + other) & _MASK for number, one in enumerate(hashes) for other in hashes[number + 1 :]]
+    return (*(one & _MASK for one in hashes), *pairs)
+
+
+def _hashes_of_concepts(foreign: bool, named: frozenset[str]) -> list[int]:
+    mark = "~" if foreign else "="
+    return [crc32(f"{mark}{name}".encode()) for name in sorted(named)]
+
+
+def features(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the features of a sentence as a person reads them, each with its place; '' for those that say nothing."""
+    foreign, named = is_foreign(text), sorted(concepts(text))
+    hashes = _hashes_of_concepts(foreign, frozenset(named))
+    for number, (name, one) in enumerate(zip(named, hashes, strict=True)):
+        yield _NAMES.get(name, name), one & _MASK
+        for other_name, other in zip(named[number + 1 :], hashes[number + 1 :], strict=True):
+            yield f"{_NAMES.get(name, name)} with {_NAMES.get(other_name, other_name)}", (one * _JOINED + other) & _MASK
+    before = last = ("", _EDGE)
+    for word in words_of(text):
+        number, own, _ = _word(word)
+        yield _shown(word), own[0]
+        if len(own) > 1:
+            yield "", own[1]
+        yield _shown(last[0], word), (last[1] * _PAIR + number) & _MASK
+        yield _shown(before[0], "…", word), (before[1] * _GAP + number) & _MASK
+        before, last = last, (word, number)
+    yield "", (last[1] * _PAIR + _EDGE) & _MASK
+
+
+def _shown(*words: str) -> str:
+    """Return words in quotes, '' where none of them says anything by itself."""
+    if all(len(word) < 3 or word in _EMPTY or not word[0].isalpha() for word in words):
+        return ""
+    text = " ".join(word for word in words if word).removeprefix("… ")
+    return f"“{text}”".replace("zurl", "an address").replace("zmail", "an e-mail address")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,46 +151,63 @@ def weights() -> Weights:
     return Weights(step, base, Limits(*limits[:2]), Limits(*limits[2:]), memoryview(data)[HEAD.size :].cast("b"))
 
 
+def score(text: str) -> float:
+    """Return how much a sentence in lower case reads like a hostile instruction; most work lies far below 0."""
+    model = weights()
+    return model.base + model.step * sum(map(model.of.__getitem__, places(text)))
+
+
 def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
     """Yield a finding for each sentence that reads like a hostile instruction, with the words that make it so."""
     model = weights()
     for sentence in (piece for whole in sentences if whole.part is not TextPart.CODE for piece in windows(whole)):
-        if len(sentence.text) < MIN_CHARACTERS and sentence.text.isascii():
+        text = sentence.text
+        if len(text) < MIN_CHARACTERS and text.isascii():
             continue
-        spoken = analyse_sentence(sentence)
-        if len(spoken.found) < MIN_CONCEPTS:
+        reached = score(text)
+        if reached <= _LOWEST:
             continue
-        score = model.base + model.step * sum(model.of[place] for place in hashed(spoken))
-        limits = model.foreign if is_foreign(sentence.text) else model.english
-        if score > (limits.new if is_new else limits.changed):
-            why = f"reads like an instruction of an attack, by its words: {', '.join(told(spoken, model))}"
-            yield report(path, sentence, "wording.model", FindingSeverity.MEDIUM, why)
+        limits = model.foreign if is_foreign(text) else model.english
+        if reached > (limits.new if is_new else limits.changed):
+            yield report(path, sentence, "wording.model", FindingSeverity.MEDIUM, _why(text, model), _READ_IT)
 
 
-MIN_CONCEPTS = 2
-"""A sentence is only looked at where the lexicon of the rules knows this much of it."""
 MIN_CHARACTERS = 9
-_TOLD = 3
-_EMPTY = frozenset(
-    ("the", "a", "an", "and", "or", "to", "of", "in", "on", "at", "by", "for", "with", "from", "as", "is", "are", "be")
-    + ("it", "its", "this", "that", "these", "you", "your", "we")
-)
-"""Words that say nothing by themselves."""
+_LOWEST = 0.0
+"""Below every limit."""
+_READ_IT = "Read the sentence, and approve it if an agent should do that."
+_NAMED = 3
 
 
-def told(spoken: AnalysedSentence, model: Weights) -> list[str]:
-    """Return the words and concepts that count most, in words a person can read."""
-    weighed = {one: model.of[crc32(one.encode()) & MASK] for one in features(spoken)}
-    worst = sorted((one for one in weighed if weighed[one] > 0), key=lambda one: (-weighed[one], one))
-    return list(dict.fromkeys(filter(None, map(_readable, worst))))[:_TOLD]
+def _why(text: str, model: Weights) -> str:
+    """Return what is said of a sentence: the words and concepts that the classifier weighs most."""
+    weighed = {name: model.of[place] for name, place in features(text) if name}
+    # A single word says less to a person than the concepts and the words that stand together.
+    most = sorted((one for one in weighed if weighed[one] > 0), key=lambda one: (" " not in one, -weighed[one], one))
+    named = "; ".join(most[:_NAMED])
+    return "the classifier takes it for an order that harms" + (f", most of all because of: {named}" if named else "")
 
 
-def _readable(feature: str) -> str:
-    if feature[0] in "=~":
-        names = [name.replace("_", " ") for name in feature.split(feature[0]) if name]
-        return f"speaks of {' and '.join(names)}" if names else ""
-    words = [word for word in re.split("[ _]", feature) if word not in ("^", "$")]
-    if feature.endswith("*") or all(word in _EMPTY or not word[0].isalnum() for word in words):
-        return ""
-    said_so = (" … " if "_" in feature else " ").join(words)
-    return f"“{said_so}”".replace("zurl", "an address").replace("zmail", "an e-mail address")
+_MIN_WORDS = 4
+_LOWEST_HIDDEN = -3.0
+"""Score of a hidden text that may be an order: there is less reason to hide one than to write it."""
+
+
+def _worst(sentence: Sentence) -> float:
+    return max(score(piece.text) for piece in windows(sentence))
+
+
+def find_unseen(path: str, sentences: Iterable[Sentence]) -> Iterator[Finding]:
+    """Yield a finding for each hidden text that could instruct."""
+    for one in sentences:
+        if one.part not in (TextPart.COMMENT, TextPart.UNSHOWN):
+            continue
+        named = concepts(one.text)
+        addressed = "assistant" in named and len(named) > 1
+        long = one.text.count(" ") + 1 >= _MIN_WORDS or not one.text.isascii()
+        if not long or (_MARK.match(one.text) and not addressed):
+            continue
+        orders = addressed or one.part is TextPart.UNSHOWN or _worst(one) > _LOWEST_HIDDEN
+        severity = FindingSeverity.MEDIUM if orders else FindingSeverity.LOW
+        why = "hides text that can instruct from whoever reads the page"
+        yield report(path, one, "hidden.comment", severity, why, "Write it where a person sees it, or leave it out.")

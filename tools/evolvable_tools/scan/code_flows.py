@@ -8,7 +8,8 @@ import re
 from collections.abc import Container, Iterable, Iterator
 
 from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
-from evolvable_tools.scan.sentence_rules import concepts, forbids, report
+from evolvable_tools.scan.lexicon import concepts
+from evolvable_tools.scan.sentence_rules import forbids, report
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, escape_unprintable
 
 _TABLE = PatternTable("code_flows.toml")
@@ -42,11 +43,19 @@ def _means(text: str) -> str:
 def _hosts(text: str, how: str) -> set[str]:
     hosts = {match[1] for match in _PATTERNS["url_host"].finditer(text)}
     hosts |= {match[1] or match[2] for match in _PATTERNS["remote"].finditer(text)}
-    hosts |= {match[1] for match in _PATTERNS["ip"].finditer(text)} if how in ("upload", "push") or hosts else set()
+    if how in ("upload", "push") or hosts:
+        hosts |= {match[1] for match in _PATTERNS["ip"].finditer(text) if _is_machine(text, match)}
     hosts |= {match[1] for match in _PATTERNS["registry"].finditer(text)}
     if how in ("upload", "push") and re.search(r"\b(?:dig|nslookup|drill|nc|ncat|ping|telnet|ssh)\b", text):
         hosts |= {match[1] for match in _PATTERNS["bare"].finditer(text)}
     return {host for host in hosts if "." in host and not _PATTERNS["local"].search(host)}
+
+
+def _is_machine(text: str, match: re.Match[str]) -> bool:
+    """Return whether four numbers are the address of a machine, and no version of something."""
+    return all(int(one) < 256 for one in match[1].split(".")) and not _PATTERNS["versioned"].search(
+        text, max(0, match.start() - 20), match.start()
+    )
 
 
 def new_hosts(path: str, sentences: Iterable[Sentence], known: Container[str], *, is_new: bool) -> Iterator[Finding]:
@@ -79,11 +88,12 @@ def new_addresses(path: str, sentences: Iterable[Sentence], known: Container[str
     for one in sentences:
         if one.part is TextPart.CODE or "://" not in one.text:
             continue
-        named = {host for host in _PATTERNS["url_host"].findall(one.text) if "." in host and host not in known}
+        text = _PATTERNS["namespace"].sub("", one.text)
+        named = {host for host in _PATTERNS["url_host"].findall(text) if "." in host and host not in known}
         hosts = {host for host in named - WELL_KNOWN if not _has(host, "local")}
         if not hosts or _PATTERNS["linked"].fullmatch(one.text.strip()):
             continue
-        if set(concepts(one.text)) & {"send", "follow"} and not forbids(one.text):
+        if concepts(one.text) & {"send", "follow"} and not forbids(one.text):
             why = f"names the new address {sorted(hosts)[0]} where something is sent or run"
             yield report(path, one, "host.address", _M, why, _KNOWN_ADDRESS)
 
@@ -99,7 +109,8 @@ def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> I
         listed = one.part is TextPart.CODE or one.program or one.text.startswith("|")
         shown = not asked or listed or "dangerously" in match[0]
         unchecked = _PATTERNS["unchecked_peer"].search(match[0]) is not None and _reaches_others(one.text)
-        severity = _L if is_new and shown and not unchecked else _M
+        told_of = one.part is TextPart.PROSE and not one.program and _has(one.text, "cautions")
+        severity = _L if (is_new and shown and not unchecked) or told_of else _M
         yield report(path, one, "option.weak", severity, why, "Leave the check on.")
 
 

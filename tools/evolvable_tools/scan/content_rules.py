@@ -85,9 +85,11 @@ def _is_flag(text: str, run: re.Match[str]) -> bool:
 
 
 def _joins(text: str, run: re.Match[str]) -> bool:
-    """Return whether a joiner stands where scripts and emoji need one: beside a character that is not Latin."""
-    beside = text[max(0, run.start() - 1) : run.start()] + text[run.end() : run.end() + 1]
-    return len(run[0]) <= 2 and any(char >= "\u0590" for char in beside)
+    """Return whether joiners part no word: they stand beside a sign that is no Latin letter, or of a script that needs them."""
+    before, after = text[max(0, run.start() - 1) : run.start()], text[run.end() : run.end() + 1]
+    if not (before.isalnum() and after.isalnum()):
+        return True
+    return len(run[0]) <= 2 and any(char >= "\u0590" for char in before + after)
 
 
 def _lookalikes(view: TextView) -> Iterator[Finding]:

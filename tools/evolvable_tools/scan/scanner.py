@@ -10,10 +10,10 @@ from functools import cached_property
 
 from evolvable_store.frontmatter import head_text
 from evolvable_store.resource import Kind, main_file
-from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan, order_findings
+from evolvable_tools.scan import Capability, CapabilityDiff, Finding, Scan, order_findings
 from evolvable_tools.scan import capabilities as means
 from evolvable_tools.scan.capabilities import capability_findings, frontmatter_findings
-from evolvable_tools.scan.classifier import resembling
+from evolvable_tools.scan.classifier import find_unseen, resembling
 from evolvable_tools.scan.code_flows import find_flows, new_addresses, new_hosts, weak_options
 from evolvable_tools.scan.content_rules import (
     cut_secrets,
@@ -23,8 +23,7 @@ from evolvable_tools.scan.content_rules import (
     shape_of_bytes,
     shape_of_text,
 )
-from evolvable_tools.scan.semantic_rules import find_by_meaning, find_unseen, forget_sentences
-from evolvable_tools.scan.sentence_rules import find_commands, find_instructions, find_weakened, find_wordings
+from evolvable_tools.scan.sentence_rules import find_phrases, find_weakened
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, parts, sentence_diff, sparse, view_of
 
 
@@ -40,14 +39,14 @@ def judge_difference(
             continue
         added, removed = sentence_diff(old, view)
         yield from _judge(view, old, added, known, is_new)
-        if removed and _is_document(path):
-            yield from find_weakened(path, added, removed, [view])
+        if removed and old is not None and _is_document(path):
+            yield from find_weakened(old, added, removed, [view])
         if path.casefold() == main:
             was = next((one for name, one in before.items() if name.casefold() == main), None)
             yield from frontmatter_findings(was if not is_new else None, view, kind)
     for path in before.keys() - after.keys():
         if _is_document(path):
-            yield from find_weakened(path, [], parts(before[path]), after.values())
+            yield from find_weakened(before[path], [], parts(before[path]), after.values())
 
 
 def _is_document(path: str) -> bool:
@@ -69,20 +68,11 @@ class _KnownText:
         return isinstance(part, str) and part in self.text
 
 
-_AT_ONCE = 256
-"""Sentences that the rules read one after the other."""
-
-
 def _judge(
     view: TextView, old: TextView | None, added: list[Sentence], known: _KnownText, is_new: bool
 ) -> Iterator[Finding]:
-    # In parts, so that the rules that analyse a sentence find it analysed: only so many are kept.
-    for start in range(0, len(added), _AT_ONCE):
-        some = added[start : start + _AT_ONCE]
-        yield from find_unseen(view.path, some, is_new=is_new)
-        yield from find_by_meaning(view.path, some, is_new=is_new)
-        yield from find_wordings(view.path, some)
-        yield from resembling(view.path, some, is_new=is_new)
+    yield from find_unseen(view.path, added)
+    yield from resembling(view.path, added, is_new=is_new)
     yield from new_hosts(view.path, added, known, is_new=is_new)
     yield from weak_options(view.path, added, is_new=is_new)
     if not is_new:
@@ -97,8 +87,7 @@ def _judge(
         yield from find_flows(view, new, is_file=False, changed=None if is_new else new)
 
 
-_RANK = {FindingSeverity.LOW: 0, FindingSeverity.MEDIUM: 1, FindingSeverity.HIGH: 2}
-_RULES = (find_hidden, find_secret_forms, find_instructions, find_commands, shape_of_text)
+_RULES = (find_hidden, find_secret_forms, find_phrases, shape_of_text)
 
 MAX_FINDINGS = 200
 """Findings of one scan, worst first."""
@@ -126,24 +115,10 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
             found += _of_text(views[path], known.get(path), parts[path])
         else:
             found += shape_of_bytes(path, after[path])
-    found = _once([*found, *judge_difference(known, views, kind, is_new=not before)])
+    found += judge_difference(known, views, kind, is_new=not before)
     difference = _difference(_Change(kind, before, after, known, views, parts))
     found += capability_findings(difference.added, is_new=not before)
-    forget_sentences()
     return Scan(order_findings(cut_secrets(found))[:MAX_FINDINGS], difference)
-
-
-def _once(found: list[Finding]) -> list[Finding]:
-    """Leave out what a rule says of a line on which a rule of a group before it says something as severe."""
-    kept: list[Finding] = []
-    said: dict[tuple[str, int], int] = {}
-    for group in ("instruction.", "meaning.", "wording."):
-        told = [one for one in found if one.rule.startswith(group)]
-        kept += [one for one in told if said.get((one.path, one.line), -1) < _RANK[one.severity]]
-        for one in told:
-            place = (one.path, one.line)
-            said[place] = max(said.get(place, -1), _RANK[one.severity])
-    return [one for one in found if one in kept or not one.rule.startswith(("instruction.", "meaning.", "wording."))]
 
 
 def _of_text(view: TextView, known: TextView | None, part: TextView) -> Iterator[Finding]:

@@ -45,7 +45,7 @@ _AROUND = 4
 MAX_EXCERPT = 120
 """Characters."""
 
-_CODE = frozenset(_TABLE.data["code"].split())
+_CODE, _DATA = (frozenset(_TABLE.data[name].split()) for name in ("code", "data"))
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ class TextView:
         """Whether the file is a program, by its name or its first line."""
         return self.text.startswith("#!") or self.path.rpartition("/")[2].rpartition(".")[2].lower() in _CODE
 
+    @property
+    def is_data(self) -> bool:
+        """Whether each line of the file stands for itself, by its name."""
+        return self.path.rpartition(".")[2].lower() in _DATA
+
     @cached_property
     def plain(self) -> str:
         """The text in lower case, without invisible characters, with Latin letters for those that look like them."""
@@ -73,11 +78,6 @@ class TextView:
             return self.text.lower()
         seen = unicodedata.normalize("NFKC", _HIDDEN.sub("", self.text))
         return (_PATTERNS["lines"].sub(_latin, seen) if _PATTERNS["alphabets"].search(seen) else seen).lower()
-
-    @cached_property
-    def prose(self) -> str:
-        """The plain text without emphasis and quotation marks."""
-        return _PATTERNS["emphasis"].sub("", self.plain)
 
     def line(self, position: int, view: str | None = None) -> int:
         """Return the number of the line that a position of a view (default: the text) lies in."""
@@ -158,6 +158,8 @@ def parts(view: TextView) -> tuple[Sentence, ...]:
     """Return the sentences of a file in order."""
     if view.is_code:
         return tuple(_of_program(view.plain, view.lines_before))
+    if view.is_data:
+        return tuple(_of_data(view.plain, view.lines_before))
     return _of_document(view.plain, view.lines_before)
 
 
@@ -169,7 +171,7 @@ def sentence_diff(before: TextView | None, after: TextView) -> tuple[list[Senten
     """Return the sentences that a change adds and those that it takes away; all are added without a `before`."""
     if before is None:
         return list(parts(after)), []
-    alike = before.is_code == after.is_code
+    alike = before.is_code == after.is_code and not before.is_data and not after.is_data
     old, new = _changed_parts(before, after) if alike else (list(parts(before)), list(parts(after)))
     return _without(new, old), _without(old, new)
 
@@ -241,6 +243,12 @@ def _of_program(text: str, lines_before: int) -> Iterator[Sentence]:
             yield Sentence(TextPart.CODE, bare, number, True)
     if note:
         yield from _split(TextPart.PROSE, " ".join(note), start, program=True)
+
+
+def _of_data(text: str, lines_before: int) -> Iterator[Sentence]:
+    for number, line in enumerate(text.split("\n"), lines_before + 1):
+        if bare := line.strip():
+            yield from _split(TextPart.PROSE, bare, number)
 
 
 def _said(line: str) -> str | None:

@@ -1,0 +1,131 @@
+"""The words of a sentence and the concepts that they name, in any language of the lexicon.
+
+The words of the concepts are data, in `lexicon.toml`. A concept is a feature of the classifier, and other rules ask for
+a few of them. Pure, and one pass over the words: what a word names is kept.
+"""
+
+import re
+from functools import lru_cache
+from operator import add
+
+from evolvable_tools.scan import PatternTable
+
+_TABLE = PatternTable("lexicon.toml")
+LEXICON = _TABLE.data
+"""The words of each concept; the head of the file says what they look like."""
+
+_TOKEN, _MAIL, _ADDRESS = (_TABLE.compile(name) for name in ("token", "mail", "address"))
+_WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_CLITICS = frozenset(LEXICON["clitics"].split())
+_MIN_STEM = 3
+
+_NAMED = frozenset[str]
+_SHARED: dict[_NAMED, _NAMED] = {}
+
+
+def _shared(concepts: _NAMED) -> _NAMED:
+    """Return one of the equal sets: thousands of words name the same few, and a set takes 200 bytes."""
+    return _SHARED.setdefault(concepts, concepts)
+
+
+def _entries() -> tuple[dict[str, _NAMED], dict[str, _NAMED], dict[str, list[tuple[tuple[str, ...], str]]]]:
+    words: dict[str, _NAMED] = {}
+    stems: dict[str, _NAMED] = {}
+    phrases: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+    for concept, entries in LEXICON["spaced"].items():
+        for entry in entries.split():
+            if "_" in entry and entry != "report_outcome":
+                parts = tuple(entry.split("_"))
+                phrases.setdefault(parts[0], []).append((parts[1:], concept))
+            elif entry.endswith("*"):
+                stems[entry[:-1]] = _shared(stems.get(entry[:-1], frozenset()) | {concept})
+            else:
+                words[entry] = _shared(words.get(entry, frozenset()) | {concept})
+    return words, stems, phrases
+
+
+_WORDS, _STEMS, _PHRASES = _entries()
+_BEGIN_PHRASES = frozenset(_PHRASES)
+_NONE: _NAMED = frozenset()
+_LONGEST = max(map(len, _STEMS))
+
+
+def _unspaced() -> dict[str, list[tuple[str, str]]]:
+    """Return the entries that are looked for anywhere, each with its concept, by the two signs it begins with."""
+    begin: dict[str, list[tuple[str, str]]] = {}
+    for concept, entries in LEXICON["unspaced"].items():
+        for entry in entries.split():
+            begin.setdefault(entry[:2], []).append((entry.replace("_", " "), concept))
+    return begin
+
+
+_UNSPACED = _unspaced()
+_BEGINNINGS = frozenset(_UNSPACED)
+_STRUCTURE = tuple(
+    (row["concept"], re.compile(_TABLE.join(row["pattern"])), tuple(row["anchors"])) for row in LEXICON["structure"]
+)
+_ANCHORS = re.compile("|".join(sorted({re.escape(anchor) for _, _, anchors in _STRUCTURE for anchor in anchors})))
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a sentence in lower case, with one word for any address and one for any number."""
+    if "@" in text:
+        text = _MAIL.sub(" zmail ", text)
+    if "." in text:
+        text = _ADDRESS.sub(" zurl ", text)
+    return _TOKEN.findall(text.replace("’", "'"))
+
+
+def concepts_of_word(word: str) -> frozenset[str]:
+    """Return the concepts of one word: by itself, by how it begins, and without what is joined to it."""
+    found = _of_form(word)
+    if "'" in word and len(bare := word.partition("'")[2]) > 3:
+        found |= _of_form(bare)  # l'utente, d'ambiente
+    if "-" in word and word.rpartition("-")[2] in _CLITICS:
+        found |= _of_form(word.rpartition("-")[0])  # envoie-le, envie-o
+    return _shared(found)
+
+
+def _of_form(word: str) -> frozenset[str]:
+    found = _WORDS.get(word, _NONE)
+    for length in range(_MIN_STEM, min(len(word), _LONGEST) + 1):
+        if (more := _STEMS.get(word[:length])) is not None:
+            found = _shared(found | more)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def concepts(text: str) -> frozenset[str]:
+    """Return the concepts of a sentence in lower case."""
+    words = words_of(text)
+    return concepts_of_words(text, words, [concepts_of_word(word) for word in words])
+
+
+def concepts_of_words(text: str, words: list[str], named: list[frozenset[str]]) -> frozenset[str]:
+    """Return the concepts of a sentence. words: its words; named: what each of them names by itself."""
+    found = set[str]().union(*set(named))
+    if not _BEGIN_PHRASES.isdisjoint(words):
+        for number, word in enumerate(words[:-1]):
+            if word in _BEGIN_PHRASES:
+                following = words[number + 1]
+                for rest, concept in _PHRASES[word]:
+                    if rest[0][:3] == following[:3] and _continues(words, number + 1, rest):
+                        found.add(concept)
+    if not text.isascii() and _WIDE.search(text):
+        there = _BEGINNINGS & {*map(add, text, text[1:]), *text}
+        found.update(concept for one in there for entry, concept in _UNSPACED[one] if entry in text)
+    if _ANCHORS.search(text):
+        for concept, pattern, anchors in _STRUCTURE:
+            if any(anchor in text for anchor in anchors) and pattern.search(text):
+                found.add(concept)
+    return frozenset(found)
+
+
+def _continues(words: list[str], start: int, rest: tuple[str, ...]) -> bool:
+    there = words[start : start + len(rest)]
+    if len(there) < len(rest):
+        return False
+    last = rest[-1]
+    return all(a == b for a, b in zip(there[:-1], rest[:-1], strict=True)) and (
+        there[-1].startswith(last[:-1]) if last.endswith("*") else there[-1] == last
+    )
