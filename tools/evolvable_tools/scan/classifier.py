@@ -17,7 +17,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
-from evolvable_tools.scan.lexicon import concepts, concepts_of_word, concepts_of_words, words_of
+from evolvable_tools.scan.lexicon import WIDE, concepts, concepts_of_word, concepts_of_words, words_of
 from evolvable_tools.scan.sentence_rules import report
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, windows
 
@@ -52,7 +52,7 @@ class _Word(NamedTuple):
     concepts: frozenset[str]
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=32768)
 def _word(word: str) -> _Word:
     if word.isdigit():
         word = "0"
@@ -140,7 +140,7 @@ class Weights:
     base: float
     english: Limits
     foreign: Limits
-    of: memoryview
+    of: list[int]
 
 
 @cache
@@ -148,7 +148,7 @@ def weights() -> Weights:
     """Return the weights; they are read once."""
     data = (files("evolvable_tools.scan") / DATA).read_bytes()
     step, base, *limits = HEAD.unpack_from(data)
-    return Weights(step, base, Limits(*limits[:2]), Limits(*limits[2:]), memoryview(data)[HEAD.size :].cast("b"))
+    return Weights(step, base, Limits(*limits[:2]), Limits(*limits[2:]), list(memoryview(data)[HEAD.size :].cast("b")))
 
 
 def score(text: str) -> float:
@@ -157,12 +157,31 @@ def score(text: str) -> float:
     return model.base + model.step * sum(map(model.of.__getitem__, places(text)))
 
 
+def _speaks_of_it(text: str) -> bool:
+    """Return whether the words of a sentence weigh anything by themselves: of most work they do not.
+
+    The words of languages without blanks are single signs here, so that their sentences are always looked at.
+    """
+    return sum(map(_weight, set(words_of(text)))) >= 0 or (not text.isascii() and WIDE.search(text) is not None)
+
+
+@lru_cache(maxsize=32768)
+def _weight(word: str) -> int:
+    """Return the weight of a word with its beginning and its concepts, each by itself."""
+    of = weights().of
+    _, own, named = _word(word)
+    hashes = (_hashes_of_concepts(foreign, named) for foreign in (False, True))
+    return sum(of[place] for place in own) + max(sum(of[one & _MASK] for one in some) for some in hashes)
+
+
 def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
     """Yield a finding for each sentence that reads like a hostile instruction, with the words that make it so."""
     model = weights()
     for sentence in (piece for whole in sentences if whole.part is not TextPart.CODE for piece in windows(whole)):
         text = sentence.text
         if len(text) < MIN_CHARACTERS and text.isascii():
+            continue
+        if not _speaks_of_it(text):
             continue
         reached = score(text)
         if reached <= _LOWEST:

@@ -13,7 +13,10 @@ from evolvable_tools.scan.sentence_rules import forbids, report
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, escape_unprintable
 
 _TABLE = PatternTable("code_flows.toml")
-_PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
+_WHOLE = {
+    name: _TABLE.compile(name) for name in ("url_host", "remote", "ip", "registry", "bare", "linked", "namespace")
+}
+_PATTERNS = {name: _TABLE.alternatives(name) for name in _TABLE.data["patterns"].keys() - _WHOLE.keys()}
 
 WELL_KNOWN = frozenset(_TABLE.data["well_known"].split())
 """Hosts that developers' machines talk to every day. What they serve may still be anybody's."""
@@ -40,14 +43,26 @@ def _means(text: str) -> str:
     return next((how for how, (name, _) in _MEANS.items() if _has(text, name)), "")
 
 
+_ADDRESS_OR_IMAGE = re.compile(r"\.[a-z0-9-]+::?[\w/~]|\.\d{1,3}\.\d|podman|docker")
+_SHORT = re.compile(r"\b(?:dig|nslookup|drill|nc|ncat|ping|telnet|ssh)\b")
+"""Commands that name a host without a scheme."""
+
+
+def _may_name_a_host(text: str) -> bool:
+    """Return whether a line has what every host that `_hosts` finds stands in: it is asked of every line."""
+    if "." not in text:
+        return False
+    return "://" in text or "@" in text or _ADDRESS_OR_IMAGE.search(text) is not None or _SHORT.search(text) is not None
+
+
 def _hosts(text: str, how: str) -> set[str]:
-    hosts = {match[1] for match in _PATTERNS["url_host"].finditer(text)}
-    hosts |= {match[1] or match[2] for match in _PATTERNS["remote"].finditer(text)}
+    hosts = {match[1] for match in _WHOLE["url_host"].finditer(text)}
+    hosts |= {match[1] or match[2] for match in _WHOLE["remote"].finditer(text)}
     if how in ("upload", "push") or hosts:
-        hosts |= {match[1] for match in _PATTERNS["ip"].finditer(text) if _is_machine(text, match)}
-    hosts |= {match[1] for match in _PATTERNS["registry"].finditer(text)}
-    if how in ("upload", "push") and re.search(r"\b(?:dig|nslookup|drill|nc|ncat|ping|telnet|ssh)\b", text):
-        hosts |= {match[1] for match in _PATTERNS["bare"].finditer(text)}
+        hosts |= {match[1] for match in _WHOLE["ip"].finditer(text) if _is_machine(text, match)}
+    hosts |= {match[1] for match in _WHOLE["registry"].finditer(text)}
+    if how in ("upload", "push") and _SHORT.search(text):
+        hosts |= {match[1] for match in _WHOLE["bare"].finditer(text)}
     return {host for host in hosts if "." in host and not _PATTERNS["local"].search(host)}
 
 
@@ -65,7 +80,7 @@ def new_hosts(path: str, sentences: Iterable[Sentence], known: Container[str], *
     """
     told = set()
     for one in sentences:
-        how = _means(one.text) if "." in one.text else ""
+        how = _means(one.text) if _may_name_a_host(one.text) else ""
         for host in sorted(_hosts(one.text, how)) if how else ():
             if host in told or host in known or _needs_no_question(host, how, one, is_new):
                 continue
@@ -88,10 +103,10 @@ def new_addresses(path: str, sentences: Iterable[Sentence], known: Container[str
     for one in sentences:
         if one.part is TextPart.CODE or "://" not in one.text:
             continue
-        text = _PATTERNS["namespace"].sub("", one.text)
-        named = {host for host in _PATTERNS["url_host"].findall(text) if "." in host and host not in known}
+        text = _WHOLE["namespace"].sub("", one.text)
+        named = {host for host in _WHOLE["url_host"].findall(text) if "." in host and host not in known}
         hosts = {host for host in named - WELL_KNOWN if not _has(host, "local")}
-        if not hosts or _PATTERNS["linked"].fullmatch(one.text.strip()):
+        if not hosts or _WHOLE["linked"].fullmatch(one.text.strip()):
             continue
         if concepts(one.text) & {"send", "follow"} and not forbids(one.text):
             why = f"names the new address {sorted(hosts)[0]} where something is sent or run"
@@ -116,7 +131,7 @@ def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> I
 
 def _reaches_others(text: str) -> bool:
     """Return whether a line names an address of another machine, which is then not checked."""
-    return any(not _PATTERNS["local"].search(match[1]) for match in _PATTERNS["url_host"].finditer(text))
+    return any(not _PATTERNS["local"].search(match[1]) for match in _WHOLE["url_host"].finditer(text))
 
 
 def is_excused(text: str) -> bool:

@@ -15,7 +15,8 @@ LEXICON = _TABLE.data
 """The words of each concept; the head of the file says what they look like."""
 
 _TOKEN, _MAIL, _ADDRESS = (_TABLE.compile(name) for name in ("token", "mail", "address"))
-_WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+"""A sign of a script that is written without blanks, or whose words have endings."""
 _CLITICS = frozenset(LEXICON["clitics"].split())
 _MIN_STEM = 3
 
@@ -64,7 +65,7 @@ _BEGINNINGS = frozenset(_UNSPACED)
 _STRUCTURE = tuple(
     (row["concept"], re.compile(_TABLE.join(row["pattern"])), tuple(row["anchors"])) for row in LEXICON["structure"]
 )
-_ANCHORS = re.compile("|".join(sorted({re.escape(anchor) for _, _, anchors in _STRUCTURE for anchor in anchors})))
+_ANCHORS = tuple(sorted({anchor for _, _, anchors in _STRUCTURE for anchor in anchors}))
 
 
 def words_of(text: str) -> list[str]:
@@ -111,10 +112,10 @@ def concepts_of_words(text: str, words: list[str], named: list[frozenset[str]]) 
                 for rest, concept in _PHRASES[word]:
                     if rest[0][:3] == following[:3] and _continues(words, number + 1, rest):
                         found.add(concept)
-    if not text.isascii() and _WIDE.search(text):
+    if not text.isascii() and WIDE.search(text):
         there = _BEGINNINGS & {*map(add, text, text[1:]), *text}
         found.update(concept for one in there for entry, concept in _UNSPACED[one] if entry in text)
-    if _ANCHORS.search(text):
+    if True in map(text.__contains__, _ANCHORS):
         for concept, pattern, anchors in _STRUCTURE:
             if any(anchor in text for anchor in anchors) and pattern.search(text):
                 found.add(concept)
