@@ -164,6 +164,17 @@ def touches_frozen_section(before: Files, after: Files) -> bool:
     return bool(changed_frozen_sections(before, after))
 
 
+def edit_waits(
+    library: "Library", caller: "Caller", head: Head | None, before: Files, after: Files, found: Scan
+) -> bool:
+    """Return whether an edit is a person's to decide, whatever it says: by its subject, its place, or what was read."""
+    return (
+        change_waits(library, caller, head)
+        or frozen_section_waits(library, caller, before, after)
+        or tainted_change_waits(library, caller, before, after, found)
+    )
+
+
 def removal_waits(library: "Library", caller: "Caller", head: Head) -> bool:
     """Return whether the caller's removal of this resource waits."""
     if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
@@ -287,9 +298,8 @@ _BROUGHT_BY = {
 STEALS = frozenset(
     (
         *("command.steal", "command.steal-environment", "command.decode-and-run", "command.reverse-shell"),
-        *("command.messenger", "instruction.exfiltrate", "instruction.leak-image", "instruction.hide"),
-        *("meaning.egress", "meaning.credentials", "meaning.carries", "meaning.conceal", "wording.conceal"),
-        *("program.sends-files", "hidden.comment", "hidden.zero-width", "hidden.direction", "hidden.spaces"),
+        *("command.messenger", "instruction.leak-image", "program.sends-files"),
+        *("hidden.comment", "hidden.zero-width", "hidden.direction", "hidden.spaces"),
     )
 )
 """Rules on what steals, sends away or conceals: a save in the person's own folder that adds it is held."""

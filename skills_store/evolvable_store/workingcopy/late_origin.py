@@ -19,7 +19,9 @@ def record_maker(
 ) -> HeldContent | None:
     """Note who made the newest version; hold it where the gate says so, and then serve the version before it.
 
-    The file stays as it is. via: how the library knows. Return what is held, None for nothing.
+    The file stays as it is. head: the newest version, which the directory holds. gate: None where nothing is held. via:
+    how the library knows; the operation that serves the version before, or none, is of nobody and names it. Return what
+    is held, None for nothing.
     """
     base = head.latest - 1
     before = store.files(head, base) if base else {}

@@ -137,10 +137,8 @@ def update_resource(
                 draft = replace(draft, parent=_version_of(library, caller, copy_of))
             found = approvals.check_change(target, before, after, caller.actor)
             found = found if head else library.names.add_to(found, target)
-            asked = asked or approvals.change_waits(library, caller, head)
-            asked = asked or approvals.frozen_section_waits(library, caller, before, after)
-            asked = asked or approvals.tainted_change_waits(library, caller, before, after, found)
-            if propose or asked or requires_approval(caller, found):
+            waits = asked or approvals.edit_waits(library, caller, head, before, after, found)
+            if propose or waits or requires_approval(caller, found):
                 return _propose(library, caller, draft, reason, found, meant=propose)
             return _publish(library, caller, draft, reason, found)
         except VersionConflict:
