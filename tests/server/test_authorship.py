@@ -10,6 +10,8 @@ from command_line import CommandLine
 from mcp import Client
 from mcp_place import PERSON, Place, skill_text
 
+from evolvable_server.config import Config
+from evolvable_server.hooks.dispatch import HookDispatcher
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref
@@ -303,3 +305,13 @@ async def test_a_delegate_that_no_person_named_is_out_of_force_and_an_approval_e
     assert "You are the clerk" not in before
     assert "delegate changed, and no person approved it: evolvable approve csv" in before
     assert after.startswith("Work as this agent (agent:clerk@1):\n\nYou are the clerk.")
+
+
+def test_a_file_that_a_session_wrote_with_its_clients_tool_is_plain_in_that_session_alone(place: Place) -> None:
+    with Library.open(place.home) as library:
+        place.save("tides", skill_text("tides", "Computes tide tables."))
+        event = {"hook_event_name": "PostToolUse", "client": "claude-code", "session_id": "s", "tool_name": "Write"}
+        hooks = HookDispatcher(Config(place.home, place.root), library, Caller(Actor.AGENT))
+        hooks.answer({**event, "file_path": str(place.skills / "tides/SKILL.md")})
+        own, other = (load_skill(library, Caller(Actor.AGENT, name), Ref.parse("tides")) for name in ("s", "t"))
+    assert (own.marked, other.marked) == (False, True)

@@ -271,7 +271,6 @@ def test_every_help_has_whole_lines_at_80_columns():
         (["ls"], "Use: evolvable list"),
         (["rm", "pdf"], "Use: evolvable remove REF"),
         (["rollback"], "Use: evolvable undo OPERATION, or restore REF VERSION"),
-        (["approve", "3"], "Use: evolvable inbox, or inbox approve PROPOSAL"),
         (["lsit"], "Did you mean 'list'?"),
         (["evolve", "strat"], "Did you mean 'start'?"),
     ],

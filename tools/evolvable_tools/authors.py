@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from evolvable_store.operation import QUICKSTART, Actor, Head, Identity, Operation, Principal
 from evolvable_store.provenance import FilePart
-from evolvable_store.resource import main_file
+from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage.attestations import Attestation
 from evolvable_store.storage.authorship import VersionAuthor, VersionAuthors
 from evolvable_tools.library import Caller, Library
@@ -185,7 +185,7 @@ class _Judge:
         beneath = self._beneath(found, trees)
         rest = self._worst(found, "", trees, beneath)
         files = {path: self._worst(found, path, trees, beneath) for path in found.provenance.files}
-        main = main_file(found.ref.kind, found.ref.name)
+        main = main_file(Kind(found.kind), found.name)
         name = next((path for path in files if path.casefold() == main.casefold()), main)
         worst = max((*files.values(), rest), key=_distance)
         is_new = files.get(name, rest).kind is AuthorKind.AGENT and self._is_new(found, name)

@@ -4,14 +4,14 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity, parse_document, summarize
 from evolvable_store.objects import Files, Manifest
-from evolvable_store.operation import Actor, Head, Identity, Operation, Principal, Signer
+from evolvable_store.operation import Actor, Head, Identity, Principal, Signer
 from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
@@ -197,9 +197,9 @@ class Library:
         if caller.session and caller.connection:
             self.shown.note_session(caller.session, caller.connection, self.store.now())
 
-    def note_made(self, client: str, operation: Operation) -> None:
+    def note_made(self, client: str, operation: int) -> None:
         """Keep that a connection or a session made an operation: an agent reads its own new text without marks."""
-        self._made.setdefault(client, set()).add(operation.id)
+        self._made.setdefault(client, set()).add(operation)
 
     def note_stranger(self, caller: Caller) -> None:
         """Keep that the caller's session and connection were served the text of a stranger."""
@@ -233,7 +233,8 @@ class Library:
         intent["address"] = caller.address
         made = self.store.transaction(caller.actor, reason, session=caller.session, **intent)
         if caller.connection is not None:
-            made.when_made = partial(self.note_made, caller.connection)
+            connection = caller.connection
+            made.when_made = lambda operation: self.note_made(connection, operation.id)
         return made
 
     def decision(self, caller: "Caller | None", name: str, subject: str) -> Decision:

@@ -269,6 +269,7 @@ def record_writes(library: Library, event: HookEvent) -> list[str]:
             sync = library.working_copies.sync_as(folder, directories, identity)
             done = {taken.directory for taken in sync.taken} | {held.directory for held in sync.held}
             _attribute(library, folder, directories - done, identity)
+            _note_own(library, folder, directories, event.session_id)
         noted += sorted(directories)
     return noted
 
@@ -290,6 +291,15 @@ def _attribute(library: Library, folder: WatchedFolder, directories: set[str], i
         if head is None or head.version is None or not _is_fresh(library, head):
             continue
         record_maker(library.store, folder, binding.directory, head, identity, gate=library.gate, via="hook")
+
+
+def _note_own(library: Library, folder: WatchedFolder, directories: set[str], session: str) -> None:
+    """Keep that a session wrote these directories: it reads its own new text without marks."""
+    if not session:
+        return
+    bindings = library.working_copies.bindings.of_directories(folder, directories).values()
+    for authors in library.store.backend.attestations.newest_authors([one.resource for one in bindings]).values():
+        library.note_made(session, authors.made.operation)
 
 
 def _is_fresh(library: Library, head: Head) -> bool:

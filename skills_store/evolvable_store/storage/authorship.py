@@ -8,7 +8,7 @@ from typing import Any
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.provenance import Provenance, derive
-from evolvable_store.resource import Kind, Ref, is_plugins
+from evolvable_store.resource import is_plugins
 from evolvable_store.storage.connection import Connection, read_queries
 
 QUERIES = read_queries()
@@ -60,11 +60,13 @@ class VersionAuthor:
 class VersionAuthors:
     """The provenance of a version, who made it, and who made the versions that its provenance names.
 
-    ref: the resource. resource: its id.
+    resource: its id; kind, scope and name are its own.
     """
 
     resource: int
-    ref: Ref
+    kind: str
+    scope: str
+    name: str
     made: VersionAuthor
     provenance: Provenance
     others: Mapping[int, VersionAuthor] = field(default_factory=dict)
@@ -79,7 +81,7 @@ class VersionAuthors:
 
         Of a plugin's update a person is asked only where the scan asks; then it is no version before the answer.
         """
-        return self.made.tree in trees or (bool(trees) and is_plugins(self.ref.scope or ""))
+        return self.made.tree in trees or (bool(trees) and is_plugins(self.scope))
 
     def standing_base(self, trees: Collection[str]) -> VersionAuthor | None:
         """Return the base where a person still stands for it."""
@@ -132,7 +134,9 @@ def read_newest(db: Connection, resources: Iterable[int], vouched: Trees) -> dic
         for resource, *row in db.execute(QUERIES["version_authors"], pairs).fetchall():
             others[resource][row[0]] = _author(tuple(row))
     return {
-        one.resource: VersionAuthors(one.resource, one.ref, one.made, one.provenance, others[one.resource])
+        one.resource: VersionAuthors(
+            one.resource, one.kind, one.scope, one.name, one.made, one.provenance, others[one.resource]
+        )
         for one in known
     }
 
@@ -146,9 +150,12 @@ def read_version(
         return None
     one = _Row(db, row, vouched)
     known = one.provenance if stands is None else _derived(db, resource, number, stands)
-    pairs = json.dumps([resource]), json.dumps(list(known.versions | {number}))
-    rows = db.execute(QUERIES["version_authors"], pairs).fetchall()
-    return VersionAuthors(resource, one.ref, one.made, known, {row[1]: _author(tuple(row[1:])) for row in rows})
+    others = {number: one.made}
+    if not known.versions <= others.keys():
+        pairs = json.dumps([resource]), json.dumps(list(known.versions))
+        rows = db.execute(QUERIES["version_authors"], pairs).fetchall()
+        others |= {row[1]: _author(tuple(row[1:])) for row in rows}
+    return one.authors(known, others)
 
 
 def read_provenance(db: Connection, resource: int, number: int, vouched: Trees) -> Provenance:
@@ -169,8 +176,7 @@ class _Row:
     """One row of a query for provenance."""
 
     def __init__(self, db: Connection, row: tuple[Any, ...], vouched: Trees) -> None:
-        self.resource, kind, scope, name = row[:4]
-        self.ref = Ref(Kind(kind), name, scope)
+        self.resource, self.kind, self.scope, self.name = row[:4]
         self.made = _author(tuple(row[4:-1]))
         if row[-1] is not None:
             self.provenance = Provenance.from_json(row[-1])
@@ -181,6 +187,9 @@ class _Row:
             self.provenance = _derived(
                 db, self.resource, self.made.version, lambda one: one.is_person or one.tree in trees
             )
+
+    def authors(self, provenance: Provenance, others: Mapping[int, VersionAuthor]) -> VersionAuthors:
+        return VersionAuthors(self.resource, self.kind, self.scope, self.name, self.made, provenance, others)
 
 
 def _derived(db: Connection, resource: int, number: int, stands: Stands) -> Provenance:
