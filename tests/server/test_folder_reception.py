@@ -25,7 +25,7 @@ def unpacked(run: CommandLine) -> Path:
 
 
 def authors(run: CommandLine) -> dict[str, str]:
-    return {one["ref"]: one["trust"] for one in run("list", "--json").json["resources"]}
+    return {one["ref"]: one["author"] for one in run("list", "--json").json["resources"]}
 
 
 def test_a_folder_is_named_with_what_is_in_it_before_the_question(run: CommandLine) -> None:
@@ -48,7 +48,7 @@ def test_the_clients_own_folders_are_taken_by_enter_and_others_are_not(run: Comm
     unpacked(run)
     asked = run("init", stdin="\n\n")
     assert asked.err.count("[Y/n]") == asked.err.count("[y/N]") == 1
-    assert authors(run) == {"skill:own": "person"}
+    assert authors(run) == {"skill:own": "you"}
 
 
 def test_the_environment_makes_no_folder_the_accounts_own(run: CommandLine) -> None:
@@ -62,7 +62,7 @@ def test_a_yes_that_was_said_before_a_look_keeps_out_what_the_scan_asks_about(ru
     unpacked(run)
     said = run("init", "--yes").out
     assert "skill:project/hostile" in said and "held" in said
-    assert authors(run) == {"skill:project/notes": "person"}
+    assert authors(run) == {"skill:project/notes": "you"}
 
 
 @pytest.mark.parametrize("mark", [{}, {"CLAUDECODE": "1"}])
@@ -74,7 +74,7 @@ def test_without_a_terminal_only_the_clients_own_folders_are_the_persons(
     run.person = False
     run("init", "--yes", **mark)
     found = authors(run)
-    assert found["skill:own"] == ("import" if mark else "person")
+    assert found["skill:own"] == ("import" if mark else "you")
     assert found["skill:project/notes"] == "import" and "skill:project/hostile" not in found
 
 
@@ -101,7 +101,7 @@ def test_a_finding_of_high_severity_waits_for_a_yes_of_its_own(run: CommandLine)
     assert "until you approve it by itself" in " ".join(asked.err.split())
     assert "skill:project/hidden" not in authors(run)
     run("inbox", "approve", "1")
-    assert authors(run).get("skill:project/hidden") == "approved"
+    assert authors(run).get("skill:project/hidden") == "you"
 
 
 @pytest.mark.parametrize("system", [".hg", ".svn"])
@@ -119,3 +119,13 @@ def test_a_mark_of_the_system_for_downloads_is_named(run: CommandLine) -> None:
     except OSError:
         pytest.skip("this file system has no extended attributes")
     assert "a download" in run("init", folder, stdin="n\n", code=None).err
+
+
+def test_a_secret_in_a_skill_of_ones_own_is_imported_with_a_warning_and_holds_nothing(run: CommandLine) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
+    for name, folder in (("own", run.user / ".claude/skills"), ("named", run.user / "elsewhere")):
+        run.save(folder, name, skill_text(name, body=f"Use {secret} here."))
+        run("init", folder, stdin="y\n")
+    assert authors(run) == {"skill:own": "you", "skill:named": "you"}
+    assert run("inbox", "--json").json["proposals"] == []
+    assert run("purge", "--list", "--json").json["secrets"]

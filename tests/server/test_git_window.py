@@ -67,7 +67,7 @@ class Project:
 
     def author(self, name: str = "deploy") -> str:
         found = self.run("list", "--scope", "proj", "--json").json["resources"]
-        return next((one["trust"] for one in found if one["ref"] == f"skill:proj/{name}"), "")
+        return next((one["author"] for one in found if one["ref"] == f"skill:proj/{name}"), "")
 
     def served(self, name: str = "deploy") -> str:
         return self.run("get", f"skill:proj/{name}", code=None).out
@@ -179,7 +179,7 @@ def test_a_stash_of_the_persons_own_save_comes_back_as_the_persons(project: Proj
     project.sync()
     git(project.root, "stash", "pop", "-q")
     project.sync()
-    assert "Mine." in project.served() and project.author() == "local" and project.held() == []
+    assert "Mine." in project.served() and project.author() == "you" and project.held() == []
 
 
 @pytest.mark.parametrize("amend", [(), ("--amend",)])
@@ -189,7 +189,7 @@ def test_a_commit_that_no_server_saw_is_the_persons(project: Project, amend: tup
     project.save("notes", "New of mine.")
     project.commit(*amend)
     project.sync()
-    assert (project.author(), project.author("notes")) == ("local", "local") and project.held() == []
+    assert (project.author(), project.author("notes")) == ("you", "you") and project.held() == []
 
 
 def test_a_save_stays_the_persons_when_it_is_committed_later(project: Project) -> None:
@@ -203,7 +203,7 @@ def test_a_save_stays_the_persons_when_it_is_committed_later(project: Project) -
     project.sync()
     git(project.root, "checkout", "-q", "main")
     project.sync()
-    assert "Mine." in project.served() and project.author() == "local" and project.held() == []
+    assert "Mine." in project.served() and project.author() == "you" and project.held() == []
 
 
 def test_what_is_staged_and_in_no_commit_is_the_persons(project: Project) -> None:
@@ -211,7 +211,7 @@ def test_what_is_staged_and_in_no_commit_is_the_persons(project: Project) -> Non
     project.save("deploy", "Mine.")
     git(project.root, "add", "-A")
     project.sync()
-    assert "Mine." in project.served() and project.author() == "local"
+    assert "Mine." in project.served() and project.author() == "you"
 
 
 def test_what_another_commit_has_is_the_repositorys_although_it_is_staged(project: Project) -> None:
@@ -259,7 +259,7 @@ def test_a_rebase_with_an_edit_in_its_middle_leaves_the_edit_the_persons(project
     git(project.root, "commit", "-q", "-a", "--amend", "--no-edit")  # which no sync sees before the end
     git(project.root, "rebase", "--continue")
     project.sync()
-    assert "Mine, edited twice." in project.served() and project.author() == "local" and project.held() == []
+    assert "Mine, edited twice." in project.served() and project.author() == "you" and project.held() == []
 
 
 def test_a_young_lock_lets_a_save_wait_and_an_old_one_does_not(project: Project) -> None:
@@ -273,7 +273,7 @@ def test_a_young_lock_lets_a_save_wait_and_an_old_one_does_not(project: Project)
     assert "Old." in project.served()
     os.utime(lock, (time.time() - 601,) * 2)
     project.sync()
-    assert "Mine." in project.served() and project.author() == "local"
+    assert "Mine." in project.served() and project.author() == "you"
 
 
 @pytest.mark.parametrize("ahead", [3_600, 10**8])
@@ -293,7 +293,7 @@ def test_what_a_log_said_before_the_folder_was_taken_in_counts_nothing(project: 
     project.commit()
     assert "commit: mine" in git(project.root, "reflog")
     project.run("init", project.skills, "--scope", "proj", stdin="y\n")
-    assert HOSTILE not in project.served() and project.author() in ("", "untrusted")
+    assert HOSTILE not in project.served() and project.author() in ("", "repository")
 
 
 def test_a_repository_that_is_made_around_a_watched_folder_leaves_its_files_the_persons(project: Project) -> None:
@@ -324,7 +324,7 @@ def test_a_copy_of_a_committed_licence_leaves_a_new_skill_the_persons(project: P
     project.save("notes", "Mine.")
     (project.skills / "notes/LICENSE").write_text("Do what you want.\n")
     project.sync()
-    assert project.author("notes") == "local"
+    assert project.author("notes") == "you"
 
 
 @pytest.mark.parametrize("how", ["worktree", "submodule"])
@@ -346,7 +346,7 @@ def test_linked_work_trees_and_submodules_have_their_own_log_and_locks(project: 
     project.save("deploy", "Mine.")
     project.commit()
     project.sync()
-    assert "Mine." in project.served() and project.author() == "local"
+    assert "Mine." in project.served() and project.author() == "you"
     project.run.save(project.up / "shared", "deploy", project.text("deploy", HOSTILE))
     git(project.up, "commit", "-qam", "evil")
     git(place, "fetch", "-q", str(project.up), "main")
@@ -395,7 +395,7 @@ def test_in_a_checkout_of_another_system_the_scan_decides(project: Project, syst
     project.run("init", project.skills, "--scope", "proj", stdin="y\n")
     project.save("deploy", "Mine.")
     project.sync()
-    assert "Mine." in project.served() and project.author() in ("local", "person")
+    assert "Mine." in project.served() and project.author() in ("you",)
     project.save("deploy", HOSTILE)
     project.sync()
     assert "Mine." in project.served() and project.held() == ["skill:proj/deploy"]

@@ -305,17 +305,17 @@ STEALS = frozenset(
 """Rules on what steals, sends away or conceals: a save in the person's own folder that adds it is held."""
 
 
-def _save_decision(found: Scan) -> HoldDecision | None:
-    """Return why a save in a folder of the person's own is held, None where it is served at once.
+def is_dangerous(finding: Finding) -> bool:
+    """Return whether a finding needs a yes of its own in what a person takes in or saves.
 
-    A secret is imported: the person is warned of it until it is dealt with.
+    A secret needs none: it is imported, and the person is warned of it until it is dealt with.
     """
-    asked = [
-        finding
-        for finding in found.findings
-        if finding.rule in STEALS
-        or (finding.severity is FindingSeverity.HIGH and not finding.rule.startswith("secret."))
-    ]
+    return finding.severity is FindingSeverity.HIGH and not finding.rule.startswith("secret.")
+
+
+def _save_decision(found: Scan) -> HoldDecision | None:
+    """Return why a save in a folder of the person's own is held, None where it is served at once."""
+    asked = [finding for finding in found.findings if finding.rule in STEALS or is_dangerous(finding)]
     if not asked:
         return None
     return HoldDecision(f"held: a file was saved in your folder, and the scan found: {_said(asked)}", dump_scan(found))
@@ -343,9 +343,10 @@ class ContentGate:
             asked = [finding for finding in asked if not finding.rule.startswith("front.")]
         if not by_agent and self._is_known(arrival):
             return None
-        if arrival.identity.principal is Principal.PERSON and arrival.identity.via != UNSEEN_FOLDER:
-            # A yes to a whole folder is none to what is dangerous in it.
-            asked = [finding for finding in asked if finding.severity is FindingSeverity.HIGH]
+        if arrival.identity.principal is Principal.PERSON:
+            asked = [finding for finding in asked if not finding.rule.startswith("secret.")]
+            if arrival.identity.via != UNSEEN_FOLDER:  # a yes to a whole folder is none to what is dangerous in it
+                asked = list(filter(is_dangerous, asked))
         if asked:
             who = _BROUGHT_BY.get(arrival.identity.principal, "a repository brought it")
             who = "a plugin brought it" if arrival.folder.is_plugins else who

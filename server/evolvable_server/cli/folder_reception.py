@@ -23,8 +23,7 @@ from evolvable_store.paths import work_tree
 from evolvable_store.resource import main_file
 from evolvable_store.workingcopy.discovery import count_resources, discover, is_single
 from evolvable_store.workingcopy.tree_reader import read_folder, read_single
-from evolvable_tools.approvals import UNSEEN_FOLDER, check_arrival, finding_messages
-from evolvable_tools.scan import FindingSeverity
+from evolvable_tools.approvals import UNSEEN_FOLDER, check_arrival, finding_messages, is_dangerous
 
 MOST_COUNTED = 10_000
 """Resources of a folder that the question counts."""
@@ -140,7 +139,7 @@ def _findings(choice: FolderChoice) -> Iterator[str]:
             continue
         found = check_arrival(reading.files, choice.kind)
         if messages := finding_messages(found):
-            held = any(one.severity is FindingSeverity.HIGH for one in found.findings)
+            held = any(map(is_dangerous, found.findings))
             after = "; it stays out until you approve it by itself" if held and not choice.is_plugins else ""
             yield f"{directory}: {'; '.join(messages[:3])}{after}"
 
