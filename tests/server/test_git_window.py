@@ -66,8 +66,10 @@ class Project:
         return [one["ref"] for one in self.run("inbox", "--json").json["proposals"]]
 
     def author(self, name: str = "deploy") -> str:
+        """Return whose it is to a reader, '' for none: a repository's text that a person approved counts as theirs."""
         found = self.run("list", "--scope", "proj", "--json").json["resources"]
-        return next((one["author"] for one in found if one["ref"] == f"skill:proj/{name}"), "")
+        mine = (one for one in found if one["ref"] == f"skill:proj/{name}")
+        return next((one["author"] if one["marked"] else "you" for one in mine), "")
 
     def served(self, name: str = "deploy") -> str:
         return self.run("get", f"skill:proj/{name}", code=None).out
@@ -395,7 +397,7 @@ def test_in_a_checkout_of_another_system_the_scan_decides(project: Project, syst
     project.run("init", project.skills, "--scope", "proj", stdin="y\n")
     project.save("deploy", "Mine.")
     project.sync()
-    assert "Mine." in project.served() and project.author() in ("you",)
+    assert "Mine." in project.served() and project.author() == "you"
     project.save("deploy", HOSTILE)
     project.sync()
     assert "Mine." in project.served() and project.held() == ["skill:proj/deploy"]
