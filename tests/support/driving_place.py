@@ -52,12 +52,12 @@ print(json.dumps({"type": "result", "is_error": False, "result": json.dumps(said
 
 
 def letters(scorer: Mapping[str, Any] | str = "exact", **more: Any) -> list[dict[str, Any]]:
-    """Four tasks of each part of a set."""
+    """Five tasks of each part of a set: fewer could decide nothing."""
     return [
         {"id": f"{split}-{n}", "prompt": f"Write letter {split} {n}.", "split": split, "scorer": scorer}
         | {"expected": f"dear {split}-{n}", **more}
         for split in ("train", "val", "test")
-        for n in range(4)
+        for n in range(5)
     ]
 
 

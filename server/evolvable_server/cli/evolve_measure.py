@@ -26,6 +26,7 @@ from evolvable_tools.evolve.measure import (
 )
 from evolvable_tools.evolve.plan import RunPlan, make_plan
 from evolvable_tools.evolve.run_config import HostContext, parse_executor_spec
+from evolvable_tools.evolve.run_control import describe_evaluations
 from evolvable_tools.evolve.start import start_run
 from evolvable_tools.evolve.tasks.holdout import look_at
 from evolvable_tools.evolve.tasks.locate import load_taskset
@@ -196,9 +197,9 @@ def show_plan(plan: RunPlan) -> None:
     say(f"{plan.name}: {sizes}. It could claim something of {plan.claim}.")
     warn(*plan.remarks)
     if plan.evaluations is not None:
-        low, high = plan.evaluations
+        evaluations = describe_evaluations({"evaluations": plan.evaluations, "likely": plan.likely})
         money = "an unknown price" if plan.dollars is None else f"${plan.dollars[0]:.2f} to ${plan.dollars[1]:.2f}"
-        say(f"A run takes {low:,} to {high:,} evaluations, for {money}.")
+        say(f"A run takes {evaluations} evaluations, for {money}.")
     if plan.power:
         known = "as given" if plan.noise_measured else "assumed"
         say(

@@ -17,6 +17,7 @@ from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
 from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.search_operators import Frontier, training_batch
 from evolvable_tools.evolve.statistics import paired_tests
+from evolvable_tools.evolve.statistics.narrow_claim import NARROW_REPEATS, narrow_sizes
 from evolvable_tools.evolve.statistics.verdict import PairedScores, pair_scores
 from evolvable_tools.evolve.task import CRASHED, Task, Trial, TrialOutcome, add_usage
 
@@ -227,13 +228,15 @@ class BudgetTooSmall(EvolvableError):
 class CostEstimate:
     """Evaluations, tokens and dollars of a run: the least that it may take, and the most. cost None: no price known.
 
-    floor: evaluations below which not even one candidate could be found and tested.
+    floor: evaluations below which not even one candidate could be found and tested. likely: evaluations of a run that
+    uses what is planned and opens its test.
     """
 
     evaluations: tuple[int, int]
     tokens: tuple[int, int]
     cost: tuple[float, float] | None
     floor: int
+    likely: int
 
 
 def test_repeat_count(settings: RunSettings, tasks: int) -> int:
@@ -241,34 +244,51 @@ def test_repeat_count(settings: RunSettings, tasks: int) -> int:
     return settings.test_repeats or default_test_repeats(tasks, settings.final)
 
 
-Plan = tuple[int, int, int]
-"""The least and the most evaluations of a run, and the fewest that can find anything."""
+@dataclass(frozen=True, slots=True)
+class EvaluationPlan:
+    """The least and the most evaluations of a run, the likely number, and the fewest that can find anything."""
+
+    low: int
+    high: int
+    likely: int
+    floor: int
 
 
-def estimate_cost(run: RunContext, batch: int, pilot: Sequence[Trial], plan: Plan | None = None) -> CostEstimate:
+def _plan_rounds(run: RunContext, batch: int) -> EvaluationPlan:
+    """Return the plan of a search whose rounds each measure a batch and validation."""
+    settings, val, test = run.settings, len(run.val), run.sealed.size
+    search, calibration = batch * (1 + settings.rollouts) + settings.repeats * val, (settings.repeats + 2) * val
+    last = 2 * val + 3 * test_repeat_count(settings, test) * test
+    if run.state.exploratory:
+        drawn = sum(narrow_sizes(val, test))
+        last = 2 * (settings.test_repeats or NARROW_REPEATS) * drawn
+    low, high = (calibration + rounds * search + last for rounds in (min(1, settings.proposals), settings.proposals))
+    return EvaluationPlan(low, high, high, 2 * val + 3 * (batch + val) + 2 * test)
+
+
+def estimate_cost(
+    run: RunContext, batch: int, pilot: Sequence[Trial], plan: EvaluationPlan | None = None
+) -> CostEstimate:
     """Return the estimate from these trials, which all counted. batch: tasks of one. plan: where it is known.
 
     Raises BudgetTooSmall when a limit is below what one candidate takes to be found and tested.
     """
-    settings, val, test = run.settings, len(run.val), run.sealed.size
-    search, calibration = batch * (1 + settings.rollouts) + settings.repeats * val, (settings.repeats + 2) * val
-    last = 2 * val + 3 * test_repeat_count(settings, test) * test
-    low, high = (calibration + rounds * search + last for rounds in (min(1, settings.proposals), settings.proposals))
-    floor = 2 * val + 3 * (batch + val) + 2 * test
-    low, high, floor = plan or (low, high, floor)
+    plan = plan or _plan_rounds(run, batch)
+    low, high, floor = plan.low, plan.high, plan.floor
     usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
     costs = [usage.cost for usage in usages if usage.cost is not None]
     tokens = [usage.input_tokens + usage.output_tokens for usage in usages]
-    calls, limit = [usage.calls for usage in usages], settings.limit
+    calls, limit = [usage.calls for usage in usages], run.settings.limit
+    what = "a measurement" if run.settings.purpose == "measure" else "finding and testing a single candidate"
     spent = (("dollars", limit.cost, costs), ("tokens", limit.tokens, tokens), ("calls", limit.calls, calls))
     for unit, most, each in spent:
         least = floor * sum(each) / len(pilot)
         if most is not None and least > most:
-            takes = f"the {least:,.0f} that finding and testing a single candidate takes ({floor} evaluations)"
+            takes = f"the {least:,.0f} that {what} takes ({floor} evaluations)"
             hint = "Raise it and continue, or take fewer tasks."
             raise BudgetTooSmall(f"The budget of {most:g} {unit} is below {takes}.", hint)
     cost = (low * min(costs), high * max(costs)) if len(costs) == len(pilot) else None
-    return CostEstimate((low, high), (low * min(tokens), high * max(tokens)), cost, floor)
+    return CostEstimate((low, high), (low * min(tokens), high * max(tokens)), cost, floor, plan.likely)
 
 
 NO_SKILL = Program()
@@ -307,7 +327,7 @@ async def calibrate_run(run: RunContext) -> None:
     )
 
 
-async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: Plan | None = None) -> None:
+async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: EvaluationPlan | None = None) -> None:
     """Take the run to CHECKED: estimate what it takes by its first trials. Raises ExecutorFailing, BudgetTooSmall."""
     batch = f"pilot/{run.state.pilots + 1}"  # what failed in one that is over is not taken for the next
     pilot = await run.measure([(run.base, task, 0) for task in tasks[:PILOT_TRIALS]], batch)

@@ -35,6 +35,12 @@ VAL_SHARE = 0.7
 EXPECTED_TEST = 3.9
 """Evaluations of a staged test and of the veto after it for each test task, on average where a program is better."""
 
+USUAL_ROUND = 1.0
+"""Evaluations of a proposal for each selection task: some are dropped after half, others repeat what differs."""
+
+OVERRUN = 0.25
+"""The share by which repeats and eliminations may exceed what a search plans for."""
+
 OVERHEAD = 2.6
 """Evaluations that a search takes beside its proposals, for each selection task: the base, and repeats."""
 
@@ -311,15 +317,22 @@ def best_gain(run: RunContext) -> float:
     return sum(one.delta or 0.0 for one in tried if one.decision is CandidateDecision.ADMITTED)
 
 
-def plan_evaluations(run: RunContext) -> tuple[int, int, int]:
-    """Return the least and the most evaluations that a run may take, and the fewest that can find anything."""
-    tests, rounds, selection = run.sealed.size, run.settings.proposals, len(selection_tasks(run))
-    shown = len(structure_tasks(run)) if run.settings.mode == STRUCTURE_MODE else 0
-    first = selection + NOISE_TASKS
-    low = first + min(1, rounds) * selection // 2
-    high = first + rounds * (selection + 2 * int(NEAR[1]) + shown + sampled_trials(run))
+def plan_evaluations(run: RunContext) -> acceptance.EvaluationPlan:
+    """Return the evaluations that a run may take."""
+    settings, tests, selection = run.settings, run.sealed.size, len(selection_tasks(run))
+    shown = len(structure_tasks(run)) if settings.mode == STRUCTURE_MODE else 0
+    first, rounds = selection + NOISE_TASKS, settings.proposals
+    each = selection + 2 * int(NEAR[1]) + shown + sampled_trials(run)
+    usual = USUAL_ROUND * selection + shown + sampled_trials(run)
+    room = settings.planned_trials(tests) - EXPECTED_TEST * tests
+    # Rounds that take less than planned leave room for further ones.
+    search = min(first + settings.most_proposals * usual, max(first + rounds * usual, room))
     if run.state.exploratory:
-        high += 2 * (run.settings.test_repeats or NARROW_REPEATS) * sum(narrow_sizes(len(run.val), tests))
+        drawn = sum(narrow_sizes(len(run.val), tests))
+        most = likely = 2 * (settings.test_repeats or NARROW_REPEATS) * drawn
     else:
-        high += MOST_TEST_TRIALS * tests + 2 * len(run.val)
-    return low, high, selection + selection // 2 + 2 * tests
+        most = MOST_TEST_TRIALS * tests + 2 * len(run.val)
+        likely = round(EXPECTED_TEST * tests)
+    low = first + min(1, rounds) * selection // 2
+    high = round(max(first + rounds * each, (1 + OVERRUN) * search)) + most
+    return acceptance.EvaluationPlan(low, high, round(search) + likely, selection + selection // 2 + 2 * tests)

@@ -72,8 +72,13 @@ def find_answered_canaries(canaries: Iterable[CanaryTask], trials: Iterable[Tria
 def _choose_models(tasks: Sequence[Task]) -> list[Task]:
     """Return tasks that canaries look like, spread over the test."""
     fit = [task for task in tasks if task.scorer.type in _CANARY_SCORERS and (task.expected or "").strip()]
-    count = min(MAX_CANARIES, max(1, len(tasks) // TASKS_PER_CANARY), len(fit))
+    count = min(canary_count(len(tasks)), len(fit))
     return [fit[at * len(fit) // count] for at in range(count)]
+
+
+def canary_count(tests: int) -> int:
+    """Return the canaries of a test of so many tasks, where enough of them can be imitated."""
+    return min(MAX_CANARIES, max(1, tests // TASKS_PER_CANARY)) if tests else 0
 
 
 def _make_record(task: Task) -> dict[str, Any]:

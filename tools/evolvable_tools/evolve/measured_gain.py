@@ -11,20 +11,22 @@ from statistics import fmean
 
 from evolvable_tools.evolve.acceptance import (
     NO_SKILL,
-    CostEstimate,
+    EvaluationPlan,
     ExecutorFailing,
+    estimate_cost,
     mean_scores,
     record_decision,
     test_repeat_count,
 )
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
-from evolvable_tools.evolve.final_test import budget_shortfall, describe_cheating, record_no_test
+from evolvable_tools.evolve.final_test import budget_shortfall, canary_count, describe_cheating, record_no_test
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunCandidate, RunPhase
 from evolvable_tools.evolve.narrow_test import (
     MeasuredArms,
     group_sums,
     measure_arms,
+    narrow_trials,
     record_measured,
     run_narrow_test,
 )
@@ -34,7 +36,7 @@ from evolvable_tools.evolve.statistics.narrow_claim import MIN_GROUPS, NarrowRes
 from evolvable_tools.evolve.statistics.paired_tests import sign_flip_p_value
 from evolvable_tools.evolve.statistics.staged_test import alpha_of_look, missing_p_value
 from evolvable_tools.evolve.statistics.verdict import MIN_COVERAGE, Ruling
-from evolvable_tools.evolve.task import Task, add_usage
+from evolvable_tools.evolve.task import Task
 from evolvable_tools.evolve.trials.budget import BudgetSpent
 
 PILOT_TRIALS = 3
@@ -70,14 +72,24 @@ async def _run_pilot(run: RunContext) -> None:
         run.note("pilot", why=why)
         hint = "Fix it, then continue the run, or start another where the task set or the program has to change."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
-    repeats = test_repeat_count(run.settings, run.sealed.size)
-    whole = 3 * run.settings.repeats * len(run.val) + 2 * repeats * run.sealed.size
-    usages = [add_usage(one.usage, one.judging) for one in counted]
-    tokens = [one.input_tokens + one.output_tokens for one in usages]
-    costs = [one.cost for one in usages if one.cost is not None]
-    cost = (whole * min(costs), whole * max(costs)) if len(costs) == len(counted) else None
-    estimate = CostEstimate((whole, whole), (whole * min(tokens), whole * max(tokens)), cost, whole)
+    whole = plan_trials(run)
+    estimate = estimate_cost(run, 0, counted, EvaluationPlan(whole, whole, whole, whole))
     run.note("preflight", estimate=asdict(estimate), warnings=_leak_warnings(run))
+
+
+def plan_trials(run: RunContext) -> int:
+    """Return the trials that a measurement takes, its first ones included."""
+    pilot = min(PILOT_TRIALS, len(run.val))  # validation measures its tasks again
+    validation = pilot + run.settings.repeats * len(run.val) * len(_validation_arms(run))
+    if run.state.exploratory:
+        return validation + narrow_trials(run)
+    tests = run.sealed.size
+    return validation + 2 * test_repeat_count(run.settings, tests) * tests + canary_count(tests)
+
+
+def _validation_arms(run: RunContext) -> list[Program]:
+    [(_, program)] = run.merged
+    return [run.base, program, *([NO_SKILL] if run.base.parts and program.parts else [])]
 
 
 def _leak_warnings(run: RunContext) -> list[str]:
@@ -96,7 +108,7 @@ def _leak_warnings(run: RunContext) -> list[str]:
 async def _measure_validation(run: RunContext) -> None:
     """Measure both arms, and no skill at all, on validation once, and write it down as one candidate's."""
     [(source, program)], repeats = run.merged, range(run.settings.repeats)
-    arms: list[Program] = [run.base, program, *([NO_SKILL] if run.base.parts and program.parts else [])]
+    arms = _validation_arms(run)
     trials = await run.measure([(arm, task, r) for r in repeats for task in run.val for arm in arms], "val/1")
     before, after, none = (mean_scores(trials, arm.digest) for arm in (run.base, program, NO_SKILL))
     if run.state.phase is RunPhase.CHECKED:

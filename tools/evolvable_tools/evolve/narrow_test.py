@@ -13,6 +13,7 @@ from evolvable_tools.evolve.acceptance import values_by_task
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.final_test import (
     budget_shortfall,
+    canary_count,
     describe_cheating,
     find_answered_canaries,
     make_canary_tasks,
@@ -20,6 +21,7 @@ from evolvable_tools.evolve.final_test import (
     repeat_slow,
 )
 from evolvable_tools.evolve.ledger.run_state import RunCandidate
+from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics.narrow_claim import (
     MIN_NARROW_TASKS,
@@ -46,6 +48,21 @@ def narrow_alpha(look: int) -> float:
     return NARROW_ALPHA if look == 1 else alpha_of_look(look)
 
 
+def narrow_level(settings: RunSettings, look: int) -> float:
+    """Return what a one-sided p-value must reach at the `look`-th claim.
+
+    The two answers of a measurement share its alpha, as those of several executors do.
+    """
+    alpha = narrow_alpha(look)
+    return alpha / (2 * settings.executors) if settings.purpose == "measure" else alpha
+
+
+def narrow_trials(run: RunContext) -> int:
+    """Return the trials of the narrower test, 0 where it cannot be made."""
+    val, tests = narrow_sizes(len(run.val), run.sealed.size)
+    return 2 * (run.settings.test_repeats or NARROW_REPEATS) * (val + tests) + canary_count(tests)
+
+
 async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> None:
     """Take a run on a small task set to its verdict. Raises RunStopped."""
     if finalist is None:
@@ -67,11 +84,8 @@ async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> Non
         record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
         return
     said = permutation_result(*measured.scores, planned=repeats * len(measured.tasks))
-    alpha, measures = narrow_alpha(measured.look), run.settings.purpose == "measure"
-    # The two answers of a measurement share its alpha, as those of several executors do.
-    level = alpha / (2 * run.settings.executors) if measures else alpha
-    ruling, why = narrow_ruling(said, measured, level, repeats)
-    record_measured(run, finalist, measured, ruling, why, alpha, said)
+    ruling, why = narrow_ruling(said, measured, narrow_level(run.settings, measured.look), repeats)
+    record_measured(run, finalist, measured, ruling, why, narrow_alpha(measured.look), said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,9 @@ class RunPlan:
 
     claim: `tasks like these`, `these tasks` (a small set), or `nothing`. noise: the share of results that differ
     between two runs of the same program; assumed where no run measured it. evaluations, dollars: from the least to the
-    most; dollars None without a pilot or a price. detectable: the smallest true gain that is found in four runs of
-    five, None where none is. run: whose pilot said so; `evolve continue` goes on with it.
+    most; dollars None without a pilot or a price. likely: evaluations of a run that opens its test. detectable: the
+    smallest true gain that is found in four runs of five, None where none is.
+    run: whose pilot said so; `evolve continue` goes on with it.
     """
 
     name: str
@@ -59,6 +60,7 @@ class RunPlan:
     detectable: float | None = None
     evaluations: tuple[int, int] | None = None
     dollars: tuple[float, float] | None = None
+    likely: int | None = None
     run: str = ""
     remarks: list[str] = field(default_factory=list)
 
@@ -92,6 +94,7 @@ def make_plan(
         smallest_gain(design) if claim != "nothing" else None,
         (int(estimate["evaluations"][0]), int(estimate["evaluations"][1])) if estimate else None,
         (float(cost[0]), float(cost[1])) if cost else None,
+        int(estimate["likely"]) if estimate else None,
         pilot.run if pilot is not None else "",
         _remarks(claim, sizes, cost, pilot),
     )

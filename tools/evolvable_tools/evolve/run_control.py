@@ -255,14 +255,23 @@ _EVENTS: dict[str, str] = json.loads(Path(__file__).with_name("run_events.json")
 """Records in words, by their types; those of other types are too small to be told."""
 
 
+def describe_evaluations(estimate: Mapping[str, Any]) -> str:
+    """Return the evaluations of an estimate in words: the likely number, and the range where there is one."""
+    low, high = estimate["evaluations"]
+    likely = estimate.get("likely")  # a run from before there was one has none
+    if low == high:
+        return f"{low:,}"
+    return f"{low:,} to {high:,}" if likely is None else f"{likely:,} ({low:,} to {high:,})"
+
+
 def _describe_record(state: RunState, record: LedgerRecord) -> str:
     """Return a record in words, '' for those that are too small to be told."""
     kind, names = record["type"], {digest: one.name for digest, one in state.candidates.items()}
     more: dict[str, Any] = {}
     match kind:
         case "preflight":
-            ends = dict.fromkeys(f"{number:,}" for number in record["estimate"]["evaluations"])
-            more = {"estimated": " to ".join(ends), "warned": "".join(f"; {one}" for one in record["warnings"])}
+            warned = "".join(f"; {one}" for one in record["warnings"])
+            more = {"estimated": describe_evaluations(record["estimate"]), "warned": warned}
         case "calibrated" if not record["again"]:
             return ""  # of a measurement, which runs the base once
         case "selected":

@@ -15,6 +15,7 @@ from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, create_run
 from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run
 from evolvable_tools.evolve.operators import JOINT_MODE, MODES, SOLUTION_MODE, STRUCTURE_MODE
+from evolvable_tools.evolve.reach import refuse_undecidable
 from evolvable_tools.evolve.run_config import HostContext, RunSettings, SpendLimit, judge_name
 from evolvable_tools.evolve.run_context import EXECUTOR_DIR, check_available, make_executor, takes_agents
 from evolvable_tools.evolve.scorers.external_scorers import family_warning
@@ -151,6 +152,7 @@ def start_run(
         judge=judge_name(given, taskset, host),
         scorers={name: one.to_json() for name, one in registered.items()},
     )
+    refuse_undecidable(taskset, settings, checked.looks + 1, exploratory=checked.exploratory)
     _check_agents(settings)
     check_available(settings, host, taskset.files)
     warned = check_backend(settings, host, taskset)
