@@ -160,11 +160,16 @@ EMBEDDED_FOLDER = "postgres-server"
 CHANGE_MARK = "postgres.changed"
 """Written when another process changed a library in PostgreSQL."""
 
+PLACES_FILE = "places.db"
+"""The watched folders of a library in PostgreSQL, and what else names paths of this machine."""
+
 FOLDER_NAMES = "folder-names.json"
 """By which paths a person named the watched folders."""
 
 GIT_POSITIONS = "git-positions.json"
 """How far the logs of git repositories around watched folders went when the folders were imported."""
+
+PLACES_FILES = tuple(f"{PLACES_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
@@ -178,6 +183,7 @@ _BESIDE_BEGINS = (
     "index-",
     "vectors.db",
     "postgres",
+    PLACES_FILE,
     "embedder",
     "approvals",
     ".backup-",

@@ -50,6 +50,7 @@ FORBIDDEN = [
     ("disconnect", "codex"),
     ("checkout", "./out"),
     ("folders", "drop", "."),
+    ("folders", "confirm"),
     ("executor", "add", "mine", "--", "touch", "owned"),
     ("reviewer", "add", "mine", "--", "touch", "owned"),
     ("executor", "remove", "mine"),

@@ -171,3 +171,50 @@ def test_a_watched_folder_follows_the_shared_library_of_its_own_machine_only(
     assert "Better." in (here / "pdf/SKILL.md").read_text()
     folders = [one("folders", "--json", EVOLVABLE_HOME=url).json["folders"] for one in (evolvable, colleague)]
     assert [[folder["path"] for folder in one] for one in folders] == [[str(here)], [str(there)]]
+
+
+def plant(url: str, evolvable: CommandLine, path: Path) -> None:
+    """Write rows of a home's folders into the database, as its owner can."""
+    from evolvable_store.storage.postgres.storage import PostgresStorage
+    from evolvable_store.store import Store
+
+    (address,) = (evolvable.user / ".evolvable/postgres").rglob("postgres.json")
+    with Store.open(address.parent) as store:
+        assert isinstance(store.backend, PostgresStorage)
+        pdf = store.heads()[0].id
+        with store.backend.writing() as db:
+            db.execute("INSERT INTO folder (id, scope, kind, path) VALUES (77, 'user', 'skill', ?)", (str(path),))
+            row = (77, "pdf", pdf)
+            insert = "INSERT INTO binding (folder, directory, resource, version, signature) VALUES (?, ?, ?, 1, '')"
+            db.execute(insert, row)
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_folders_that_a_database_names_do_nothing_until_the_person_confirms_them(
+    evolvable: CommandLine, url: str, tmp_path: Path, answer: str
+) -> None:
+    registered(evolvable, url)
+    here, victim = evolvable.user / ".claude/skills", tmp_path / "victim"
+    evolvable.save(here, "pdf", skill_text("pdf", body="Shared."))
+    evolvable("init", here, EVOLVABLE_HOME=url)
+    evolvable.save(victim, "secret", skill_text("secret", body="PRIVATE"))
+    evolvable.save(victim, "pdf", skill_text("pdf", body="Shared."))
+    plant(url, evolvable, victim)
+    evolvable("sync", EVOLVABLE_HOME=url)
+    assert "secret" not in evolvable("list", EVOLVABLE_HOME=url).out
+    for command in ("status", "doctor"):
+        assert str(victim) in evolvable(command, code=None, EVOLVABLE_HOME=url).out.replace("\n", "")
+    evolvable.person = False
+    refused = evolvable("folders", "confirm", stdin="y\n", code=1, EVOLVABLE_HOME=url).err
+    assert "Only a person decides which folders are watched" in refused
+    evolvable.person = True
+    evolvable("folders", "confirm", stdin="", code=1, EVOLVABLE_HOME=url)  # nobody answers
+
+    asked = evolvable("folders", "confirm", stdin=f"{answer}\n", EVOLVABLE_HOME=url).err
+    assert str(victim) in asked
+    folders = [one["path"] for one in evolvable("folders", "--json", EVOLVABLE_HOME=url).json["folders"]]
+    assert sorted(folders) == sorted([str(here), *([str(victim)] if answer == "y" else [])])
+    assert str(victim) not in evolvable("doctor", code=None, EVOLVABLE_HOME=url).out or answer == "y"
+    evolvable("sync", EVOLVABLE_HOME=url)
+    assert ("secret" in evolvable("list", EVOLVABLE_HOME=url).out) is (answer == "y")
+    assert "names no place" in evolvable("folders", "confirm", EVOLVABLE_HOME=url).out

@@ -26,14 +26,15 @@ from evolvable_server.cli.maintenance import (
     warn_of_secrets,
 )
 from evolvable_server.cli.options import KIND
-from evolvable_server.cli.terminal import Row, count, progress, remark, say, show_table, some
+from evolvable_server.cli.terminal import Row, ask_yes, confirm, count, progress, remark, say, show_table, some
 from evolvable_server.client_folders import ClientHomes, client_folders, project_folders, read_client_homes
 from evolvable_server.config import is_person
 from evolvable_server.index_worker import WORTHWHILE, start_index_worker
-from evolvable_store.errors import InvalidArgument, NoLibrary
+from evolvable_store.errors import AlreadyExists, InvalidArgument, NoLibrary
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import holds_library
 from evolvable_store.resource import Kind, Ref, check_scope, is_plugins, main_file
+from evolvable_store.storage.bindings import WaitingPlaces, WatchedFolder
 from evolvable_store.workingcopy.discovery import count_resources
 from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
 from evolvable_store.workingcopy.project_changes import refresh_marks
@@ -319,7 +320,7 @@ def _show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
 def folders_command(ctx: click.Context, state: CommandContext) -> None:
     """List the folders that are watched.
 
-    `evolvable folders drop PATH` stops watching one.
+    `evolvable folders drop PATH` stops watching one, `evolvable folders confirm` decides on what a database names.
     """
     if ctx.invoked_subcommand is None:
         with progress("evolvable folders"), state.library() as (library, _):
@@ -337,6 +338,64 @@ def _show_folders(folders: list[WatchedRoot]) -> None:
         names=("folder",),
         spare=("scope", "kind", "holds"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedPlaces:
+    """What of the rows of a shared database is watched here now, and what was deleted without that."""
+
+    watched: list[str]
+    lists: list[str]
+    deleted: list[str]
+
+
+@command("confirm")
+def confirm_command(state: CommandContext) -> Output[ConfirmedPlaces]:
+    """Decide on the folders that a shared database says are watched here.
+
+    Earlier versions kept them there, where others can write them. They are shown, and asked about once: yes makes them
+    this home's own, no deletes them. Until then they are neither read nor written.
+    """
+    with state.library() as (library, caller):
+        library.authorise(caller, "Deciding which folders are watched")
+        found = library.store.backend.waiting_places()
+        if not found:
+            return Output(ConfirmedPlaces([], [], []), lambda _: say("The database names no place of this machine."))
+        places = [str(folder.path) for folder in found.folders] + [row[0] for row in found.listings]
+        remark("The database says of this machine:", *map(_describe_folder, found.folders))
+        remark(*(f"  {row[0]}  (settings of a client, which list the collection {row[1]})" for row in found.listings))
+        if not places or not ask_yes("Are all of them yours?", default=False, err=True):
+            library.store.backend.settle_places(found)
+            library.record(caller, "refuse places", count(len(places), "place"))
+            return Output(ConfirmedPlaces([], [], places), _show_confirmed)
+        done = _take_places(library, found)
+        library.record(caller, "confirm places", count(len(places), "place"))
+    return Output(done, _show_confirmed)
+
+
+def _describe_folder(folder: WatchedFolder) -> str:
+    held = count_resources(folder.path, folder.kind, MOST_COUNTED) if folder.path.is_dir() else 0
+    return f"  {folder.path}  ({count(held, folder.kind)}, scope {folder.scope})"
+
+
+def _take_places(library: Library, found: WaitingPlaces) -> ConfirmedPlaces:
+    watched, backend = list[str](), library.store.backend
+    for folder in found.folders:
+        with contextlib.suppress(AlreadyExists):  # it lies in a folder that is watched, or around one
+            backend.bindings.take(folder, [one for one in found.bindings if one.folder == folder.id])
+            watched.append(str(folder.path))
+    backend.collections.take(found.listings)
+    # Last: what a power cut leaves in the database is asked about again.
+    backend.settle_places(found)
+    rest = [str(folder.path) for folder in found.folders if str(folder.path) not in watched]
+    return ConfirmedPlaces(watched, [row[0] for row in found.listings], rest)
+
+
+def _show_confirmed(done: ConfirmedPlaces) -> None:
+    say(*(f"{path} is watched; `evolvable sync` compares it with the library." for path in done.watched))
+    say(*(f"{path} goes on listing its collection." for path in done.lists))
+    say(*(f"{path} is not watched; its files are as they were." for path in done.deleted))
+    say("The database names no place of this machine any more.")
 
 
 @command("drop")

@@ -38,6 +38,7 @@ from evolvable_tools.name_check import NameIndex
 from evolvable_tools.trust import find_downgraded, format_downgraded
 from evolvable_tools.verbs import release
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_notes, folder_problems, folder_states
+from evolvable_tools.verbs.library_status import CONFIRM_PLACES, waiting_places
 
 MAX_WARNINGS = 50
 """Warnings of one directory that are shown."""
@@ -133,6 +134,8 @@ def check_library(home: Path) -> Health:
                 for line in secret_leaks.leak_messages(open_secrets(library))
             ]
             health.problems += _unfinished(library)
+            if waiting := waiting_places(library):
+                health.problems.append(HealthProblem(waiting, CONFIRM_PLACES))
     except EvolvableError as error:
         health.problems.append(HealthProblem(str(error), error.hint))
     health.problems += _problems(health)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from itertools import starmap
 from pathlib import Path
 from typing import Any, Self
@@ -119,6 +119,28 @@ class PendingCheckout:
         return f"{text} {self.part}" if self.part else text
 
 
+@dataclass(slots=True)
+class WaitingPlaces:
+    """Rows of a shared database that say where bytes go on this machine, and do nothing until the person confirms them.
+
+    listings: settings of clients, each with the collection that it lists, what was written, and the time. rows: the
+    keys of all rows that were read, by table, those too that cannot be confirmed.
+    """
+
+    folders: list[WatchedFolder] = field(default_factory=list)
+    bindings: list[Binding] = field(default_factory=list)
+    listings: list[tuple[str, str, str, str]] = field(default_factory=list)
+    rows: dict[str, list[Any]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return any(self.rows.values())
+
+    def __str__(self) -> str:
+        named = [str(folder.path) for folder in self.folders] + [row[0] for row in self.listings]
+        rest = f" and {len(named) - 3} more" if len(named) > 3 else ""
+        return f"{ascii(', '.join(named[:3]))[1:-1]}{rest}" if named else f"{sum(map(len, self.rows.values()))} rows"
+
+
 Place = tuple[WatchedFolder, Binding, bool]
 """A folder that holds a resource, with the binding, and whether its directory is held."""
 
@@ -128,7 +150,10 @@ _PENDING = re.compile(f"pending ([0-9a-f-]{{36}}){_MARKED}{_MARKED}{_PART}", re.
 
 
 class Bindings(SqliteRepository):
-    """Watched folders, and the version that each directory in them holds."""
+    """Watched folders, and the version that each directory in them holds.
+
+    Where bytes go on a machine is decided there: of a library that others can write, these rows lie in the home.
+    """
 
     def folders(self) -> list[WatchedFolder]:
         """Return all folders, in the order they were added."""
@@ -141,11 +166,11 @@ class Bindings(SqliteRepository):
             raise InvalidArgument(f"{path} is no folder of resources.", "Name the folder that holds the skill folders.")
         there = _same_folder(self.folders(), path, scope, kind)
         if there is None:
-            with self._backend.writing() as db:
+            with self._lender.writing() as db:
                 # Another process may have added it, or one around it, since.
                 there = _same_folder(starmap(_as_folder, db.execute(_FOLDERS).fetchall()), path, scope, kind)
                 if there is None:
-                    db.execute("INSERT INTO folder (scope, kind, path) VALUES (?, ?, ?)", (scope, kind, str(path)))
+                    db.execute(_ADD_FOLDER, (None, scope, kind, str(path)))
         return there or self.folder(path)
 
     def move_folder(self, folder: WatchedFolder, path: Path) -> WatchedFolder:
@@ -159,6 +184,22 @@ class Bindings(SqliteRepository):
         if there is None:
             self._do("UPDATE folder SET path = ? WHERE id = ?", str(path), folder.id)
         return there or self.folder(path)
+
+    def take(self, folder: WatchedFolder, bindings: Iterable[Binding]) -> None:
+        """Watch a folder that another database held, with its bindings and if it can be its number.
+
+        Raises AlreadyExists for one inside or around another.
+        """
+        with self._lender.writing() as db:
+            others = list(starmap(_as_folder, db.execute(_FOLDERS).fetchall()))
+            there = _same_folder(others, folder.path, folder.scope, folder.kind)
+            number = there.id if there else folder.id
+            if there is None:
+                taken = not 0 < folder.id <= MAX_TAKEN or any(one.id == folder.id for one in others)
+                row = (None if taken else folder.id, folder.scope, folder.kind, str(folder.path))
+                number = int(db.execute(f"{_ADD_FOLDER} RETURNING id", row).fetchall()[0][0])
+            rows = [(number, *astuple(one)[1:]) for one in bindings]
+            db.executemany(BIND.replace("REPLACE", "IGNORE", 1), rows)
 
     def folder(self, path: Path) -> WatchedFolder:
         """Return the folder at this path. Raises NotFound."""
@@ -176,7 +217,7 @@ class Bindings(SqliteRepository):
         moving = [one for one in self.folders() if one.path.is_relative_to(old)]
         for folder in moving:
             path = new / folder.path.relative_to(old)
-            with self._backend.writing() as db:
+            with self._lender.writing() as db:
                 rest = [one for one in starmap(_as_folder, db.execute(_FOLDERS).fetchall()) if one.id != folder.id]
                 _same_folder(rest, path, folder.scope, folder.kind)
                 db.execute(
@@ -187,8 +228,10 @@ class Bindings(SqliteRepository):
     def drop_folder(self, folder: WatchedFolder) -> None:
         """Delete a folder; neither its files nor its resources are touched."""
         with self._backend.writing() as db:
-            for table, column in (("binding", "folder"), ("held", "folder"), ("folder", "id")):
-                db.execute(f"DELETE FROM {table} WHERE {column} = ?", (folder.id,))
+            db.execute("DELETE FROM held WHERE folder = ?", (folder.id,))
+        with self._lender.writing() as db:
+            db.execute("DELETE FROM binding WHERE folder = ?", (folder.id,))
+            db.execute("DELETE FROM folder WHERE id = ?", (folder.id,))
 
     def of_folder(self, folder: WatchedFolder) -> dict[str, Binding]:
         """Return the bindings of a folder by directory."""
@@ -208,22 +251,25 @@ class Bindings(SqliteRepository):
     def bind(self, bindings: Iterable[Binding]) -> None:
         """Store these bindings, each instead of the one its directory had."""
         if rows := list(map(astuple, bindings)):
-            with self._backend.writing() as db:
-                db.executemany(
-                    "INSERT OR REPLACE INTO binding (folder, directory, resource, version, signature, conflict)"
-                    " VALUES (?, ?, ?, ?, ?, ?)",
-                    rows,
-                )
+            with self._lender.writing() as db:
+                db.executemany(BIND, rows)
 
     def places(self, resources: Iterable[int]) -> list[Place]:
         """Return every folder that holds one of these resources, with its binding and whether the directory is held."""
         folders: dict[int, WatchedFolder] = {}
 
-        def place(*row: Any) -> Place:
+        def place(*row: Any) -> tuple[WatchedFolder, Binding]:
             folder = folders.get(row[0]) or folders.setdefault(row[0], _as_folder(*row[:4]))
-            return folder, _as_binding(*row[4:10]), row[10] == 1
+            return folder, _as_binding(*row[4:])
 
-        return self._all(place, _PLACES, json.dumps(list(resources)))
+        found = self._all(place, _PLACES, json.dumps(list(resources)))
+        held = self._held(folders) if found else frozenset()
+        return [(folder, binding, (folder.id, binding.directory) in held) for folder, binding in found]
+
+    def _held(self, folders: Iterable[int]) -> frozenset[tuple[int, str]]:
+        query = "SELECT folder, directory FROM held WHERE folder IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"
+        with self._backend.reading() as db:
+            return frozenset((int(row[0]), str(row[1])) for row in db.execute(query, (json.dumps(list(folders)),)))
 
     def pending(self, folder: WatchedFolder) -> list[Binding]:
         """Return the bindings of a folder whose signature is a PendingCheckout."""
@@ -238,7 +284,7 @@ class Bindings(SqliteRepository):
         """Store each second binding, where the first one is still what is stored."""
         rows = [(new.version, new.signature, old.folder, old.directory, old.signature) for old, new in bindings]
         if rows:
-            with self._backend.writing() as db:
+            with self._lender.writing() as db:
                 db.executemany(_SETTLE, rows)
 
     def unbind(self, binding: Binding) -> None:
@@ -263,14 +309,19 @@ class ProjectMarks(SqliteRepository):
         return self._all(str, query, json.dumps(sorted(marks)))
 
 
+MAX_TAKEN = 1_000_000
+"""The highest number that a folder of another database keeps: schema/places.sql begins to count there."""
+
+_ADD_FOLDER = "INSERT INTO folder (id, scope, kind, path) VALUES (?, ?, ?, ?)"
+BIND = """INSERT OR REPLACE INTO binding (folder, directory, resource, version, signature, conflict)
+    VALUES (?, ?, ?, ?, ?, ?)"""
 _FOLDERS = "SELECT id, scope, kind, path FROM folder ORDER BY id"
 _BINDING = "SELECT folder, directory, resource, version, signature, coalesce(conflict, '') FROM binding"
 
 _SETTLE = "UPDATE binding SET version = ?, signature = ? WHERE folder = ? AND directory = ? AND signature = ?"
 _PLACES = """SELECT f.id, f.scope, f.kind, f.path,
-        b.folder, b.directory, b.resource, b.version, b.signature, coalesce(b.conflict, ''),
-        EXISTS (SELECT 1 FROM held h WHERE h.folder = b.folder AND h.directory = b.directory)
-    FROM binding b JOIN folder f ON f.id = b.folder 
+        b.folder, b.directory, b.resource, b.version, b.signature, coalesce(b.conflict, '')
+    FROM binding b JOIN folder f ON f.id = b.folder
     WHERE b.resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY f.id, b.directory"""
 
 

@@ -4,8 +4,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from evolvable_store.storage.connection import SqliteRepository
+from evolvable_store.storage.connection import Lender, SqliteRepository
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.sql import SqlStorage
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,12 @@ def _as_choice(settings: str, collection: str, written: str, at: str) -> Listing
 
 
 class Collections(SqliteRepository):
-    """The collections of a library, and where clients list them."""
+    """The collections of a library, and where clients list them: that is decided on each machine, in its home."""
+
+    def __init__(self, backend: "SqlStorage", places: Lender) -> None:
+        """places: of the tables that name paths of this machine."""
+        super().__init__(backend)
+        self._places = places
 
     def members(self) -> dict[str, list[int]]:
         """Return the ids of the skills of each collection, removed skills included."""
@@ -52,15 +61,23 @@ class Collections(SqliteRepository):
 
     def choices(self) -> list[ListingChoice]:
         """Return what clients were told to list, by the path of their settings."""
-        return self._all(_as_choice, "SELECT settings, collection, written, at FROM listing ORDER BY settings")
+        with self._places.reading() as db:
+            rows = db.execute("SELECT settings, collection, written, at FROM listing ORDER BY settings").fetchall()
+        return [_as_choice(*row) for row in rows]
 
     def choose(self, choice: ListingChoice) -> None:
         """Store what a client was told to list, instead of what was stored for the same settings."""
         row = (str(choice.settings), choice.collection, json.dumps(dict(choice.written)), choice.at)
-        with self._backend.writing() as db:
+        with self._places.writing() as db:
             db.execute("INSERT OR REPLACE INTO listing (settings, collection, written, at) VALUES (?, ?, ?, ?)", row)
+
+    def take(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
+        """Store what another database held of clients' settings, where nothing is stored for them."""
+        insert = "INSERT OR IGNORE INTO listing (settings, collection, written, at) VALUES (?, ?, ?, ?)"
+        with self._places.writing() as db:
+            db.executemany(insert, list(rows))
 
     def forget(self, settings: Path) -> None:
         """Store that a client lists every skill again."""
-        with self._backend.writing() as db:
+        with self._places.writing() as db:
             db.execute("DELETE FROM listing WHERE settings = ?", (str(settings),))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from evolvable_store.paths import TrustedFolders
     from evolvable_store.storage.attestations import Attestations, Signatures, Verify
     from evolvable_store.storage.audit import AuditLog, Decision
-    from evolvable_store.storage.bindings import Bindings, HeldDirectories, ProjectMarks
+    from evolvable_store.storage.bindings import Bindings, HeldDirectories, ProjectMarks, WaitingPlaces
     from evolvable_store.storage.collection_store import Collections
     from evolvable_store.storage.evidence import EvidenceLog
     from evolvable_store.storage.learned import LearnedTasks
@@ -170,6 +170,12 @@ class Storage(Protocol):
 
     def shared_vectors(self) -> SharedVectors | None:
         """Return the vectors that all servers of the library share; None where each home has its own."""
+
+    def waiting_places(self) -> WaitingPlaces:
+        """Return the rows of a shared database that say where bytes go here, and wait for the person."""
+
+    def settle_places(self, found: WaitingPlaces) -> None:
+        """Delete rows that the person was shown."""
 
     def resource_ids(self) -> list[int]:
         """Return the ids of all resources, removed ones included."""

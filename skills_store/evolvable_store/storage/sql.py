@@ -8,7 +8,7 @@ import json
 import os
 import weakref
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from evolvable_store.resource import Kind
 from evolvable_store.storage.attestations import Attestations, Signatures, Verify, vouched_trees
 from evolvable_store.storage.audit import AuditLog, Decision, add_decisions
 from evolvable_store.storage.authorship import read_provenance
-from evolvable_store.storage.bindings import Bindings, HeldDirectories, ProjectMarks
+from evolvable_store.storage.bindings import BIND, Bindings, HeldDirectories, ProjectMarks, WaitingPlaces
 from evolvable_store.storage.collection_store import Collections
-from evolvable_store.storage.connection import RESTORE, Connection, SqliteRepository
+from evolvable_store.storage.connection import RESTORE, Connection, Lender, SqliteRepository
 from evolvable_store.storage.evidence import EvidenceLog
 from evolvable_store.storage.learned import LearnedTasks
 from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
@@ -144,7 +144,8 @@ class SqlStorage(_CommonReads, SqliteRepository):
 
     where: str
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, places: Lender | None = None) -> None:
+        """places: of the tables that name paths of this machine, where they are not beside the others."""
         super().__init__(self)
         self.path = path
         self.trusted_folders: TrustedFolders = every_folder
@@ -157,8 +158,8 @@ class SqlStorage(_CommonReads, SqliteRepository):
         self.proposals = Proposals(self)
         self.reviews = Reviews(self)
         self.channel = Channel(self)
-        self.collections = Collections(self)
-        self.bindings = Bindings(self)
+        self.collections = Collections(self, places or self)
+        self.bindings = Bindings(self, places)
         self.project_marks = ProjectMarks(self)
         self.held = HeldDirectories(self)
         self.attestations = Attestations(self)
@@ -184,11 +185,21 @@ class SqlStorage(_CommonReads, SqliteRepository):
         """Lend the writing connection inside a transaction that holds the only write lock."""
         raise NotImplementedError
 
+    def _open_places(self, db: Connection, until: contextlib.ExitStack) -> Callable[[], Connection]:
+        """Return what lends, until the stack ends, the writing connection to the tables that name paths."""
+        return lambda: db
+
     def signatures(self, key: str, verify: Verify) -> Signatures:
         return Signatures(self, key, verify)
 
     def shared_vectors(self) -> SharedVectors | None:
         return None
+
+    def waiting_places(self) -> WaitingPlaces:
+        return WaitingPlaces()
+
+    def settle_places(self, found: WaitingPlaces) -> None:
+        raise NotImplementedError
 
     def resource_ids(self) -> list[int]:
         return self._all(int, "SELECT id FROM resource")
@@ -243,8 +254,9 @@ class SqlStorage(_CommonReads, SqliteRepository):
 
     @contextlib.contextmanager
     def write(self) -> Iterator["SqlWriter"]:
-        with self.writing() as db:
-            writer = SqlWriter(db, self.path, self._ids, self.trusted_folders)
+        # Committed after the library: a binding that lags behind its version is settled by the next sync.
+        with contextlib.ExitStack() as places, self.writing() as db:
+            writer = SqlWriter(db, self.path, self._ids, self.trusted_folders, self._open_places(db, places))
             yield writer
         self._ids.update(writer.found)
 
@@ -258,8 +270,10 @@ class SqlWriter(_CommonReads):
         path: Path,
         ids: dict[tuple[str, str, str], int],
         trusted_folders: TrustedFolders,
+        places: Callable[[], Connection],
     ) -> None:
-        self.db, self.path, self._ids, self._trusted_folders = connection, path, ids, trusted_folders
+        self.db, self.path, self._ids, self._places = connection, path, ids, places
+        self._trusted_folders = trusted_folders
         self._lent = contextlib.nullcontext(connection)
         # Kept by the backend after the commit: a rollback takes back the ids that it made.
         self.found = {}
@@ -287,12 +301,13 @@ class SqlWriter(_CommonReads):
         self.db.execute("UPDATE resource SET scope = ?, name = ? WHERE id = ?", (scope, name, resource))
 
     def rescope_folder(self, folder: int, scope: str) -> None:
-        self.db.execute("UPDATE folder SET scope = ? WHERE id = ?", (scope, folder))
+        self._places().execute("UPDATE folder SET scope = ? WHERE id = ?", (scope, folder))
         held = "UPDATE proposal SET scope = ? WHERE id IN (SELECT proposal FROM held WHERE folder = ?)"
         self.db.execute(held, (scope, folder))
 
     def rebind(self, folder: int, old: int, new: int) -> None:
-        self.db.execute("UPDATE binding SET resource = ? WHERE folder = ? AND resource = ?", (new, folder, old))
+        update = "UPDATE binding SET resource = ? WHERE folder = ? AND resource = ?"
+        self._places().execute(update, (new, folder, old))
         (kind, *was), (_, *named) = (self.db.execute(_NAME, (one,)).fetchone() for one in (old, new))
         held = """UPDATE proposal SET scope = ?, name = ? WHERE kind = ? AND scope = ? AND name = ?
             AND id IN (SELECT proposal FROM held WHERE folder = ?)"""
@@ -343,11 +358,7 @@ class SqlWriter(_CommonReads):
         self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
     ) -> None:
         row = (folder, directory, resource, version, signature, conflict)
-        self.db.execute(
-            "INSERT OR REPLACE INTO binding (folder, directory, resource, version, signature, conflict)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            row,
-        )
+        self._places().execute(BIND, row)
 
     def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
         query = "UPDATE proposal SET state = ?, decision = ?, operation = ? WHERE id = ? AND state = 'open'"

@@ -42,6 +42,8 @@ def change_scope(store: Store, folders: Sequence[WatchedFolder], scope: str, *, 
     done = ScopeChange(scope)
     heads, own = _held(store, folders)
     names = _names(store, folders, heads, scope)
+    # An attempt before this one may have named them, and ended before the folders had their scope.
+    heads = {number: head for number, head in heads.items() if head.ref != names[number]}
     moving = [head for head in heads.values() if head.id in own and not keep and not _is_signed(store, head)]
     others = [head for head in heads.values() if head not in moving]
     copies = {head.id: _copy(store, head, names[head.id]) for head in others}

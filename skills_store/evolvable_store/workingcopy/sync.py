@@ -276,7 +276,7 @@ class WorkingCopy:
         if not edits:
             return
         try:
-            with self._transaction(change_reason(self.folder, edits), identity=edits[0].identity) as tx:
+            with self._transaction(change_reason(self._place, edits), identity=edits[0].identity) as tx:
                 for edit in edits:
                     assert edit.look.reading is not None
                     tx.put(edit.ref, edit.look.reading.files, expected_version=edit.expected)
@@ -324,6 +324,11 @@ class WorkingCopy:
             held = record_maker(self.store, self.folder, directory, head, identity, gate=self._gate, via="git")
             sync.held += [held] if held else []
 
+    @property
+    def _place(self) -> str:
+        """How a reason names the folder. The members of a shared library read it: paths stay on their machine."""
+        return self.folder.path.name if self.store.backend.journal == "postgresql" else str(self.folder.path)
+
     def _transaction(self, reason: str, evidence: Sequence[str] = (), identity: Identity | None = None) -> Transaction:
         who = identity or self._identity
         return self.store.transaction(ACTORS.get(who.principal, Actor.HUMAN), reason, evidence=evidence, identity=who)
@@ -366,7 +371,7 @@ class WorkingCopy:
             # The resource lives on in another folder; only this directory is gone.
             self._bindings.unbind(look.binding)
         else:
-            with self._transaction(f"deleted from {self.folder.path}") as tx:
+            with self._transaction(f"deleted from {self._place}") as tx:
                 tx.remove(look.head.ref, expected_version=look.head.version)
                 tx.bind(self.folder.id, look.directory, "")
         sync.removed.append(look.directory)

@@ -467,9 +467,9 @@ class SyncPlan:
         return make_manifest({SINGLE: look.reading.files[main]}).tree if main in look.reading.files else ""
 
 
-def change_reason(folder: WatchedFolder, edits: Sequence[Edit]) -> str:
-    """Return the reason of the operation that imports these edits."""
+def change_reason(place: str, edits: Sequence[Edit]) -> str:
+    """Return the reason of the operation that imports these edits. place: how it names the folder."""
     hows = {edit.how for edit in edits}
     what = {"new": "imported from", "returned": "returned to", "edited": "edited in"}
     verb = what[hows.pop()] if len(hows) == 1 else "changed in"
-    return f"{verb} {folder.path}"
+    return f"{verb} {place}"

@@ -101,10 +101,21 @@ def _own_problems(library: Library) -> Iterable[str]:
     """Yield what the quick checks of the library say, the worst first."""
     if library.store.read_only:
         yield f"{library.store.home} cannot be written."
+    if waiting := waiting_places(library):
+        yield waiting
     for message in secret_leaks.leak_messages(secret_leaks.stored_leaks(library)):
         yield f"{message}."
     for job in library.store.backend.purges.pending():
         yield f"The purge of {job.at[:16]} ({job.kind}) did not end."
+
+
+CONFIRM_PLACES = "`evolvable folders confirm` shows them, and asks once."
+
+
+def waiting_places(library: Library) -> str:
+    """Return what the database says of where bytes go here and nobody confirmed, '' for nothing."""
+    found = library.store.backend.waiting_places()
+    return f"The database names places of this machine, which are neither read nor written: {found}." if found else ""
 
 
 def proposal_request(ref: str) -> str:

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 _KEYS = {
-    "binding": ("folder, directory", "resource, version, signature, conflict"),
     "held": ("folder, directory", "tree, proposal, at"),
     "baseline": ("key", "operation, digest, signature"),
     "looked": ("sha256", "rules, found"),
@@ -40,7 +39,7 @@ _SPELLINGS = (
     (re.compile(r"\+r\."), "r."),
     (re.compile(r"\bCAST\(value AS INTEGER\)"), "CAST(value AS bigint)"),
     (re.compile(r"\bLIKE\b"), "ILIKE"),
-    (re.compile(r"\bplacing\b"), '"placing"'),
+    (re.compile(r"""(?<!")\bplacing\b"""), '"placing"'),
 )
 
 

@@ -1,6 +1,7 @@
 """The storage over PostgreSQL: one project of a database, which servers on several machines share."""
 
 import contextlib
+import functools
 import logging
 import secrets
 import threading
@@ -13,7 +14,9 @@ import psycopg
 
 from evolvable_store.errors import EvolvableError, LibraryError, LibraryReadOnly, NoLibrary
 from evolvable_store.paths import ADDRESS_FILE, CHANGE_MARK, Registered, check_home, no_homes
+from evolvable_store.storage.bindings import WaitingPlaces
 from evolvable_store.storage.connection import Connection, retry
+from evolvable_store.storage.home_places import HomePlaces
 from evolvable_store.storage.postgres.address import read_home
 from evolvable_store.storage.postgres.administration import PostgresMaintenance, PostgresPurges
 from evolvable_store.storage.postgres.connection import (
@@ -23,6 +26,7 @@ from evolvable_store.storage.postgres.connection import (
     prepare,
     translate_errors,
 )
+from evolvable_store.storage.postgres.shared_places import SharedPlaces
 from evolvable_store.storage.postgres.shared_vectors import PostgresVectors, open_shared_vectors
 from evolvable_store.storage.sql import SqlStorage
 
@@ -59,8 +63,10 @@ class PostgresStorage(SqlStorage):
         registered: as `check_home` takes it. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryError.
         """
         check_home(home, registered, create=create)
-        super().__init__(home / ADDRESS_FILE)
         self.home = read_home(home)
+        self.places = HomePlaces(home)
+        super().__init__(home / ADDRESS_FILE, self.places)
+        self._shared_places = SharedPlaces(self)
         self.where = self.home.address.name
         self.maintenance = PostgresMaintenance(self)
         self.purges = PostgresPurges(self)
@@ -191,10 +197,12 @@ class PostgresStorage(SqlStorage):
     def before_fork(self) -> None:
         """Wait for the write in flight and close what is idle: a connection must not cross a fork."""
         self._write_lock.acquire()
+        self.places.before_fork()
         self.close()
 
     def after_fork(self) -> None:
         """Let writes go on; parent and child open connections of their own."""
+        self.places.after_fork()
         self._write_lock.release()
 
     def close(self) -> None:
@@ -202,6 +210,7 @@ class PostgresStorage(SqlStorage):
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+        self.places.close()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Callable[[], int]]:
@@ -209,9 +218,21 @@ class PostgresStorage(SqlStorage):
         feed = _CommitFeed(self)
         feed.start()
         try:
-            yield lambda: feed.commits
+            with self.places.watching() as changes:
+                yield lambda: feed.commits + changes()
         finally:
             feed.stop()
+
+    def _open_places(self, db: Connection, until: contextlib.ExitStack) -> Callable[[], Connection]:
+        return functools.cache(lambda: until.enter_context(self.places.writing()))
+
+    def waiting_places(self) -> WaitingPlaces:
+        """Return the rows of this home that the database holds, which do nothing."""
+        return self._shared_places.read()
+
+    def settle_places(self, found: WaitingPlaces) -> None:
+        """Delete those rows."""
+        self._shared_places.delete(found)
 
     def shared_vectors(self) -> PostgresVectors | None:
         """Return the vectors that all servers share, where the database has pgvector."""

@@ -1,0 +1,94 @@
+"""One SQLite file that many processes read and write at once: its connections and its transactions."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from evolvable_store.errors import LibraryReadOnly
+from evolvable_store.storage import connection as driver
+from evolvable_store.storage.connection import Access, Connection
+
+
+class SqliteFile:
+    """A file of SQLite that exists. Safe to share between threads, and across a fork while no thread reads."""
+
+    path: Path
+
+    def _lend_from(self, access: Access) -> None:
+        """Let connections be made. access: how the file is opened, by readers."""
+        self._access = access
+        self._idle: list[Connection] = []
+        self._writer: Connection | None = None
+        self._write_lock = threading.RLock()
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the library lies where it cannot be written."""
+        return self._access in ("read", "immutable")
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Lend a connection for a few statements; SQLite's errors come out as ours."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = driver.connect(self.path, durable=True, access=self._access, cache_kb=driver.READER_CACHE_KB)
+        try:
+            yield connection
+        except driver.UNUSABLE as error:
+            raise driver.as_library_error(error, self.path) from error
+        finally:
+            # Many at once are opened and closed again: each keeps its pages in memory and two files open.
+            if len(self._idle) < driver.MAX_IDLE:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Lend the writing connection inside BEGIN IMMEDIATE ... COMMIT. Raises LibraryReadOnly, LibraryBusy."""
+        if self.read_only:
+            raise LibraryReadOnly(f"{self.path} cannot be written.", "Reading goes on; check its permissions.")
+        with self._write_lock:
+            writer = self._writer
+            if writer is None:
+                writer = self._writer = driver.connect(self.path, durable=True, access="write")
+                # Our own retry waits fairly; SQLite's handler would not (see driver.attempts).
+                writer.execute("PRAGMA busy_timeout=0")
+                # With a rollback journal, spilling into the file before the commit would have to wait for readers.
+                writer.execute("PRAGMA cache_spill=OFF")
+            try:
+                with driver.ImmediateTransaction(writer, self.path):
+                    yield writer
+            except driver.UNUSABLE as error:
+                raise driver.as_library_error(error, self.path) from error
+            finally:
+                if writer.in_transaction:  # a signal between two statements, or a disk that failed the rollback too
+                    self._writer = None
+                    writer.close()
+
+    def before_fork(self) -> None:
+        """Wait for the write in flight and close what is idle: SQLite's connections must not cross a fork."""
+        self._write_lock.acquire()
+        self.close()
+
+    def after_fork(self) -> None:
+        """Let writes go on, in the parent and in the child; each opens its own connections."""
+        self._write_lock.release()
+
+    def close(self) -> None:
+        """Close every connection; the last process to do so folds the log into the file."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+        with self._write_lock:
+            if self._writer is not None and not self._writer.in_transaction:
+                self._writer.close()
+                self._writer = None
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[Callable[[], int]]:
+        """Lend a function whose result differs from its last one when anybody has committed in between."""
+        with self.reading() as db:
+            yield lambda: int(db.execute("PRAGMA data_version").fetchone()[0])
