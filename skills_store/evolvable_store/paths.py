@@ -163,6 +163,9 @@ CHANGE_MARK = "postgres.changed"
 PLACES_FILE = "places.db"
 """The watched folders of a library in PostgreSQL, and what else names paths of this machine."""
 
+CARRIED_PLACES = "carried-places.json"
+"""The watched folders of the library that this one was copied from, which wait for the person."""
+
 FOLDER_NAMES = "folder-names.json"
 """By which paths a person named the watched folders."""
 
@@ -184,6 +187,7 @@ _BESIDE_BEGINS = (
     "vectors.db",
     "postgres",
     PLACES_FILE,
+    CARRIED_PLACES,
     "embedder",
     "approvals",
     ".backup-",

@@ -64,6 +64,9 @@ def test_a_library_moves_into_postgresql_and_back_with_its_whole_history(
     assert "First." in evolvable("get", "pdf", **there).out
     assert "Second." in evolvable("get", "pdf").out
     evolvable("fsck", **there)
+    assert evolvable("folders", "--json", **there).json["folders"] == [], "two must not write into one folder"
+    evolvable("folders", "confirm", stdin="y\n", **there)
+    assert [one["path"] for one in evolvable("folders", "--json", **there).json["folders"]] == [str(folder)]
     assert "project=c" in evolvable("doctor", code=None, **there).out
 
     back = evolvable("move", "--to", tmp_path / "back", "--json", **there).json
@@ -217,4 +220,4 @@ def test_folders_that_a_database_names_do_nothing_until_the_person_confirms_them
     assert str(victim) not in evolvable("doctor", code=None, EVOLVABLE_HOME=url).out or answer == "y"
     evolvable("sync", EVOLVABLE_HOME=url)
     assert ("secret" in evolvable("list", EVOLVABLE_HOME=url).out) is (answer == "y")
-    assert "names no place" in evolvable("folders", "confirm", EVOLVABLE_HOME=url).out
+    assert "No folder waits" in evolvable("folders", "confirm", EVOLVABLE_HOME=url).out

@@ -6,6 +6,7 @@ import pytest
 from postgres_place import address_home
 from samples import skill
 
+from evolvable_store.bundle.export import backup
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.bindings import Binding, WatchedFolder
@@ -201,3 +202,17 @@ def test_two_servers_of_one_home_see_each_others_folders(home: Path, folder: Pat
         assert changes() != before
         two.backend.bindings.add_folder(tmp_path / "more", "user", Kind.SKILL)
         assert len(one.backend.bindings.folders()) == 2
+
+
+def test_a_backup_carries_the_watched_folders_which_do_nothing_there(folder: Path, tmp_path: Path) -> None:
+    with Store.open(tmp_path / "mine", create=True) as store:
+        WorkingCopies(store).add(folder)
+        for replace in (False, True):
+            backup(store, tmp_path / "backup", replace=replace)
+    with Store.open(tmp_path / "backup") as copy:
+        assert copy.backend.bindings.folders() == []
+        waiting = copy.backend.waiting_places()
+        assert [one.path for one in waiting.folders] == [folder]
+        assert [one.directory for one in waiting.bindings] == ["pdf"]
+        copy.backend.settle_places(waiting)
+        assert not copy.backend.waiting_places()

@@ -351,18 +351,21 @@ class ConfirmedPlaces:
 
 @command("confirm")
 def confirm_command(state: CommandContext) -> Output[ConfirmedPlaces]:
-    """Decide on the folders that a shared database says are watched here.
+    """Decide on the folders that a shared database, a move or a backup says are watched here.
 
-    Earlier versions kept them there, where others can write them. They are shown, and asked about once: yes makes them
-    this home's own, no deletes them. Until then they are neither read nor written.
+    Earlier versions kept them in the database, where others can write them. They are shown, and asked about once: yes
+    makes them this home's own, no deletes them. Until then they are neither read nor written.
     """
     with state.library() as (library, caller):
         library.authorise(caller, "Deciding which folders are watched")
         found = library.store.backend.waiting_places()
         if not found:
-            return Output(ConfirmedPlaces([], [], []), lambda _: say("The database names no place of this machine."))
+            return Output(ConfirmedPlaces([], [], []), lambda _: say("No folder waits to be confirmed."))
         places = [str(folder.path) for folder in found.folders] + [row[0] for row in found.listings]
-        remark("The database says of this machine:", *map(_describe_folder, found.folders))
+        remark(
+            "A shared database, or the library that this one was copied from, says that these are watched:",
+            *map(_describe_folder, found.folders),
+        )
         remark(*(f"  {row[0]}  (settings of a client, which list the collection {row[1]})" for row in found.listings))
         if not places or not ask_yes("Are all of them yours?", default=False, err=True):
             library.store.backend.settle_places(found)
@@ -395,7 +398,8 @@ def _show_confirmed(done: ConfirmedPlaces) -> None:
     say(*(f"{path} is watched; `evolvable sync` compares it with the library." for path in done.watched))
     say(*(f"{path} goes on listing its collection." for path in done.lists))
     say(*(f"{path} is not watched; its files are as they were." for path in done.deleted))
-    say("The database names no place of this machine any more.")
+    if not (done.watched or done.lists or done.deleted):
+        say("What the database named could not be confirmed, and was deleted.")
 
 
 @command("drop")

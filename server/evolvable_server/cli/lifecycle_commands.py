@@ -29,6 +29,7 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorru
 from evolvable_store.operation import Principal
 from evolvable_store.paths import (
     ADDRESS_FILE,
+    CARRIED_PLACES,
     CHANGE_MARK,
     EMBEDDED_FOLDER,
     FOLDER_NAMES,
@@ -70,6 +71,7 @@ _OURS = (
         project_map.FILE,
         CHANGE_MARK,
         EMBEDDED_FOLDER,
+        CARRIED_PLACES,
         f"{PLACES_FILE}*",
         "recovery",
         "redact.txt",
@@ -106,6 +108,7 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
 
     SOURCE is a folder that `evolvable backup` made; it stays as it is. The library as it was is moved beside its
     folder. Folders that were watched are watched again: a file that differs from the backup becomes the next version.
+    Where none was, `evolvable folders confirm` asks about those of the backup.
     Tokens, trash and runs of evolution stay, and looks at sealed tests are those of both. End the clients first.
     """
     home = state.config().home
@@ -129,6 +132,8 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
         merge_backup(home, source)
         project_map.add_projects(home, source)
         before = _exchange(home, draft)
+        if not watched and (source / CARRIED_PLACES).is_file():
+            shutil.copy(source / CARRIED_PLACES, home / CARRIED_PLACES)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     with state.library() as (library, _):

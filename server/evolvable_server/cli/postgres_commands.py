@@ -12,6 +12,7 @@ from evolvable_server.person_config import registered_homes
 from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt
 from evolvable_store.fsck import check_library
 from evolvable_store.paths import holds_library, is_address
+from evolvable_store.storage.carried_places import carry_places
 from evolvable_store.store import Store, import_postgres
 from evolvable_store.workingcopy.project_map import add_projects
 from evolvable_tools.evolve.tasks.look_transfer import merge_backup
@@ -34,8 +35,9 @@ def move_command(state: CommandContext, target: str) -> Output[Moved]:
     """Copy the whole library into PostgreSQL, or back into a folder.
 
     Everything of the library is copied in one transaction, and compared row by row; both libraries are checked as
-    `fsck` does. Looks at sealed tests go along. The source stays as it is. Watched folders, tokens and runs stay with
-    it: `evolvable init FOLDER` has the new library watch one, after `evolvable folders drop` ended that here.
+    `fsck` does. Looks at sealed tests go along. The source stays as it is. Tokens and runs stay with it.
+    The new library watches the same folders after `evolvable folders confirm` there; first end that here with
+    `evolvable folders drop`.
     """
     home = open_address(target) if is_address(target) else Path(target).expanduser().absolute()
     if not is_address(target) and holds_library(home):
@@ -50,6 +52,7 @@ def move_command(state: CommandContext, target: str) -> Output[Moved]:
             copied = import_postgres("transfer").transfer(source.backend, made.backend)
             merge_backup(made.home, source.home)
             add_projects(made.home, source.home)
+            carry_places(source.backend.bindings, made.home)
             _check(made)
         folders = [str(folder.path) for folder in source.backend.bindings.folders()]
         where = source.backend.where
@@ -66,7 +69,7 @@ def _show(result: Moved) -> None:
     say(f"{count(result.rows, 'row')} copied and compared; the library in {result.source} stays as it is.")
     say(f"To use the new one: EVOLVABLE_HOME={_without_password(result.home)}")
     for folder in result.folders:
-        say(f"Not watched there: {folder}")
+        say(f"Not watched there until `evolvable folders confirm`: {folder}")
 
 
 def _without_password(home: str) -> str:

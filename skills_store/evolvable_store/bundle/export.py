@@ -46,12 +46,14 @@ from typing import IO, Any
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, LibraryError, LibraryFull
 from evolvable_store.objects import blob_hash
 from evolvable_store.operation import Change, Head
-from evolvable_store.paths import LIBRARY_FILE
+from evolvable_store.paths import CARRIED_PLACES, LIBRARY_FILE
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.storage.carried_places import carry_places
 from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_store.storage.observations import parse_signals
 from evolvable_store.storage.release_channel import Placement
 from evolvable_store.store import Store
+from evolvable_store.workingcopy.project_map import FILE as PROJECTS_FILE
 from evolvable_store.workingcopy.project_map import copy_projects
 from evolvable_store.workingcopy.staging_dir import sync_folder
 
@@ -336,7 +338,7 @@ def backup(
 ) -> Path:
     """Return `target`, made a folder with a file that is the library as it was when the backup began.
 
-    Beside it lie the projects of this machine.
+    Beside it lie the projects and the watched folders of this machine.
     `Store.open(target)` opens it; it follows no folder until one is added again. It appears whole or not at all,
     checked, and is on the disk when this returns.
     progress: called with pages copied and all pages. replace: an older backup at `target` makes room for it.
@@ -350,6 +352,7 @@ def backup(
         try:
             store.backend.maintenance.copy_to(draft / LIBRARY_FILE, progress or (lambda done, total: None))
             copy_projects(store.home, draft)
+            carry_places(store.backend.bindings, draft)
             for name, data in beside().items():
                 (draft / BESIDE).mkdir(exist_ok=True)
                 with open(draft / BESIDE / name, "xb") as stream:
@@ -372,6 +375,7 @@ def _check_target(store: Store, target: Path, replace: bool) -> None:
     names = set(os.listdir(target))
     if BESIDE in names and all(name.endswith((".jsonl", ".jsonl.lock")) for name in os.listdir(target / BESIDE)):
         names.discard(BESIDE)
+    names -= {CARRIED_PLACES, PROJECTS_FILE}
     if target.samefile(store.home) or names - {LIBRARY_FILE, *(LIBRARY_FILE + end for end in _LOG_SUFFIXES)}:
         raise InvalidArgument(f"{target} holds other things than a backup.", "Name a new folder.")
     if names and not replace:

@@ -172,7 +172,7 @@ class Storage(Protocol):
         """Return the vectors that all servers of the library share; None where each home has its own."""
 
     def waiting_places(self) -> WaitingPlaces:
-        """Return the rows of a shared database that say where bytes go here, and wait for the person."""
+        """Return what a shared database, a move or a backup says of where bytes go here; it waits for the person."""
 
     def settle_places(self, found: WaitingPlaces) -> None:
         """Delete rows that the person was shown."""

@@ -23,6 +23,7 @@ from evolvable_store.storage.attestations import Attestations, Signatures, Verif
 from evolvable_store.storage.audit import AuditLog, Decision, add_decisions
 from evolvable_store.storage.authorship import read_provenance
 from evolvable_store.storage.bindings import BIND, Bindings, HeldDirectories, ProjectMarks, WaitingPlaces
+from evolvable_store.storage.carried_places import carried_places, forget_carried
 from evolvable_store.storage.collection_store import Collections
 from evolvable_store.storage.connection import RESTORE, Connection, Lender, SqliteRepository
 from evolvable_store.storage.evidence import EvidenceLog
@@ -196,10 +197,11 @@ class SqlStorage(_CommonReads, SqliteRepository):
         return None
 
     def waiting_places(self) -> WaitingPlaces:
-        return WaitingPlaces()
+        return carried_places(self.path.parent)
 
     def settle_places(self, found: WaitingPlaces) -> None:
-        raise NotImplementedError
+        if "carried" in found.rows:
+            forget_carried(self.path.parent)
 
     def resource_ids(self) -> list[int]:
         return self._all(int, "SELECT id FROM resource")

@@ -113,9 +113,9 @@ CONFIRM_PLACES = "`evolvable folders confirm` shows them, and asks once."
 
 
 def waiting_places(library: Library) -> str:
-    """Return what the database says of where bytes go here and nobody confirmed, '' for nothing."""
+    """Return what others say of where bytes go here and nobody confirmed, '' for nothing."""
     found = library.store.backend.waiting_places()
-    return f"The database names places of this machine, which are neither read nor written: {found}." if found else ""
+    return f"Folders that nobody confirmed are neither read nor written: {found}." if found else ""
 
 
 def proposal_request(ref: str) -> str:

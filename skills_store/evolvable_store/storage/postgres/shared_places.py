@@ -6,10 +6,11 @@ nothing. The person whose home they name is shown them once, and they become the
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evolvable_store.resource import Kind
 from evolvable_store.storage.bindings import Binding, WaitingPlaces, WatchedFolder
+from evolvable_store.storage.carried_places import is_below, is_folder
 from evolvable_store.storage.connection import SqliteRepository
 
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ class SharedPlaces(SqliteRepository):
         found = WaitingPlaces()
         found.rows = {name: self._rows(f"SELECT {', '.join(keys)} FROM {name}") for name, keys in _KEYS.items()}
         for row in self._rows("SELECT id, scope, kind, path FROM folder ORDER BY path") if found.rows["folder"] else ():
-            if _is_folder(*row):
+            if is_folder(row[2], row[3]):
                 found.folders.append(WatchedFolder(int(row[0]), row[1], Kind(row[2]), Path(row[3])))
         known = {folder.id for folder in found.folders}
         for row in self._rows("SELECT folder, directory, resource, version FROM binding") if known else ():
-            if row[0] in known and _is_below(row[1]):
+            if row[0] in known and is_below(row[1]):
                 found.bindings.append(Binding(int(row[0]), row[1], int(row[2]), row[3], ""))
         for settings, collection, written, at in (
             self._rows("SELECT settings, collection, written, at FROM listing") if found.rows["listing"] else ()
@@ -48,16 +49,6 @@ class SharedPlaces(SqliteRepository):
             for name, keys in _KEYS.items():
                 statement = f"DELETE FROM {name} WHERE {' AND '.join(f'{key} = ?' for key in keys)}"
                 db.executemany(statement, found.rows.get(name, ()))
-
-
-def _is_folder(identity: Any, scope: str, kind: str, path: str) -> bool:
-    return kind in {*Kind} and path.isprintable() and Path(path).is_absolute() and ".." not in Path(path).parts
-
-
-def _is_below(directory: str) -> bool:
-    """Return whether a text names a directory below a folder, as discovery does."""
-    parts = directory.split("/")
-    return directory.isprintable() and not {"", ".", ".."} & set(parts)
 
 
 def _is_object(text: str) -> bool:

@@ -227,11 +227,12 @@ class PostgresStorage(SqlStorage):
         return functools.cache(lambda: until.enter_context(self.places.writing()))
 
     def waiting_places(self) -> WaitingPlaces:
-        """Return the rows of this home that the database holds, which do nothing."""
-        return self._shared_places.read()
+        """Return the rows of this home that the database holds, which do nothing; else what a move carried."""
+        return self._shared_places.read() or super().waiting_places()
 
     def settle_places(self, found: WaitingPlaces) -> None:
         """Delete those rows."""
+        super().settle_places(found)
         self._shared_places.delete(found)
 
     def shared_vectors(self) -> PostgresVectors | None:

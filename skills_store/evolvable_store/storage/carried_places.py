@@ -1,0 +1,71 @@
+"""The watched folders of another library, carried here by a move or a backup: they wait for the person.
+
+Two libraries must not write into one folder, so nothing of this file is read or written before a yes.
+"""
+
+import json
+import os
+from dataclasses import astuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evolvable_store.paths import CARRIED_PLACES, private_file
+from evolvable_store.resource import Kind
+from evolvable_store.storage.bindings import Binding, WaitingPlaces, WatchedFolder
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.bindings import Bindings
+
+_MAX_BYTES = 2**26
+
+
+def carry_places(bindings: "Bindings", target: Path) -> None:
+    """Write the watched folders of a library into a home that has none, or into a backup. Raise OSError."""
+    folders = bindings.folders()
+    kept = {
+        "folders": [(one.id, one.scope, str(one.kind), str(one.path)) for one in folders],
+        "bindings": [astuple(one)[:4] for folder in folders for one in bindings.of_folder(folder).values()],
+    }
+    if folders:
+        with open(target / CARRIED_PLACES, "w", encoding="utf-8", opener=private_file) as file:
+            json.dump(kept, file)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def carried_places(home: Path) -> WaitingPlaces:
+    """Return what was carried into a home; nothing where the file is damaged."""
+    found = WaitingPlaces()
+    try:
+        with open(home / CARRIED_PLACES, "rb") as file:
+            kept = json.loads(file.read(_MAX_BYTES))
+        _fill(found, kept["folders"], kept["bindings"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return WaitingPlaces()
+    return found
+
+
+def _fill(found: WaitingPlaces, folders: Any, bindings: Any) -> None:
+    for number, scope, kind, path in folders:
+        if is_folder(kind, path):
+            found.folders.append(WatchedFolder(int(number), str(scope), Kind(kind), Path(path)))
+    known = {folder.id for folder in found.folders}
+    for folder, directory, resource, version in bindings:
+        if folder in known and is_below(directory):
+            found.bindings.append(Binding(int(folder), directory, int(resource), version, ""))
+    found.rows["carried"] = found.folders
+
+
+def forget_carried(home: Path) -> None:
+    """Delete what was carried into a home. Raise OSError."""
+    (home / CARRIED_PLACES).unlink(missing_ok=True)
+
+
+def is_folder(kind: str, path: str) -> bool:
+    """Return whether a row of another names a folder as this program does."""
+    return kind in {*Kind} and path.isprintable() and Path(path).is_absolute() and ".." not in Path(path).parts
+
+
+def is_below(directory: str) -> bool:
+    """Return whether a text names a directory below a folder, as discovery does."""
+    return directory.isprintable() and not {"", ".", ".."} & set(directory.split("/"))
