@@ -306,7 +306,7 @@ STEALS = frozenset(
 
 
 def is_dangerous(finding: Finding) -> bool:
-    """Return whether a finding needs a yes of its own in what a person takes in or saves.
+    """Return whether a finding needs a yes of its own in what a person imports or saves.
 
     A secret needs none: it is imported, and the person is warned of it until it is dealt with.
     """

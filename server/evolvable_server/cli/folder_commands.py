@@ -18,7 +18,7 @@ from evolvable_server.cli.command_context import (
     pass_state,
 )
 from evolvable_server.cli.folder_choice import FolderChoice, FolderChooser, check_links, settle_projects
-from evolvable_server.cli.folder_reception import confirm_folders, who_brings
+from evolvable_server.cli.folder_reception import MOST_COUNTED, confirm_folders, who_brings
 from evolvable_server.cli.maintenance import (
     near_duplicate_lines,
     scan_for_secrets,
@@ -26,7 +26,7 @@ from evolvable_server.cli.maintenance import (
     warn_of_secrets,
 )
 from evolvable_server.cli.options import KIND
-from evolvable_server.cli.terminal import Row, ask_yes, confirm, count, progress, remark, say, show_table, some
+from evolvable_server.cli.terminal import Row, ask_yes, count, progress, remark, say, show_table, some
 from evolvable_server.client_folders import ClientHomes, client_folders, project_folders, read_client_homes
 from evolvable_server.config import is_person
 from evolvable_server.index_worker import WORTHWHILE, start_index_worker
