@@ -17,16 +17,16 @@ from evolvable_tools.verbs import edit, search
 
 AGENT = Caller(Actor.AGENT)
 
-CHANGE = 15
+CHANGE = 16
 """Statements of a change, with those that write its folder, without the warning of near duplicates."""
 
-DESCRIBED = 22
+DESCRIBED = 23
 """Statements of a change of a description before it answers, where the index was read since the change before."""
 
 REFRESHED = 4
 """Statements that read the index again, where another process has changed it."""
 
-MODULES = 43
+MODULES = 45
 """Modules that a saved file passes today, the scan among them; it may not grow."""
 
 

@@ -43,7 +43,7 @@ async def test_an_agent_is_refused_or_told_where_its_change_waits(place, era):
     assert "skill:pdf was not changed: a.md:1: tag characters" in refused.content[0].text
     assert not held.is_error
     assert (held.structured_content["proposal_id"], held.structured_content["version"]) == (1, None)
-    assert "wording.model" in held.structured_content["warnings"][0]
+    assert "wording." in held.structured_content["warnings"][0]
     assert "as proposal 1" in held.structured_content["warnings"][-1]
     assert made.structured_content["version"] == 2
     assert "wrote a.md, " in loaded.content[1].text and "not yet looked at" in loaded.content[1].text
@@ -120,7 +120,7 @@ def test_a_question_that_nobody_answers_imports_nothing_and_yes_answers_it(line)
 
     assert silent.json["hint"] == "--yes answers it."
     assert done.json["added"] == ["skill:asked"] and done.json["waiting"] == {}
-    assert "wording.model" in done.json["warnings"][0]
+    assert "wording." in done.json["warnings"][0]
 
 
 def test_findings_of_high_severity_are_refused_whatever_the_answer(line):

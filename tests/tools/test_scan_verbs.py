@@ -44,7 +44,7 @@ def test_what_a_person_is_to_see_becomes_a_proposal_with_the_findings(library, a
     done = edit.update_resource(library, agent, PDF, "faster", files={"notes.md": ASKED})
 
     assert (done.version, done.operation, done.proposal_id, head(library)) == (None, None, 1, 1)
-    assert "wording.model" in done.warnings[0]
+    assert "wording." in done.warnings[0]
     assert "proposal 1" in done.warnings[-1]
     shown = proposal_inbox.show_proposal(library, 1)
     assert [(one.rule, one.severity, one.path) for one in shown.findings] == [
@@ -141,7 +141,7 @@ def test_whoever_answers_for_an_import_gets_all_of_it_with_warnings(library, per
     taken = scan_import.import_archive(library, person, folders(tmp_path / "in", asked=ASKED), "folders", accepted=True)
 
     assert [str(ref) for ref in taken.imported.added] == ["skill:asked"]
-    assert "wording.model" in taken.warnings[0]
+    assert "wording." in taken.warnings[0]
 
 
 @pytest.mark.process

@@ -174,6 +174,19 @@ def _weight(word: str) -> int:
     return sum(of[place] for place in own) + max(sum(of[one & _MASK] for one in some) for some in hashes)
 
 
+_GOODS, _WAYS = frozenset(("secret", "hoard", "private")), frozenset(("send", "away", "expose"))
+
+
+def _family(text: str) -> str:
+    """Return the rule of a sentence that reads like a hostile instruction, by the concepts that it names."""
+    named = concepts(text)
+    if named & _GOODS and named & _WAYS:
+        return "wording.steal"
+    if "tell" in named and "user" in named and named & {"never", "omit"}:
+        return "wording.conceal"
+    return "wording.model"
+
+
 def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
     """Yield a finding for each sentence that reads like a hostile instruction, with the words that make it so."""
     model = weights()
@@ -188,7 +201,7 @@ def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Ite
             continue
         limits = model.foreign if is_foreign(text) else model.english
         if reached > (limits.new if is_new else limits.changed):
-            yield report(path, sentence, "wording.model", FindingSeverity.MEDIUM, _why(text, model), _READ_IT)
+            yield report(path, sentence, _family(text), FindingSeverity.MEDIUM, _why(text, model), _READ_IT)
 
 
 MIN_CHARACTERS = 9
