@@ -98,14 +98,29 @@ class _Trials:
         if id(program) not in self._seen:  # kept with the program, so that no other one gets its id
             self._seen[id(program)] = program, program.digest, find_rules(program)
         _, digest, rules = self._seen[id(program)]
+        before = self._place.spent
         score, tokens = self._place.trial(digest, rules, task, repeat)
+        cached = self._place.spent == before
         output, trace = self._place.texts(digest, task, repeat, score)
         outcome = TrialOutcome.INFRA_ERROR
         if score is not None:
             outcome = TrialOutcome.PASS if score == 1 else TrialOutcome.FAIL
         key, usage = f"{digest} {task.id} {repeat}", ModelUsage(tokens)
         read = (f"skill:{_NAME}",)
-        return Trial(key, task.id, digest, repeat, outcome, score, usage, 0.0, output=output, trace=trace, read=read)
+        return Trial(
+            key,
+            task.id,
+            digest,
+            repeat,
+            outcome,
+            score,
+            usage,
+            0.0,
+            output=output,
+            trace=trace,
+            read=read,
+            cached=cached,
+        )
 
 
 class _Test:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from support import Row
 
@@ -21,6 +22,9 @@ _POWER = {
     ("narrower, 20 tasks, 5 runs", "slopes", "+15"): (0.78, 200),
 }
 """The least power, and the most trials on average, of loops in a world and of tests at a gain."""
+_SCORE = {("ten categories, one missing rule each", "ours"): (0.76, 680)}
+"""The least lower end of the interval of the mean true score of what is run afterwards, and the most trials."""
+
 _POWER_SEEDS = 100
 """Runs from which on a power is judged. With fewer a miss counts only where it is no chance."""
 
@@ -41,6 +45,14 @@ class Line:
     claimed: float
     regret: float
     trials: float
+    score: float = 0.0
+    score_error: float = 0.0
+
+    @property
+    def score_interval(self) -> tuple[float, float]:
+        """The normal 95 % interval of the mean true score of what is run afterwards."""
+        width = NormalDist().inv_cdf(0.975) * self.score_error
+        return self.score - width, self.score + width
 
     @property
     def false_interval(self) -> tuple[float, float]:
@@ -140,6 +152,14 @@ def judged(alone: Sequence[AloneLine], lines: Sequence[Line], quick: bool) -> It
         yield _false_row(what, line.false / line.runs, line.false_interval[0], line.false_limit, alpha, quick)
         if target := _POWER.get((line.scenario, line.loop)):
             yield _power_row(f"{what}, power", line.right, line.possible, line.trials, target)
+        if target := _SCORE.get((line.scenario, line.loop)):
+            yield _score_row(f"{what}, true score", line, target)
+
+
+def _score_row(what: str, line: Line, target: tuple[float, int]) -> Row:
+    (low, high), (least, most) = line.score_interval, target
+    measured = f"{line.score:.3f} [{low:.3f}, {high:.3f}] at {line.trials:,.0f} trials"
+    return Row(what, measured, f"from {least:.2f} up at {most:,}", low >= least and line.trials <= most)
 
 
 def _false_row(what: str, rate: float, low: float, limit: float, alpha: float, quick: bool) -> Row:

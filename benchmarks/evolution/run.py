@@ -18,13 +18,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from math import sqrt
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 from baselines.simulated_world import Law
 from support import conclude, progress
 
 from evolution.alone import test_alone
+from evolution.categories import CATEGORY_WORLD, CategoryWorld, category_place
 from evolution.critiques import CRITIQUE_WORLDS, CritiqueWorld, critique_place
 from evolution.others import evoskill, gepa_minibatch, gepa_reflection, k_se, own_test, skillopt_strict, tested
 from evolution.product import Design, ours
@@ -33,7 +35,7 @@ from evolution.scenarios import BASE, PROPOSALS, SCENARIOS, SIZES, Found, Place,
 from evolution.worlds import HAIR, WORLDS, World, unfriendly_place
 
 Loop = Callable[[Place, int], Found]
-AnyWorld = Scenario | World | CritiqueWorld
+AnyWorld = Scenario | World | CritiqueWorld | CategoryWorld
 
 LOOPS: dict[str, Loop] = {
     "ours": ours,
@@ -82,21 +84,22 @@ class Ran:
     possible: float
     promoted: bool
     trials: int
+    score: float
 
 
 def one(scenario: AnyWorld, name: str, sizes: tuple[int, int, int], seed: int) -> Ran:
     """Run one loop in a fresh place."""
     if isinstance(scenario, CritiqueWorld):
         here: Place = critique_place(scenario, seed, sizes)
+    elif isinstance(scenario, CategoryWorld):
+        here = category_place(seed, sizes)
     elif isinstance(scenario, World):
         here = unfriendly_place(scenario, seed, sizes, PROPOSALS)
     else:
         here = place(scenario, seed, sizes)
     found = LOOPS[name](here, PROPOSALS)
-    base = here.law.score(BASE)
-    return Ran(
-        here.law.score(found.rules) - base, found.claimed, here.law.best() - base, found.rules != BASE, here.spent
-    )
+    base, score = here.law.score(BASE), here.law.score(found.rules)
+    return Ran(score - base, found.claimed, here.law.best() - base, found.rules != BASE, here.spent, score)
 
 
 def measured(scenario: AnyWorld, name: str, sizes: tuple[int, int, int], runs: Sequence[Ran]) -> Line:
@@ -115,6 +118,8 @@ def measured(scenario: AnyWorld, name: str, sizes: tuple[int, int, int], runs: S
         claimed=fmean(run.claimed for run in runs),
         regret=fmean(run.possible - run.gain for run in runs),
         trials=fmean(run.trials for run in runs),
+        score=fmean(run.score for run in runs),
+        score_error=stdev(run.score for run in runs) / sqrt(len(runs)) if len(runs) > 1 else 0.0,
     )
 
 
@@ -136,6 +141,7 @@ def blocks() -> Iterator[tuple[Sequence[str], Sequence[AnyWorld]]]:
     yield list(NEW[1:]), WORLDS[:1]
     yield [name for name in OPTIMIZERS if name != "ours"], (*SCENARIOS, *WORLDS)
     yield [*OPTIMIZERS, *PARETO], CRITIQUE_WORLDS
+    yield list(NEW[:1]), (CATEGORY_WORLD,)
 
 
 def every(

@@ -11,7 +11,7 @@ from baselines.scripted_model import ScriptedModel
 from evolve_runs import plan, program, running, scripted, task, writes
 
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.composition import evidence_tasks, selection_tasks
+from evolvable_tools.evolve.composition import selection_tasks
 from evolvable_tools.evolve.elimination import undo_text
 from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
 from evolvable_tools.evolve.ledger.run_reducer import fold_records
@@ -68,12 +68,59 @@ def test_training_and_validation_choose_together_and_the_proposer_is_shown_train
     with running(tmp_path, program(), scripted([USEFUL]), splits(), settings(iterations=1)) as run:
         chosen = selection_tasks(run)
         asyncio.run(run_phases(run))
-        shown = evidence_tasks(run, 1)
+        question = run.brain.asked[0]
 
     assert {one.split for one in chosen} == {Split.TRAIN, Split.VAL}
     assert {one.split for one in chosen[: len(chosen) // 2]} == {Split.TRAIN, Split.VAL}
-    assert shown and {one.split for one in shown} == {Split.TRAIN}
-    assert run.state.spent["train"].trials == 0, "what the proposer is shown was measured already"
+    shown = {one["task"] for one in question.data["evidence"]}
+    assert shown and shown <= {one.id for one in run.train}
+
+
+def categories(train: int) -> dict[Split, list[Task]]:
+    """Tasks of ten categories; all pass with the rule iso, and none without it."""
+    found = {}
+    for split, size in ((Split.TRAIN, train), (Split.VAL, 40), (Split.TEST, 24)):
+        made = [task(split, n, "needs:iso") for n in range(size)]
+        found[split] = [replace(one, category=f"kind-{n % 10}") for n, one in enumerate(made)]
+    return found
+
+
+@pytest.mark.process
+def test_every_training_task_is_shown_before_any_is_shown_again_and_all_categories_take_turns(tmp_path):
+    proposals = [(f"Say {n}", [f"Say {n}."]) for n in range(14)]
+    given = settings(iterations=14, trials=2000)
+    with running(tmp_path, program(), scripted(proposals), categories(40), given) as run:
+        asyncio.run(run_phases(run))
+        asked = [one for one in run.brain.asked if one.role is ModelRole.PROPOSER]
+    shown = [one["task"] for question in asked for one in question.data["evidence"]]
+
+    assert len(set(shown[:40])) == 40, "each of the forty before any comes again"
+    assert {int(name[-3:]) % 10 for name in shown[:10]} == set(range(10))
+
+
+class Flaky:
+    """An executor under which one training task fails in its first run alone, and another fails without the rule."""
+
+    fingerprint, label = "flaky", "simulated"
+
+    async def run(self, one: Task, now: Program, repeat: int, workspace: Path) -> Rollout:
+        text = b"".join(data for part in now.parts for data in part.files.values())
+        stale = one.id == "train-000" and repeat == 0
+        lacking = one.id == "train-037" and b"rule: iso" not in text
+        return Rollout("wrong" if stale or lacking else "right")
+
+
+@pytest.mark.process
+def test_a_lone_failure_that_was_measured_before_is_run_again_and_does_not_hide_the_others(tmp_path):
+    tasks_of = categories(40)
+    given = settings(iterations=2, trials=2000)
+    with running(tmp_path, program(), scripted([USEFUL]), tasks_of, given, executor=Flaky()) as run:
+        assert "train-000" in {one.id for one in selection_tasks(run)}
+        asyncio.run(run_phases(run))
+        asked = [one for one in run.brain.asked if one.role is ModelRole.PROPOSER]
+    failed = [one["task"] for one in asked[0].data["evidence"] if one["result"] == "failed"]
+
+    assert failed == ["train-037"]
 
 
 class Crossed:

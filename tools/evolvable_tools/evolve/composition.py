@@ -7,13 +7,14 @@ little. Nothing here is a claim: the sealed test alone decides.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import fmean
 from typing import Any
 
-from evolvable_tools.evolve import acceptance, search_operators
+from evolvable_tools.evolve import acceptance
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision
 from evolvable_tools.evolve.operators import STRUCTURE_MODE, CommitResult, EvaluationResult
@@ -36,6 +37,9 @@ EXPECTED_TEST = 3.9
 
 OVERHEAD = 2.6
 """Evaluations that a search takes beside its proposals, for each selection task: the base, and repeats."""
+
+EVIDENCE_TRIALS = 5
+"""Evaluations that are planned for the evidence of a proposal: three to six tasks, less known ones."""
 
 NEAR = (-1.0, 4.0)
 """Net tasks gained, from and below, between which the tasks whose results differ run once more under both programs."""
@@ -64,7 +68,7 @@ def selection_tasks(run: RunContext) -> list[Task]:
     settings, tests = run.settings, run.sealed.size
     left = settings.planned_trials(tests) - EXPECTED_TEST * tests - settings.proposals * sampled_trials(run)
     wanted = max(MIN_SELECTION, round(left / (max(1, settings.proposals) + OVERHEAD)))
-    val, train = (_shuffled(tasks, settings.seed) for tasks in (run.val, run.train))
+    val, train = (spread_categories(shuffle_tasks(tasks, settings.seed)) for tasks in (run.val, run.train))
     many = min(len(val), max(round(wanted * VAL_SHARE), wanted - len(train)))
     chosen = [(at / max(1, many), task) for at, task in enumerate(val[:many])]
     few = min(len(train), max(0, wanted - many))
@@ -73,13 +77,24 @@ def selection_tasks(run: RunContext) -> list[Task]:
 
 
 def sampled_trials(run: RunContext) -> int:
-    """Return the trials that the optimizer adds to each iteration."""
+    """Return the trials that each iteration takes for its evidence, and for what the optimizer adds."""
     categories, each = run.settings.batch
-    return run.settings.rollouts * categories * each
+    return min(EVIDENCE_TRIALS, categories * each) + run.settings.rollouts * categories * each
 
 
-def _shuffled(tasks: Sequence[Task], seed: int) -> list[Task]:
+def shuffle_tasks(tasks: Sequence[Task], seed: int) -> list[Task]:
+    """Return the tasks in an order that follows from the seed and their ids alone."""
     return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed} {task.id}".encode()).digest())
+
+
+def spread_categories(tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks so that every beginning of them has each category with its share; inside one the order stays."""
+    sizes, seen = Counter(task.category for task in tasks), Counter[str]()
+    places: list[tuple[float, str]] = []
+    for task in tasks:
+        places.append(((seen[task.category] + 0.5) / sizes[task.category], task.category))
+        seen[task.category] += 1
+    return [task for _, task in sorted(zip(places, tasks, strict=True), key=lambda one: one[0])]
 
 
 async def calibrate_selection(run: RunContext) -> None:
@@ -253,34 +268,6 @@ def commit_best(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
     decision = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
     acceptance.record_decision(run, decision, evaluated.why, digest)
     return CommitResult(evaluated.against, False, evaluated.why)
-
-
-def evidence_tasks(run: RunContext, number: int) -> list[Task]:
-    """Return training tasks to show to the proposer: of those measured already, failures first, all in turn.
-
-    Failures of the iteration's batch, which goes through the categories, come before others. Nothing is run for them.
-    Where all that were measured pass, tasks that were not measured come.
-    """
-    estimates, bar = run.state.estimates, run.settings.fail_below
-    chosen = {task.id for task in selection_tasks(run)}
-    train = _shuffled(run.train, run.settings.seed)
-    measured = [task for task in train if task.id in chosen and task.id in estimates]
-    failing = [task for task in measured if estimates[task.id][0] < bar]
-    passing = [task for task in measured if estimates[task.id][0] >= bar]
-    others = [task for task in train if task.id not in chosen]
-    most = run.settings.batch[0] * run.settings.batch[1]
-    few = min(most // 3, len(passing))
-    first = [task for task in search_operators.training_batch(run, number) if task in failing]
-    rest = [task for task in failing if task not in first]
-    shown = [*first, *_turn(rest, number, most - few)][: most - few]
-    return [*shown, *_turn(passing if shown else others or passing, number, few if shown else most)]
-
-
-def _turn(tasks: Sequence[Task], number: int, wanted: int) -> list[Task]:
-    if not tasks:
-        return []
-    start = (number - 1) * wanted % len(tasks)
-    return [tasks[(start + at) % len(tasks)] for at in range(min(wanted, len(tasks)))]
 
 
 def trials_left(run: RunContext) -> float:

@@ -10,6 +10,8 @@ from typing import Any
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve import acceptance, composition, elimination, search_operators
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.evidence_batches import gather_failures
 from evolvable_tools.evolve.final_test import choose_finalist, mean_gain, record_no_test, run_single_test
 from evolvable_tools.evolve.ledger.run_directory import LedgerError
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
@@ -19,11 +21,11 @@ from evolvable_tools.evolve.operators import STRUCTURE_MODE, Improve
 from evolvable_tools.evolve.optimizer_registry import AcceptanceGate
 from evolvable_tools.evolve.optimizers.optimizer import Optimizer, compose_step, open_optimizer
 from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer, NoAnswer
+from evolvable_tools.evolve.proposers.role_prompts import Evidence
 from evolvable_tools.evolve.prospects import give_up_reason
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
 from evolvable_tools.evolve.staged_final import run_staged_test
 from evolvable_tools.evolve.statistics.verdict import Ruling
-from evolvable_tools.evolve.task import Task
 from evolvable_tools.evolve.trials.budget import BudgetSpent
 from evolvable_tools.evolve.trials.measurement import TrialsFailing
 
@@ -123,8 +125,7 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
                 return
             committed = step.commit(await step.evaluate(fewer, parent))
         else:
-            tasks = _evidence_tasks(run, record)
-            evidence = await search_operators.gather_evidence(run, parent, record, tasks)
+            evidence = await _gather_evidence(run, parent, record)
             if all(one.passed for one in evidence) and run.settings.mode != STRUCTURE_MODE:
                 acceptance.record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
                 return
@@ -139,10 +140,11 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
         acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, committed.why)
 
 
-def _evidence_tasks(run: RunContext, selected: Mapping[str, Any]) -> Sequence[Task]:
+async def _gather_evidence(run: RunContext, parent: Program, selected: Mapping[str, Any]) -> Sequence[Evidence]:
     if is_staged(run):
-        return composition.evidence_tasks(run, selected["batch"])
-    return search_operators.training_batch(run, selected["batch"])
+        return await gather_failures(run, parent, selected)
+    tasks = search_operators.training_batch(run, selected["batch"])
+    return await search_operators.gather_evidence(run, parent, selected, tasks)
 
 
 def _select_parent(run: RunContext, optimizer: Optimizer) -> None:

@@ -202,14 +202,26 @@ async def gather_evidence(
 ) -> list[Evidence]:
     """Return the results of a batch under the parent: failures and successes. Raises BudgetSpent, RunStopped."""
     trials = await run.measure([(parent, task, 0) for task in tasks], f"train/{selected['iteration']}")
-    counted = [(task, trial) for task, trial in zip(tasks, trials, strict=True) if trial.outcome.counts]
-    if "rolled" not in run.state.step:
-        run.note(
-            "rolled",
-            iteration=selected["iteration"],
-            scores={task.id: trial.score for task, trial in counted},
-            missing=[task.id for task, trial in zip(tasks, trials, strict=True) if not trial.outcome.counts],
-        )
+    results = list(zip(tasks, trials, strict=True))
+    note_rolled(run, selected, results)
+    return list_evidence(run, parent, results)
+
+
+def note_rolled(run: RunContext, selected: Mapping[str, Any], results: Sequence[tuple[Task, Trial]]) -> None:
+    """Record once which training tasks an iteration ran, with their scores."""
+    if "rolled" in run.state.step:
+        return
+    run.note(
+        "rolled",
+        iteration=selected["iteration"],
+        scores={task.id: trial.score for task, trial in results if trial.outcome.counts},
+        missing=[task.id for task, trial in results if not trial.outcome.counts],
+    )
+
+
+def list_evidence(run: RunContext, parent: Program, results: Sequence[tuple[Task, Trial]]) -> list[Evidence]:
+    """Return the results that counted, as reasons for a change."""
+    counted = [(task, trial) for task, trial in results if trial.outcome.counts]
     failed = Counter(task.category for task, trial in counted if not is_pass(run, trial))
     return [make_evidence(run, task, trial, parent, failed) for task, trial in counted]
 

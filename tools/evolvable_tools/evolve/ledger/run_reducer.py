@@ -180,6 +180,8 @@ def _decide(state: RunState, record: LedgerRecord) -> None:
     decision, digest = CandidateDecision(record["decision"]), record["candidate"]
     if "child" in state.step.get("measured", {}):
         _learn_scores(state, state.step["measured"], decision is CandidateDecision.ADMITTED)
+    rolled = state.step.get("rolled", {})
+    state.batched.update([*rolled.get("scores", ()), *rolled.get("missing", ())])
     state.iterations.append(record)
     state.frontier, state.step = tuple(record["frontier"]), {}
     state.pass_gate("frontier", {**record, "passed": decision is CandidateDecision.ADMITTED})
