@@ -123,6 +123,50 @@ def test_a_lone_failure_that_was_measured_before_is_run_again_and_does_not_hide_
     assert failed == ["train-037"]
 
 
+class Sided:
+    """An executor under which the rule mends the tasks of kind-1 and spoils those that are named."""
+
+    fingerprint, label = "sided", "simulated"
+
+    def __init__(self, spoiled: frozenset[str]) -> None:
+        self._spoiled = spoiled
+
+    async def run(self, one: Task, now: Program, repeat: int, workspace: Path) -> Rollout:
+        ruled = any(b"rule: iso" in data for part in now.parts for data in part.files.values())
+        fails = one.id in self._spoiled if ruled else one.category == "kind-1"
+        return Rollout("wrong" if fails else "right")
+
+
+def ends_of_one(folder: Path, kinds: int, spoil: dict[Split, int]) -> tuple[str, str]:
+    """Return what was decided about a candidate for kind-1 that spoils so many tasks of other kinds, and why."""
+    tasks_of = {
+        split: [replace(one, category=f"kind-{n % kinds}") for n, one in enumerate(its)]
+        for split, its in categories(40).items()
+    }
+    with running(folder / "order", program(), scripted([]), tasks_of, settings(iterations=1)) as run:
+        others = [one for one in selection_tasks(run) if one.category != "kind-1"]
+    named = frozenset(one.id for split, many in spoil.items() for one in [x for x in others if x.split is split][:many])
+    assert len(named) == sum(spoil.values())
+    with running(folder, program(), scripted([USEFUL]), tasks_of, settings(iterations=1), Sided(named)) as run:
+        asyncio.run(run_phases(run))
+        [ended] = [one for one in run.state.iterations if one["candidate"]][:1]
+    return str(ended["decision"]), ended["why"]
+
+
+@pytest.mark.process
+def test_the_tasks_of_other_categories_count_half_against_a_candidate_for_one(tmp_path):
+    decision, why = ends_of_one(tmp_path, 10, {Split.TRAIN: 9})
+
+    assert decision == "admitted" and "8 better, 9 worse" in why
+
+
+@pytest.mark.process
+def test_a_candidate_for_one_category_that_spoils_many_tasks_of_others_is_rejected(tmp_path):
+    decision, why = ends_of_one(tmp_path, 3, {Split.TRAIN: 16, Split.VAL: 14})
+
+    assert decision == "rejected" and "worse on all tasks alike" in why
+
+
 class Crossed:
     """An executor under which the second rule outweighs the first, and the first spoils tasks beside the second."""
 

@@ -42,7 +42,10 @@ EVIDENCE_TRIALS = 5
 """Evaluations that are planned for the evidence of a proposal: three to six tasks, less known ones."""
 
 NEAR = (-1.0, 4.0)
-"""Net tasks gained, from and below, between which the tasks whose results differ run once more under both programs."""
+"""Net tasks gained, from and below, between which the tasks whose results differ run once more under both programs.
+
+The upper one is multiplied by OTHERS_WEIGHT where it applies.
+"""
 
 DROP = -2.0
 """Net tasks at which a candidate is dropped after the first half."""
@@ -55,6 +58,13 @@ FIRST_FRESH = 1
 
 VAL_LOSS = -2.0
 """Net tasks of val alone below which a candidate is not accepted, whatever the training tasks show."""
+
+OTHERS_WEIGHT = 0.5
+"""What a task weighs in a comparison whose category none of the tasks is of that the candidate answers.
+
+Most of what such tasks show is chance, and the edit of one category seldom reaches them. Where the tasks have one
+category, or a candidate answers no task by name, all weigh 1.
+"""
 
 _DIFFERENT = 0.5
 
@@ -131,6 +141,8 @@ class _Comparison:
     parent: dict[str, tuple[float, float]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     spoiled: str = ""
+    others: frozenset[str] = frozenset()
+    """The tasks of categories that the candidate is not about."""
 
     def difference(self, task: str) -> float:
         return self.child[task][0] - self.parent[task][0]
@@ -139,6 +151,16 @@ class _Comparison:
         """Return the tasks gained less those lost, over these tasks or all."""
         named = self.child if tasks is None else [task.id for task in tasks if task.id in self.child]
         return sum(map(self.difference, named))
+
+    def weighted(self) -> float:
+        """Return the net tasks gained, where those that the candidate is not about count for less."""
+        others = sum(self.difference(task) for task in self.child if task in self.others)
+        return self.net() - (1 - OTHERS_WEIGHT) * others
+
+    def is_near(self) -> bool:
+        """Return whether the difference may be chance. Where most tasks count for less, less of it is."""
+        most = NEAR[1] * (OTHERS_WEIGHT if self.others else 1)
+        return NEAR[0] <= self.weighted() < most
 
 
 async def evaluate_in_stages(run: RunContext, candidate: Program, against: Program) -> EvaluationResult:
@@ -162,21 +184,21 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
     tasks, number = selection_tasks(run), run.state.iteration
     half = tasks[: len(tasks) // 2]
     fresh = _is_stale(run)
-    seen = _Comparison()
+    seen = _Comparison(others=_other_tasks(run, candidate, tasks))
     why = ""
     for name, part in (("half", half), ("rest", tasks[len(half) :])):
         await _measure_part(run, seen, (candidate, against), part, f"val/{number}/{name}", fresh=fresh)
         if seen.spoiled:
             break
-        if name == "half" and seen.net() <= DROP:
+        if name == "half" and seen.weighted() <= DROP:
             why = "dropped after the first half"
             break
     covered = len(seen.child) / max(1, len(seen.child) + len(seen.missing))
-    if not (why or seen.spoiled) and NEAR[0] <= seen.net() < NEAR[1] and covered >= run.settings.coverage:
+    if not (why or seen.spoiled) and seen.is_near() and covered >= run.settings.coverage:
         await _repeat_different(run, seen, (candidate, against), tasks, f"val/{number}/again")
-    net, val = seen.net(), seen.net(run.val)
-    if not why and net > 0 and val < VAL_LOSS:
-        why = "worse on the tasks of val alone"
+    net, val, whole = seen.weighted(), seen.net(run.val), seen.net()
+    if not why and net > 0 and min(val, whole) < VAL_LOSS:
+        why = "worse on the tasks of val alone" if val < VAL_LOSS else "worse on all tasks alike"
     decision = ""
     if not seen.spoiled and covered < run.settings.coverage:
         decision, why = str(CandidateDecision.INDECISIVE), f"only {covered:.0%} of the selection tasks counted"
@@ -185,7 +207,7 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
     if not decision:
         told = f"{net:+.1f} tasks net of {len(seen.child)}: {len(better)} better, {len(worse)} worse"
         why = f"{told}; {why}" if why else told
-    accepted = not seen.spoiled and not decision and net > 0 and val >= VAL_LOSS and "dropped" not in why
+    accepted = not seen.spoiled and not decision and net > 0 and min(val, whole) >= VAL_LOSS and "dropped" not in why
     return run.note(
         "measured",
         iteration=number,
@@ -205,6 +227,13 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
         decision=decision,
         why=why,
     )
+
+
+def _other_tasks(run: RunContext, candidate: Program, tasks: Sequence[Task]) -> frozenset[str]:
+    """Return the tasks of categories of which the candidate answers none."""
+    answers = set(run.state.candidates[candidate.digest].answers)
+    about = {task.category for task in run.train if task.id in answers}
+    return frozenset(task.id for task in tasks if about and task.category not in about)
 
 
 async def _measure_part(
