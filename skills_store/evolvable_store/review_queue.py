@@ -9,8 +9,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from evolvable_store.regular_files import regular_file
-
 KEYS = ("session_id", "transcript_path", "cwd", "client", "event", "time")
 """What an entry of the queue says, all texts."""
 
@@ -60,6 +58,10 @@ def _is_device(session: str) -> bool:
 
 def read_entry(place: str) -> dict[str, str] | None:
     """Return the entry in a file, None when there is none or it is broken. Raises nothing."""
+    if not os.path.lexists(place):  # as for the first event of each session; a client waits, so no more is imported
+        return None
+    from evolvable_store.regular_files import regular_file
+
     try:
         with open(place, encoding="utf-8", opener=regular_file) as file:
             entry = json.loads(file.read(64 * MAX_TEXT))

@@ -63,10 +63,13 @@ def settings(optimizer: str, **given) -> RunSettings:
     return RunSettings("environment:made-up", optimizer=optimizer, **{"iterations": 3, **given})
 
 
-def count_rollouts(folder: Path) -> int:
-    """Return the new rollouts that a run paid for, which are its trials but for those of evidence."""
-    trials = [one for one in read_ledger(RunDirectory(folder).ledger) if one["type"] == "trial"]
-    return sum(one["batch"].endswith("/samples") for one in trials)
+def count_train(folder: Path) -> tuple[int, int]:
+    """Return the trials of training tasks that a run paid for: new rollouts, and what was run for evidence."""
+    records = [one for one in read_ledger(RunDirectory(folder).ledger) if one["type"] == "trial"]
+    paid = [one["batch"] for one in records if not one["trial"].get("cached")]
+    train = [batch for batch in paid if batch.startswith("train/")]
+    rollouts = sum(batch.endswith("/samples") for batch in train)
+    return rollouts, len(train) - rollouts
 
 
 def driven(folder: Path, brain, given: RunSettings, tasks_of=None, base: Program | None = None, **more) -> RunState:
@@ -137,8 +140,10 @@ def test_buffers_hold_the_last_critiques_until_something_is_committed(tmp_path):
 
     assert decisions(state) == ["rejected"] * 3
     rewrites = [one.data["critiques"] for one in brain.asked if one.role is ModelRole.BUILDER]
-    assert [len(its) for its in rewrites] == [6, 10, 10] and MAX_GRADIENTS == 10
-    assert all(len(its) == len(set(its)) for its in rewrites) and rewrites[0][0] not in rewrites[2][:4]
+    numbers = [[int(one.removesuffix(".").rpartition(" ")[2]) for one in its] for its in rewrites]
+    # Twelve tasks in batches of six: the third batch shows those of the first again.
+    given = [*range(12), *range(6)]
+    assert numbers == [given[:6], given[2:12], given[8:]] and MAX_GRADIENTS == 10
     tried = [one.data["tried"] for one in brain.asked if one.role is ModelRole.BUILDER]
     assert [len(its) for its in tried] == [0, 1, 2]
     assert state.ended == "the gate rejected 3 rewrites in a row"
@@ -225,8 +230,9 @@ def test_grpo_runs_each_task_several_times_and_shows_the_best_and_the_worst_side
 
     [signals] = state.signals
     assert signals["optimizer"] == "grpo" and all(len(one["rewards"]) == 4 for one in signals["groups"])
-    assert count_rollouts(tmp_path) == 4 * len(signals["groups"]) == 24
-    assert state.spent["train"].trials >= 24, "every rollout is a trial on the bill"
+    rollouts, evidence = count_train(tmp_path)
+    assert rollouts == 4 * len(signals["groups"]) == 24
+    assert state.spent["train"].trials == rollouts + evidence, "every rollout is a trial on the bill"
     differing = [one for one in signals["groups"] if len(set(one["rewards"])) == 2]
     question = brain.asked[0]
     assert len(question.data["contrasts"]) == len(differing) > 0 and "contrasts names" in question.instructions
@@ -257,7 +263,9 @@ def test_grpo_takes_another_number_of_rollouts_and_never_one_that_was_run_before
     state = driven(tmp_path, brain, settings("grpo", iterations=2, samples=2), SOMETIMES)
 
     assert [{len(one["rewards"]) for one in record["groups"]} for record in state.signals] == [{2}, {2}]
-    assert count_rollouts(tmp_path) == 2 * sum(len(record["groups"]) for record in state.signals)
+    rollouts, evidence = count_train(tmp_path)
+    assert rollouts == 2 * sum(len(record["groups"]) for record in state.signals)
+    assert state.spent["train"].trials == rollouts + evidence
     with pytest.raises(InvalidArgument, match="One sample"):
         settings("grpo", samples=1)
 
@@ -269,7 +277,9 @@ def test_reinforce_compares_one_new_rollout_with_the_one_before_and_with_that_of
     state = driven(tmp_path, brain, settings("reinforce_pp", iterations=1), SOMETIMES)
 
     [signals] = state.signals
-    assert count_rollouts(tmp_path) == len(signals["groups"]) == 6
+    rollouts, evidence = count_train(tmp_path)
+    assert rollouts == len(signals["groups"]) == 6
+    assert state.spent["train"].trials == rollouts + evidence
     for one in signals["groups"]:
         same = one["ratio"] == 1.0
         assert one["reference_similarity"] == one["ratio"], "the program before is the base"

@@ -35,7 +35,7 @@ def test_a_real_gain_is_found_and_promoted_while_what_is_useless_or_harmful_is_r
 
     assert (status["state"], status["verdict"]) == ("finished", "PROMOTE")
     assert any(what.startswith("c1 rejected: +0.0 tasks net of 20") for what in said)
-    assert any(what.startswith("c2 rejected: -2.0 tasks net of 10") for what in said)
+    assert any(what.startswith("c2 rejected: -2.0 tasks net of 20") for what in said)
     assert [(member["name"], member["summary"]) for member in status["frontier"]] == [("c3", list(EDITS)[2])]
     assert any(what == "the sealed test was opened, look 1" for what in said)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 from forge_place import IDENTITY, REPOSITORY, MergeRequest, ScriptedForge, serve_forge
-from remote_place import Machine, commit_tree, git, make_hub, skill_text
+from remote_place import Machine, commit_tree, git, skill_text
 
 from evolvable_store.errors import Refused, RemoteFailed
 from evolvable_store.resource import Ref
@@ -163,11 +163,6 @@ def test_a_token_that_others_can_read_is_refused_and_a_command_prints_one(forge,
 
 
 # What a pull makes of it
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Path:
-    return make_hub(tmp_path / "hub.git")
 
 
 @pytest.fixture

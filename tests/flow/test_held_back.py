@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine, skill_text
-from remote_place import PERSON, Machine, git, make_hub
+from remote_place import PERSON, Machine, git
 from remote_place import skill_text as skill_bytes
 
 from evolvable_store.objects import File
@@ -21,21 +21,6 @@ pytestmark = pytest.mark.process
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
 TEN = "".join(f"line {number}\n" for number in range(10))
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Path:
-    return make_hub(tmp_path / "hub.git")
-
-
-@pytest.fixture
-def ada(tmp_path: Path, hub: Path) -> Machine:
-    return Machine(tmp_path / "ada", hub)
-
-
-@pytest.fixture
-def ben(tmp_path: Path, hub: Path) -> Machine:
-    return Machine(tmp_path / "ben", hub)
 
 
 def has_secret(hub: Path) -> bool:

@@ -41,21 +41,6 @@ pytestmark = pytest.mark.process
 TEN = "".join(f"line {number}\n" for number in range(10))
 
 
-@pytest.fixture
-def hub(tmp_path: Path) -> Path:
-    return make_hub(tmp_path / "hub.git")
-
-
-@pytest.fixture
-def ada(tmp_path: Path, hub: Path) -> Machine:
-    return Machine(tmp_path / "ada", hub)
-
-
-@pytest.fixture
-def ben(tmp_path: Path, hub: Path) -> Machine:
-    return Machine(tmp_path / "ben", hub)
-
-
 def change_at_random(machine: Machine, numbers: random.Random, who: str) -> None:
     """Makes one operation of a person: a new skill, a line of an old one, another name, or a removal."""
     names = [str(head.ref) for head in machine.store.heads()]

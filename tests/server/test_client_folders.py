@@ -170,6 +170,24 @@ def test_an_empty_command_and_a_link_are_named(run):
     assert len(made["refused"]) == (1 if sys.platform == "win32" else 2)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a symbolic link needs a right of its own there")
+def test_what_is_advised_for_a_linked_command_makes_it_a_prompt(run):
+    plain, headed = run.root / "dotfiles/plain.md", run.root / "prompts/headed.md"
+    for file, text in ((plain, "Commit all changes.\n"), (headed, COMMIT)):
+        file.parent.mkdir()
+        file.write_text(text)
+        command(run, "own.md", COMMIT).with_name(file.name).symlink_to(file)
+    (made,) = run("init", "--yes", "--json").json["folders"]
+    advice = {one["directory"]: one["problems"][0] for one in made["refused"]}
+    assert advice["plain.md"].endswith("put the file itself there instead")
+    assert f"`evolvable init --kind prompt {headed.parent}`" in advice["headed.md"]
+
+    plain.replace(run.user / ".claude/commands/plain.md")
+    run("init", "--kind", "prompt", headed.parent)
+    run("sync")
+    assert refs(run) == ["prompt:headed", "prompt:own", "prompt:plain"]
+
+
 @pytest.mark.process
 def test_the_commands_of_a_repository_are_untrusted(run):
     command(run, "commit.md", COMMIT, run.project / ".claude")

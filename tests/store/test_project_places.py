@@ -29,7 +29,8 @@ def main(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "folder", [".claude/skills", ".agents/skills", ".cursor/skills", ".claude/agents", ".claude/commands"]
+    "folder",
+    [".claude/skills", ".agents/skills", ".codex/skills", ".cursor/skills", ".claude/agents", ".claude/commands"],
 )
 def test_a_project_is_the_folder_that_holds_a_clients_folder(tmp_path: Path, folder: str) -> None:
     assert project_of(tmp_path / "app" / folder) == tmp_path / "app"

@@ -83,6 +83,8 @@ def _unwatched(folder: WatchedFolder, link: Path, target: Path, folders: Sequenc
     tree = work_tree(folder.path)
     leaves = tree is not None and not target.is_relative_to(tree)
     where = f"{LINK} that leads out of the repository {tree}, to {target}" if leaves else f"{LINK} to {target}"
+    if not place.is_dir():  # a command without frontmatter, which is one by its folder alone
+        return f"{where}, which is not watched; put the file itself there instead"
     if not _can_be_taken_in(place, folder, folders):
         return f"{where}, which is not watched; {_INSTEAD}"
     kind = "" if folder.kind == "skill" else f" --kind {folder.kind}"
