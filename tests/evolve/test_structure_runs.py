@@ -101,8 +101,7 @@ def test_an_agent_that_did_nothing_under_three_programs_is_proposed_to_go():
     world = transplant_world()
     base = make_program([*world.base.parts, an_agent("idler")])
 
-    # Three different programs have to be measured: with this seed the first two changes are kept.
-    state, context = searched(replace(world, base=base), 4, 5, SMALL)
+    state, context = searched(replace(world, base=base), 1, 5, SMALL)
 
     [gone] = [record for record in state.structures if record["action"] == "remove"][:1]
     assert gone["edit"]["agents"] == (MAIN, "agent:idler") and gone["numbers"] == {"idle": 3} and gone["round"] == 3
@@ -118,8 +117,7 @@ def test_failures_that_another_agent_should_have_done_move_the_boundary_to_it():
     cards = repairer(world.repairs)
 
     def diagnoses(question):
-        shown = [one for one in question.data["evidence"] if one["category"] == "delta"]
-        failed = [one for one in shown if one["result"] == "failed"]
+        failed = [one for one in question.data["evidence"] if one["result"] == "failed"]
         wrong = {"cause": "bad executor assignment", "only_cause": True, "repair": "handoff-to-structure"}
         told = [
             {**wrong, "task": one["task"], "quotes": [one["prompt"]], "better_agent": "agent:porter"} for one in failed

@@ -14,7 +14,7 @@ from datetime import datetime
 from statistics import fmean
 from typing import Any
 
-from evolvable_tools.evolve import acceptance
+from evolvable_tools.evolve import acceptance, search_operators
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision
 from evolvable_tools.evolve.operators import STRUCTURE_MODE, CommitResult, EvaluationResult
@@ -95,7 +95,8 @@ def selection_tasks(run: RunContext) -> list[Task]:
 def sampled_trials(run: RunContext) -> int:
     """Return the trials that each iteration takes for its evidence, and for what the optimizer adds."""
     categories, each = run.settings.batch
-    return min(EVIDENCE_TRIALS, categories * each) + run.settings.rollouts * categories * each
+    evidence = 0 if run.settings.mode == STRUCTURE_MODE else min(EVIDENCE_TRIALS, categories * each)
+    return evidence + run.settings.rollouts * categories * each
 
 
 def shuffle_tasks(tasks: Sequence[Task], seed: int) -> list[Task]:
@@ -303,6 +304,34 @@ def commit_best(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
     decision = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
     acceptance.record_decision(run, decision, evaluated.why, digest)
     return CommitResult(evaluated.against, False, evaluated.why)
+
+
+def evidence_tasks(run: RunContext, number: int) -> list[Task]:
+    """Return training tasks for the proposer of mode structure: of those measured already, failures first, all in turn.
+
+    Failures of the iteration's batch, which goes through the categories, come before others. Nothing is run for them.
+    Where all that were measured pass, tasks that were not measured come.
+    """
+    estimates, bar = run.state.estimates, run.settings.fail_below
+    chosen = {task.id for task in selection_tasks(run)}
+    train = shuffle_tasks(run.train, run.settings.seed)
+    measured = [task for task in train if task.id in chosen and task.id in estimates]
+    failing = [task for task in measured if estimates[task.id][0] < bar]
+    passing = [task for task in measured if estimates[task.id][0] >= bar]
+    others = [task for task in train if task.id not in chosen]
+    most = run.settings.batch[0] * run.settings.batch[1]
+    few = min(most // 3, len(passing))
+    first = [task for task in search_operators.training_batch(run, number) if task in failing]
+    rest = [task for task in failing if task not in first]
+    shown = [*first, *_turn(rest, number, most - few)][: most - few]
+    return [*shown, *_turn(passing if shown else others or passing, number, few if shown else most)]
+
+
+def _turn(tasks: Sequence[Task], number: int, wanted: int) -> list[Task]:
+    if not tasks:
+        return []
+    start = (number - 1) * wanted % len(tasks)
+    return [tasks[(start + at) % len(tasks)] for at in range(min(wanted, len(tasks)))]
 
 
 def trials_left(run: RunContext) -> float:

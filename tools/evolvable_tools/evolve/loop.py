@@ -141,9 +141,10 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
 
 
 async def _gather_evidence(run: RunContext, parent: Program, selected: Mapping[str, Any]) -> Sequence[Evidence]:
-    if is_staged(run):
+    if is_staged(run) and run.settings.mode != STRUCTURE_MODE:
         return await gather_failures(run, parent, selected)
-    tasks = search_operators.training_batch(run, selected["batch"])
+    chosen = composition.evidence_tasks if is_staged(run) else search_operators.training_batch
+    tasks = chosen(run, selected["batch"])
     return await search_operators.gather_evidence(run, parent, selected, tasks)
 
 
