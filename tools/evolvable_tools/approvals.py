@@ -299,6 +299,7 @@ STEALS = frozenset(
     (
         *("command.steal", "command.steal-environment", "command.decode-and-run", "command.reverse-shell"),
         *("command.messenger", "instruction.leak-image", "program.sends-files"),
+        *("wording.steal", "wording.conceal"),
         *("hidden.comment", "hidden.zero-width", "hidden.direction", "hidden.spaces"),
     )
 )

@@ -188,7 +188,7 @@ def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Ite
             continue
         limits = model.foreign if is_foreign(text) else model.english
         if reached > (limits.new if is_new else limits.changed):
-            yield report(path, sentence, "wording.model", FindingSeverity.MEDIUM, _why(text, model), _READ_IT)
+            yield report(path, sentence, _family(text), FindingSeverity.MEDIUM, _why(text, model), _READ_IT)
 
 
 MIN_CHARACTERS = 9
@@ -196,6 +196,24 @@ _LOWEST = 0.0
 """Below every limit."""
 _READ_IT = "Read the sentence, and approve it if an agent should do that."
 _NAMED = 3
+
+
+_VALUED = frozenset(("secret", "hoard", "private"))
+_OUTWARD = frozenset(("send", "away", "expose"))
+_SILENCE = frozenset(("never", "omit"))
+
+
+def _family(text: str) -> str:
+    """Return the rule that a reported sentence falls under, by its concepts: stealing, concealing, or neither.
+
+    An address alone makes no theft: "send the metrics to https://..." is work of many owners.
+    """
+    named = concepts(text)
+    if _VALUED & named and _OUTWARD & named:
+        return "wording.steal"
+    if _SILENCE & named and {"tell", "user"} <= named:
+        return "wording.conceal"
+    return "wording.model"
 
 
 def _why(text: str, model: Weights) -> str:
