@@ -3,9 +3,10 @@
 `edits.jsonl` names each edit by repository, commit and path, with the SHA-256 of the file before and after and the
 verdict; it holds no text. `--clones DIR` reads the texts from clones (DIR/owner+name, DIR/owner+name/repo or
 DIR/owner/name, bare or not), checks the hashes, and scans each edit again as an agent's update. `--collect` chooses
-the edits anew. Rules are developed on the repositories of half A; half B is only measured. `edits_apart.jsonl` names
-edits of repositories that took no part in any choice: not in the rules, not in the training, not in a limit. They
-were collected before the rules were changed, with `--collect --apart`.
+the edits anew. Rules are developed on the repositories of half A. `edits_apart.jsonl` names edits of further
+repositories, collected before the rules were changed, with `--collect --apart`. The weights of the classifier were
+trained on no text of half B or of these; but features, training data and limits were compared while the figures of
+both were looked at, so that both are too good for edits that nobody looked at.
 """
 
 import argparse
@@ -32,7 +33,7 @@ def main() -> int:
     parser.add_argument("--clones", type=Path, required=True, help="folder of clones")
     parser.add_argument("--collect", action="store_true", help="choose the edits anew and write edits.jsonl")
     parser.add_argument("--write", action="store_true", help="write the new verdicts into edits.jsonl")
-    parser.add_argument("--apart", action="store_true", help="the repositories that took no part in any choice")
+    parser.add_argument("--apart", action="store_true", help="the further repositories, on which no weight was trained")
     parser.add_argument("--half", choices=("A", "B"), help="only this half of the repositories")
     parser.add_argument("--show", action="store_true", help="print what was found in each held edit")
     options = parser.parse_args()

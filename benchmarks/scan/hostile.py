@@ -2,11 +2,13 @@
 
 Each line of `hostile/edits.jsonl` names a skill, the text that is replaced and the text that replaces it, or a file
 that is added. Each is scanned as an agent's update of the skill, and again as a new skill that has the change in it.
-Rules are developed on the lines marked `tuned`; of those marked `held-out` only the figures are printed.
+Rules are developed on the lines marked `tuned`; of those marked `held-out` only the figures are printed, and the
+limits of the classifier were chosen with these figures in view.
 `hostile/fresh.jsonl` has 731 texts that were written before its author had read the rules, added to one skill.
 `hostile/sentences.jsonl` has single sentences that were written to get round the rules, each added to one skill.
-`--skill-inject CLONE` also measures a set of others that nobody trained or tuned on: the instructions of the public
-benchmark SKILL-INJECT (github.com/aisa-group/skill-inject), each added to one skill.
+`--skill-inject CLONE` also measures a set of others: the instructions of the public benchmark SKILL-INJECT
+(github.com/aisa-group/skill-inject), each added to one skill. No weight was trained on them, but they were read before
+lines of `hostile/training.txt` were written.
 """
 
 import argparse

@@ -70,7 +70,10 @@ _EDGE = crc32(b"^")
 
 def places(text: str) -> set[int]:
     """Return the places of a sentence's features in the weights."""
-    words = words_of(text)
+    return _places(text, words_of(text))
+
+
+def _places(text: str, words: list[str]) -> set[int]:
     known = [_word(word) for word in words]
     numbers = [_EDGE, *[one[0] for one in known], _EDGE]
     found = {(one * _PAIR + other) & _MASK for one, other in itertools.pairwise(numbers)}
@@ -153,16 +156,23 @@ def weights() -> Weights:
 
 def score(text: str) -> float:
     """Return how much a sentence in lower case reads like a hostile instruction; most work lies far below 0."""
+    return _score(text, words_of(text))
+
+
+def _score(text: str, words: list[str]) -> float:
     model = weights()
-    return model.base + model.step * sum(map(model.of.__getitem__, places(text)))
+    return model.base + model.step * sum(map(model.of.__getitem__, _places(text, words)))
 
 
-def _speaks_of_it(text: str) -> bool:
-    """Return whether the words of a sentence weigh anything by themselves: of most work they do not.
+def _reached(text: str) -> float:
+    """Return the score of a sentence, below every limit where its words weigh nothing by themselves, as in most work.
 
     The words of languages without blanks are single signs here, so that their sentences are always looked at.
     """
-    return sum(map(_weight, set(words_of(text)))) >= 0 or (not text.isascii() and WIDE.search(text) is not None)
+    words = words_of(text)
+    if sum(map(_weight, set(words))) < 0 and (text.isascii() or WIDE.search(text) is None):
+        return _LOWEST
+    return _score(text, words)
 
 
 @lru_cache(maxsize=32768)
@@ -194,9 +204,7 @@ def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Ite
         text = sentence.text
         if len(text) < MIN_CHARACTERS and text.isascii():
             continue
-        if not _speaks_of_it(text):
-            continue
-        reached = score(text)
+        reached = _reached(text)
         if reached <= _LOWEST:
             continue
         limits = model.foreign if is_foreign(text) else model.english
@@ -209,6 +217,24 @@ _LOWEST = 0.0
 """Below every limit."""
 _READ_IT = "Read the sentence, and approve it if an agent should do that."
 _NAMED = 3
+
+
+_VALUED = frozenset(("secret", "hoard", "private"))
+_OUTWARD = frozenset(("send", "away", "expose"))
+_SILENCE = frozenset(("never", "omit"))
+
+
+def _family(text: str) -> str:
+    """Return the rule that a reported sentence falls under, by its concepts: stealing, concealing, or neither.
+
+    An address alone makes no theft: "send the metrics to https://..." is work of many owners.
+    """
+    named = concepts(text)
+    if _VALUED & named and _OUTWARD & named:
+        return "wording.steal"
+    if _SILENCE & named and {"tell", "user"} <= named:
+        return "wording.conceal"
+    return "wording.model"
 
 
 def _why(text: str, model: Weights) -> str:

@@ -227,7 +227,7 @@ def find_secret_forms(view: TextView) -> Iterator[Finding]:
     lower = view.text.lower()
     told: list[tuple[int, int]] = []
     for one in RULES:
-        if not any(anchor in lower for anchor in one.anchors):
+        if not any(map(lower.__contains__, one.anchors)):
             continue
         for match in one.pattern.finditer(view.text):
             if one.name not in _SHAPED and _is_placeholder(match[0]):
