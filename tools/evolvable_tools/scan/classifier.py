@@ -184,19 +184,6 @@ def _weight(word: str) -> int:
     return sum(of[place] for place in own) + max(sum(of[one & _MASK] for one in some) for some in hashes)
 
 
-_GOODS, _WAYS = frozenset(("secret", "hoard", "private")), frozenset(("send", "away", "expose"))
-
-
-def _family(text: str) -> str:
-    """Return the rule of a sentence that reads like a hostile instruction, by the concepts that it names."""
-    named = concepts(text)
-    if named & _GOODS and named & _WAYS:
-        return "wording.steal"
-    if "tell" in named and "user" in named and named & {"never", "omit"}:
-        return "wording.conceal"
-    return "wording.model"
-
-
 def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
     """Yield a finding for each sentence that reads like a hostile instruction, with the words that make it so."""
     model = weights()
