@@ -88,8 +88,11 @@ class CarriedContent:
     blob: Callable[[str], bytes | None]
 
 
-def carry(before: CarriedContent, number: int, after: Manifest) -> Provenance:
-    """Return the provenance of a version by somebody who does not stand for the whole of it."""
+def carry(before: CarriedContent, number: int | None, after: Manifest) -> Provenance:
+    """Return the provenance of a version by somebody who does not stand for the whole of it.
+
+    number: of this version; None where it is nobody's own change, as in a purge: who brought a line before still did.
+    """
     files = {}
     for path in {**after, **before.base}:
         entry, old = after.get(path), before.manifest.get(path)
@@ -140,9 +143,16 @@ def _shortened(parts: tuple[FilePart, ...]) -> tuple[FilePart, ...]:
 
 
 def _changed(
-    parts: tuple[FilePart, ...], number: int, content: CarriedContent, old: TreeEntry | None, new: TreeEntry | None
+    parts: tuple[FilePart, ...],
+    number: int | None,
+    content: CarriedContent,
+    old: TreeEntry | None,
+    new: TreeEntry | None,
 ) -> tuple[FilePart, ...]:
     before, after = (_text(content, entry) for entry in (old, new))
+    if number is None:
+        kept = before is not None and after is not None and before.count("\n") == after.count("\n")
+        return parts if kept else tuple(part._replace(lines=None) for part in parts)
     whole = [part.version for part in parts if part.lines is None]
     if before is None or after is None or len(whole) > 1:
         return (*(part._replace(lines=None) for part in parts), FilePart(number, None))

@@ -117,9 +117,10 @@ class Transaction:
 
         expected_version: the head it must have when published, 0 for none; without it the last write wins.
         create: refuse a name that is taken. base: the manifest of a version in this library, whose files need not be
-        stored again; without it, that of the head is read. carries: a person who makes this stands for no more of the
-        text than before, as in a purge. Raises TooLarge or InvalidPath at once; at the end of the
-        block VersionConflict, AlreadyExists, Frozen, or Refused for a plugin's resource without an approved proposal.
+        stored again; without it, that of the head is read. carries: this is nobody's own change, as in a purge: a
+        person who makes it stands for no more of the text than before. Raises TooLarge or InvalidPath at once; at the
+        end of the block VersionConflict, AlreadyExists, Frozen, or Refused for a plugin's resource without an approved
+        proposal.
         """
         known = {entry.sha256 for entry in base.values()} if base is not None else self._known_blobs(ref, files)
         manifest = make_manifest(files)
@@ -367,7 +368,8 @@ class _Publication:
         if self._stands and not carries:
             provenance = Provenance(head.latest + 1)
         else:
-            provenance = carry(self._content_before(head, content), head.latest + 1, content.manifest)
+            number = None if carries else head.latest + 1
+            provenance = carry(self._content_before(head, content), number, content.manifest)
         return self._advance(head, content, provenance)
 
     def _advance(self, head: Head, content: _Content, provenance: Provenance) -> WriteResult:

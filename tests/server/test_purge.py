@@ -20,6 +20,8 @@ import pytest
 from command_line import CommandLine, skill_text
 
 from evolvable_store.fsck import check_library
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.search.index import check_index
 from evolvable_store.search.index_file import FILE
@@ -410,3 +412,17 @@ def test_an_archive_that_a_purge_leaves_is_named_and_stays_an_open_finding(shop:
     assert "No open findings" in shop("purge", "--list").out
     with Store.open(shop.home) as store:
         assert all(b"\x1f\x8b" not in (store.backend.blob(name) or b"") for name in blobs(shop.home))
+
+
+def test_a_purge_stands_for_no_more_of_a_text_than_the_person_stood_for_before(shop: CommandLine) -> None:
+    text = skill_text("own") + f"\nUse {SECRET}.\n"
+    with Store.open(shop.home) as store, store.transaction(Actor.HUMAN, "made") as tx:
+        tx.put(Ref.parse("skill:own"), {"SKILL.md": File(text.encode())})
+    agent = {"CLAUDECODE": "1"}
+    shop("update", "own", "--edit", "SKILL.md", "Use ", "In winter use ", "-m", "better", code=None, **agent)
+    assert "your agent (Claude Code) changed line" in shop("load", "own", **agent).out
+
+    shop("purge", "--secret", secret_id(shop), "--yes", code=None)
+    loaded = shop("load", "own", **agent).out
+    assert "your agent (Claude Code) changed line" in loaded and SECRET not in loaded
+    assert_sound(shop.home)

@@ -254,7 +254,7 @@ def _renew_heads(library: Library, caller: Caller, job: PurgeJob) -> None:
         }
         if changed:
             with library.transaction(caller, f"purged: {job.reason}") as tx:
-                tx.put(head.ref, {**files, **changed}, expected_version=head.version)
+                tx.put(head.ref, {**files, **changed}, expected_version=head.version, carries=True)
 
 
 def _forget_index(library: Library) -> None:
