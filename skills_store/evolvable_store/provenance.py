@@ -151,8 +151,8 @@ def _changed(
 ) -> tuple[FilePart, ...]:
     before, after = (_text(content, entry) for entry in (old, new))
     if number is None:
-        kept = before is not None and after is not None and before.count("\n") == after.count("\n")
-        return parts if kept else tuple(part._replace(lines=None) for part in parts)
+        is_even = before is not None and after is not None and before.count("\n") == after.count("\n")
+        return parts if is_even else tuple(part._replace(lines=None) for part in parts)
     whole = [part.version for part in parts if part.lines is None]
     if before is None or after is None or len(whole) > 1:
         return (*(part._replace(lines=None) for part in parts), FilePart(number, None))

@@ -234,8 +234,8 @@ class _Judge:
         """Return whether an agent made a file that is not in the base."""
         parts = found.provenance.files.get(path, ())
         first = found.others.get(parts[0].version) if parts else None
-        if first is None or not first.is_agent:
-            return False
+        if first is None or not first.is_agent or parts[0].lines is not None:
+            return False  # where lines were compared, there was a file before
         base = found.provenance.base
         manifest = self._library.store.backend.manifest(found.resource, base) if base else None
         return manifest is None or path not in manifest
