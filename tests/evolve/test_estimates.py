@@ -17,9 +17,10 @@ TINY, NARROW, FULL = (4, 3, 7), (6, 8, 16), (24, 30, 50)
 
 
 def trials_in(place: Path) -> int:
-    """The trials of the open and of the sealed ledger."""
+    """The trials that were run, of the open and of the sealed ledger: a known result is no trial."""
     lines = [line for ledger in place.glob("*.jsonl") for line in ledger.read_bytes().splitlines()]
-    return sum(json.loads(line)["record"]["type"] == "trial" for line in lines)
+    records = [json.loads(line)["record"] for line in lines]
+    return sum(one["type"] == "trial" and not one["trial"].get("cached") for one in records)
 
 
 def finished(place, sizes, proposals, merged=None, base=None, exploratory=False, **given) -> RunState:

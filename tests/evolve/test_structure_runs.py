@@ -152,7 +152,7 @@ def test_where_nothing_is_wrong_the_agents_stay_as_they_are():
 def place(tmp_path_factory):
     with driving(tmp_path_factory.mktemp("place")) as found:
         found.save([{"id": f"{split}-{n}", "prompt": f"Letter {split} {n}.", "split": split, "expected": f"{split} {n}"}
-                    for split in ("train", "val", "test") for n in range(4)])  # fmt: skip
+                    for split in ("train", "val", "test") for n in range(5)])  # fmt: skip
         yield found
 
 

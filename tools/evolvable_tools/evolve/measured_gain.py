@@ -78,9 +78,8 @@ async def _run_pilot(run: RunContext) -> None:
 
 
 def plan_trials(run: RunContext) -> int:
-    """Return the trials that a measurement takes, its first ones included."""
-    pilot = min(PILOT_TRIALS, len(run.val))  # validation measures its tasks again
-    validation = pilot + run.settings.repeats * len(run.val) * len(_validation_arms(run))
+    """Return the trials that a measurement takes. Its first ones are part of validation."""
+    validation = run.settings.repeats * len(run.val) * len(_validation_arms(run))
     if run.state.exploratory:
         return validation + narrow_trials(run)
     tests = run.sealed.size

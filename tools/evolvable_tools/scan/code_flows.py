@@ -124,8 +124,8 @@ def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> I
         listed = one.part is TextPart.CODE or one.program or one.text.startswith("|")
         shown = not asked or listed or "dangerously" in match[0]
         unchecked = _PATTERNS["unchecked_peer"].search(match[0]) is not None and _reaches_others(one.text)
-        told_of = one.part is TextPart.PROSE and not one.program and _has(one.text, "cautions")
-        severity = _L if (is_new and shown and not unchecked) or told_of else _M
+        warned = one.part is TextPart.PROSE and not one.program and _has(one.text.replace(match[0], ""), "cautions")
+        severity = _L if ((is_new and shown) or warned) and not unchecked else _M
         yield report(path, one, "option.weak", severity, why, "Leave the check on.")
 
 
