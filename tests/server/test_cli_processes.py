@@ -213,7 +213,7 @@ def test_tables_fit_the_terminal(machine, columns):
     for number in range(3):
         put(machine, "pdf", skill_text("pdf", body=f"{number}").encode(), f"a reason of many words, number {number}")
     machine.save(machine.project / "skills", "csv", skill_text("csv"))
-    machine.process("init", machine.project / "skills")
+    machine.process("init", machine.project / "skills", "--yes")
 
     for arguments in (["log"], ["history", "pdf"], ["folders"], ["doctor"], ["list"], ["sync"]):
         shown = machine.on_terminal(*arguments, columns=columns)

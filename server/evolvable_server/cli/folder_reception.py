@@ -69,10 +69,12 @@ def confirm_folders(choices: Sequence[FolderChoice]) -> list[FolderChoice]:
 
 
 def _is_yes(question: str, *, default: bool) -> bool:
-    """Return whether the answer is yes. No answer is no."""
+    """Return whether the answer is yes. No answer is no; an interrupt ends the command."""
     try:
         return ask_yes(question, default=default, err=True)
-    except click.Abort:
+    except click.Abort as abort:
+        if not isinstance(abort.__cause__ or abort.__context__, EOFError):
+            raise
         remark("")
         return False
 
