@@ -42,6 +42,11 @@ class Principal(StrEnum):
     """A change on disk that nothing above explains."""
 
 
+def implied_principal(actor: Actor) -> Principal:
+    """Return who answers for what an actor makes where nobody is named, as in versions before 0.2."""
+    return {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}.get(actor, Principal.AGENT)
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """A principal, and how: `terminal`, `page`, `elicitation`, `client:NAME`, `token:NAME`, `hook`, `file`."""

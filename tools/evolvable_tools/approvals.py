@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import InvalidArgument, Refused, Unsafe
 from evolvable_store.objects import Files, make_manifest
-from evolvable_store.operation import Actor, Head, Operation, Principal
+from evolvable_store.operation import Actor, Head, Operation, Principal, implied_principal
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.attestations import Attestation, Signatures
 from evolvable_store.storage.protocol import Storage
@@ -370,7 +370,7 @@ class ContentGate:
         made = self._store.backend.attestations.list_authors([head.id]).get(head.id, [])
         # A save on disk counts as the person's own.
         own = (Principal.PERSON, Principal.UNKNOWN)
-        if any((one.principal or _implied(one.actor)) in own for one in made):
+        if any((one.principal or implied_principal(one.actor)) in own for one in made):
             return True
         return any(one.tree == head.tree for one in self._store.backend.attestations.of([head.id]))
 
@@ -381,10 +381,6 @@ class ContentGate:
             return False
         tree = make_manifest(arrival.files).tree
         return any(one.tree == tree for one in self._store.backend.attestations.of([head.id]))
-
-
-def _implied(actor: Actor) -> Principal:
-    return Principal.PERSON if actor is Actor.HUMAN else Principal.AGENT
 
 
 def _said(findings: list[Finding]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from evolvable_store.operation import QUICKSTART, Actor, Head, Identity, Operation, Principal
+from evolvable_store.operation import QUICKSTART, Actor, Head, Identity, Operation, Principal, implied_principal
 from evolvable_store.provenance import FilePart
 from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage.attestations import Attestation
@@ -289,6 +289,13 @@ def author_kind(identity: Identity, actor: Actor, subject: str = "") -> tuple[Au
     return (AuthorKind.AGENT if own else AuthorKind.MEMBER), by
 
 
+def operation_author(made: Operation, reader: Caller | None = None) -> tuple[AuthorKind, str]:
+    """Return whose an operation is for a reader, and by what name."""
+    principal = made.principal or implied_principal(made.actor)
+    subject = subject_of(reader.via) if reader is not None else ""
+    return author_kind(Identity(principal, made.intent.via), made.actor, subject)
+
+
 def author_words(kind: str, by: str) -> str:
     """Return whose something is as a table says it: `you (file)`, `agent (Codex)`, `repository`."""
     return f"{kind} ({by})" if by else kind
@@ -382,9 +389,5 @@ def reason_notice(made: Operation) -> str:
 
     The content of a version may be a person's while its reason is an agent's, as after an agent's restore.
     """
-    kind, by = author_kind(Identity(made.principal or _implied(made.actor), made.intent.via), made.actor)
+    kind, by = operation_author(made)
     return "" if kind is AuthorKind.YOU or by == BY_PROGRAM else _WHY[kind]
-
-
-def _implied(actor: Actor) -> Principal:
-    return {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}.get(actor, Principal.AGENT)

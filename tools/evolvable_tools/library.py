@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity, parse_document, summarize
 from evolvable_store.objects import Files, Manifest
-from evolvable_store.operation import Actor, Head, Identity, Principal, Signer
+from evolvable_store.operation import Actor, Head, Identity, Principal, Signer, implied_principal
 from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
@@ -59,8 +59,7 @@ class Caller:
     @property
     def identity(self) -> Identity:
         """Who answers for the operations of this caller."""
-        implied = {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}.get(self.actor, Principal.AGENT)
-        return Identity(self.principal or implied, self.via)
+        return Identity(self.principal or implied_principal(self.actor), self.via)
 
     @property
     def decides(self) -> bool:

@@ -164,14 +164,14 @@ def _show_inbox(proposals: list[WaitingProposal], page: int, more: bool) -> None
     if notice := next((p.notice for p in proposals if p.notice), ""):
         say(notice)
     show_table(
-        ["proposal", "ref", "when", "who", "why", "files"],
+        ["proposal", "ref", "when", "author", "why", "files"],
         [
             [(str(p.proposal_id), "bold"), p.ref, local_time(p.at), describe_author(p), p.reason, _files(p)]
             for p in proposals
         ],
         names=("ref",),
         wide=("why", "files"),
-        spare=("files", "when", "who"),
+        spare=("files", "when", "author"),
         whole=bool(notice),
     )
     say_more(page, len(proposals), more)

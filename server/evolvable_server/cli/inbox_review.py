@@ -210,7 +210,7 @@ class InboxReview:
         """List the proposals that an answer is for, and ask whether all of them are meant."""
         found = [proposal_inbox.show_proposal(self._library, identity) for identity in ids]
         show_table(
-            ["proposal", "ref", "seen", "scan", "who", "why"],
+            ["proposal", "ref", "seen", "scan", "author", "why"],
             [
                 [
                     str(one.proposal_id),
@@ -224,7 +224,7 @@ class InboxReview:
             ],
             names=("ref",),
             wide=("why",),
-            spare=("who", "why"),
+            spare=("author", "why"),
         )
         unseen = sum(1 for identity in ids if identity not in self.tally.seen)
         aware = f", {unseen} of which you have not seen," if unseen else ""

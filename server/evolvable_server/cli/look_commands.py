@@ -62,9 +62,9 @@ def _show_resource(found: ResourceOverview, *, hosts: bool) -> None:
         show_fields(list(_fields(found, hosts=hosts)))
         click.echo()
         show_table(
-            ["version", "when", "who", "why"],
+            ["version", "when", "author", "why"],
             [
-                [(str(one.version), "bold"), local_time(one.at), one.principal or one.actor, one.reason]
+                [(str(one.version), "bold"), local_time(one.at), author_words(one.author, one.by), one.reason]
                 for one in found.versions
             ],
             wide=("why",),
@@ -108,7 +108,7 @@ def _show_operation(found: OperationOverview) -> None:
             say(found.notice)
         said = {
             "when": local_time(found.at),
-            "who": " ".join(filter(None, (found.principal or found.actor, f"({found.via})" if found.via else ""))),
+            "author": author_words(found.author, found.by),
             "why": found.reason,
             "session": found.session or "",
             "reverts": ", ".join(map(str, found.undoes)),

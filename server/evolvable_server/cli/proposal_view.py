@@ -3,12 +3,15 @@
 import click
 
 from evolvable_server.cli.terminal import local_time, one_line, say, say_quoted, show_diff, warn
+from evolvable_store.operation import Actor
+from evolvable_tools.authors import AuthorKind
 from evolvable_tools.verbs.proposal_inbox import Decided, Grounds, WaitingProposal
 
 
 def describe_author(proposal: WaitingProposal) -> str:
     """Return who proposed something, and how often."""
-    return proposal.actor + (f", {proposal.times} times" if proposal.times > 1 else "")
+    author = AuthorKind.YOU if proposal.actor == Actor.HUMAN else proposal.actor
+    return author + (f", {proposal.times} times" if proposal.times > 1 else "")
 
 
 def show_proposal(proposal: WaitingProposal) -> None:
@@ -18,7 +21,8 @@ def show_proposal(proposal: WaitingProposal) -> None:
     """
     made = f"made from version {proposal.base}" if proposal.base else "made as a new resource"
     what = f"to remove version {proposal.base}" if proposal.removes else made
-    say(f"Proposal {proposal.proposal_id}: {proposal.ref}, {what} by {proposal.actor}, {local_time(proposal.at)}")
+    by = f"by {describe_author(proposal)}, {local_time(proposal.at)}"
+    say(f"Proposal {proposal.proposal_id}: {proposal.ref}, {what} {by}")
     if proposal.notice:
         say(proposal.notice)
     say_quoted(proposal.reason)

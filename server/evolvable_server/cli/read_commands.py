@@ -293,12 +293,12 @@ def _show_history(past: versions.History, page: int) -> None:
         newest = past.versions[0].version if past.versions else 1
         say(f"{past.ref} was removed. `evolvable restore {past.ref} {newest}` brings it back.")
     show_table(
-        ["version", "when", "who", "why", "files", "operation"],
+        ["version", "when", "author", "why", "files", "operation"],
         [
             [
                 (str(v.version), "bold"),
                 local_time(v.at),
-                v.principal or v.actor,
+                author_words(v.author, v.by),
                 v.reason,
                 some(v.files, MAX_FILES_SHOWN),
                 str(v.operation),
@@ -306,7 +306,7 @@ def _show_history(past: versions.History, page: int) -> None:
             for v in past.versions
         ],
         wide=("why", "files"),
-        spare=("files", "who", "operation"),
+        spare=("files", "author", "operation"),
         whole=bool(past.notice),
     )
     for version in past.versions:

@@ -17,7 +17,7 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Change, Operation
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
-from evolvable_tools.authors import reason_notice
+from evolvable_tools.authors import author_words, operation_author, reason_notice
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import AnswerMarks
@@ -80,7 +80,8 @@ def read_log(library: Library, made: Sequence[Operation], marks: AnswerMarks) ->
         mark = marks.line if marks.on and reason_notice(o) else str
         said = {"operation": o.id, "at": o.at, "actor": o.actor, "reason": mark(o.reason), "session": o.session}
         why = {"undoes": list(o.intent.undoes), "evidence": list(map(mark, o.intent.evidence))}
-        who = {"principal": o.principal or "", "via": o.intent.via}
+        author, by = operation_author(o)
+        who = {"principal": o.principal or "", "via": o.intent.via, "author": author, "by": by}
         entries.append({**said, **why, "changes": changes.get(o.id, []), **who})
     return entries
 
@@ -94,12 +95,12 @@ def _show_log(log: dict[str, Any], page: int, more: bool) -> None:
         say(log["notice"])
     named = any(o["session"] for o in operations)
     show_table(
-        ["operation", "when", "who", *["session"] * named, "why", "what"],
+        ["operation", "when", "author", *["session"] * named, "why", "what"],
         [
             [
                 (str(o["operation"]), "bold"),
                 local_time(o["at"]),
-                o["principal"] or o["actor"],
+                author_words(o["author"], o["by"]),
                 *[_short(o["session"] or "")] * named,
                 o["reason"],
                 some([_moved(one) for one in o["changes"]], MAX_REFS),
@@ -107,7 +108,7 @@ def _show_log(log: dict[str, Any], page: int, more: bool) -> None:
             for o in operations
         ],
         wide=("why", "what"),
-        spare=("session", "who", "when"),
+        spare=("session", "author", "when"),
         whole=bool(log["notice"]),
     )
     for o in operations:

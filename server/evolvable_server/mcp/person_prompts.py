@@ -9,7 +9,7 @@ from dataclasses import replace
 from evolvable_store.errors import InvalidRef
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.authors import authorships
+from evolvable_tools.authors import author_words, authorships
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.usage_report import stats
 from evolvable_tools.verbs import proposal_inbox, versions
@@ -64,13 +64,10 @@ class PersonPrompts:
             head = self._library.store.head(named, self._caller.scopes)
             whose = authorships(self._library, [head.id], self._caller)[head.id]
             (used,) = stats(self._library, self._caller, named).resources
-            lines.append(
-                f"It is at version {past.head}: its author is {' '.join(filter(None, (whose.kind, whose.by)))}."
-            )
+            lines.append(f"It is at version {past.head}: its author is {author_words(whose.kind, whose.by)}.")
             lines.append(f"Shown {used.shown} times, opened {used.loaded}, used {used.used}; {used.why}")
         for one in past.versions:
-            who = f"{one.principal or one.actor}{f' ({one.via})' if one.via else ''}"
-            lines.append(f"Version {one.version}, {one.at[:10]}, by {who}: {one.reason}")
+            lines.append(f"Version {one.version}, {one.at[:10]}, by {author_words(one.author, one.by)}: {one.reason}")
             lines += [f"  {text}" for text in one.evidence[:MAX_EVIDENCE]]
         lines += [past.notice] * bool(past.notice)
         if task:

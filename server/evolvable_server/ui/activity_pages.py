@@ -4,11 +4,12 @@ import htpy as h
 from htpy import Node
 
 from evolvable_server.ui.decision_notes import moved_resources, operation_note
-from evolvable_server.ui.layout import PageBody, form, swapping, table, tag, when
+from evolvable_server.ui.layout import PageBody, author_tag, form, swapping, table, when
 from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_server.ui.text import make_visible, one_line, quoted
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Operation
+from evolvable_tools.authors import operation_author
 from evolvable_tools.library import Library
 from evolvable_tools.verbs import proposal_inbox
 
@@ -24,7 +25,7 @@ def _operations(site: Site, asked: PageRequest) -> PageBody:
         [
             h.span(id=f"operation-{one.id}")[str(one.id)],
             when(one.at),
-            tag(str(one.principal or one.actor), "good" if str(one.principal) == "person" else ""),
+            author_tag(*operation_author(one)),
             _session(one),
             make_visible(one.reason),
             moved_resources(site.library, one.id),
@@ -32,7 +33,7 @@ def _operations(site: Site, asked: PageRequest) -> PageBody:
         ]
         for one in made
     ]
-    heads = ("operation", "when", "who", "session", "why", "what", "")
+    heads = ("operation", "when", "author", "session", "why", "what", "")
     return PageBody(
         "Operations",
         [

@@ -25,7 +25,7 @@ from evolvable_server.ui.layout import (
 )
 from evolvable_server.ui.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_server.ui.text import make_visible, one_line, render_markdown
-from evolvable_store.operation import Head
+from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.proposals import APPROVED, OPEN, Proposal
 from evolvable_tools.authors import NOBODYS, authorships
@@ -38,14 +38,13 @@ VERSIONS = 30
 """Versions in the lane and in the table of one page."""
 
 LETTERS = {
-    "person": "P",
+    "you": "Y",
     "agent": "A",
+    "member": "M",
     "repository": "G",
     "review": "R",
     "evolution": "E",
     "import": "I",
-    "script": "S",
-    "unknown": "?",
 }
 """Author of a version -> its letter in the lane, so that no meaning is in a colour alone."""
 
@@ -122,9 +121,8 @@ def _by_version(line: ResourceStats) -> Node:
 
 
 def author_of(version: PastVersion) -> str:
-    """Return who made a version: its principal, or what acted for it where that says more."""
-    actor = str(version.actor)
-    return actor if actor in ("review", "evolution", "import") else version.principal or "unknown"
+    """Return whose a version is, or what acted for the reader where that says more."""
+    return str(version.actor) if version.actor in (Actor.REVIEW, Actor.EVOLUTION) else version.author
 
 
 def draw_lane(ref: Ref, versions: Sequence[PastVersion], proposals: Sequence[Proposal]) -> Node:
@@ -184,14 +182,14 @@ def _versions(site: Site, asked: PageRequest, head: Head, past: History) -> Node
         [
             resource_link(head.ref, f"{one.version}", version=one.version),
             when(one.at),
-            [tag(author_of(one)), h.span(".none")[f" {one_line(one.via, 40)}"] if one.via else None],
+            author_tag(one.author, one.by),
             make_visible(one.reason),
             ", ".join(make_visible(path) for path in one.files[:6]) + (" and more" if len(one.files) > 6 else ""),
             _version_links(site, asked, head, one),
         ]
         for one in past.versions
     ]
-    heads = ("version", "when", "who", "why", "files", "")
+    heads = ("version", "when", "author", "why", "files", "")
     older = h.p(".none")[f"The newest {VERSIONS} of {head.latest} are listed."] if head.latest > VERSIONS else None
     return [_compare(head, past), table(heads, rows, f"Versions, newest first, up to {newest}"), older]
 

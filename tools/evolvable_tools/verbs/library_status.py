@@ -12,6 +12,7 @@ from evolvable_store.review_queue import waiting_sessions
 from evolvable_store.storage.proposals import APPROVED, REJECTED
 from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
+from evolvable_tools.authors import author_words, operation_author
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs.search import list_resources
 
@@ -91,7 +92,7 @@ def changes_since_person(library: Library) -> ChangesSince:
             last = made
             break
         others.append(made)
-        who = str(made.principal or made.actor)
+        who = author_words(*operation_author(made))
         by[who] = by.get(who, 0) + 1
     refs = {str(change.ref): None for change in library.store.backend.changes_of([one.id for one in others])}
     return ChangesSince(last.id if last else None, last.at if last else "", by, list(refs)[::-1])

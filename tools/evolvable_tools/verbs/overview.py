@@ -8,7 +8,7 @@ from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Ref
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.workingcopy.status import DirectoryState
-from evolvable_tools.authors import reason_notice, version_authorship
+from evolvable_tools.authors import operation_author, reason_notice, version_authorship
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import load, resource_info, versions
@@ -60,7 +60,10 @@ class ResourceChange:
 
 @dataclass(frozen=True)
 class OperationOverview:
-    """One operation with everything that it changed. undoes: the operations that it reverted. notice: as in History."""
+    """One operation with everything that it changed.
+
+    undoes: the operations that it reverted. notice: as in History. author, by: whose it is, in words.
+    """
 
     operation: int
     at: str
@@ -73,6 +76,8 @@ class OperationOverview:
     evidence: list[str]
     changes: list[ResourceChange]
     notice: str = ""
+    author: str = ""
+    by: str = ""
 
 
 def show_operation(library: Library, caller: Caller, operation: int) -> OperationOverview:
@@ -98,6 +103,7 @@ def show_operation(library: Library, caller: Caller, operation: int) -> Operatio
         [line(text) for text in made.intent.evidence],
         changes,
         marks.notice,
+        *operation_author(made, caller),
     )
 
 

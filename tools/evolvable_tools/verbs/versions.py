@@ -15,7 +15,7 @@ from evolvable_store.objects import File, Manifest, TreeEntry
 from evolvable_store.operation import Actor, Change, Head
 from evolvable_store.resource import Ref
 from evolvable_tools.approvals import check_change, finding_messages, needs_person
-from evolvable_tools.authors import reason_notice, version_authorship
+from evolvable_tools.authors import operation_author, reason_notice, version_authorship
 from evolvable_tools.file_edits import decode_text
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import is_env_file, is_released
@@ -38,7 +38,7 @@ class PastVersion:
     """One version: when, by whom, why, in which operation, and the files it changed against the one before.
 
     evidence: what its operation states about itself, such as a conflict with the version before. principal, via: who
-    answers for it, and how that is known; '' in versions before 0.2.
+    answers for it, and how that is known; '' in versions before 0.2. author, by: whose it is for the reader, in words.
     """
 
     version: int
@@ -51,6 +51,8 @@ class PastVersion:
     evidence: list[str]
     principal: str = ""
     via: str = ""
+    author: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def resource_history(
         evidence = [text for text in made.intent.evidence if not _is_of(text, others)]
         if marks.on and reason_notice(made):
             reason, evidence = marks.line(reason), [marks.line(text) for text in evidence]
-        who = (made.principal or "", "" if made.arrived else made.intent.via)
+        who = (made.principal or "", "" if made.arrived else made.intent.via, *operation_author(made, caller))
         rows.append(PastVersion(number, made.at, made.actor, reason, made.id, made.session, changed, evidence, *who))
     text = None
     if from_version is not None or to_version is not None:
