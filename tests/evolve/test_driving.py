@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from driving_place import AGENT, COMMAND, LETTERS, NO_SANDBOX, PERSON, RUBRIC, RUN, driving, judged, letters
-from earned import verified
+from earned import verified, without
 
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerError
@@ -123,6 +123,7 @@ def test_sessions_that_show_how_well_it_did_do_not_vouch_for_its_commands(place)
     place.save(letters(scorer), AGENT)
     for n in range(6):
         verified(place.library, str(LETTERS), f"other-{n}", "succeeded")
+    without(place.library, "without", "failed")
 
     head = place.library.store.head(LETTERS)
     assert proven_resources(place.library, [head.id]) == {head.id}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from command_line import CommandLine, skill_text
+from earned import without
 from http_place import HttpServer, http_server, made_token
 from mcp import Client
 from mcp_place import Place
@@ -204,6 +205,7 @@ def test_sessions_of_clients_of_their_own_that_the_server_served_and_transcripts
     assert standing(place.home) == ("Mature", "agent", 0, 4)
     with Library.open(place.home) as library:
         bread = library.store.head(Ref.parse("bread")).id
+        without(library, "without", "failed")
         assert proven_resources(library, [bread]) == {bread}
 
 

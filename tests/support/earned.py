@@ -20,6 +20,12 @@ def client(session: str, connection: str = "") -> Caller:
     return Caller(Actor.AGENT, session, connection=connection or f"client-{session}")
 
 
+def without(library: Library, session: str, outcome: str) -> None:
+    """Has the server see a session that uses no skill, and takes its transcript in."""
+    seen(library, session)
+    record_uses(library, Talk(session).typed("x").ran("ls", "a").typed(WORDS[outcome]).session)
+
+
 def seen(library: Library, *sessions: str) -> None:
     """Has the server see these sessions, each over a connection of its own."""
     with library.store.backend.writing() as db:

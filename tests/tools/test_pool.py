@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 from command_line import CommandLine
-from earned import WORDS, client, seen, verified
+from earned import WORDS, client, seen, verified, without
 from talks import Talk
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, Unsafe
@@ -257,6 +257,7 @@ def test_a_skill_that_proved_itself_stays_proven_while_another_version_of_it_is_
     skill("pdf", caller=client("author"))
     for number in range(5):
         verified(library, "pdf", f"p{number}", "succeeded")
+    without(library, "without", "failed")
     before = proven_resources(library, [library.store.head(PDF).id])
     put_on_trial(library, ROUND, PDF, changed(library), "slower")
     after = proven_resources(library, [library.store.head(PDF).id])

@@ -32,7 +32,11 @@ def proven_resources(library: Library, resources: Sequence[int]) -> set[int]:
 
 
 def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Sequence[Author]]) -> list[int]:
-    """Return those whose content succeeded often enough in verified uses that had no part in writing it."""
+    """Return those whose content succeeded often enough in verified uses that had no part in writing it.
+
+    Often enough is more often than the version that a person stood for; where that has no verified ends, than sessions
+    without the resource. Where neither is known, nothing is proven: the tasks may succeed without it.
+    """
     backend, carried = library.store.backend, []
     verified: dict[int, list[Attempt]] = {}
     for one in backend.evidence.list_attempts(resources, versions=True):
@@ -44,9 +48,33 @@ def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Seq
         wrote |= backend.evidence.session_connections(wrote)
         others = [one for one in some if one.version in versions and not wrote & {one.key, one.link}]
         ends = [one.outcome for one in one_of_each_connection(others)]
-        if wilson_lower_bound(ends.count(Outcome.SUCCEEDED), len(ends)) >= CARRIED:
+        if wilson_lower_bound(ends.count(Outcome.SUCCEEDED), len(ends)) < CARRIED:
+            continue
+        without = _share_before(library, resource, some)
+        if without is not None and _share(ends) > without:
             carried.append(resource)
     return carried
+
+
+def _share_before(library: Library, resource: int, verified: Sequence[Attempt]) -> float | None:
+    """Return the share of successes of a resource's base, else of sessions without the resource; None for neither."""
+    backend = library.store.backend
+    (whose,) = backend.attestations.newest_authors([resource]).values()
+    base = whose.provenance.base
+    if base and (ends := [one.outcome for one in one_of_each_connection(_of_version(verified, base))]):
+        return _share(ends)
+    within = {one.key for one in backend.evidence.list_attempts([resource], versions=True)}
+    others = [one.outcome for one in backend.observations.verified_ends() if one.session not in within]
+    ends = [outcome for outcome in others if outcome in _ENDS]
+    return _share(ends) if ends else None
+
+
+def _of_version(verified: Sequence[Attempt], version: int) -> list[Attempt]:
+    return [one for one in verified if one.version == version]
+
+
+def _share(ends: Sequence[Outcome | None]) -> float:
+    return ends.count(Outcome.SUCCEEDED) / len(ends)
 
 
 _LEVELS = ("Budding", "Growing", "Mature", "Proficient")

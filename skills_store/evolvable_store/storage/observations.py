@@ -139,7 +139,12 @@ def _link(db: Connection, session: str) -> str | None:
 
 
 def _grade(db: Connection, session: str, one: UsageObservation) -> Grade:
-    """Return the grade of what a session that the server saw shows: verified where it served that very version."""
+    """Return the grade of what a session that the server saw shows: verified where it served that very version.
+
+    A commit alone says that something was done and not that it was right: it is reported.
+    """
+    if one.signals and all(signal.kind == "commit" for signal in one.signals):
+        return Grade.REPORTED
     served = """SELECT 1 FROM use WHERE session = ? AND resource = ? AND version = ? AND connection IS NOT NULL
         AND origin IS NULL LIMIT 1"""
     agrees = one.loaded and db.execute(served, (session, one.resource, one.version)).fetchone() is not None
