@@ -156,6 +156,30 @@ async def test_a_new_skill_by_an_agent_is_plain_in_its_session_and_marked_in_oth
     assert not HEX.search(seen)
 
 
+TIPS = "".join(f"Step {n} of the release: run command number {n} and wait.\n" for n in range(9))
+
+
+@pytest.mark.process
+@pytest.mark.anyio
+@pytest.mark.parametrize("copies", [True, False], ids=["by its lines", "as a copy"])
+async def test_a_new_skill_with_most_lines_of_a_strangers_is_the_strangers(place: Place, copies: bool) -> None:
+    put(place, "theirs", skill_text("theirs", "Releases packages.", TIPS), THEIRS)
+    own = "".join(f"Own step {n}: look at the list of changes first.\n" for n in range(12))
+    mine = skill_text("mine", "Releases our packages.", own + TIPS)
+    most = skill_text("most", "Releases all packages.", "First look at the list of changes.\n" + TIPS.upper().lower())
+    async with place.client("modern") as client:
+        await answer(client, "update_resource", ref="mine", files={"SKILL.md": mine}, create=True, reason="new")
+        given = {"copy_of": "theirs", "edits": [{"path": "SKILL.md", "old": "Step 0", "new": "Step zero"}]}
+        given = given if not copies else {"files": {"SKILL.md": most.replace("step ", "Step ")}}
+        made = await answer(client, "update_resource", ref="most", create=True, reason="new", **given)
+        loaded = await texts(client, "load_skill", ref="most")
+        _, own_match = await find(client, "release packages", "skill:mine")
+        _, match = await find(client, "release packages", "skill:most")
+    assert any("half of its lines are a stranger's" in one for one in made["warnings"])
+    assert match["author"] == "repository" and any(HEX.search(one) for one in loaded)
+    assert own_match["author"] == "agent"
+
+
 @pytest.mark.process
 @pytest.mark.anyio
 async def test_a_new_file_by_an_agent_is_marked_alone(place: Place) -> None:

@@ -17,6 +17,7 @@ from evolvable_store.storage.bindings import Place
 from evolvable_store.transaction import Transaction, WriteResult
 from evolvable_store.validation import Problem, blocking_problems, find_problems, lost_files, unclear_problems
 from evolvable_tools import approvals
+from evolvable_tools.borrowed_text import borrowed_from
 from evolvable_tools.delegation import delegate_warnings
 from evolvable_tools.file_edits import TextEdit, apply_edit, apply_files
 from evolvable_tools.library import Caller, Library
@@ -183,15 +184,24 @@ def requires_approval(caller: Caller, found: Scan) -> bool:
     return found.asks and caller.actor is not Actor.HUMAN
 
 
+_BORROWED = (
+    "More than half of its lines are a stranger's, so it counts as the stranger's: it stands between marks until a"
+    " person approves it."
+)
+
+
 def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
+    stranger = borrowed_from(library, caller, draft.head, draft.files)
+    writer = replace(caller, principal=stranger.principal, via=stranger.via) if stranger else caller
     with library.staged(draft.head, draft.manifest, draft.files, draft.places) as staged:
-        with _transaction(library, caller, draft.ref, reason, draft.parent) as tx:
+        with _transaction(library, writer, draft.ref, reason, draft.parent) as tx:
             tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None, base=draft.manifest)
             staged.bind(tx)
         remarks = staged.exchange()
     warnings = [
         *draft.warnings,
         *approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN),
+        *[_BORROWED] * (stranger is not None),
         *remarks,
         *delegate_warnings(library, draft.ref, draft.files),
     ]
