@@ -23,7 +23,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Identity
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.workingcopy.projects import Projects
-from evolvable_tools.approvals import ApprovalsLock
+from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.library import Caller, Library
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from evolvable_server.person_config import PRIVATE, check_owner, config_path, re
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.regular_files import regular_file
-from evolvable_tools.approvals import SigningKey, make_key, open_key
+from evolvable_tools.approvals_lock import SigningKey, make_key, open_key
 
 FILE = "approvals.key"
 

@@ -321,13 +321,13 @@ def _model_tables(table: Mapping[str, Any]) -> "tuple[dict[str, ModelEndpoint], 
 
 def signed_settings(table: Mapping[str, Any]) -> bytes:
     """Return what the signature of a configuration covers."""
-    from evolvable_tools.approvals import canonical_form
+    from evolvable_tools.approvals_lock import canonical_form
 
     return canonical_form(["evolvable settings", 1, {key: table[key] for key in SIGNED if key in table}])
 
 
 def _is_signed(table: Mapping[str, Any], key: str) -> bool:
-    from evolvable_tools.approvals import ApprovalsLock  # late: most have no lock
+    from evolvable_tools.approvals_lock import ApprovalsLock  # late: most have no lock
 
     try:
         signature = bytes.fromhex(_table(table, "approvals").get("signature", ""))

@@ -25,7 +25,7 @@ from evolvable_store.remotes import commit_reader
 from evolvable_store.remotes.git_process import BareRepository, check_address, git_program
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
-from evolvable_tools.approvals import ApprovalsLock, SigningKey, make_key
+from evolvable_tools.approvals_lock import ApprovalsLock, SigningKey, make_key
 from evolvable_tools.authors import AuthorKind, authorships
 from evolvable_tools.outcomes.learning import correct_task
 from evolvable_tools.verbs import proposal_inbox

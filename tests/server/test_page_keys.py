@@ -11,7 +11,7 @@ from page_place import PERSON, PagePlace, open_page
 
 from evolvable_server.person_config import read_person_config
 from evolvable_store.resource import Ref
-from evolvable_tools.approvals import ApprovalsLock
+from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.verbs import edit
 
 pytestmark = pytest.mark.process

@@ -21,7 +21,7 @@ from evolvable_server.ui.sign_in import LoginFlow
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
-from evolvable_tools.approvals import open_key
+from evolvable_tools.approvals_lock import open_key
 from evolvable_tools.authors import authorships
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import proposal_inbox

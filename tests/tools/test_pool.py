@@ -14,7 +14,7 @@ from evolvable_store.fsck import check_library
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.trial_pool import PoolState
-from evolvable_tools.approvals import ApprovalsLock, make_key
+from evolvable_tools.approvals_lock import ApprovalsLock, make_key
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller
 from evolvable_tools.outcomes.ingest import record_uses

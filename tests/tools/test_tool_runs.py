@@ -13,7 +13,7 @@ from confined import needs_sandbox
 
 from evolvable_store.errors import InvalidArgument, NoSuchResource, Refused
 from evolvable_store.resource import Ref
-from evolvable_tools.approvals import ApprovalsLock, make_key
+from evolvable_tools.approvals_lock import ApprovalsLock, make_key
 from evolvable_tools.evolve.executors import tool_runs as runs
 from evolvable_tools.evolve.executors.tool_runs import ToolFailed
 from evolvable_tools.rspl import RunHost, build_resource, run_resource

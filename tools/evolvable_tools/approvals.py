@@ -2,29 +2,19 @@
 
 It decides by kind, by the effect of a change, and by the author of the work that it replaces. `ContentGate` decides the
 same for contents of watched folders.
-
-The approvals lock: decisions count only when they are signed with a key that a person's passphrase opens.
-
-The passphrase gives a key by Argon2id (RFC 9106), which opens an Ed25519 key (RFC 8032) sealed by ChaCha20-Poly1305
-(RFC 8439). The lock does not hold against code of the same account that replaces the program, the key or the lock.
 """
 
-import base64
 import json
-import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from enum import StrEnum
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evolvable_store.errors import InvalidArgument, Refused, Unsafe
 from evolvable_store.objects import Files, make_manifest
 from evolvable_store.operation import Actor, Head, Operation, Principal, implied_principal
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.attestations import Attestation, Signatures
-from evolvable_store.storage.protocol import Storage
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.incoming import HoldDecision, IncomingDirectory
 from evolvable_tools.name_check import NameIndex
@@ -32,8 +22,6 @@ from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSev
 from evolvable_tools.untrusted_text import quoted_excerpt
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
     from evolvable_tools.library import Caller, Library
 
 
@@ -387,148 +375,3 @@ def _said(findings: list[Finding]) -> str:
     rules = dict.fromkeys(f"{finding.why} ({finding.path})" for finding in findings)
     more = f", and {len(rules) - MAX_SAID} more" if len(rules) > MAX_SAID else ""
     return json.dumps("; ".join(list(rules)[:MAX_SAID]) + more, ensure_ascii=False)[1:-1]
-
-
-MIN_PASSPHRASE = 8
-"""Characters of the shortest passphrase."""
-
-_ITERATIONS, _LANES, _MEMORY_KIB = 3, 4, 64 * 1024  # RFC 9106, second recommended option
-_PURPOSE = b"evolvable approvals key 1"
-
-
-@dataclass(frozen=True)
-class ApprovalsLock:
-    """The public half of the lock.
-
-    key: the public key of the person whose account this is, in hexadecimal. people: the public keys of people who sign
-    in, by how they are known; the key of each counts for what is in their own name, and for nothing else.
-    """
-
-    key: str
-    people: Mapping[str, str] = field(default_factory=dict)
-
-    @cached_property
-    def _public(self) -> "Ed25519PublicKey":
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-        try:
-            return Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.key))
-        except ValueError:
-            hint = "Restore the person's configuration."
-            raise InvalidArgument("The public key of the approvals lock is not valid.", hint) from None
-
-    def verify(self, statement: bytes, signature: bytes) -> bool:
-        """Return whether this key signed the statement."""
-        from cryptography.exceptions import InvalidSignature
-
-        try:
-            self._public.verify(signature, statement)
-        except InvalidSignature:
-            return False
-        return True
-
-    def signed(self, vouched: Attestation) -> bool:
-        """Return whether the account's own key signed a decision to trust a content."""
-        return vouched.signature is not None and self.verify(vouched.statement, vouched.signature)
-
-    def signatures(self, backend: Storage) -> Signatures:
-        """Return the signatures of a library under this key."""
-        return backend.signatures(self.key, self.verify)
-
-    def vouched(self, backend: Storage, operations: Iterable[int]) -> set[int]:
-        """Return those of these operations that count as a person's.
-
-        See `Signatures.vouched`; of people who sign in, those that their own key signed.
-        """
-        wanted = set(operations)
-        found = self.signatures(backend).vouched(wanted)
-        for via, key in self.people.items():
-            found |= ApprovalsLock(key).signatures(backend).signed_by(via, wanted - found)
-        return found
-
-
-def lost_locks(library: "Library") -> list[str]:
-    """Return the public keys of locks that this library has had, that nobody ended, and that do not count now."""
-    now = library.lock.key if library.lock is not None else ""
-    return [key for key in library.store.backend.attestations.lock_keys() if key != now]
-
-
-def lost_lock_message(library: "Library", keys: Sequence[str]) -> tuple[str, str]:
-    """Return what is to be said of lost locks, and what to do."""
-    now = "the configuration names another key" if library.lock is not None else "the configuration names no lock now"
-    said = (
-        f"Approvals of this library were locked with key {keys[0][:16]}, and {now}: decisions need no passphrase of it."
-    )
-    command = "lock" if library.lock is not None else "unlock"
-    return said, (
-        "If you did not end the lock, restore the folder of your configuration from a backup;"
-        f" if you did, `evolvable approvals {command}` ends this message."
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class SigningKey:
-    """An opened key. It stays in memory for one command."""
-
-    key: str
-    private: "Ed25519PrivateKey"
-
-    def sign(self, statement: bytes) -> bytes:
-        """Return the signature of a statement."""
-        return self.private.sign(statement)
-
-
-def make_key(passphrase: str) -> tuple[SigningKey, dict[str, Any]]:
-    """Return a new key, and it as the fields of a file that only the passphrase opens.
-
-    Raise InvalidArgument for a passphrase of fewer than MIN_PASSPHRASE characters.
-    """
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-
-    if len(passphrase) < MIN_PASSPHRASE:
-        raise InvalidArgument(f"The passphrase has fewer than {MIN_PASSPHRASE} characters.", "Choose a longer one.")
-    private, salt, nonce = Ed25519PrivateKey.generate(), os.urandom(16), os.urandom(12)
-    kdf = {"name": "argon2id", "iterations": _ITERATIONS, "lanes": _LANES, "memory_kib": _MEMORY_KIB}
-    public = private.public_key().public_bytes_raw().hex()
-    cipher = ChaCha20Poly1305(_derive(passphrase, salt, kdf))
-    sealed = cipher.encrypt(nonce, private.private_bytes_raw(), _PURPOSE + bytes.fromhex(public))
-    fields = {"version": 1, "kdf": kdf, "salt": _text(salt), "nonce": _text(nonce), "public": public}
-    return SigningKey(public, private), {**fields, "sealed": _text(sealed)}
-
-
-def open_key(fields: Any, passphrase: str) -> SigningKey:
-    """Return the key that these fields of a file hold. Raise Refused for a wrong passphrase, InvalidArgument."""
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-
-    try:
-        public, kdf = str(fields["public"]), fields["kdf"]
-        salt, nonce, sealed = (base64.b64decode(fields[name], validate=True) for name in ("salt", "nonce", "sealed"))
-        if kdf["memory_kib"] > 16 * _MEMORY_KIB or kdf["iterations"] > 16 * _ITERATIONS or kdf["lanes"] > 16:
-            raise ValueError("it asks for too much work")
-        cipher = ChaCha20Poly1305(_derive(passphrase, salt, kdf))
-        raw = cipher.decrypt(nonce, sealed, _PURPOSE + bytes.fromhex(public))
-    except InvalidTag:
-        raise Refused("The passphrase is wrong, or the key file was changed.", "Type it again.") from None
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidArgument(f"The file with the approvals key is not valid ({error}).", "Restore it.") from None
-    return SigningKey(public, Ed25519PrivateKey.from_private_bytes(raw))
-
-
-def canonical_form(value: Any) -> bytes:
-    """Return a value as the bytes that are signed: JSON with sorted keys and without spaces."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
-
-
-def _derive(passphrase: str, salt: bytes, kdf: Any) -> bytes:
-    from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
-
-    iterations, lanes, memory = (int(kdf[name]) for name in ("iterations", "lanes", "memory_kib"))
-    derivation = Argon2id(salt=salt, length=32, iterations=iterations, lanes=lanes, memory_cost=memory)
-    return derivation.derive(passphrase.encode("utf-8"))
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from evolvable_store.transaction import Transaction
     from evolvable_store.workingcopy.registry import WorkingCopies
     from evolvable_store.workingcopy.staged_checkout import StagedCheckout
-    from evolvable_tools.approvals import ApprovalsLock
+    from evolvable_tools.approvals_lock import ApprovalsLock
     from evolvable_tools.redaction.redactor import Redactor
 
 

@@ -231,7 +231,8 @@ class CommandContext:
         from evolvable_server.clients.memory_files import refresh_memory_files
         from evolvable_server.model_setup import Redaction, approval_policies, open_search
         from evolvable_store.workingcopy.project_map import take_notices
-        from evolvable_tools.approvals import ApprovalLevel, lost_lock_message, lost_locks
+        from evolvable_tools.approvals import ApprovalLevel
+        from evolvable_tools.approvals_lock import lost_lock_message, lost_locks
         from evolvable_tools.library import Library
         from evolvable_tools.trust import mark_repository_heads
 

@@ -32,7 +32,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import holds_library, home_exposure
 from evolvable_store.resource import USER_SCOPE, is_plugins
 from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash
-from evolvable_tools.approvals import lost_lock_message, lost_locks
+from evolvable_tools.approvals_lock import lost_lock_message, lost_locks
 from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, join_reranker, parse_spec, split_reranker
 from evolvable_tools.library import Library
 from evolvable_tools.sandbox.probe import sandbox_of

@@ -16,7 +16,7 @@ from evolvable_server.config_edits import check_account_file, edit_config, edite
 from evolvable_store.errors import InvalidArgument, NoLibrary, Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
-from evolvable_tools.approvals import lost_locks
+from evolvable_tools.approvals_lock import lost_locks
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, FindingSeverity
 from evolvable_tools.verbs import scan_import

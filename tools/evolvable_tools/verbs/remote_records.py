@@ -23,7 +23,7 @@ from evolvable_store.objects import MAX_FILE, Tombstone
 from evolvable_store.operation import Head
 from evolvable_store.remotes.layout import BESIDE
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_tools.approvals import ApprovalsLock
+from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.authors import authorships
 from evolvable_tools.library import Caller, Library
 

@@ -27,7 +27,7 @@ from evolvable_store.objects import Files
 from evolvable_store.operation import Head
 from evolvable_store.regular_files import read_regular, regular_file
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_tools.approvals import canonical_form
+from evolvable_tools.approvals_lock import canonical_form
 from evolvable_tools.library import Caller, Library
 
 APPROVALS_FILE = "approved-tools.jsonl"
