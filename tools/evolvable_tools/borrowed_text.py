@@ -1,4 +1,4 @@
-"""Text that a new resource of an agent has from a stranger's: it stays the stranger's, whoever writes it down again."""
+"""Text that a new resource of an agent has from a stranger's: the stranger stays its author."""
 
 from evolvable_store.objects import Files
 from evolvable_store.operation import Head, Identity, Principal

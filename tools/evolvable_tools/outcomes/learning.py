@@ -130,10 +130,7 @@ def _succeeded(library: Library, identity: str, heads: Iterable[int]) -> dict[in
 
 def _typed(session: "Session", turn: int) -> str:
     """Return what a person typed in this turn."""
-    from evolvable_tools.sessions import Origin  # late: transcripts are read by few processes
-
-    spans = (s for s in session.spans if s.turn == turn and s.role == "user" and s.origin is Origin.USER)
-    return "\n".join(span.text for span in spans if span.agent is None)
+    return "\n".join(span.text for span in session.spans if span.turn == turn and span.typed and span.agent is None)
 
 
 def _plausible(library: Library, head: Head, typed: str, text: str) -> bool:
