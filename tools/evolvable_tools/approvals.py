@@ -224,12 +224,23 @@ def check_arrival(files: Files, kind: Kind) -> Scan:
     return _scan({}, files, Ref(kind, "name"))
 
 
-def _scan(before: Files, after: Files, ref: Ref) -> Scan:
-    from evolvable_tools.scan.scanner import (
-        scan,
-    )  # late: 200 ms, most of them to compile patterns
+MOST_KEPT = 1_000
+"""New contents whose findings a process keeps: `init` shows what it found, and imports after the answer."""
 
-    return scan(file_bytes(before) or None, file_bytes(after), ref.kind)
+_kept: dict[tuple[Kind, str], Scan] = {}
+
+
+def _scan(before: Files, after: Files, ref: Ref) -> Scan:
+    from evolvable_tools.scan.scanner import scan  # late: 200 ms, most of them to compile patterns
+
+    if before:
+        return scan(file_bytes(before), file_bytes(after), ref.kind)
+    key = (ref.kind, make_manifest(after).tree)
+    if key not in _kept:
+        if len(_kept) >= MOST_KEPT:
+            _kept.clear()
+        _kept[key] = scan(None, file_bytes(after), ref.kind)
+    return _kept[key]
 
 
 def add_left_out(found: Scan, files: Files, left_out: Iterable[str]) -> Scan:
