@@ -11,23 +11,26 @@ SHARED = 0.5
 MIN_LINE = 12
 """Characters of a line that counts, without spaces: shorter ones stand in many texts."""
 
+MIN_ADDED = 4
+"""Lines that a change of what is there already adds before they are compared."""
+
 MAX_TEXT = 400_000
 """Bytes of a file whose lines are compared."""
 
 _PRINCIPALS = {AuthorKind.REPOSITORY: Principal.REPOSITORY, AuthorKind.IMPORT: Principal.IMPORT}
 
 
-def borrowed_from(library: Library, caller: Caller, head: Head | None, files: Files) -> Identity | None:
+def borrowed_from(library: Library, caller: Caller, head: Head | None, before: Files, files: Files) -> Identity | None:
     """Return who brought the text of a resource that a caller writes and no person stood for; None for the caller.
 
-    head: of the resource, None for a new one.
+    head, before: of the resource, None and none for a new one. A change that brings few lines, or less than half of
+    them, is not compared: that costs an update nothing.
     """
-    if caller.decides:
+    lines = set[bytes]() if caller.decides else _lines(files)
+    added = lines - _lines(before)
+    if len(added) <= SHARED * len(lines) or (head is not None and len(added) < MIN_ADDED):
         return None
     if head is not None and not authorships(library, [head.id], caller)[head.id].is_new:
-        return None
-    lines = _lines(files)
-    if not lines:
         return None
     heads = {one.id: one for one in library.store.heads() if head is None or one.id != head.id}
     for resource, whose in authorships(library, heads, caller).items():

@@ -191,7 +191,7 @@ _BORROWED = (
 
 
 def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
-    stranger = borrowed_from(library, caller, draft.head, draft.files)
+    stranger = borrowed_from(library, caller, draft.head, draft.before, draft.files)
     writer = replace(caller, principal=stranger.principal, via=stranger.via) if stranger else caller
     with library.staged(draft.head, draft.manifest, draft.files, draft.places) as staged:
         with _transaction(library, writer, draft.ref, reason, draft.parent) as tx:
