@@ -138,6 +138,8 @@ class StagedCheckout:
         """
         self._head, manifest = head, make_manifest(files)
         self.complete = not places
+        if any(copy.status.powers.may_withhold(binding.directory, head, base, files) for copy, binding in places):
+            return
         if not places or not boot_id() or manifest.tree == head.tree:
             return
         change = _Change.between(base, manifest, files)

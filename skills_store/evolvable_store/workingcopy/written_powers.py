@@ -1,0 +1,175 @@
+"""What a folder was given in place of powers that are out of force: that is never taken for an edit of the owner's.
+
+A directory whose version names such powers holds the main file with those of the base. That is noted for each version,
+in the home and before the directory is written; what is read is then compared with the version as it is. No bytes of a
+file are noted, so that a purge finds none here.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_store.errors import EvolvableError
+from evolvable_store.objects import File, Files, Manifest, make_manifest
+from evolvable_store.operation import Head
+from evolvable_store.power_fields import PowerPolicy, different_powers, restored_powers, with_powers
+from evolvable_store.regular_files import read_regular
+from evolvable_store.store import Store
+from evolvable_store.validation import main_path
+from evolvable_store.workingcopy.atomic_dir import SINGLE
+
+_KEPT = 6
+"""Versions of one directory that are kept: a crash leaves the version before, or the one after."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPowers:
+    """What a directory was given for a version: these powers as the version `base` has them, 0 for none of them.
+
+    names: as of `HeldPowers`. tree: of all files as they were written.
+    """
+
+    version: int
+    base: int
+    names: frozenset[str]
+    tree: str
+
+
+class WrittenPowersRecords:
+    """The notes on one watched folder, each directory's in a file of its own."""
+
+    def __init__(self, store: Store, folder: int, policy: PowerPolicy) -> None:
+        """policy: tells which powers of a version the folder is not given."""
+        self._policy = policy
+        self._store, self._place = store, store.home / "held-powers" / str(folder)
+
+    def directories(self) -> set[str]:
+        """Return the directories that there is a note on."""
+        return {directory for directory, _ in self._all()}
+
+    def of(self, directory: str) -> list[WrittenPowers]:
+        """Return the notes on a directory, the newest last."""
+        return self._read(self._file(directory))[1]
+
+    def restored(self, directory: str, head: Head, version: int, files: Files) -> Files:
+        """Return files that were read, with the powers that their version has where nobody changed them."""
+        found = self.of(directory)
+        main = main_path(head.kind, head.name, files) if found else ""
+        if not main:
+            return files
+        tree = make_manifest(files).tree
+        known = [one for one in found if one.tree == tree] or [one for one in found if one.version == version]
+        for one in reversed(known):
+            with suppress(EvolvableError):
+                kept = self._main(head, one.version)
+                written = with_powers(kept, self._main(head, one.base), one.names)
+                data = restored_powers(files[main].data, written, kept, one.names)
+                return {**files, main: File(data, files[main].mode)} if data != files[main].data else files
+        return files
+
+    def version_of(self, directory: str, head: Head, tree: str) -> int | None:
+        """Return the version that was written with this tree, of its lone file too, None for none."""
+        for one in reversed(self.of(directory)):
+            with suppress(EvolvableError):
+                main = File(with_powers(self._main(head, one.version), self._main(head, one.base), one.names))
+                if tree in (one.tree, make_manifest({SINGLE: main}).tree):
+                    return one.version
+        return None
+
+    def may_withhold(self, directory: str, head: Head, base: Manifest, files: Files) -> bool:
+        """Return whether a directory may not be given all powers of the next version, so that a sync writes it.
+
+        base: of the version that it holds. files: of the next one.
+        """
+        if self.of(directory):
+            return True
+        main = main_path(head.kind, head.name, files)
+        before = base.get(main)
+        old = self._store.blob(before.sha256) if before is not None else b""
+        return bool(main) and bool(different_powers(files[main].data, old))
+
+    def would_give(self, head: Head, files: Files) -> Files:
+        """Return what a directory is given of a version: powers that are out of force are as the base has them."""
+        held, main = self._policy(head), main_path(head.kind, head.name, files)
+        if held is None or not main:
+            return files
+        return {**files, main: File(with_powers(files[main].data, held.base, held.names), files[main].mode)}
+
+    def give(self, directory: str, head: Head, files: Files) -> Files:
+        """Return what a directory is given of a version, and note it before it is written."""
+        given, held = self.would_give(head, files), self._policy(head)
+        if held is not None and given != files:
+            self._note(directory, WrittenPowers(head.latest, held.version, held.names, make_manifest(given).tree))
+        return given
+
+    def note_given(self, directory: str, head: Head, given: Files) -> None:
+        """Forget what was noted for a version of which a directory was just given all."""
+        found = self.of(directory)
+        if not found or make_manifest(given).tree != head.tree:
+            return
+        if left := [one for one in found if one.version != head.latest]:
+            self._write(directory, left)
+        else:
+            self._file(directory).unlink(missing_ok=True)
+
+    def _note(self, directory: str, one: WrittenPowers) -> None:
+        others = [each for each in self.of(directory) if each.version != one.version]
+        self._write(directory, [*others, one][-_KEPT:])
+
+    def note_edit(self, directory: str, head: Head, lying: Files, files: Files) -> None:
+        """Note that a directory holds these files, and that its next version will be what was made of them."""
+        main = main_path(head.kind, head.name, files)
+        names = frozenset(different_powers(lying[main].data, files[main].data))
+        if names and (found := self.of(directory)):
+            tree = make_manifest(lying).tree
+            self._note(directory, WrittenPowers(head.latest + 1, found[-1].base, names, tree))
+
+    def _main(self, head: Head, version: int) -> bytes:
+        if not version:
+            return b""
+        path = main_path(head.kind, head.name, self._store.manifest(head, version))
+        return self._store.file(head, path, version).data if path else b""
+
+    def _file(self, directory: str) -> Path:
+        return self._place / f"{hashlib.sha256(directory.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
+
+    def _all(self) -> Iterator[tuple[str, list[WrittenPowers]]]:
+        try:
+            names = sorted(os.listdir(self._place))
+        except OSError:
+            return
+        for name in names:
+            directory, found = self._read(self._place / name) if name.endswith(".json") else ("", [])
+            if found:
+                yield directory, found
+
+    def _write(self, directory: str, records: list[WrittenPowers]) -> None:
+        place = self._file(directory)
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        rows = [
+            {"version": one.version, "base": one.base, "names": sorted(one.names), "tree": one.tree} for one in records
+        ]
+        draft = place.with_name(f".{secrets.token_hex(8)}")
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            json.dump({"directory": directory, "records": rows}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(place)
+
+    def _read(self, place: Path) -> tuple[str, list[WrittenPowers]]:
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            noted = json.loads(read_regular(place))
+            return str(noted["directory"]), [_record(row) for row in noted["records"]]
+        return "", []
+
+
+def _record(row: dict[str, object]) -> WrittenPowers:
+    names, version, base = row["names"], row["version"], row["base"]
+    if not isinstance(names, list) or not isinstance(version, int) or not isinstance(base, int):
+        raise ValueError("no note on powers")
+    return WrittenPowers(version, base, frozenset(map(str, names)), str(row["tree"]))
