@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref, main_file
 from evolvable_store.store import Store
-from evolvable_tools.library import Library
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs.scan_import import ask_trust, trust
 
 pytestmark = pytest.mark.process
 
@@ -311,3 +313,75 @@ def test_the_owners_saved_tool_runs_for_the_owner_and_for_no_agent(machine) -> N
     tool(machine, AGENT, "print(4)")
     ran = machine("rspl", "run", "tool:add")
     assert ran.out == "3\n" and "evolvable approve tool:add" in ran.err
+
+
+@pytest.mark.parametrize("how", ["page", "trust", "approve and sync"])
+def test_every_door_that_approves_writes_what_is_now_in_force(machine, how) -> None:
+    put(machine, "csv", AGENT, WIDE)
+    machine("checkout", "claude-code")
+    if how == "trust":
+        machine("trust", "skill:csv", stdin="y\n")
+    else:
+        with Library.open(machine.home) as library:
+            caller = Caller(Actor.HUMAN, principal=Principal.PERSON, via="page" if how == "page" else "terminal")
+            trust(library, caller, ask_trust(library, caller, ref=Ref.parse("csv")))
+    machine("sync")
+    assert WIDE in lying(machine) and newest(machine)[0] == 2
+
+
+def test_a_sub_agents_file_that_the_owner_edits_keeps_the_proposed_value(machine) -> None:
+    put(machine, "agent:clerk", OWNER, "tools: Read\n")
+    put(machine, "agent:clerk", AGENT, "model: opus\ntools: Read, Bash(*)\n")
+    machine("checkout", "claude-code")
+    place = machine.user / ".claude/agents/clerk.md"
+    place.write_text(place.read_text().replace("three", "four"))
+    machine("sync")
+    number, text = newest(machine, "agent:clerk")
+    assert number == 3 and "model: opus\ntools: Read, Bash(*)\n" in text and "four" in text
+    put(machine, "agent:clerk", OWNER, "model: haiku\ntools: Read\n")
+    machine("sync")
+    assert "model: haiku\ntools: Read\n" in place.read_text()
+
+
+def test_a_command_file_gets_no_tools_that_nobody_approved(machine) -> None:
+    put(machine, "prompt:commit", OWNER, BASE)
+    put(machine, "prompt:commit", AGENT, WIDE)
+    machine("checkout", machine.user / ".claude/commands", "--kind", "prompt")
+    there = [path.read_text() for path in (machine.user / ".claude/commands").rglob("*.md")]
+    assert len(there) == 1 and BASE in there[0]
+
+
+def test_a_folder_that_lost_its_file_in_a_crash_is_given_the_base_again(machine) -> None:
+    put(machine, "csv", AGENT, WIDE)
+    machine("checkout", "claude-code")
+    written = lying(machine)
+    with Store.open(machine.home) as store:  # as a crash leaves it: written, and not bound
+        (folder,) = (one for one in store.backend.bindings.folders() if one.kind == "skill")
+        bound = store.backend.bindings.of_folder(folder)["csv"]
+        store.backend.bindings.bind([replace(bound, version=1, signature="")])
+    machine("sync")
+    assert newest(machine)[0] == 2 and lying(machine) == written
+
+
+def test_json_of_status_and_checkout_names_each_resource_once(machine) -> None:
+    put(machine, "csv", AGENT, WIDE + "model: opus\n")
+    line = "allowed-tools, model changed by your agent: evolvable approve csv"
+    given = machine("checkout", "claude-code", "codex", "--json").json["out_of_force"]
+    assert len(given) == 1 and given[0].startswith(line)
+    assert machine("status", "--json").json["out_of_force"] == [line]
+    assert machine("show", "csv", "--json").json["out_of_force"] == [line]
+
+
+def test_the_powers_of_what_the_program_brings_are_in_force(tmp_path) -> None:
+    machine = CommandLine(tmp_path)
+    machine("quickstart", code=None)
+    assert "out of force" not in machine("status").out
+
+
+def test_hundred_saves_of_the_owner_put_nothing_of_an_agent_in_force(machine) -> None:
+    put(machine, "csv", AGENT, WIDE)
+    saved = Identity(Principal.UNKNOWN, "file")
+    for number in range(60):
+        put(machine, "csv", saved, WIDE, body=f"line {number}")
+    machine("checkout", "claude-code")
+    assert BASE in lying(machine) and "line 59" in lying(machine)

@@ -248,7 +248,6 @@ def approve_command(state: CommandContext, ref: Ref, yes: bool) -> Output[TrustD
         if tool is not None:
             tool_commands.approve_tool(library, caller, tool, via="terminal")
             decision = replace(decision, refs=sorted({*decision.refs, tool.ref}))
-        library.working_copies.write_powers([Ref.parse(one) for one in decision.refs])
     return Output(decision, lambda one: say(f"Approved: {', '.join(one.refs) or 'nothing new'}."))
 
 

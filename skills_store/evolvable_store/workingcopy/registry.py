@@ -242,14 +242,21 @@ class WorkingCopies:
                 self.copy(folder).sync(directories, removals=False)
         return bool(changed)
 
-    def write_powers(self, refs: Iterable[Ref]) -> list[SyncReport]:
-        """Give the directories of these resources the powers that are in force now."""
+    def write_powers(self, refs: Iterable[Ref]) -> list[str]:
+        """Give the directories of these resources the powers that are in force now; return what went wrong.
+
+        Never raises: the decision is made already, and the next sync does it too.
+        """
         heads = self._heads(refs)
         directories: dict[WatchedFolder, list[str]] = {}
         for folder, binding, _ in self.bindings.places(heads) if heads and not self._store.read_only else ():
             if self.copy(folder).status.powers.of(binding.directory):
                 directories.setdefault(folder, []).append(binding.directory)
-        return [self.copy(folder).sync(each, removals=False) for folder, each in directories.items()]
+        try:
+            syncs = [self.copy(folder).sync(each, removals=False) for folder, each in directories.items()]
+        except (EvolvableError, OSError) as error:
+            return [f"The folders could not be written ({error}); `evolvable sync` does it."]
+        return describe_results(syncs)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Synchronise the folders with the latest changes; returns what went wrong or was remarkable.

@@ -17,6 +17,7 @@ from pathlib import Path
 from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import File, Files, Manifest, make_manifest
 from evolvable_store.operation import Head
+from evolvable_store.paths import HELD_POWERS
 from evolvable_store.power_fields import PowerPolicy, different_powers, restored_powers, with_powers
 from evolvable_store.regular_files import read_regular
 from evolvable_store.store import Store
@@ -29,11 +30,12 @@ _KEPT = 6
 
 @dataclass(frozen=True, slots=True)
 class WrittenPowers:
-    """What a directory was given for a version: these powers as the version `base` has them, 0 for none of them.
+    """What a directory was given for a version of a resource: these powers as the version `base` has them, 0 for none.
 
     names: as of `HeldPowers`. tree: of all files as they were written.
     """
 
+    resource: int
     version: int
     base: int
     names: frozenset[str]
@@ -46,7 +48,7 @@ class WrittenPowersRecords:
     def __init__(self, store: Store, folder: int, policy: PowerPolicy) -> None:
         """policy: tells which powers of a version the folder is not given."""
         self._policy = policy
-        self._store, self._place = store, store.home / "held-powers" / str(folder)
+        self._store, self._place = store, store.home / HELD_POWERS / str(folder)
 
     def directories(self) -> set[str]:
         """Return the directories that there is a note on."""
@@ -63,7 +65,8 @@ class WrittenPowersRecords:
         if not main:
             return files
         tree = make_manifest(files).tree
-        known = [one for one in found if one.tree == tree] or [one for one in found if one.version == version]
+        own = [one for one in found if one.resource == head.id]
+        known = [one for one in own if one.tree == tree] or [one for one in own if one.version == version]
         for one in reversed(known):
             with suppress(EvolvableError):
                 kept = self._main(head, one.version)
@@ -104,7 +107,8 @@ class WrittenPowersRecords:
         """Return what a directory is given of a version, and note it before it is written."""
         given, held = self.would_give(head, files), self._policy(head)
         if held is not None and given != files:
-            self._note(directory, WrittenPowers(head.latest, held.version, held.names, make_manifest(given).tree))
+            tree = make_manifest(given).tree
+            self._note(directory, WrittenPowers(head.id, head.latest, held.version, held.names, tree))
         return given
 
     def note_given(self, directory: str, head: Head, given: Files) -> None:
@@ -127,7 +131,7 @@ class WrittenPowersRecords:
         names = frozenset(different_powers(lying[main].data, files[main].data))
         if names and (found := self.of(directory)):
             tree = make_manifest(lying).tree
-            self._note(directory, WrittenPowers(head.latest + 1, found[-1].base, names, tree))
+            self._note(directory, WrittenPowers(head.id, head.latest + 1, found[-1].base, names, tree))
 
     def _main(self, head: Head, version: int) -> bytes:
         if not version:
@@ -152,7 +156,14 @@ class WrittenPowersRecords:
         place = self._file(directory)
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         rows = [
-            {"version": one.version, "base": one.base, "names": sorted(one.names), "tree": one.tree} for one in records
+            {
+                "resource": one.resource,
+                "version": one.version,
+                "base": one.base,
+                "names": sorted(one.names),
+                "tree": one.tree,
+            }
+            for one in records
         ]
         draft = place.with_name(f".{secrets.token_hex(8)}")
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
@@ -169,7 +180,8 @@ class WrittenPowersRecords:
 
 
 def _record(row: dict[str, object]) -> WrittenPowers:
-    names, version, base = row["names"], row["version"], row["base"]
-    if not isinstance(names, list) or not isinstance(version, int) or not isinstance(base, int):
+    names, numbers = row["names"], [row[key] for key in ("resource", "version", "base")]
+    if not isinstance(names, list) or not all(isinstance(number, int) for number in numbers):
         raise ValueError("no note on powers")
-    return WrittenPowers(version, base, frozenset(map(str, names)), str(row["tree"]))
+    resource, version, base = (int(str(number)) for number in numbers)
+    return WrittenPowers(resource, version, base, frozenset(map(str, names)), str(row["tree"]))
