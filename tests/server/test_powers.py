@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine, skill_text
 from confined import needs_sandbox
+from mcp_place import Place
 
+from evolvable_store.errors import Refused
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref, main_file
 from evolvable_store.store import Store
+from evolvable_tools.ags.workers import open_agent
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs.scan_import import ask_trust, trust
 
@@ -188,7 +191,11 @@ def test_what_an_agents_file_tool_wrote_is_given_to_no_other_folder(machine) -> 
         library.store.backend.attestations.attribute([(head.id, head.latest)], library.store.now(), AGENT)
     machine("checkout", "codex")
     assert BASE in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
+    machine("update", "csv", "--edit", "SKILL.md", "two", "two and a half", "-m", "better", CLAUDECODE="1")
     assert WIDE in lying(machine), "what a client reads from the disk itself stays as it is"
+    assert "two and a half" in lying(machine)
+    assert "two and a half" in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
+    assert "Bash" not in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
 
 
 def git(place: Path, *words: str) -> None:
@@ -385,3 +392,41 @@ def test_hundred_saves_of_the_owner_put_nothing_of_an_agent_in_force(machine) ->
         put(machine, "csv", saved, WIDE, body=f"line {number}")
     machine("checkout", "claude-code")
     assert BASE in lying(machine) and "line 59" in lying(machine)
+
+
+@pytest.mark.anyio
+async def test_an_agents_change_over_the_protocol_leaves_the_folder_with_the_owners_value(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with Store.open(place.home) as store, store.transaction(Actor.HUMAN, "made", identity=OWNER) as tx:
+        tx.put(Ref.parse("csv"), {"SKILL.md": File(skill_text("csv", more="allowed-tools: Read, Write\n").encode())})
+    path = place.skills / "csv/SKILL.md"
+    with Library.open(place.home) as library:
+        library.working_copies.sync()
+    edits = [
+        {"path": "SKILL.md", "old": "Read, Write", "new": "Read"},
+        {"path": "SKILL.md", "old": "two", "new": "two and a half"},
+    ]
+    async with place.client("modern") as client:
+        arguments = {"ref": "csv", "edits": edits, "reason": "rows went missing"}
+        made = (await client.call_tool("update_resource", arguments)).structured_content
+        again = {**arguments, "edits": [{"path": "SKILL.md", "old": "three", "new": "four"}]}
+        more = (await client.call_tool("update_resource", again)).structured_content
+    assert made["version"] and more["version"] == made["version"] + 1
+    assert "allowed-tools: Read, Write\n" in path.read_text() and "two and a half" in path.read_text()
+    assert "four" in path.read_text()
+
+
+@needs_sandbox
+def test_a_tool_that_was_withdrawn_does_not_run_for_its_owner(machine) -> None:
+    tool(machine, OWNER, "print(1)")
+    machine("approve", "tool:add", "--yes")
+    machine("tool", "withdraw", "tool:add")
+    assert "has not been approved" in machine("rspl", "run", "tool:add", code=1).err
+
+
+def test_a_plan_names_who_changed_an_agent_that_does_not_run(machine) -> None:
+    put(machine, "agent:clerk", OWNER, "tools: Read\n")
+    put(machine, "agent:clerk", AGENT, "tools: Read, Bash\n")
+    with Library.open(machine.home) as library, pytest.raises(Refused) as refused:
+        open_agent(library, Caller(Actor.HUMAN), "agent:clerk")
+    assert "agent changed by your agent: evolvable approve agent:clerk" in str(refused.value)

@@ -284,7 +284,7 @@ class StatusReader:
         reading, head = look.reading, look.head
         if reading is None or reading.on_disk is None or head is None:
             return False
-        return self.powers.would_give(head, reading.files) != reading.on_disk
+        return self.powers.would_give(head, reading.files, reading.on_disk) != reading.on_disk
 
     def note_edit(self, look: DirectoryState) -> None:
         """Note what a directory was given, before what it holds becomes a version."""

@@ -403,7 +403,8 @@ class WorkingCopy:
                 f"{', '.join(blocked)}: on disk is something else that no version keeps, so {head.ref} is not written.",
                 "Move it away, then `evolvable sync`.",
             )
-        files = self.status.powers.give(look.directory, head, files)
+        lying = look.reading.lying if look.reading else {}
+        files = self.status.powers.give(look.directory, head, files, lying)
         links = self._kept_links(look, head, files)
         believed, now = self._plan.believed_tree(look), time.time()
         marks: list[str] = []

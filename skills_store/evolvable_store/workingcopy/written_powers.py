@@ -18,7 +18,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import File, Files, Manifest, make_manifest
 from evolvable_store.operation import Head
 from evolvable_store.paths import HELD_POWERS
-from evolvable_store.power_fields import PowerPolicy, different_powers, restored_powers, with_powers
+from evolvable_store.power_fields import WHOLE, PowerPolicy, different_powers, restored_powers, with_powers
 from evolvable_store.regular_files import read_regular
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
@@ -96,20 +96,29 @@ class WrittenPowersRecords:
         old = self._store.blob(before.sha256) if before is not None else b""
         return bool(main) and bool(different_powers(files[main].data, old))
 
-    def would_give(self, head: Head, files: Files) -> Files:
-        """Return what a directory is given of a version: powers that are out of force are as the base has them."""
+    def would_give(self, head: Head, files: Files, lying: Files) -> Files:
+        """Return what a directory is given of a version: powers that are out of force are as the base has them.
+
+        lying: what it holds. A power that is there as the version has it stays: its client has it from the disk.
+        """
+        return self._given(head, files, lying)[0]
+
+    def give(self, directory: str, head: Head, files: Files, lying: Files) -> Files:
+        """Return what a directory is given of a version, and note it before it is written."""
+        given, base, names = self._given(head, files, lying)
+        if given != files:
+            tree = make_manifest(given).tree
+            self._note(directory, WrittenPowers(head.id, head.latest, base, names, tree))
+        return given
+
+    def _given(self, head: Head, files: Files, lying: Files) -> tuple[Files, int, frozenset[str]]:
         held, main = self._policy(head), main_path(head.kind, head.name, files)
         if held is None or not main:
-            return files
-        return {**files, main: File(with_powers(files[main].data, held.base, held.names), files[main].mode)}
-
-    def give(self, directory: str, head: Head, files: Files) -> Files:
-        """Return what a directory is given of a version, and note it before it is written."""
-        given, held = self.would_give(head, files), self._policy(head)
-        if held is not None and given != files:
-            tree = make_manifest(given).tree
-            self._note(directory, WrittenPowers(head.id, head.latest, held.version, held.names, tree))
-        return given
+            return files, 0, frozenset()
+        data, there = files[main].data, lying[main].data if main in lying else None
+        kept = different_powers(data, there) if there is not None else [*held.names]
+        names = held.names & set(kept) if WHOLE not in kept else held.names
+        return {**files, main: File(with_powers(data, held.base, names), files[main].mode)}, held.version, names
 
     def note_given(self, directory: str, head: Head, given: Files) -> None:
         """Forget what was noted for a version of which a directory was just given all."""

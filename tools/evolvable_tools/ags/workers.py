@@ -341,8 +341,8 @@ def open_agent(library: Library, caller: Caller, text: str, among: Sequence[str]
     if head.version is None:
         raise NoSuchResource(f"{head.ref} was removed.", "Restore it, or name another agent.")
     if (author := _other_author(library, head)) is not None:
-        text = f"{head.ref}@{head.latest} is not trusted, so it does not run."
-        raise Refused(text, out_of_force(str(head.ref), "It was", author))
+        line = out_of_force(str(head.ref), "agent", author)
+        raise Refused(f"{head.ref}@{head.latest} is not trusted, so it does not run: {line}")
     return head, library.store.file(head, main_file(Kind.AGENT, head.name)).data
 
 
