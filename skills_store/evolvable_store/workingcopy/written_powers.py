@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_store.errors import EvolvableError
-from evolvable_store.objects import File, Files, Manifest, make_manifest
+from evolvable_store.objects import MAX_FILE, File, Files, make_manifest
 from evolvable_store.operation import Head
 from evolvable_store.paths import HELD_POWERS
 from evolvable_store.power_fields import WHOLE, PowerPolicy, different_powers, restored_powers, with_powers
@@ -56,7 +56,8 @@ class WrittenPowersRecords:
 
     def of(self, directory: str) -> list[WrittenPowers]:
         """Return the notes on a directory, the newest last."""
-        return self._read(self._file(directory))[1]
+        file = self._file(directory)
+        return self._read(file)[1] if os.path.exists(file) else []  # there are few
 
     def restored(self, directory: str, head: Head, version: int, files: Files) -> Files:
         """Return files that were read, with the powers that their version has where nobody changed them."""
@@ -84,17 +85,19 @@ class WrittenPowersRecords:
                     return one.version
         return None
 
-    def may_withhold(self, directory: str, head: Head, base: Manifest, files: Files) -> bool:
+    def may_withhold(self, place: Path, directory: str, head: Head, files: Files) -> bool:
         """Return whether a directory may not be given all powers of the next version, so that a sync writes it.
 
-        base: of the version that it holds. files: of the next one.
+        place: where it lies. files: of the next version. It is asked of the disk, which the caller looks at anyway.
         """
-        if self.of(directory):
-            return True
         main = main_path(head.kind, head.name, files)
-        before = base.get(main)
-        old = self._store.blob(before.sha256) if before is not None else b""
-        return bool(main) and bool(different_powers(files[main].data, old))
+        if self.of(directory) or not main:
+            return True
+        try:
+            lying = read_regular(place / main, MAX_FILE)
+        except OSError:
+            return True
+        return bool(different_powers(files[main].data, lying))
 
     def would_give(self, head: Head, files: Files, lying: Files) -> Files:
         """Return what a directory is given of a version: powers that are out of force are as the base has them.
