@@ -125,7 +125,11 @@ class Watcher:
 
         self._owner = FolderOwner(self._library.store.home)
         self._copies = WorkingCopies(
-            self._library.store, grace=GRACE_SECONDS, gate=self._library.gate, allowed=lambda: self._owner.owns
+            self._library.store,
+            grace=GRACE_SECONDS,
+            gate=self._library.gate,
+            allowed=lambda: self._owner.owns,
+            powers=self._library.powers,
         )
         for thread in self._threads:
             thread.start()

@@ -6,6 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evolvable_store.safe_yaml import YamlEntry
 
 MAX_FRONTMATTER = 16 * 1024
 """Bytes between the fences."""
@@ -173,6 +177,13 @@ def _fields(block: bytes, first_line: int, loose: bool) -> tuple[Mapping[str, ob
     if plain.repeated:
         defects.append(Defect(Severity.ERROR, f"it has keys more than once: {_shown(', '.join(plain.repeated))}"))
     return fields, (*defects, *_type_defects(fields))
+
+
+def top_level(text: str) -> "list[YamlEntry] | None":
+    """Return the keys of a frontmatter with their lines; see `safe_yaml.top_level`."""
+    from evolvable_store import safe_yaml  # start time: PyYAML
+
+    return safe_yaml.top_level(text)
 
 
 def _type_defects(fields: Mapping[str, object]) -> Iterator[Defect]:

@@ -169,6 +169,9 @@ CARRIED_PLACES = "carried-places.json"
 FOLDER_NAMES = "folder-names.json"
 """By which paths a person named the watched folders."""
 
+HELD_POWERS = "held-powers"
+"""The folder with notes on what directories were given in place of powers that are out of force."""
+
 GIT_POSITIONS = "git-positions.json"
 """How far the logs of git repositories around watched folders went when the folders were imported."""
 
@@ -178,6 +181,7 @@ LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-j
 
 _BESIDE = frozenset({"ags", "callers", "copies.jsonl", "evolve", "hooks", "locks", "recovery", "redact.txt", "remotes"})
 _BESIDE |= {"projects.json", "reviews", "tokens.json", "tokens.lock", "trash", FOLDER_NAMES, GIT_POSITIONS}
+_BESIDE |= {HELD_POWERS}
 """What may lie in a home before its library does, with `_BESIDE_BEGINS`, the beginnings of names."""
 
 _BESIDE_BEGINS = (

@@ -68,6 +68,26 @@ def load_yaml(text: str) -> YamlValue:
         raise InvalidYaml(str(error) or "it cannot be parsed", 0) from None
 
 
+@dataclass(frozen=True, slots=True)
+class YamlEntry:
+    """One key of the outermost mapping of a text. line: the one that it begins in, from 0."""
+
+    key: str
+    value: object
+    line: int
+
+
+def top_level(text: str) -> list[YamlEntry] | None:
+    """Return the keys of the one mapping in `text`, each as often as it is there; None where no lines show them.
+
+    That is so where the mapping is in braces, and where the text is no plain YAML.
+    """
+    try:
+        return _Reader(text).entries()
+    except (yaml.YAMLError, _YamlError, ValueError, OverflowError):
+        return None
+
+
 class _Reader:
     """One pass over the events of a text; stops at the first that is not plain."""
 
@@ -89,6 +109,19 @@ class _Reader:
         if not isinstance(after, yaml.StreamEndEvent):
             raise InvalidYaml("a second document starts", after.start_mark.line)
         return value
+
+    def entries(self) -> list[YamlEntry] | None:
+        self._next()
+        if isinstance(self._next(), yaml.StreamEndEvent):
+            return []
+        event = self._next()
+        if not isinstance(event, yaml.MappingStartEvent) or event.flow_style:
+            return [] if isinstance(event, yaml.ScalarEvent) and not event.value else None
+        found = list[YamlEntry]()
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            found.append(YamlEntry(self._key(event), self._value(self._next(), 2), event.start_mark.line))
+        lines = [entry.line for entry in found]
+        return found if len(set(lines)) == len(lines) else None
 
     def _value(self, event: Any, depth: int) -> object:
         _check_plain(event)

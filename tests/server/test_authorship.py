@@ -367,7 +367,7 @@ async def test_a_delegate_that_no_person_named_is_out_of_force_and_an_approval_e
     async with place.client("modern") as client:
         after = (await texts(client, "load_skill", ref="csv"))[0]
     assert "You are the clerk" not in before
-    assert "delegate changed, and no person approved it: evolvable approve csv" in before
+    assert "delegate changed on disk: evolvable approve csv" in before
     assert after.startswith("Work as this agent (agent:clerk@1):\n\nYou are the clerk.")
 
 

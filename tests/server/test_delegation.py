@@ -160,7 +160,7 @@ async def test_a_skill_that_nobody_trusts_delegates_nothing(desk: Desk) -> None:
         found = (await client.call_tool("find_skill", {"task": "file papers in folders"})).structured_content
 
     assert text(result).startswith("[text of another ")
-    assert "delegate changed, and no person approved it" in text(result)
+    assert "delegate brought by a repository: evolvable approve theirs" in text(result)
     assert refused.is_error and "No agent can be given the work" in text(refused)
     delegates = {match["ref"]: match["delegate"]["available"] for match in found["matches"]}
     assert delegates == {"skill:filing": True, "skill:theirs": False}

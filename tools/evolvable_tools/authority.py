@@ -5,38 +5,155 @@ version. What anybody or anything else changed is out of force until a person ap
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.frontmatter import Document, parse_document
 from evolvable_store.operation import Head
+from evolvable_store.power_fields import HeldPowers, different_powers, power_values, written_key
+from evolvable_store.resource import USER_SCOPE, Kind
 from evolvable_store.validation import main_path
-from evolvable_tools.authors import version_base
-from evolvable_tools.library import Library
+from evolvable_tools.authors import BY_PROGRAM, AuthorKind, FileAuthor, version_authorship, version_base, version_maker
+
+if TYPE_CHECKING:
+    from evolvable_tools.library import Library
+
+MAX_SEARCHED = 50
+"""Versions since the base among which the one is looked for that brought a value."""
+
+POWER_KINDS = (Kind.SKILL, Kind.AGENT, Kind.PROMPT)
+"""Kinds whose main files clients act on."""
 
 Field = Callable[[Document], Any]
 """Returns the value of a field of a main file."""
 
 
-def in_force(library: Library, head: Head, version: int, value: Field) -> bool:
+def in_force(library: "Library", head: Head, version: int, value: Field) -> bool:
     """Return whether the value of a field of a version is in force."""
+    return field_author(library, head, version, value) is None
+
+
+def field_author(library: "Library", head: Head, version: int, value: Field) -> FileAuthor | None:
+    """Return who changed a field of a version, None where it is in force."""
     base = version_base(library, head, version)
-    if base is None:
-        return False
     if base == version:
-        return True
-    now, then = (_document(library, head, number) for number in (version, base))
-    return now is not None and then is not None and value(now) == value(then)
+        return None
+
+    def read(number: int) -> Any:
+        document = _document(library, head, number)
+        return None if document is None else value(document)
+
+    now = read(version)
+    if base is not None and now is not None and now == read(base):
+        return None
+    return _bringer(library, head, base or 0, version, lambda number: read(number) == now)
 
 
-def out_of_force(ref: str, field: str) -> str:
+def powers_out(library: "Library", head: Head, version: int) -> HeldPowers | None:
+    """Return which powers that a version names are out of force, None for none.
+
+    What a person saved on disk in a folder of theirs is in force: the program that acts on it reads the disk too.
+    """
+    base = version_base(library, head, version) if head.kind in POWER_KINDS else version
+    if base == version:
+        return None
+    now, before = _main(library, head, version), _main(library, head, base) if base else b""
+    out = dict[str, FileAuthor | None]()
+    for name in different_powers(now, before):
+        value = power_values(now).get(name)
+
+        def is_same(number: int, name: str = name, value: Any = value) -> bool:
+            return bool(power_values(_main(library, head, number)).get(name) == value)
+
+        author = _bringer(library, head, base or 0, version, is_same)
+        if not is_yours(author):
+            out[name] = author
+    if not out:
+        return None
+    fields = ", ".join(written_key(name, now, before) for name in out)
+    line = out_of_force(short_ref(head), fields, next(iter(out.values())))
+    return HeldPowers(frozenset(out), base or 0, before, line)
+
+
+def files_author(library: "Library", head: Head, version: int) -> FileAuthor | None:
+    """Return who changed the files of a version that are not the main one, None where all are in force.
+
+    What a person saved on disk in a folder of theirs is in force.
+    """
+    base = version_base(library, head, version)
+    if base == version:
+        return None
+    store, main = library.store, main_path(head.kind, head.name, library.store.manifest(head, version))
+    now, before = store.manifest(head, version), store.manifest(head, base) if base else {}
+    for path in sorted({*now, *before} - {main}):
+        entry = now.get(path)
+        if entry == before.get(path):
+            continue
+
+        def is_same(number: int, path: str = path, entry: Any = entry) -> bool:
+            return bool(store.manifest(head, number).get(path) == entry)
+
+        author = _bringer(library, head, base or 0, version, is_same)
+        if not is_yours(author):
+            return author
+    return None
+
+
+def is_yours(author: FileAuthor | None) -> bool:
+    """Return whether somebody is the reader, who saved it on disk, or this program, which came with it."""
+    return author is None or author.kind is AuthorKind.YOU or author.by == BY_PROGRAM
+
+
+def out_of_force(ref: str, field: str, author: FileAuthor | None = None) -> str:
     """Return the line on a field that is out of force."""
-    return f"{field} changed, and no person approved it: evolvable approve {ref}"
+    return f"{field} {_changed_by(author)}: evolvable approve {ref}"
 
 
-def _document(library: Library, head: Head, version: int) -> Document | None:
+def short_ref(head: Head) -> str:
+    """Return how a command names a resource: a skill by its name."""
+    return head.name if head.kind is Kind.SKILL and head.scope == USER_SCOPE else str(head.ref)
+
+
+def _changed_by(author: FileAuthor | None) -> str:
+    if author is None:
+        return "changed, and no person approved it"
+    words = {
+        AuthorKind.AGENT: "changed by your agent",
+        AuthorKind.IMPORT: "imported from elsewhere",
+        AuthorKind.REPOSITORY: "brought by a repository",
+        AuthorKind.MEMBER: f"changed by {author.by}",
+    }
+    return words.get(author.kind, "changed on disk" if author.by == "file" else "changed, and no person approved it")
+
+
+def _bringer(
+    library: "Library", head: Head, base: int, version: int, is_same: Callable[[int], bool]
+) -> FileAuthor | None:
+    """Return who brought a value that a version has, since the base, and before it where a person only took it back.
+
+    Not who made the version: an undo, a restore, a merge and a save of another line carry a value over.
+    """
+    start = max(base + 1, version - MAX_SEARCHED)
+    first = next((number for number in range(start, version) if is_same(number)), version)
+    if first == start > base + 1:
+        return version_authorship(library, head, version).main  # it is older than that
+    maker = version_maker(library, head, first)
+    if not is_yours(maker):
+        return maker
+    older = [number for number in range(max(1, base - MAX_SEARCHED), base) if is_same(number)]
+    if not older or any(version_base(library, head, number) == number for number in older):
+        return maker
+    return version_maker(library, head, older[0])
+
+
+def _main(library: "Library", head: Head, version: int) -> bytes:
     try:
         path = main_path(head.kind, head.name, library.store.manifest(head, version))
-        return parse_document(library.store.file(head, path, version).data) if path else None
+        return library.store.file(head, path, version).data if path else b""
     except EvolvableError:
-        return None
+        return b""
+
+
+def _document(library: "Library", head: Head, version: int) -> Document | None:
+    data = _main(library, head, version)
+    return parse_document(data) if data else None

@@ -15,8 +15,8 @@ from evolvable_store.objects import Files
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, main_file
 from evolvable_store.validation import main_path
-from evolvable_tools.authority import in_force, out_of_force
-from evolvable_tools.authors import authorships, version_authorship
+from evolvable_tools.authority import field_author, in_force, out_of_force, short_ref
+from evolvable_tools.authors import FileAuthor, authorships, version_authorship
 from evolvable_tools.library import AgentLocator, Caller, Library
 from evolvable_tools.untrusted_text import enclose
 
@@ -101,7 +101,16 @@ def delegate_in(text: str | None) -> NamedDelegate | None:
 
 def delegate_in_force(library: Library, skill: Head, version: int) -> bool:
     """Return whether the delegate that a version of a skill names may be given work."""
-    return in_force(library, skill, version, lambda document: summarize(document).delegate)
+    return delegate_author(library, skill, version) is None
+
+
+def delegate_author(library: Library, skill: Head, version: int) -> FileAuthor | None:
+    """Return who changed the delegate that a version of a skill names, None where it is in force."""
+    return field_author(library, skill, version, _delegate_field)
+
+
+def _delegate_field(document: Document) -> Delegate | None:
+    return summarize(document).delegate
 
 
 def delegate_status(
@@ -112,8 +121,8 @@ def delegate_status(
     if agent is None:
         return DelegateStatus(str(named.agent), None, available=False, why=why)
     number = named.agent.version or agent.latest
-    if not delegate_in_force(library, skill, version):
-        why = out_of_force(skill.name, "delegate")
+    if (author := delegate_author(library, skill, version)) is not None:
+        why = out_of_force(short_ref(skill), "delegate", author)
     return DelegateStatus(str(agent.ref), number, available=not why, why=why)
 
 

@@ -13,6 +13,7 @@ from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity, pars
 from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal, Signer, implied_principal
 from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
+from evolvable_store.power_fields import HeldPowers
 from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.storage.audit import Decision
@@ -21,6 +22,7 @@ from evolvable_store.storage.impression_log import ImpressionLog
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.projects import Projects
 from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy, ContentGate
+from evolvable_tools.authority import powers_out
 from evolvable_tools.name_check import NameIndex
 from evolvable_tools.retrieval import SearchDependencies
 
@@ -136,7 +138,11 @@ class Library:
         """The folders that mirror the library."""
         from evolvable_store.workingcopy.registry import WorkingCopies  # late: 30 ms; most commands need no folder
 
-        return WorkingCopies(self.store, gate=self.gate)
+        return WorkingCopies(self.store, gate=self.gate, powers=self.powers)
+
+    def powers(self, head: Head) -> HeldPowers | None:
+        """Return which powers of the newest version are out of force, so that no folder is given them."""
+        return powers_out(self, head, head.latest)
 
     @cached_property
     def names(self) -> NameIndex:

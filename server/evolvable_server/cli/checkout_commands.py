@@ -83,10 +83,12 @@ def checkout_command(
             _check_out(library, target, scope, written.get(target.client, chosen) if only or held else None)
             for target in targets
         ]
+        withheld = _withheld(library, targets, scope)
         twice = list(_twice(library.working_copies.folders(), machine.user))
     left_out = [*held.values()]
-    shown = partial(_show_checkout, results, left_out, [*remarks, *twice], verbose)
-    return Output({"folders": results, "left_out": left_out}, lambda _: shown(), 1 if left_out else 0)
+    shown = partial(_show_checkout, results, left_out, [*withheld, *remarks, *twice], verbose)
+    given = {"folders": results, "left_out": left_out, "out_of_force": withheld}
+    return Output(given, lambda _: shown(), 1 if left_out else 0)
 
 
 _HINT = "`evolvable list` shows what there is, `--project` takes what belongs to the open project."
@@ -111,6 +113,24 @@ def _lying_in(library: Library, folder: WatchedFolder) -> set[int]:
     copies = library.working_copies
     bound = {one.resource for one in copies.bindings.of_folder(folder).values() if one.version is not None}
     return bound | copies.copy(folder).status.linked_resources()
+
+
+def _withheld(library: Library, targets: Sequence[Target], scope: str) -> list[str]:
+    """Return a line for each resource that these folders were given with a value of the base."""
+    there = {(target.path.resolve(), target.kind) for target in targets}
+    folders = [one for one in library.working_copies.folders() if (one.path, one.kind) in there and one.scope == scope]
+    bound = {id for folder in folders for id in _given_otherwise(library, folder)}
+    lines = dict[str, None]()
+    for head in library.store.backend.heads_by_id(bound).values():
+        if (out := library.powers(head)) is not None:
+            lines[f"{out.line} (the folder has what you approved)"] = None
+    return list(lines)
+
+
+def _given_otherwise(library: Library, folder: WatchedFolder) -> set[int]:
+    records = library.working_copies.copy(folder).status.powers
+    bound = library.working_copies.bindings.of_directories(folder, records.directories())
+    return {one.resource for one in bound.values()}
 
 
 def _targets(

@@ -92,6 +92,8 @@ def _fields(found: ResourceOverview, *, hosts: bool) -> Iterator[tuple[Cell, Cel
         said["may run"] = f"version {state.approved}"
     places = [f"{place} (version {version or 'none'})" for place, version in sorted(state.directories.items())]
     said["folders"] = some(places, MOST) if places else "none"
+    if found.out_of_force:
+        said["out of force"] = "; ".join(found.out_of_force)
     if state.proposals:
         numbers = some(list(map(str, state.proposals)), MOST)
         said["waits"] = f"{count(len(state.proposals), 'proposal')}: {numbers}; `evolvable inbox` decides"

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,18 @@ import click
 from evolvable_server.approval_keys import approver_path, create_key, key_path
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.options import REF
+from evolvable_server.cli.rspl_commands import show_tool_version
 from evolvable_server.cli.terminal import ask, confirm, count, local_time, progress, remark, say, show_diff, some, warn
 from evolvable_server.config_edits import check_account_file, edit_config, edited_path, set_trusted
 from evolvable_store.errors import InvalidArgument, NoLibrary, Refused
 from evolvable_store.operation import Actor, Principal
-from evolvable_store.resource import Ref
+from evolvable_store.resource import Kind, Ref
 from evolvable_tools.approvals_lock import lost_locks
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, FindingSeverity
-from evolvable_tools.verbs import scan_import
+from evolvable_tools.verbs import scan_import, tool_commands
 from evolvable_tools.verbs.scan_import import Answer, Coming, Preview, TrustDecision, TrustQuestion, preview
+from evolvable_tools.verbs.tool_commands import ToolVersion
 
 LIMIT = (
     "The lock does not hold against code of this account that replaces the program, the key or the lock;"
@@ -231,15 +233,34 @@ def approve_command(state: CommandContext, ref: Ref, yes: bool) -> Output[TrustD
     """Approve a resource as it is now.
 
     Shows what changed since you last looked, and what the scan finds in it; then asks once. From then on it is yours,
-    and what it names is in force. What comes later is said again.
+    and what it names is in force; a tool may run. What comes later is said again.
     """
     with state.library() as (library, caller):
         asked = scan_import.ask_trust(library, caller, ref=ref)
+        tool = _tool_to_run(library, caller, ref)
         if not state.json:
             _show_question(asked)
-        confirm(f"Approve {asked.what} as it is?", yes=yes or not asked.offered, refused="Nothing was approved.")
+        if tool is not None:
+            show_tool_version(library, caller, tool)
+        nothing = not asked.offered and tool is None
+        confirm(f"Approve {asked.what} as it is?", yes=yes or nothing, refused="Nothing was approved.")
         decision = scan_import.trust(library, caller, asked)
+        if tool is not None:
+            tool_commands.approve_tool(library, caller, tool, via="terminal")
+            decision = replace(decision, refs=sorted({*decision.refs, tool.ref}))
     return Output(decision, lambda one: say(f"Approved: {', '.join(one.refs) or 'nothing new'}."))
+
+
+def _tool_to_run(library: Library, caller: Caller, ref: Ref) -> ToolVersion | None:
+    """Return the version of a tool whose command may not run yet, None for none and for other kinds."""
+    head = library.store.head(ref.at(None), caller.scopes)
+    if head.kind is not Kind.TOOL or head.version is None:
+        return None
+    try:
+        found = tool_commands.tool_version(library, head, head.version)
+    except InvalidArgument:
+        return None
+    return found if found is not None and found.digest not in tool_commands.approved_digests(library) else None
 
 
 def _confirm_every(state: CommandContext, folder: Path, *, yes: bool) -> None:

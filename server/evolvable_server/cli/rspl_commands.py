@@ -195,7 +195,17 @@ def run_command(state: CommandContext, ref: Ref, given: str) -> Output[rspl.Reso
     host = rspl.RunHost(dict(os.environ), choose_sandbox(config), scorers)
     with state.library() as (library, caller):
         ran = asyncio.run(rspl.run_resource(library, caller, ref, values, host))
+        _warn_older(library, caller, ref, ran)
     return Output(ran, _show_run)
+
+
+def _warn_older(library: Library, caller: Caller, ref: Ref, ran: rspl.ResourceRun) -> None:
+    """Say why an older version of a tool ran than the newest."""
+    if ref.kind is Kind.TOOL and not ref.version:
+        head = library.store.head(ref, caller.scopes)
+        if head.version is not None and ran.version != head.version:
+            line = tool_commands.out_of_force_line(library, head, head.version)
+            remark(f"{ran.ref}@{ran.version} ran, not version {head.version}: {line}")
 
 
 def _show_run(ran: rspl.ResourceRun) -> None:
@@ -256,7 +266,7 @@ def approve_command(state: CommandContext, ref: Ref) -> Output[dict[str, Any]]:
     state.require_person("Approving a tool")
     with state.library() as (library, caller):
         found = _named_version(library, ref, caller.scopes)
-        _show_version(library, caller, found)
+        show_tool_version(library, caller, found)
         confirm("Have you read its files, and may it run?")
         tool_commands.approve_tool(library, caller, found, via="terminal")
     said = {"ref": found.ref, "version": found.version, "digest": found.digest}
@@ -294,7 +304,8 @@ def _named_version(library: Library, ref: Ref, scopes: tuple[str, ...]) -> ToolV
     return found
 
 
-def _show_version(library: Library, caller: Caller, found: ToolVersion) -> None:
+def show_tool_version(library: Library, caller: Caller, found: ToolVersion) -> None:
+    """Show the command of a version of a tool, its program, its files, and what the scan finds in it."""
     remark(f"{found.ref}@{found.version} runs: {shlex.join(found.spec.argv)}")
     if found.program:
         remark(f"  program {found.program}")

@@ -107,6 +107,8 @@ def _show_status(found: LibraryStatus) -> None:
         (("waits", "bold"), (_waits(found), "yellow" if found.waiting else "")),
         (("since", "bold"), _since(found)),
     ]
+    if found.out_of_force:
+        rows.append((("out of force", "bold"), (some(found.out_of_force, MOST), "yellow")))
     rows += [(("folder" if number == 0 else "", "bold"), text) for number, text in enumerate(found.folders)]
     if found.windows is not None:
         rows.append((("windows", "bold"), f"{found.windows} more have the library open"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import QUICKSTART, Head, Identity, Principal
+from evolvable_store.power_fields import PowerPolicy
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, is_plugins
 from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
 from evolvable_store.store import Store
@@ -35,9 +36,11 @@ class WorkingCopies:
         grace: float = 0.0,
         gate: HoldPolicy | None = None,
         allowed: Callable[[], bool] = lambda: True,
+        powers: PowerPolicy = lambda _: None,
     ) -> None:
-        """grace, gate, allowed: as for WorkingCopy."""
+        """grace, gate, allowed, powers: as for WorkingCopy."""
         self._store, self._grace, self._gate, self._allowed = store, grace, gate, allowed
+        self._powers = powers
         self.bindings = store.backend.bindings
         self._copies: dict[int, WorkingCopy] = {}
 
@@ -143,7 +146,13 @@ class WorkingCopies:
 
     def _working_copy(self, folder: WatchedFolder, identity: Identity | None) -> WorkingCopy:
         return WorkingCopy(
-            self._store, folder, grace=self._grace, identity=identity, gate=self._gate, allowed=self._allowed
+            self._store,
+            folder,
+            grace=self._grace,
+            identity=identity,
+            gate=self._gate,
+            allowed=self._allowed,
+            powers=self._powers,
         )
 
     def sync_as(self, folder: WatchedFolder, directories: Iterable[str], identity: Identity) -> SyncReport:
@@ -232,6 +241,22 @@ class WorkingCopies:
             with contextlib.suppress(EvolvableError, OSError):
                 self.copy(folder).sync(directories, removals=False)
         return bool(changed)
+
+    def write_powers(self, refs: Iterable[Ref]) -> list[str]:
+        """Give the directories of these resources the powers that are in force now; return what went wrong.
+
+        Never raises: the decision is made already, and the next sync does it too.
+        """
+        heads = self._heads(refs)
+        directories: dict[WatchedFolder, list[str]] = {}
+        for folder, binding, _ in self.bindings.places(heads) if heads and not self._store.read_only else ():
+            if self.copy(folder).status.powers.of(binding.directory):
+                directories.setdefault(folder, []).append(binding.directory)
+        try:
+            syncs = [self.copy(folder).sync(each, removals=False) for folder, each in directories.items()]
+        except (EvolvableError, OSError) as error:
+            return [f"The folders could not be written ({error}); `evolvable sync` does it."]
+        return describe_results(syncs)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Synchronise the folders with the latest changes; returns what went wrong or was remarkable.

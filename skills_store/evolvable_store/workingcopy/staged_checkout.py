@@ -140,6 +140,8 @@ class StagedCheckout:
         self.complete = not places
         if not places or not boot_id() or manifest.tree == head.tree:
             return
+        if any(_may_withhold(copy, binding, head, files) for copy, binding in places):
+            return
         change = _Change.between(base, manifest, files)
         try:
             for copy, binding in places:
@@ -218,6 +220,11 @@ class StagedCheckout:
             directory, path = staged.binding.directory, staged.note.path
             staged.copy.import_replaced(directory, self._head, self._head.tree, replaced.old, report, path)
         return report
+
+
+def _may_withhold(copy: WorkingCopy, binding: Binding, head: Head, files: Files) -> bool:
+    place = copy.folder.path / binding.directory
+    return copy.status.powers.may_withhold(place, binding.directory, head, files)
 
 
 def _are_plain(entries: StatEntries) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from evolvable_store.objects import File, Files, Manifest, make_manifest
 from evolvable_store.operation import Head
+from evolvable_store.power_fields import PowerPolicy
 from evolvable_store.resource import MEMORY_NAMES, Kind, main_file, slugify
 from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
 from evolvable_store.store import Store
@@ -31,6 +32,7 @@ from evolvable_store.workingcopy.pending_checkout import ResolvedBinding, mark_o
 from evolvable_store.workingcopy.root_links import link_problem, target_of
 from evolvable_store.workingcopy.signatures import Signature, signature, single_signature
 from evolvable_store.workingcopy.tree_reader import FolderContents, keep_modes, read_folder, read_single
+from evolvable_store.workingcopy.written_powers import WrittenPowersRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +103,18 @@ class StatusReader:
     """The eyes of a working copy.
 
     `missing`: since when (monotonic seconds) directories are gone. `refused`: the fingerprints of directories that
-    could not be imported; they are passed over until they change.
+    could not be imported; they are passed over until they change. `powers`: what directories were given in place of
+    powers that are out of force; `with_powers`: those directories, which are read at each sync: an approval ends it.
     """
 
-    def __init__(self, store: Store, bindings: Bindings, folder: WatchedFolder) -> None:
+    def __init__(
+        self, store: Store, bindings: Bindings, folder: WatchedFolder, powers: PowerPolicy = lambda _: None
+    ) -> None:
         self._store, self._bindings, self._folder = store, bindings, folder
         self.missing: dict[str, float] = {}
         self.refused: dict[str, str] = {}
+        self.powers = WrittenPowersRecords(store, folder.id, powers)
+        self.with_powers = set[str]()
         self._last: tuple[Binding, Signature | None, ResolvedBinding] | None = None
 
     def directories_at(self, places: Iterable[str]) -> set[str]:
@@ -180,7 +187,7 @@ class StatusReader:
             head = heads[binding.resource] if binding else None
             if now is not None:
                 self.missing.pop(directory, None)
-            if self._unchanged(directory, binding, head, now):
+            if directory not in self.with_powers and self._unchanged(directory, binding, head, now):
                 if unchanged is not None and now is not None and self.refused.get(directory) != now.digest:
                     unchanged.add(directory)
                 continue
@@ -252,7 +259,9 @@ class StatusReader:
         if not head or not number:
             return reading
         files = self.with_modes(head, number, reading.files)
-        return replace(reading, files=self.whole(head, number, files) if single else files)
+        files = self.whole(head, number, files) if single else files
+        restored = dict(self.powers.restored(directory, head, number, files))
+        return replace(reading, files=restored, on_disk=files if restored != files else None)
 
     def _read_folder(self, directory: str, now: Signature | None) -> FolderContents:
         within = boundary_of(self._folder.path, directory, self._store.home)
@@ -269,6 +278,19 @@ class StatusReader:
             return {}
         others = {path: entry for path, entry in self._store.manifest(head, number).items() if path not in files}
         return {**self._store.files_of(Manifest(others)), **files}
+
+    def is_given_otherwise(self, look: DirectoryState) -> bool:
+        """Return whether a directory was given other powers for its version than it would be given now."""
+        reading, head = look.reading, look.head
+        if reading is None or reading.on_disk is None or head is None:
+            return False
+        return self.powers.would_give(head, reading.files, reading.on_disk) != reading.on_disk
+
+    def note_edit(self, look: DirectoryState) -> None:
+        """Note what a directory was given, before what it holds becomes a version."""
+        reading, head = look.reading, look.head
+        if reading is not None and reading.on_disk is not None and head is not None:
+            self.powers.note_edit(look.directory, head, reading.on_disk, reading.files)
 
     def _unchanged(self, directory: str, binding: Binding | None, head: Head | None, now: Signature | None) -> bool:
         if now is not None and self.refused.get(directory) == now.digest:

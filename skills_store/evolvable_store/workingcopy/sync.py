@@ -14,6 +14,7 @@ from pathlib import Path
 from evolvable_store.errors import EvolvableError, Invalid, Refused, VersionConflict
 from evolvable_store.objects import Files
 from evolvable_store.operation import PLUGIN_FILES, Actor, Head, Identity, Principal
+from evolvable_store.power_fields import PowerPolicy
 from evolvable_store.resource import main_file
 from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.store import Store
@@ -78,12 +79,14 @@ class WorkingCopy:
         identity: Identity | None = None,
         gate: HoldPolicy | None = None,
         allowed: Callable[[], bool] = lambda: True,
+        powers: PowerPolicy = lambda _: None,
     ) -> None:
         """grace: seconds that a vanished directory may take to come back before its resource is removed.
 
         identity: who answers for what is imported; by default an unknown principal, as for any change on disk. What
         git holds is a repository's. gate: decides which contents are held; without one, none. allowed: asked with the
-        folder's lock held; when it says no, a sync does nothing.
+        folder's lock held; when it says no, a sync does nothing. powers: which powers of a version the folder is not
+        given.
         """
         self.store, self.folder, self.grace = store, folder, grace
         given = identity or Identity(Principal.UNKNOWN, "file")
@@ -93,7 +96,7 @@ class WorkingCopy:
         """Directories whose change nobody answers for: when it was imported, as which version. Git may bring it yet."""
         self._held_files = store.backend.held
         self._bindings = store.backend.bindings
-        self.status = StatusReader(store, self._bindings, folder)
+        self.status = StatusReader(store, self._bindings, folder, powers)
         self._plan = SyncPlan(store, folder, self.status, self._identity, gate)
         self._removals = True
         self._swept: dict[str, float] = {}
@@ -129,6 +132,7 @@ class WorkingCopy:
             if not self._allowed() or not self._bindings.is_watched(self.folder):
                 sync.stale = True
                 return sync
+            self.status.with_powers = self.status.powers.directories()
             self._recover(sync)
             self._plan.begin()
             self._judge_again(sync)
@@ -248,6 +252,8 @@ class WorkingCopy:
             step = self._plan.decide_held(look, sync) or self._plan.decide(look)
             if step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND) and not self._plan.is_fit(look, step, sync):
                 continue
+            if step is SyncStep.BIND and not self.folder.is_plugins and self.status.is_given_otherwise(look):
+                step = SyncStep.CHECKOUT
             if step is SyncStep.BIND:
                 sync.unchanged.add(look.directory)
                 binding = self._binding(look, look.head, look.tree, sync)
@@ -279,6 +285,7 @@ class WorkingCopy:
             with self._transaction(change_reason(self._place, edits), identity=edits[0].identity) as tx:
                 for edit in edits:
                     assert edit.look.reading is not None
+                    self.status.note_edit(edit.look)
                     tx.put(edit.ref, edit.look.reading.files, expected_version=edit.expected)
                     tx.bind(self.folder.id, edit.look.directory, edit.look.signature)
         except Invalid as error:
@@ -396,6 +403,8 @@ class WorkingCopy:
                 f"{', '.join(blocked)}: on disk is something else that no version keeps, so {head.ref} is not written.",
                 "Move it away, then `evolvable sync`.",
             )
+        lying = look.reading.lying if look.reading else {}
+        files = self.status.powers.give(look.directory, head, files, lying)
         links = self._kept_links(look, head, files)
         believed, now = self._plan.believed_tree(look), time.time()
         marks: list[str] = []
@@ -405,6 +414,7 @@ class WorkingCopy:
         write = partial(write_single, place, files[main_file(head.kind, head.name)]) if single else whole
         replaced = write(staging, believed=believed, now=now, built=lambda new: marks.append(built_signature(new)))
         self._bindings.bind([self._bound(head.id, look.directory, head.version, marks[0], conflict)])
+        self.status.powers.note_given(look.directory, head, files)
         sync.written.append(look.directory)
         if look.tree is None and not single:
             self._bring_back(look.directory)
@@ -419,7 +429,7 @@ class WorkingCopy:
         """
         links = look.reading.links if look.reading else {}
         for path, target in links.items():
-            if files.get(path) != look.files[path]:
+            if look.reading is None or files.get(path) != look.reading.lying[path]:
                 raise Refused(
                     f"{path} is a link to {target}, and {head.ref} changes it, so the directory is not written.",
                     f"Change {target}, or put a file in the place of the link, then `evolvable sync`.",
@@ -536,6 +546,7 @@ class WorkingCopy:
         head = self.store.head_or_none(head.ref)
         assert head is not None
         base = self._plan.find_version(head, believed, is_single(self.folder.kind, directory))
+        base = base or self.status.powers.version_of(directory, head, believed)
         taken_ns, now = time.time_ns(), self.status.signature(directory)
         look = self.status.look(directory, None, head, head.name, now, taken_ns)
         if base is None or not files:
@@ -545,7 +556,7 @@ class WorkingCopy:
             main = main_file(head.kind, head.name)
             files = {main if path == SINGLE else path: file for path, file in files.items()}
             files = self.status.whole(head, base, files)
-        files = self.status.with_modes(head, base, files)
+        files = self.status.powers.restored(directory, head, base, self.status.with_modes(head, base, files))
         if blocking_problems(find_problems(head.kind, head.name, files)):
             return False  # such as a document that a crash emptied: it stays where it is kept
         if head.version is None and look.tree is None:

@@ -462,9 +462,10 @@ class SyncPlan:
         if look.tree is None or look.reading is None:
             return ""
         if not is_single(self._folder.kind, look.directory):
-            return make_manifest(look.reading.own).tree if look.reading.links else look.tree
-        main = main_file(self._folder.kind, look.name)
-        return make_manifest({SINGLE: look.reading.files[main]}).tree if main in look.reading.files else ""
+            is_other = look.reading.links or look.reading.on_disk is not None
+            return make_manifest(look.reading.own).tree if is_other else look.tree
+        main, lying = main_file(self._folder.kind, look.name), look.reading.lying
+        return make_manifest({SINGLE: lying[main]}).tree if main in lying else ""
 
 
 def change_reason(place: str, edits: Sequence[Edit]) -> str:

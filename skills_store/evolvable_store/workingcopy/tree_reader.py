@@ -48,7 +48,8 @@ class FolderContents:
     empty folders are not mentioned; a name that is not Unicode is shown with escapes; "." is the folder itself).
     signature, newest: as of `signature()`, taken before the bytes were read. linked: paths of files that have another
     name outside, by a hard link. ignored: paths of entries whose names are never part of a resource; that of a folder
-    ends with a slash. links: paths that are symbolic links -> the file whose bytes were read.
+    ends with a slash. links: paths that are symbolic links -> the file whose bytes were read. on_disk: the files as
+    they lie there, where `files` has powers as their version has them; None elsewhere.
     """
 
     files: dict[str, File]
@@ -58,11 +59,17 @@ class FolderContents:
     linked: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     links: dict[str, Path] = field(default_factory=dict)
+    on_disk: dict[str, File] | None = None
+
+    @property
+    def lying(self) -> dict[str, File]:
+        """The files as they lie there."""
+        return self.files if self.on_disk is None else self.on_disk
 
     @property
     def own(self) -> dict[str, File]:
         """The files that lie in the folder itself."""
-        return {path: file for path, file in self.files.items() if path not in self.links}
+        return {path: file for path, file in self.lying.items() if path not in self.links}
 
     @property
     def cut_short(self) -> str:

@@ -20,7 +20,8 @@ from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.paths import check_path
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_tools.ags.plan import PlanItem
-from evolvable_tools.authors import AuthorKind, version_authorship
+from evolvable_tools.authority import out_of_force
+from evolvable_tools.authors import AuthorKind, FileAuthor, version_authorship
 from evolvable_tools.delegation import agent_skills
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, load_program, make_part, make_program
 from evolvable_tools.evolve.executors.agent_cli import CLIENTS
@@ -228,7 +229,7 @@ class Workers:
             if (known := self._library.store.head_or_none(ref, self._caller.scopes)) is not None:
                 self._library.take_in([known.ref])  # what a person saved in a folder counts as committed
             head = self._library.store.head_or_none(ref, self._caller.scopes)
-            trusted = head is not None and head.version is not None and _is_trusted(self._library, head)
+            trusted = head is not None and head.version is not None and _other_author(self._library, head) is None
             if head is not None and trusted:
                 found.append(head)
             else:
@@ -237,7 +238,7 @@ class Workers:
 
     def _trusted_memory(self, text: str) -> Head:
         head = self._library.store.head(Ref.parse(text, Kind.MEMORY), self._caller.scopes)
-        if not _is_trusted(self._library, head):
+        if _other_author(self._library, head) is not None:
             raise Refused(f"{head.ref} is not trusted, so no worker reads it.", "A person trusts it, or leaves it out.")
         return head
 
@@ -339,8 +340,9 @@ def open_agent(library: Library, caller: Caller, text: str, among: Sequence[str]
     head = library.store.head(ref, caller.scopes)
     if head.version is None:
         raise NoSuchResource(f"{head.ref} was removed.", "Restore it, or name another agent.")
-    if not _is_trusted(library, head):
-        raise Refused(f"{head.ref}@{head.latest} is not trusted, so it does not run.", "A person trusts it first.")
+    if (author := _other_author(library, head)) is not None:
+        line = out_of_force(str(head.ref), "agent", author)
+        raise Refused(f"{head.ref}@{head.latest} is not trusted, so it does not run: {line}")
     return head, library.store.file(head, main_file(Kind.AGENT, head.name)).data
 
 
@@ -349,9 +351,10 @@ def worker_author(caller: Caller) -> Caller:
     return replace(caller, actor=Actor.AGENT, principal=Principal.AGENT, via="ags", signer=None)
 
 
-def _is_trusted(library: Library, head: Head) -> bool:
+def _other_author(library: Library, head: Head) -> FileAuthor | None:
+    """Return who changed an agent or a memory, None where a person stands for it: then it is in force in a plan."""
     whose = version_authorship(library, head, head.latest)
-    return whose.stands or whose.kind is AuthorKind.YOU
+    return None if whose.stands or whose.kind is AuthorKind.YOU else FileAuthor(whose.kind, whose.by)
 
 
 def worker_tools(spec: Mapping[str, Any], agent: str, main: bytes) -> tuple[str, ...]:

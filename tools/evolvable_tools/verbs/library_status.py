@@ -6,18 +6,22 @@ It is asked for often, so it reads rows and no transcript.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from evolvable_store.operation import Actor, Operation, Principal
+from evolvable_store.operation import Actor, Head, Operation, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.review_queue import waiting_sessions
 from evolvable_store.storage.proposals import APPROVED, REJECTED
 from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
-from evolvable_tools.authors import author_words, operation_author
+from evolvable_tools.authors import author_words, authorships, operation_author
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs.resource_info import lines_out_of_force
 from evolvable_tools.verbs.search import list_resources
 
 MAX_OPERATIONS = 1_000
 """Operations that are looked through for the last one of the person, and proposals that are counted."""
+
+MAX_LOOKED = 200
+"""Resources that nobody stands for whose fields are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class LibraryStatus:
     waiting: proposals; asking: those of them that a scan found something in. held: directories on disk that are not
     served until a person decides. queued: sessions that wait for a review. folders: the watched ones, and how each
     stands. windows: the other processes that have the library open, None where the system does not show them.
-    worst: the first problem of the quick checks, '' for none; problems: their number.
+    worst: the first problem of the quick checks, '' for none; problems: their number. out_of_force: a line for each
+    resource with fields that nobody approved.
     """
 
     home: str
@@ -54,6 +59,7 @@ class LibraryStatus:
     windows: int | None = None
     worst: str = ""
     problems: int = 0
+    out_of_force: list[str] = field(default_factory=list)
 
 
 def library_status(
@@ -65,8 +71,8 @@ def library_status(
     waiting = [
         one for one in store.backend.proposals.waiting(MAX_OPERATIONS) if one.expires is None or one.expires >= now
     ]
-    kinds: dict[str, int] = {}
-    for head in store.heads():
+    heads, kinds = list(store.heads()), dict[str, int]()
+    for head in heads:
         kinds[head.kind] = kinds.get(head.kind, 0) + 1
     found = [*problems, *_own_problems(library)]
     return LibraryStatus(
@@ -81,7 +87,14 @@ def library_status(
         windows,
         found[0] if found else "",
         len(found),
+        _out_of_force(library, heads),
     )
+
+
+def _out_of_force(library: Library, heads: Sequence[Head]) -> list[str]:
+    whose = authorships(library, [head.id for head in heads])
+    looked = [head for head in heads if not whose[head.id].stands][:MAX_LOOKED]
+    return [line for head in looked for line in lines_out_of_force(library, head)]
 
 
 def changes_since_person(library: Library) -> ChangesSince:

@@ -1,7 +1,7 @@
 """What a person looks at: one resource, one operation, and what differs between versions and working copies."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from evolvable_store.objects import Manifest, make_manifest
 from evolvable_store.operation import Actor, Head
@@ -24,6 +24,8 @@ LAST_VERSIONS = 5
 class ResourceOverview:
     """One resource: what it is, how it stands, its last versions, and a document. notice: as in History.
 
+    out_of_force: a line for each kind of field of the newest version that nobody approved.
+
     document: None for a resource that was removed, unless a version was named.
     """
 
@@ -32,6 +34,7 @@ class ResourceOverview:
     versions: list[PastVersion]
     document: Loaded | None
     notice: str = ""
+    out_of_force: list[str] = field(default_factory=list)
 
 
 def show_resource(
@@ -45,7 +48,9 @@ def show_resource(
     state = resource_info.get_state(library, caller, bare)
     shown = number or past.head
     document = load.get_resource(library, caller, bare, version=shown, path=path) if shown else None
-    return ResourceOverview(info, state, past.versions, document, past.notice)
+    head = library.store.head_or_none(bare, caller.scopes)
+    lines = resource_info.lines_out_of_force(library, head) if head is not None else []
+    return ResourceOverview(info, state, past.versions, document, past.notice, lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from evolvable_store.frontmatter import Document, parse_document, summarize
 from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.proposals import OPEN
+from evolvable_tools.authority import out_of_force, powers_out, short_ref
 from evolvable_tools.authors import version_authorship
+from evolvable_tools.delegation import delegate_author, delegate_of
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text
 from evolvable_tools.verbs import tool_commands
@@ -122,6 +124,20 @@ def get_info(library: Library, caller: Caller, ref: Ref) -> ResourceInfo:
         copied_from=copied_from(library, head),
         notice=marks.notice,
     )
+
+
+def lines_out_of_force(library: Library, head: Head) -> list[str]:
+    """Return a line for each kind of field of the newest version that is out of force, with what puts it in force."""
+    found, number = list[str](), head.latest
+    if head.version is None:
+        return found
+    if (powers := powers_out(library, head, number)) is not None:
+        found.append(powers.line)
+    if delegate_of(library, head, number) is not None and (author := delegate_author(library, head, number)):
+        found.append(out_of_force(short_ref(head), "delegate", author))
+    if head.kind is Kind.TOOL and (author := tool_commands.command_author(library, head, number)):
+        found.append(out_of_force(short_ref(head), "tool command", author))
+    return found
 
 
 def main_document(library: Library, head: Head, number: int) -> Document:

@@ -361,7 +361,8 @@ def ask_trust(library: Library, caller: Caller, *, folder: Path | None = None, r
 def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecision:
     """Record that a person vouches for what the question showed, and publish the changes that it showed.
 
-    Only the contents that were shown: what changed meanwhile stays as it is. Raises Refused, as inbox.approve.
+    Folders get the powers that this puts in force. Only the contents that were shown: what changed meanwhile stays as
+    it is. Raises Refused, as inbox.approve.
     """
     library.authorise(caller, "Trusting a resource")
     check_is_person(caller)
@@ -380,6 +381,7 @@ def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecisi
             asked.folder,
         )
         library.record(caller, "trust", *(f"{one.ref} tree {one.tree}" for one in served))
+        warnings += library.working_copies.write_powers([Ref.parse(one.ref) for one in served])
     return TrustDecision(asked.what, sorted({*refs, *(one.ref for one in served)}), operation, warnings)
 
 

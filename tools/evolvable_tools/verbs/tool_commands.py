@@ -22,12 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument, NoSuchVersion, Refused
-from evolvable_store.frontmatter import parse_document
+from evolvable_store.frontmatter import Document, parse_document
 from evolvable_store.objects import Files
 from evolvable_store.operation import Head
 from evolvable_store.regular_files import read_regular, regular_file
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_tools.approvals_lock import canonical_form
+from evolvable_tools.authority import field_author, files_author, is_yours, out_of_force
+from evolvable_tools.authors import FileAuthor
 from evolvable_tools.library import Caller, Library
 
 APPROVALS_FILE = "approved-tools.jsonl"
@@ -236,10 +238,15 @@ def _sha256_of(place: str, *_: int) -> str:
 
 def approved_digests(library: Library) -> frozenset[str]:
     """Return what a person approved and did not withdraw. With locked approvals only what their key signed counts."""
+    return frozenset(digest for digest, yes in _decisions(library).items() if yes)
+
+
+def _decisions(library: Library) -> dict[str, bool]:
+    """Return by digest whether a person approved it last, or withdrew it."""
     try:
         lines = read_regular(library.store.home / APPROVALS_FILE).splitlines()
     except OSError:
-        return frozenset()
+        return {}
     approved: dict[str, bool] = {}
     for line in lines:
         try:
@@ -250,7 +257,7 @@ def approved_digests(library: Library) -> frozenset[str]:
             continue
         if library.lock is None or action != "approve" or library.lock.verify(_statement(digest), signature):
             approved[digest] = action == "approve"
-    return frozenset(digest for digest, yes in approved.items() if yes)
+    return approved
 
 
 def _statement(digest: str) -> bytes:
@@ -302,22 +309,52 @@ def approved_version(library: Library, head: Head, approved: frozenset[str] | No
 def runnable_tool(library: Library, caller: Caller, ref: Ref) -> ToolVersion:
     """Return the version of a tool that runs: the one that is named, else the newest that a person approved.
 
-    Raise Refused where no person approved it, InvalidArgument where it declares no command, NoSuchResource.
+    For a person that is also one whose command and files are in force: their own. Raise Refused where no person
+    approved it, InvalidArgument where it declares no command, NoSuchResource.
     """
     head = library.store.head(ref.at(None), caller.scopes)
-    found = None if ref.version else approved_version(library, head)
+    decided = _decisions(library)
+    approved = frozenset(digest for digest, yes in decided.items() if yes)
+    found = None if ref.version else approved_version(library, head, approved)
+    if found is not None and found.version == head.latest:
+        return found
+    own = caller.decides and command_author(library, head, ref.version or head.latest) is None
+    try:
+        named = tool_version(library, head, ref.version or head.latest)
+    except InvalidArgument:
+        if found is not None:
+            return found
+        raise
+    if named is not None and (named.digest in approved or (own and decided.get(named.digest) is not False)):
+        return named
     if found is not None:
         return found
-    named = tool_version(library, head, ref.version or head.latest)
     if named is None:
         raise InvalidArgument(f"{head.ref} declares no command.", "Its TOOL.md needs metadata.run with argv.")
-    if named.digest not in approved_digests(library):
-        raise Refused(
-            f"{named.ref}@{named.version} has not been approved to run on this machine:"
-            f" {json.dumps(list(named.spec.argv), ensure_ascii=True)[:300]}.",
-            "Nothing was run. A person reads its files and approves it at a terminal.",
-        )
-    return named
+    raise Refused(
+        f"{named.ref}@{named.version} has not been approved to run on this machine:"
+        f" {json.dumps(list(named.spec.argv), ensure_ascii=True)[:300]}.",
+        f"Nothing was run. {out_of_force_line(library, head, named.version)}",
+    )
+
+
+def command_author(library: Library, head: Head, version: int) -> FileAuthor | None:
+    """Return who changed the command of a version of a tool, or a file of it, None where it is the reader's own."""
+    author = field_author(library, head, version, _command_of)
+    return files_author(library, head, version) if is_yours(author) else author
+
+
+def out_of_force_line(library: Library, head: Head, version: int) -> str:
+    """Return what a person does so that the command of a version runs."""
+    author = command_author(library, head, version)
+    if author is None:
+        return f"A person reads its files and approves it at a terminal: evolvable approve {head.ref}"
+    return out_of_force(str(head.ref), "tool command", author)
+
+
+def _command_of(document: Document) -> object:
+    metadata = document.fields.get("metadata")
+    return metadata.get("run") if isinstance(metadata, dict) else None
 
 
 def build_version(library: Library, head: Head, number: int) -> Path:

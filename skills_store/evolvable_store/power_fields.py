@@ -1,0 +1,196 @@
+"""The keys of a main file's head that give an agent power in a client, as written, and heads that exchange them.
+
+A client reads them from the disk: what a checkout writes of them has to be what a person stood for. A head that cannot
+be read for certain is one field as a whole, because clients may read it otherwise.
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from evolvable_store.agent_grants import plain_key
+from evolvable_store.frontmatter import (
+    NO_FRONTMATTER,
+    FrontmatterPlace,
+    Severity,
+    find_frontmatter,
+    parse_document,
+    summarize,
+    top_level,
+)
+from evolvable_store.operation import Head
+
+POWERS = frozenset(
+    ("allowedtools", "tools", "disallowedtools", "model", "hooks", "permissionmode", "permissions", "permission")
+) | {"mcpservers", "autoapprove"}
+"""Plain keys of what gives power. A limit is one too: without it an agent may do more."""
+
+WHOLE = "frontmatter"
+"""Stands for all of a head that cannot be read for certain."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPowers:
+    """Powers that a version names and that are out of force.
+
+    names: plain keys, or WHOLE. version: the base, 0 where there is none; base: its main file, b'' then: a folder is
+    given what that one says. line: says so to a person, and what to do.
+    """
+
+    names: frozenset[str]
+    version: int
+    base: bytes
+    line: str
+
+
+PowerPolicy = Callable[[Head], HeldPowers | None]
+"""Returns which powers of the newest version of a resource are out of force."""
+
+_POWER = re.compile(rf"(?:{'|'.join(sorted(POWERS))})[\"']?\s*:", re.IGNORECASE)
+_PLAIN = re.compile("[-_]")
+_ODD_BREAKS = re.compile("\r(?!\n)|[\x85\u2028\u2029]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One key of a head. text: its lines, as they are written."""
+
+    key: str
+    value: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The head of a main file. unclear: it cannot be read for certain. block: its bytes with the fences."""
+
+    entries: tuple[_Entry, ...] = ()
+    unclear: bool = False
+    block: bytes = b""
+    place: FrontmatterPlace | None = None
+    lead: str = ""
+    by_name: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+
+
+def power_values(data: bytes) -> Mapping[str, tuple[tuple[str, str], ...]]:
+    """Return what a main file says of each power: by the plain key, each key as it is written with its value as JSON.
+
+    Of a head that cannot be read for certain it is WHOLE with the text of the head.
+    """
+    head = _head(data)
+    return {WHOLE: ((WHOLE, head.block.decode("utf-8", "replace")),)} if head.unclear else head.by_name
+
+
+def different_powers(now: bytes, base: bytes) -> list[str]:
+    """Return the powers that two main files say different things of: plain keys, or WHOLE; sorted."""
+    places = find_frontmatter(now), find_frontmatter(base)
+    first, second = (text[: place.body] if place else b"" for text, place in zip((now, base), places, strict=True))
+    if first == second:
+        return []
+    values, before = power_values(now), power_values(base)
+    if WHOLE in values or WHOLE in before:
+        return [WHOLE]
+    return sorted(name for name in {*values, *before} if values.get(name) != before.get(name))
+
+
+def written_key(name: str, *texts: bytes) -> str:
+    """Return a power's key as the first of these main files that has it writes it."""
+    found = (dict(_head(text).by_name).get(name) for text in texts)
+    return next((pairs[0][0] for pairs in found if pairs), name)
+
+
+def with_powers(data: bytes, source: bytes, names: Collection[str]) -> bytes:
+    """Return a main file with these powers as another has them: the rest stays, and what that one lacks is left out."""
+    if not names:
+        return data
+    head, other = _head(data), _head(source)
+    if WHOLE in names or head.unclear or other.unclear or head.place is None:
+        return _with_head(data, head, other)
+    lines, given = list(head.entries), list(other.entries)
+    for name in sorted(names):
+        new = [entry for entry in given if plain_key(entry.key) == name]
+        at = next((number for number, entry in enumerate(lines) if plain_key(entry.key) == name), None)
+        lines = [entry for entry in lines if plain_key(entry.key) != name]
+        place = _after(lines, given, new) if at is None else at
+        lines[place:place] = new
+    ended = [entry.text if entry.text.endswith("\n") else entry.text + "\n" for entry in lines]
+    text = (head.lead + "".join(ended)).encode()
+    changed = data[: head.place.start] + text + data[head.place.end :]
+    now, wanted = _head(changed), _head(source)
+    same = not now.unclear and all(now.by_name.get(name) == wanted.by_name.get(name) for name in names)
+    return changed if same else _with_head(data, head, other)
+
+
+def restored_powers(disk: bytes, written: bytes, kept: bytes, names: Collection[str]) -> bytes:
+    """Return what lies on disk, with the powers as `kept` has them where nobody changed them since `written`."""
+    if disk == written:
+        return kept
+    now, then = _head(disk), _head(written)
+    if now.block == then.block:
+        return _head(kept).block + disk[len(now.block) :]
+    untouched = {name for name in names if name != WHOLE and now.by_name.get(name) == then.by_name.get(name)}
+    if now.unclear or then.unclear or _head(kept).unclear:
+        return disk
+    return with_powers(disk, kept, untouched)
+
+
+def _after(lines: list[_Entry], given: list[_Entry], new: list[_Entry]) -> int:
+    """Return where a key goes that a head does not have: behind the key that it follows in the other, else the end."""
+    keys = [entry.key for entry in lines]
+    at = given.index(new[0]) if new else 0
+    for entry in reversed(given[:at]):
+        if entry.key in keys:
+            return keys.index(entry.key) + 1
+    return len(lines)
+
+
+def _with_head(data: bytes, head: _Head, other: _Head) -> bytes:
+    body = data[len(head.block) :]
+    if other.block:
+        return other.block + body
+    summary = summarize(parse_document(data))
+    names = {"name": summary.name, "description": summary.description}
+    said = [f"{key}: {json.dumps(text, ensure_ascii=False)}" for key, text in names.items() if text]
+    return "\n".join(["---", *said, "---", ""]).encode() + body if head.block else body
+
+
+@lru_cache(maxsize=64)
+def _head(data: bytes) -> _Head:
+    document, place = parse_document(data), find_frontmatter(data)
+    if place is None:
+        return _Head()
+    block = data[: place.body]
+    bad = [one for one in document.defects if one.severity is not Severity.WARNING and one is not NO_FRONTMATTER]
+    text = data[place.start : place.end].decode("utf-8", "replace")
+    types = [one for one in bad if one.text.startswith(("its name is", "its description is"))]
+    entries = None
+    if len(bad) == len(types) and place.closed and not _ODD_BREAKS.search(text):
+        entries = _entries(text)
+    if entries is not None:
+        return _named(entries, text, block, place)
+    unclear = not place.closed or "\\" in text or _POWER.search(_PLAIN.sub("", text)) is not None
+    return _Head((), unclear, block, place, text)
+
+
+def _entries(text: str) -> list[_Entry] | None:
+    found = top_level(text)
+    if found is None:
+        return None
+    lines = text.splitlines(keepends=True)
+    ends = [*(one.line for one in found[1:]), len(lines)]
+    return [
+        _Entry(one.key, json.dumps(one.value, sort_keys=True), "".join(lines[one.line : end]))
+        for one, end in zip(found, ends, strict=False)
+    ]
+
+
+def _named(entries: list[_Entry], text: str, block: bytes, place: FrontmatterPlace) -> _Head:
+    by_name: dict[str, tuple[tuple[str, str], ...]] = {}
+    for entry in entries:
+        if (name := plain_key(entry.key)) in POWERS:
+            by_name[name] = (*by_name.get(name, ()), (entry.key, entry.value))
+    twice = any(len(pairs) > 1 for pairs in by_name.values())
+    lead = text[: len(text) - sum(len(entry.text) for entry in entries)]
+    return _Head(tuple(entries), twice, block, place, lead, by_name)
