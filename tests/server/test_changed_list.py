@@ -1,0 +1,149 @@
+"""Changed since you last looked: one list of what agents did, at the page, at the terminal and in `status`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Tab, chromium
+from page_place import AGENT, PERSON, PagePlace, open_page, skill_text
+
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor, Identity, Principal
+from evolvable_store.resource import Ref
+from evolvable_tools.authors import authorships
+from evolvable_tools.file_edits import TextEdit
+from evolvable_tools.verbs import edit
+from evolvable_tools.verbs.unseen_changes import list_unseen
+
+pytestmark = pytest.mark.process
+
+LIST = "/inbox/changed"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as made:
+        yield made
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[PagePlace]:
+    with open_page(tmp_path / "library") as place:
+        place.create("csv")
+        place.create("pdf")
+        yield place
+
+
+def change(page: PagePlace, name: str, new: str, why: str = "rows went missing") -> int:
+    """Have an agent change a line of a skill; return the operation."""
+    edits = [TextEdit("SKILL.md", "two", new)]
+    made = edit.update_resource(page.library, AGENT, Ref.parse(name), why, edits=edits)
+    assert made.operation is not None
+    return made.operation
+
+
+def waiting(page: PagePlace) -> list[str]:
+    return [one.ref for one in list_unseen(page.library, PERSON)]
+
+
+def stands(page: PagePlace, name: str) -> bool:
+    head = page.library.store.head(Ref.parse(name))
+    return authorships(page.library, [head.id])[head.id].stands
+
+
+def test_the_list_shows_whose_each_change_is_what_changed_and_how_to_take_it_back(page: PagePlace) -> None:
+    changed = change(page, "csv", "two, and count the rows")
+    page.create("tides", caller=AGENT)
+    assert "Changed since you last looked: 2" in page.get(f"/inbox/{page.propose('pdf', 'shorter')}").text
+    text = page.get(LIST).text
+    assert text.index("skill:tides@1") < text.index("skill:csv@2")
+    assert "agent (Codex)" in text and "Works with tides files." in text and ">new<" in text
+    assert f"changed line 8, just now, not yet looked at; take back: undo {changed}" in text
+    assert "rows went missing" in text and "count the rows" in text
+    assert "skill:pdf@" not in text, "nobody but the person changed it"
+
+
+def test_an_approval_ends_what_was_shown_and_nothing_that_came_after(page: PagePlace) -> None:
+    change(page, "csv", "two, and count the rows")
+    seen = page.library.store.head(Ref.parse("csv")).tree
+    edit.update_resource(
+        page.library, AGENT, Ref.parse("csv"), "more", edits=[TextEdit("SKILL.md", "three", "three, last")]
+    )
+    refused = page.post("/do/approve", ref="skill:csv", seen=seen)
+    assert refused.status == 409 and "skill:csv is not what you saw any more" in refused.text
+    assert waiting(page) == ["skill:csv"] and not stands(page, "csv")
+    head = page.library.store.head(Ref.parse("csv"))
+    done = page.post("/do/approve", ref="skill:csv", seen=head.tree)
+    assert done.status == 303 and "You looked at" in page.get(done.location).text
+    assert waiting(page) == [] and stands(page, "csv")
+    change(page, "csv", "two again")
+    assert waiting(page) == ["skill:csv"]
+    assert "changed line 8" in page.get(LIST).text
+
+
+def test_all_fine_approves_what_the_list_showed_or_nothing(page: PagePlace) -> None:
+    change(page, "csv", "two, and count the rows")
+    change(page, "pdf", "two, and count the pages")
+    trees = {name: page.library.store.head(Ref.parse(name)).tree for name in ("csv", "pdf")}
+    refs = [f"skill:{name}" for name in trees]
+    wrong = page.post("/do/approve", ref=refs, seen=[trees["csv"], "0" * 64])
+    assert wrong.status == 409 and waiting(page) == ["skill:pdf", "skill:csv"]
+    assert page.post("/do/approve", csrf="x", ref=refs, seen=list(trees.values())).status == 403
+    assert page.post("/do/approve", ref=refs, seen=list(trees.values())).status == 303
+    assert waiting(page) == [] and stands(page, "csv") and stands(page, "pdf")
+
+
+def test_what_a_stranger_brought_is_in_no_list_of_the_agents_changes(page: PagePlace) -> None:
+    identity = Identity(Principal.REPOSITORY, "file")
+    with page.library.store.transaction(Actor.IMPORT, "made", identity=identity) as tx:
+        tx.put(Ref.parse("theirs"), {"SKILL.md": File(skill_text("theirs").encode())})
+    change(page, "theirs", "two, and more")
+    assert waiting(page) == [] and "theirs" not in page.get(LIST).text
+
+
+def test_hostile_texts_of_a_change_stay_texts(page: PagePlace) -> None:
+    change(page, "csv", "two <script>alert(1)</script>", "<b>why</b>\u202e")
+    text = page.get(LIST).text
+    assert "<script>alert" not in text and "<b>why" not in text and "⟦U+202E⟧" in text
+
+
+def opened(browser: Any, page: PagePlace, path: str = LIST) -> Any:
+    tab = Tab(browser.new_context())
+    tab.open(page.server.access.new_link())
+    tab.open(f"http://{page.host}{path}")
+    tab.page.wait_for_timeout(300)  # the page decides nothing about what it has shown for a shorter time
+    return tab.page
+
+
+def test_the_keys_approve_one_change_after_the_other_and_move_between_them(browser: Any, page: PagePlace) -> None:
+    page.create("md")
+    for name in ("csv", "pdf", "md"):
+        change(page, name, f"two, and look at {name}")
+    tab = opened(browser, page, "/inbox")
+    tab.keyboard.press("j")
+    tab.wait_for_selector("#current[aria-label='skill:pdf']")
+    tab.wait_for_timeout(300)
+    tab.keyboard.press("a")
+    tab.wait_for_selector("#done:has-text('You looked at skill:pdf')")
+    assert waiting(page) == ["skill:md", "skill:csv"]
+    tab.wait_for_timeout(300)
+    tab.keyboard.press("a")
+    tab.wait_for_selector("#done:has-text('You looked at skill:md')")
+    assert waiting(page) == ["skill:csv"] and tab.locator("#changed article").count() == 1
+
+
+def test_a_click_calls_the_whole_list_fine_and_another_takes_a_change_back(browser: Any, page: PagePlace) -> None:
+    for name in ("csv", "pdf"):
+        change(page, name, f"two, and look at {name}")
+    tab = opened(browser, page)
+    tab.locator("article[aria-label='skill:csv'] button:has-text('Take back operation')").click()
+    tab.wait_for_selector("#done:has-text('took back operation')")
+    assert waiting(page) == ["skill:pdf"]
+    assert b"look at csv" not in page.library.store.file(page.library.store.head(Ref.parse("csv")), "SKILL.md").data
+    page.create("tides", caller=AGENT)
+    tab.wait_for_selector("button:has-text('All 2 fine')")
+    tab.wait_for_timeout(300)
+    tab.locator("button:has-text('All 2 fine')").click()
+    tab.wait_for_selector("#done:has-text('You looked at skill:tides')")
+    assert waiting(page) == [] and "Nothing that you have not looked at." in tab.inner_text("main")
