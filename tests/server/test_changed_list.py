@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from browser import Tab, chromium
+from command_line import CommandLine
 from page_place import AGENT, PERSON, PagePlace, open_page, skill_text
 
 from evolvable_store.objects import File
@@ -147,3 +148,28 @@ def test_a_click_calls_the_whole_list_fine_and_another_takes_a_change_back(brows
     tab.locator("button:has-text('All 2 fine')").click()
     tab.wait_for_selector("#done:has-text('You looked at skill:tides')")
     assert waiting(page) == [] and "Nothing that you have not looked at." in tab.inner_text("main")
+
+
+def test_the_inbox_at_the_terminal_shows_the_same_list_and_approve_ends_it(tmp_path: Path) -> None:
+    evolvable = CommandLine(tmp_path)
+    with open_page(evolvable.home) as page:
+        page.create("csv")
+        page.create("pdf")
+        changed = change(page, "csv", "two, and count the rows")
+        page.create("tides", caller=AGENT)
+    listed = evolvable("inbox", "list").out
+    assert (
+        f"skill:csv@2: your agent (Codex) changed line 8, just now, not yet looked at; take back: undo {changed}"
+        in listed
+    )
+    assert (
+        listed.index("skill:tides@1") < listed.index("skill:csv@2") and "(new)" in listed and "skill:pdf" not in listed
+    )
+    new, old = evolvable("inbox", "--json").json["changed"]
+    assert (new["ref"], new["is_new"], old["author"], old["by"]) == ("skill:tides", True, "agent", "Codex")
+    assert "+two, and count the rows" in old["diff"] and old["files"] == ["SKILL.md"]
+    assert [one["ref"] for one in evolvable("inbox", "list", "--ref", "csv", "--json").json["changed"]] == ["skill:csv"]
+    evolvable("approve", "csv", "--yes")
+    assert [one["ref"] for one in evolvable("inbox", "list", "--json").json["changed"]] == ["skill:tides"]
+    (one,) = evolvable("inbox", "list", "--json", CLAUDECODE="1").json["changed"]
+    assert (one["reason"], one["diff"]) == ("", ""), "an agent is told neither words nor texts that nobody looked at"
