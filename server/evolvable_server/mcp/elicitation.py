@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from evolvable_server.clients.attendance import why_unattended
 from evolvable_server.clients.registry import CODEX, VSCODE, Client
 from evolvable_server.mcp.results import error_result, structured_result
-from evolvable_server.mcp.server import Call, LibraryServer, Permission, name_of, permissions_of
+from evolvable_server.mcp.server import Call, Permission, name_of, permissions_of
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_tools.library import Library
 
@@ -372,8 +372,3 @@ def _worst_first(findings: "Sequence[Finding]") -> "list[Finding]":
     return sorted(
         findings, key=lambda found: (ranks[found.severity], not found.path, not found.rule.startswith("command."))
     )
-
-
-def add_approvals(server: LibraryServer, library: Library) -> None:
-    """Make the server ask about changes that would wait, and about decisions."""
-    server.gates += [ApprovalGate(library), ProposalGate(library)]
