@@ -9,9 +9,11 @@ from browser import Tab, chromium
 from command_line import CommandLine
 from page_place import AGENT, PERSON, PagePlace, open_page, skill_text
 
+from evolvable_server.person_config import read_person_config
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref
+from evolvable_tools.approvals import ApprovalsLock
 from evolvable_tools.authors import authorships
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.verbs import edit
@@ -46,7 +48,7 @@ def change(page: PagePlace, name: str, new: str, why: str = "rows went missing")
 
 
 def waiting(page: PagePlace) -> list[str]:
-    return [one.ref for one in list_unseen(page.library, PERSON)]
+    return [one.ref for one in list_unseen(page.library, PERSON).listed]
 
 
 def stands(page: PagePlace, name: str) -> bool:
@@ -108,6 +110,24 @@ def test_hostile_texts_of_a_change_stay_texts(page: PagePlace) -> None:
     change(page, "csv", "two <script>alert(1)</script>", "<b>why</b>\u202e")
     text = page.get(LIST).text
     assert "<script>alert" not in text and "<b>why" not in text and "⟦U+202E⟧" in text
+
+
+def test_under_a_lock_the_list_asks_for_the_passphrase_and_the_signed_approval_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evolvable = CommandLine(tmp_path)
+    monkeypatch.setenv("EVOLVABLE_TEST_ACCOUNT", str(evolvable.user))
+    evolvable("approvals", "lock", stdin="correct horse\ncorrect horse\n")
+    with open_page(evolvable.home, lock=ApprovalsLock(read_person_config().lock_key)) as page:
+        page.create("tides", caller=AGENT)
+        page.create("csv")
+        assert waiting(page) == ["skill:csv", "skill:tides"], "without a signature an edit is an agent's"
+        head = page.library.store.head(Ref.parse("tides"))
+        assert 'name="passphrase"' in page.get(LIST).text
+        refused = page.post("/do/approve", ref="skill:tides", seen=head.tree)
+        assert "the passphrase is missing" in refused.text and not stands(page, "tides")
+        page.post("/do/approve", ref="skill:tides", seen=head.tree, passphrase="correct horse")
+        assert waiting(page) == ["skill:csv"] and stands(page, "tides")
 
 
 def opened(browser: Any, page: PagePlace, path: str = LIST) -> Any:
@@ -209,7 +229,7 @@ def test_status_says_what_waits_for_a_look_also_after_thirty_uses(tmp_path: Path
         page.create("csv")
         changed = change(page, "csv", "two, and count the rows")
         lines = [load_skill(page.library, AGENT, Ref.parse("csv")).provenance for _ in range(32)]
-        assert list_unseen(page.library, PERSON)[0].settled
+        assert list_unseen(page.library, PERSON).listed[0].settled
     assert all(f"undo {changed}" in line for line in lines[:30]) and lines[30:] == ["", ""]
     (line,) = evolvable("status", "--json").json["unseen"]
     assert line.endswith(f"undo {changed}") and len(line.encode()) <= 200

@@ -65,6 +65,18 @@ async def test_a_yes_at_its_creation_makes_a_new_skill_one_that_was_looked_at(pl
     assert "material to judge" not in text and "not yet looked at" not in text and stands(place, "tides")
 
 
+async def test_a_new_file_is_asked_about_as_a_new_skill_is_and_a_changed_line_is_not(place: Place, era: str) -> None:
+    person = Person("accept")
+    async with place.client(era, elicitation_callback=person) as client:
+        await change(client)
+        arguments = {"ref": "csv", "files": {"notes.md": "Use qsv for large tables.\n"}, "reason": "notes"}
+        made = (await client.call_tool("update_resource", arguments)).structured_content
+    (asked,) = person.asked
+    assert asked.startswith("An agent added to skill:csv: notes.md. Is all that changed fine?\nskill:csv@3: your agent")
+    assert "+Use qsv for large tables." in asked and "+two, and count the rows" in asked
+    assert made["version"] == 3 and stands(place, "csv")
+
+
 @pytest.mark.parametrize("action", ["decline", "cancel", "nobody"])
 async def test_every_other_answer_leaves_a_new_skill_in_its_own_session_alone(
     place: Place, era: str, action: str

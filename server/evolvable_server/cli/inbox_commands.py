@@ -174,7 +174,7 @@ def _show_all(decided: list[Decided]) -> None:
 
 def _unseen(library: Library, caller: Caller, about: Ref | None) -> list[UnseenChange]:
     """Return what agents changed and nobody looked at, of one resource or of all."""
-    found = list_unseen(library, caller, with_diff=True)
+    found = list_unseen(library, caller, with_diff=True).listed
     head = library.store.head_or_none(about, caller.scopes) if about else None
     return found if about is None else [one for one in found if head is not None and one.ref == str(head.ref)]
 

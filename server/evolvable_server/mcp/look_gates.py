@@ -1,13 +1,13 @@
 """Ask the person at the client about what an agent created or changed: a yes makes it looked at.
 
-A created resource works at once in its own session, and is asked about once, after the call. With `confirm = "session"`
-a change that nobody looked at is asked about at the first load in a session. Every other answer than yes leaves all as
-it is.
+A created resource or file works at once in its own session, and is asked about once, after the call. With `confirm =
+"session"` a change that nobody looked at is asked about at the first load in a session. Every other answer than yes
+leaves all as it is.
 """
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 Result = types.CallToolResult | types.InputRequiredResult
 
 _KEY = "look"
+
+MAX_NAMES = 200
+"""Characters of the names of new files in a question."""
 
 _LOOKED, _RESULT = "looked", "result"
 """In the state of a question: the ref and the tree that it shows, and the result of the call that led to it."""
@@ -93,7 +96,7 @@ class _LookGate:
 
 
 class CreationGate(_LookGate):
-    """Asks once about a resource that an agent created, after the call that created it."""
+    """Asks once about a resource or a file that an agent created, after the call that created it."""
 
     def __init__(self, library: Library, caller: Caller, sessions: CallSessions, approval: ApprovalGate) -> None:
         """approval: asks about what waits, before a resource is there."""
@@ -101,12 +104,11 @@ class CreationGate(_LookGate):
         self._approval = approval
 
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether this call may create a resource."""
-        creates = tool == "update_resource" and arguments.get("create") in (True, "true", 1)
-        return creates and self._approval.asks(tool, arguments)
+        """Return whether this call may create a resource or a file."""
+        return tool == "update_resource" and self._approval.asks(tool, arguments)
 
     async def call(self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call) -> Result:
-        """Make the call; where it created a resource that nobody looked at, ask."""
+        """Make the call; where it created what nobody looked at, ask."""
         state = json.loads(context.request_state or "{}") if has_answer(context) else {}
         who = self._who(context)
         if _LOOKED in state:
@@ -116,11 +118,19 @@ class CreationGate(_LookGate):
         made = result.structured_content if isinstance(result, types.CallToolResult) else None
         if not made or not made.get("operation") or state or not self._can_ask(context):
             return result
-        unseen = await run_sync(self._unseen, who, str(made["ref"]), made["version"])
-        if unseen is None:
+        unseen, created = await run_sync(self._created, who, made)
+        if unseen is None or not created:
             return result
-        question = await run_sync(_question, unseen)
+        question = await run_sync(_question, unseen, created)
         return await self._ask(context, who, question, {_LOOKED: {unseen.ref: unseen.tree}, _RESULT: made}) or result
+
+    def _created(self, who: Caller, made: Mapping[str, Any]) -> "tuple[UnseenChange | None, list[str]]":
+        """Return what nobody looked at in the resource that a call changed, and the files that the call created."""
+        ref, before = Ref.parse(str(made["ref"])).at(None), made.get("previous_version")
+        head = self._library.store.head(ref, who.scopes)
+        old = self._library.store.manifest(head, before) if before else {}
+        created = [path for path in made["changed"] if path not in old]
+        return (self._unseen(who, str(ref), made["version"]) if created else None), created
 
 
 class SessionGate(_LookGate):
@@ -153,10 +163,13 @@ class SessionGate(_LookGate):
         return ended if ended is not None else await call(tool, arguments, context)
 
 
-def _question(unseen: "UnseenChange") -> str:
-    """Return what the person is asked. Text of an agent is cut, and has lines of its own."""
-    if unseen.is_new:
+def _question(unseen: "UnseenChange", created: Sequence[str] = ()) -> str:
+    """Return what the person is asked. Text of an agent is cut, and has lines of its own. created: the new files."""
+    if unseen.is_new or created:
         what = f"An agent created {unseen.ref}. Is it fine?"
+        if not unseen.is_new:
+            names = cut_line(", ".join(created), MAX_NAMES)
+            what = f"An agent added to {unseen.ref}: {names}. Is all that changed fine?\n{unseen.line}"
         end = "If you accept, every session works by it. If you do not, only its own session does, until you look."
     else:
         what = f"An agent changed {unseen.ref} since you last looked. Is it fine?\n{unseen.line}"

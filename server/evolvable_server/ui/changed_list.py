@@ -41,11 +41,11 @@ def link_changed(site: Site) -> Node:
 
 def draw_changed(site: Site, asked: PageRequest) -> Node:
     """Return the list, nothing where it is empty. The change in the frame is the one that the keys are about."""
-    found = list_unseen(site.library, site.caller, limit=MAX_CHANGES, with_diff=True)
+    found, number = list_unseen(site.library, site.caller, limit=MAX_CHANGES, with_diff=True)
     if not found:
         return None
     current = next((place for place, one in enumerate(found) if one.ref == asked.get("at")), 0)
-    more = count_unseen(site.library, site.caller) - len(found)
+    more = number - len(found)
     return h.section(".changed", id="changed", data_live=True)[
         h.h2[TITLE],
         h.p(".none")["Agents follow it already. New skills stand between marks for other sessions until you look."],
@@ -110,7 +110,7 @@ def _approved_note(site: Site, asked: PageRequest) -> Node:
     refs = [Ref.parse(text) for text in asked.fields.get("approved", ())[:MAX_CHANGES]]
     if not refs:
         return None
-    waiting = {one.ref for one in list_unseen(site.library, site.caller)}
+    waiting = {one.ref for one in list_unseen(site.library, site.caller).listed}
     heads = [site.library.store.head_or_none(ref, site.caller.scopes) for ref in refs]
     done = [head.ref for head in heads if head is not None and str(head.ref) not in waiting]
     more = f" and {len(done) - MAX_NAMED} more" if len(done) > MAX_NAMED else ""

@@ -15,7 +15,7 @@ from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs.search import list_resources
-from evolvable_tools.verbs.unseen_changes import count_unseen, list_unseen
+from evolvable_tools.verbs.unseen_changes import list_unseen
 from evolvable_tools.verbs.versions import changed_files
 
 MAX_OPERATIONS = 1_000
@@ -102,6 +102,7 @@ def library_status(
     for head in store.heads():
         kinds[head.kind] = kinds.get(head.kind, 0) + 1
     found = [*problems, *_own_problems(library)]
+    unseen = list_unseen(library, limit=MAX_UNSEEN)
     return LibraryStatus(
         str(store.home),
         {str(kind): number for kind, number in sorted(kinds.items())},
@@ -114,8 +115,8 @@ def library_status(
         windows,
         found[0] if found else "",
         len(found),
-        [one.line for one in list_unseen(library, limit=MAX_UNSEEN)],
-        count_unseen(library),
+        [one.line for one in unseen.listed],
+        unseen.number,
         list_held_files(library),
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from evolvable_store.errors import Conflict, Refused
 from evolvable_store.objects import Manifest
@@ -51,21 +52,28 @@ class UnseenChange:
     diff: str = ""
 
 
+class UnseenChanges(NamedTuple):
+    """What waits for a look, the newest change first. number: of resources, also those behind the limit."""
+
+    listed: list[UnseenChange]
+    number: int
+
+
 _Found = tuple[Head, Authorship, Operation]
 """A resource, whose it is, and the operation that last changed it."""
 
 
 def list_unseen(
     library: Library, caller: Caller | None = None, *, limit: int = MAX_LISTED, with_diff: bool = False
-) -> list[UnseenChange]:
-    """Return what waits for a look, the newest change first. caller: who looks; None for the owner of the library.
+) -> UnseenChanges:
+    """Return what waits for a look. caller: who looks; None for the owner of the library.
 
     What a stranger brought is not in it: that needs trust. An agent is told neither reasons nor differences.
     """
-    found = sorted(_unseen(library, caller), key=lambda one: -one[2].id)[:limit]
-    if caller is not None and caller.actor is not Actor.HUMAN:
-        return [replace(_described(library, one, with_diff=False), reason="") for one in found]
-    return [_described(library, one, with_diff=with_diff) for one in found]
+    found = sorted(_unseen(library, caller), key=lambda one: -one[2].id)
+    to_agent = caller is not None and caller.actor is not Actor.HUMAN
+    listed = [_described(library, one, with_diff=with_diff and not to_agent) for one in found[:limit]]
+    return UnseenChanges([replace(one, reason="") for one in listed] if to_agent else listed, len(found))
 
 
 def count_unseen(library: Library, caller: Caller | None = None) -> int:
