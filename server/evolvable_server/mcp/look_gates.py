@@ -6,10 +6,7 @@ leaves all as it is.
 """
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
@@ -21,22 +18,20 @@ from evolvable_server.mcp.elicitation import (
     MAX_REASON,
     ApprovalGate,
     ProposalGate,
+    approve_looked,
     confirm,
     cut_line,
     has_answer,
     may_ask,
+    unseen_in,
 )
 from evolvable_server.mcp.results import structured_result
 from evolvable_server.mcp.server import Call, CallSessions, LibraryServer, caller_of
-from evolvable_store.errors import EvolvableError
-from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
 
 if TYPE_CHECKING:
     from evolvable_tools.verbs.unseen_changes import UnseenChange
-
-log = logging.getLogger(__name__)
 
 Result = types.CallToolResult | types.InputRequiredResult
 
@@ -61,19 +56,6 @@ class _LookGate:
     def _can_ask(self, context: Context[Any, Any]) -> bool:
         return self._library.lock is None and (has_answer(context) or may_ask(context))
 
-    def _unseen(self, who: Caller, ref: str, version: object = None) -> "UnseenChange | None":
-        """Return what nobody looked at in a resource that a call names, None where there is nothing to ask about."""
-        from evolvable_tools.verbs.unseen_changes import unseen_change  # start time: a server answers before it asks
-
-        try:
-            named = Ref.parse(ref)
-        except EvolvableError:
-            return None
-        head = self._library.store.head_or_none(named.at(None), who.scopes)
-        if head is None or head.version is None or (version or named.version or head.latest) != head.latest:
-            return None
-        return unseen_change(self._library, who, head)
-
     async def _ask(
         self, context: Context[Any, Any], who: Caller, question: str, state: dict[str, Any]
     ) -> types.InputRequiredResult | None:
@@ -82,17 +64,8 @@ class _LookGate:
         if isinstance(answer, types.InputRequiredResult):
             return answer
         if answer == "accept":
-            await run_sync(self._approve, who, state[_LOOKED])
+            await run_sync(approve_looked, self._library, who, state[_LOOKED])
         return None
-
-    def _approve(self, who: Caller, looked: Mapping[str, str]) -> None:
-        from evolvable_tools.verbs.unseen_changes import approve_seen  # start time, as above
-
-        person = replace(who, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
-        try:
-            approve_seen(self._library, person, looked)
-        except EvolvableError as error:  # it changed while the person read
-            log.info("an answer in a client approved nothing: %s", error)
 
 
 class CreationGate(_LookGate):
@@ -130,7 +103,7 @@ class CreationGate(_LookGate):
         head = self._library.store.head(ref, who.scopes)
         old = self._library.store.manifest(head, before) if before else {}
         created = [path for path in made["changed"] if path not in old]
-        return (self._unseen(who, str(ref), made["version"]) if created else None), created
+        return (unseen_in(self._library, who, str(ref), made["version"]) if created else None), created
 
 
 class SessionGate(_LookGate):
@@ -153,7 +126,7 @@ class SessionGate(_LookGate):
             if _LOOKED in (state := json.loads(context.request_state or "{}")):
                 await self._ask(context, who, "", state)
             return await call(tool, arguments, context)
-        unseen = await run_sync(partial(self._unseen, who, str(arguments.get("ref")), arguments.get("version")))
+        unseen = await run_sync(unseen_in, self._library, who, str(arguments.get("ref")), arguments.get("version"))
         key = who.session or who.connection, unseen.ref if unseen is not None else ""
         if unseen is None or key in self._asked:
             return await call(tool, arguments, context)
