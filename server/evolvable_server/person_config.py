@@ -37,6 +37,9 @@ FILE = Path(".config/evolvable/config.toml")
 AGENT_TEXTS = ("plain", "marked")
 """How an agent reads what an agent changed, until a person looks."""
 
+CONFIRMS = ("session",)
+"""When the client asks about what an agent changed: once in a session for each skill, as it is loaded."""
+
 LEVELS = ("off", "guarded", "all")
 """Which changes of an agent wait for a person, from none to every one."""
 
@@ -52,8 +55,8 @@ PRIVATE = 0o600
 """The mode of files in the configuration's directory."""
 
 _OWN = (
-    "embedders clients approve agent_text review_policy homes trusted remotes remote_keys models roles sandbox budgets"
-    " ray sign_in"
+    "embedders clients approve agent_text confirm review_policy homes trusted remotes remote_keys models roles sandbox"
+    " budgets ray sign_in"
 )
 
 SIGNED = (*_OWN.split(), *ROLES)
@@ -100,18 +103,17 @@ class PersonConfig:
     """The settings of the person whose account this is.
 
     path: the file, None when the account has no home directory. approve: one of LEVELS. agent_text: `marked` or
-    `plain`, '' where the file does not say. homes: libraries that may lie in a work tree or belong to another
-    account. addresses: those of `homes` that lie in PostgreSQL. commands: by role (see ROLES) and name. trusted:
-    folders whose resources the person trusts. models: addresses of models by provider, and the proxy. endpoints: the
-    models that the person named. model_roles: which models answer, by role. sandbox, budgets: tables as they stand in
-    the file. review_policy: what becomes of proposals by kind, as EVOLVABLE_REVIEW_POLICY says it. remotes: git
-    repositories of libraries. remote_keys: whose approvals count. embedders: folders of models that may lie in a work
-    tree. clients: where claude and codex keep the person's own, as CLAUDE_CONFIG_DIR and CODEX_HOME say it.
-    sign_in: where people sign in, and what their groups give; None where the file does not say.
-    ray_address, ray_token_file: the Ray cluster on which trials run, '' without one, and where its token lies.
-    said: the names that stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not
-    locked. unsigned: whether the lock's signature does not cover the settings; then the strictest apply and nothing is
-    named.
+    `plain`, confirm: `session`; '' where the file does not say. homes: libraries that may lie in a work tree or belong
+    to another account. addresses: those of `homes` that lie in PostgreSQL. commands: by role (see ROLES) and name.
+    trusted: folders whose resources the person trusts. models: addresses of models by provider, and the proxy.
+    endpoints: the models that the person named. model_roles: which models answer, by role. sandbox, budgets: tables as
+    they stand in the file. review_policy: what becomes of proposals by kind, as EVOLVABLE_REVIEW_POLICY says it.
+    remotes: git repositories of libraries. remote_keys: whose approvals count. embedders: folders of models that may
+    lie in a work tree. clients: where claude and codex keep the person's own, as CLAUDE_CONFIG_DIR and CODEX_HOME say
+    it. sign_in: where people sign in, and what their groups give; None where the file does not say. ray_address,
+    ray_token_file: the Ray cluster on which trials run, '' without one, and where its token lies. said: the names that
+    stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not locked. unsigned:
+    whether the lock's signature does not cover the settings; then the strictest apply and nothing is named.
     files: where EVOLVABLE_CONFIG names a second file, what the account's file and that file say, in this order; the
     other fields are then what the two make together. ignored: why the names in the second file do not count, '' where
     they do.
@@ -140,6 +142,7 @@ class PersonConfig:
     sign_in: "SignIn | None" = None
     embedders: tuple[str, ...] = ()
     clients: Mapping[str, Path] = field(default_factory=dict)
+    confirm: str = ""
     files: "tuple[PersonConfig, ...]" = ()
     ignored: str = ""
 
@@ -254,12 +257,8 @@ def check_owner(path: Path, status: os.stat_result) -> None:
 
 
 def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
-    approve = table.get("approve", "guarded")
-    if approve not in LEVELS:
-        raise _Wrong(f"approve is {approve!r}, and must be one of {', '.join(LEVELS)}")
-    agent_text = table.get("agent_text", "")
-    if agent_text not in ("", *AGENT_TEXTS):
-        raise _Wrong(f"agent_text is {agent_text!r}, and must be one of {', '.join(AGENT_TEXTS)}")
+    approve = _choice(table, "approve", LEVELS, "guarded")
+    agent_text = _choice(table, "agent_text", AGENT_TEXTS)
     key = _typed(_table(table, "approvals").get("public_key", ""), str, "approvals.public_key")
     if key and not _is_signed(table, key):
         return PersonConfig(path, LEVELS[-1], lock_key=key, unsigned=True)
@@ -289,7 +288,15 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
         sign_in=_sign_in(table),
         embedders=tuple(_text(one, "folder", "embedders") for one in _list(table, "embedders")),
         clients={name: _client_folder(name, one) for name, one in _table(table, "clients").items()},
+        confirm=_choice(table, "confirm", CONFIRMS),
     )
+
+
+def _choice(table: Mapping[str, Any], key: str, words: tuple[str, ...], default: str = "") -> str:
+    value = table.get(key, default)
+    if value != default and value not in words:
+        raise _Wrong(f"{key} is {value!r}, and must be one of {', '.join(words)}")
+    return str(value)
 
 
 def _sign_in(table: Mapping[str, Any]) -> "SignIn | None":

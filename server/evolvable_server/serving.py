@@ -29,9 +29,9 @@ from evolvable_server.app import (
 from evolvable_server.clients.registry import add_client_log
 from evolvable_server.config import MEMORY_COPIES, Config
 from evolvable_server.index_worker import index_elsewhere
-from evolvable_server.mcp.elicitation import add_approvals
 from evolvable_server.mcp.fast_start import FastStart
 from evolvable_server.mcp.inbox_app import AppsExtension
+from evolvable_server.mcp.look_gates import add_approvals
 from evolvable_server.mcp.notifications import ClientLog, Notifier, add_logs, add_notifications
 from evolvable_server.mcp.prompts_and_skills import SkillsExtension, add_prompts
 from evolvable_server.mcp.resources import add_resources
@@ -196,7 +196,8 @@ class Serving:
         add_resources(self.server, self.library, client)
         add_prompts(self.server, self.library, client)
         add_notifications(self.server, self._notifier)
-        add_approvals(self.server, self.library)
+        confirms = config.person.confirm == "session"
+        add_approvals(self.server, self.library, client, sessions, confirms=confirms)
         self._add_groups(config, client, sessions)
         add_logs(self.server, self.client_log)
         add_client_log(self.server, config.home)

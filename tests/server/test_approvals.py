@@ -160,7 +160,8 @@ async def test_the_work_of_others_memories_and_the_frozen_are_asked_about_and_ot
     put(guarded, "memory:USER", {"USER.md": "Likes tea.\n"})
     person = answering("cancel")
     async with guarded.client(era, elicitation_callback=person) as client:
-        updated = await call(client, "update_resource", ref="pdf", files={"a.md": "a"})
+        edits = [{"path": "SKILL.md", "old": "two", "new": "zwei"}]  # a new file is asked about after the call
+        updated = await call(client, "update_resource", ref="pdf", edits=edits)
         restored = await call(client, "restore_resource", ref="pdf", version=1)
         undone = await call(client, "undo", operation=restored["operation"])
         others = await call(client, "undo", operation=1)

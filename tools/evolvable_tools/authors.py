@@ -352,7 +352,7 @@ def provenance_line(ref: str, whose: Authorship, now: str) -> str:
     who = f"your agent ({newest.by})" if newest.by else "your agent"
     count = len({change.part.version for change in whose.changes})
     more = f"; {count} changes in all" if count > 1 else ""
-    after = f", {_age(newest.made.at, now)}, not yet looked at{more}; take back: undo {newest.made.operation}"
+    after = f", {age_of(newest.made.at, now)}, not yet looked at{more}; take back: undo {newest.made.operation}"
     what = _what(newest)
     line = f"{ref}: {who} {what}{after}"
     if len(line.encode()) > MAX_LINE:
@@ -390,7 +390,8 @@ def _ranges(lines: Iterable[int]) -> str:
     return f"lines {' and '.join(filter(None, (', '.join(words[:-1]), words[-1])))}"
 
 
-def _age(at: str, now: str) -> str:
+def age_of(at: str, now: str) -> str:
+    """Return how long ago something was, in words."""
     seconds = (datetime.fromisoformat(now) - datetime.fromisoformat(at)).total_seconds()
     for size, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         count = int(seconds // size)

@@ -11,7 +11,7 @@ from evolvable_server.cli.editor_commands import edit_proposed
 from evolvable_server.cli.inbox_review import MAX_QUEUE, can_ask, review_inbox
 from evolvable_server.cli.maintenance import warn_left_out
 from evolvable_server.cli.options import REF, page_option, read_source, reason_option, say_more
-from evolvable_server.cli.proposal_view import describe_author, show_decided, show_proposal
+from evolvable_server.cli.proposal_view import describe_author, show_decided, show_proposal, show_unseen
 from evolvable_server.cli.terminal import (
     count,
     local_time,
@@ -31,6 +31,7 @@ from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import proposal_inbox, release
 from evolvable_tools.verbs.proposal_inbox import Decided, WaitingProposal, as_read
 from evolvable_tools.verbs.release import ChannelLog, ChannelStatus, ChannelStep, Published, ReleaseMove
+from evolvable_tools.verbs.unseen_changes import UnseenChange, list_unseen
 
 
 @command("inbox")
@@ -60,9 +61,10 @@ def inbox_command(
     """Decide on proposed changes.
 
     At your terminal, `evolvable inbox` (or `inbox decide`) shows one proposal after the other and asks. `list` lists
-    those that wait; the other actions show, approve, edit or reject those with the numbers PROPOSAL. Several that are
-    approved together are one operation, all of them or none. `edit` opens the proposed text in an editor and approves
-    what you save. `reopen` takes a rejection back.
+    those that wait, and what agents changed or created since you last looked: `evolvable approve REF` ends that. The
+    other actions show, approve, edit or reject those with the numbers PROPOSAL. Several that are approved together are
+    one operation, all of them or none. `edit` opens the proposed text in an editor and approves what you save. `reopen`
+    takes a rejection back.
     """
     with state.library() as (library, caller):
         if action == "decide" or _may_ask(state, proposals):
@@ -70,15 +72,14 @@ def inbox_command(
             if proposals:
                 raise click.UsageError("`inbox decide` takes no number; --session and --ref choose.")
             review_inbox(library, caller, _picked(library, caller, session, about))
+            show_unseen(_unseen(library, caller, about))
             return None
         ids = list(proposals) or _chosen(library, caller, every, session, about)
         if (action == "list") != (not ids) and not (every or session or about):
             raise click.UsageError("`inbox list` takes no number, every other action the number of a proposal.")
         if action == "list":
-            picked = _picked(library, caller, session, about)
-            found = proposal_inbox.list_waiting(library, limit * page + 1, picked)[limit * (page - 1) :]
-            listed, more = as_read(found[:limit], caller.actor), len(found) > limit
-            return Output({"proposals": listed}, lambda _: _show_inbox(listed, page, more))
+            unseen = _unseen(library, caller, about) if session is None and page == 1 else []
+            return _list(library, caller, _picked(library, caller, session, about), limit, page, unseen)
         if not ids:
             say("Nothing waits for a decision.")
             return None
@@ -93,6 +94,20 @@ def inbox_command(
         if action == "edit":
             return _decisions(_edited(library, caller, ids, reason))
         return _decisions(proposal_inbox.approve_together(library, caller, ids, reason, edited=_given(files)))
+
+
+def _list(
+    library: Library,
+    caller: Caller,
+    picked: Callable[[Proposal], bool],
+    limit: int,
+    page: int,
+    unseen: list[UnseenChange],
+) -> Output[Any]:
+    """List a page of the proposals that wait, and what nobody looked at."""
+    found = proposal_inbox.list_waiting(library, limit * page + 1, picked)[limit * (page - 1) :]
+    listed, more = as_read(found[:limit], caller.actor), len(found) > limit
+    return Output({"proposals": listed, "changed": unseen}, lambda _: _show_inbox(listed, page, more, unseen))
 
 
 def _may_ask(state: CommandContext, proposals: tuple[int, ...]) -> bool:
@@ -157,10 +172,22 @@ def _show_all(decided: list[Decided]) -> None:
         say(f"Take all of it back: evolvable undo {decided[0].operation}")
 
 
-def _show_inbox(proposals: list[WaitingProposal], page: int, more: bool) -> None:
-    if not proposals:
+def _unseen(library: Library, caller: Caller, about: Ref | None) -> list[UnseenChange]:
+    """Return what agents changed and nobody looked at, of one resource or of all."""
+    found = list_unseen(library, caller, with_diff=True).listed
+    head = library.store.head_or_none(about, caller.scopes) if about else None
+    return found if about is None else [one for one in found if head is not None and one.ref == str(head.ref)]
+
+
+def _show_inbox(proposals: list[WaitingProposal], page: int, more: bool, unseen: list[UnseenChange]) -> None:
+    if proposals:
+        _show_waiting(proposals, page, more)
+    else:
         say("Nothing waits for a decision." if page == 1 else f"There is no page {page}.")
-        return
+    show_unseen(unseen)
+
+
+def _show_waiting(proposals: list[WaitingProposal], page: int, more: bool) -> None:
     if notice := next((p.notice for p in proposals if p.notice), ""):
         say(notice)
     show_table(

@@ -1,11 +1,14 @@
 """How a proposal and a decision are shown to a person: the same for a list, one command and the questions."""
 
+from collections.abc import Sequence
+
 import click
 
-from evolvable_server.cli.terminal import local_time, one_line, say, say_quoted, show_diff, warn
+from evolvable_server.cli.terminal import local_time, one_line, say, say_quoted, show_diff, styled, warn
 from evolvable_store.operation import Actor
 from evolvable_tools.authors import AuthorKind
 from evolvable_tools.verbs.proposal_inbox import Decided, Grounds, WaitingProposal
+from evolvable_tools.verbs.unseen_changes import UnseenChange
 
 
 def describe_author(proposal: WaitingProposal) -> str:
@@ -58,6 +61,18 @@ def _show_grounds(grounds: Grounds, session: str | None) -> None:
     if grounds.cost:
         say("Cost: " + ", ".join(f"{key} {value}" for key, value in grounds.cost.items()))
     say("")
+
+
+def show_unseen(unseen: Sequence[UnseenChange]) -> None:
+    """Write what agents changed since the person last looked, a line for each resource; nothing for nothing."""
+    if not unseen:
+        return
+    click.echo(styled("\nChanged since you last looked:", "bold"))
+    for one in unseen:
+        say(f"{one.line} (new)" if one.is_new else one.line)
+        if one.reason:
+            say_quoted(one.reason)
+    say("\nSee the difference and approve: evolvable approve REF")
 
 
 def show_decided(decided: Decided) -> None:

@@ -1,5 +1,6 @@
 """The command status: what waits for a person, and what changed. It imports little, because it is run often."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,7 +110,9 @@ def _show_status(found: LibraryStatus) -> None:
     ]
     if found.out_of_force:
         rows.append((("out of force", "bold"), (some(found.out_of_force, MOST), "yellow")))
-    rows += [(("folder" if number == 0 else "", "bold"), text) for number, text in enumerate(found.folders)]
+    rows += _rows("to look at", _unseen(found))
+    rows += _rows("held files", [one.text for one in found.held_files])
+    rows += _rows("folder", found.folders)
     if found.windows is not None:
         rows.append((("windows", "bold"), f"{found.windows} more have the library open"))
     if found.queued:
@@ -118,6 +121,16 @@ def _show_status(found: LibraryStatus) -> None:
     worst = (f"{found.worst}{more} `evolvable doctor` says what to do.", "red")
     rows.append((("doctor", "bold"), worst if found.worst else "the quick checks found nothing"))
     show_fields(rows)
+
+
+def _rows(name: str, lines: Sequence[str]) -> list[tuple[Cell, Cell]]:
+    return [((name if number == 0 else "", "bold"), line) for number, line in enumerate(lines)]
+
+
+def _unseen(found: LibraryStatus) -> list[str]:
+    more = found.unseen_count - len(found.unseen)
+    end = [f"{more:,} more: evolvable inbox list"] if more > 0 else []
+    return [*found.unseen, *end]
 
 
 def _waits(found: LibraryStatus) -> str:

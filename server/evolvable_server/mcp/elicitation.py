@@ -14,6 +14,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +29,16 @@ from pydantic import ValidationError
 from evolvable_server.clients.attendance import why_unattended
 from evolvable_server.clients.registry import CODEX, VSCODE, Client
 from evolvable_server.mcp.results import error_result, structured_result
-from evolvable_server.mcp.server import Call, LibraryServer, Permission, name_of, permissions_of
+from evolvable_server.mcp.server import Call, Permission, name_of, permissions_of
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_tools.library import Library
+from evolvable_store.operation import Actor, Principal
+from evolvable_store.resource import Ref
+from evolvable_tools.library import Caller, Library
 
 if TYPE_CHECKING:
     from evolvable_tools.scan import Finding
     from evolvable_tools.verbs.proposal_inbox import Decided
+    from evolvable_tools.verbs.unseen_changes import UnseenChange
 
 
 log = logging.getLogger(__name__)
@@ -374,6 +378,32 @@ def _worst_first(findings: "Sequence[Finding]") -> "list[Finding]":
     )
 
 
-def add_approvals(server: LibraryServer, library: Library) -> None:
-    """Make the server ask about changes that would wait, and about decisions."""
-    server.gates += [ApprovalGate(library), ProposalGate(library)]
+def unseen_in(library: Library, who: Caller, ref: str, version: object = None) -> "UnseenChange | None":
+    """Return what nobody looked at in the resource that a call names, None where there is nothing to ask about.
+
+    version: that the call names; only of the newest a person is asked.
+    """
+    from evolvable_tools.verbs.unseen_changes import unseen_change  # start time: a server answers before it asks
+
+    try:
+        named = Ref.parse(ref)
+    except EvolvableError:
+        return None  # the call says why
+    head = library.store.head_or_none(named.at(None), who.scopes)
+    if head is None or head.version is None or (version or named.version or head.latest) != head.latest:
+        return None
+    return unseen_change(library, who, head)
+
+
+def approve_looked(library: Library, who: Caller, looked: Mapping[str, str]) -> None:
+    """Record the yes of the person at a caller's client to these contents: the tree by its ref.
+
+    What changed while the person read is not approved.
+    """
+    from evolvable_tools.verbs.unseen_changes import approve_seen  # start time, as above
+
+    person = replace(who, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
+    try:
+        approve_seen(library, person, looked)
+    except EvolvableError as error:
+        log.info("an answer in a client approved nothing: %s", error)

@@ -19,6 +19,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from evolvable_server.transport.host_check import HostCheck
 from evolvable_server.ui import (
     activity_pages,
+    changed_list,
     evolution_pages,
     health_pages,
     inbox_pages,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 MODULES = (
     inbox_pages,
+    changed_list,
     resource_pages,
     library_pages,
     evolution_pages,

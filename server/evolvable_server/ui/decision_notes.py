@@ -51,7 +51,7 @@ def operation_note(site: Site, asked: PageRequest) -> Node:
     else:
         text = f"Operation {number}, {make_visible(made.reason)}: "
     # No key: `u` pressed twice would do again what it took back.
-    back = _undo_form(asked, number, h.button(type="submit")["Take it back"], "/operations")
+    back = undo_form(asked, number, h.button(type="submit")["Take it back"], "/operations")
     return h.div(".done", role="status", id="done")[h.p[text, moved_resources(site.library, number)], back]
 
 
@@ -102,7 +102,7 @@ def take_back_forms(site: Site, asked: PageRequest, proposals: Sequence[Proposal
         numbers = [h.input(type="hidden", name="number", value=str(number)) for number in rejected]
         forms.append(form(asked.session.csrf, action_path("inbox reopen"), numbers, button(), **swapping()))
     for operation in approved:
-        forms.append(_undo_form(asked, operation, button(), "/inbox"))
+        forms.append(undo_form(asked, operation, button(), "/inbox"))
     return forms
 
 
@@ -112,7 +112,8 @@ def next_address(address: str, asked: PageRequest) -> str:
     return address + (f"?{text}" if text else "")
 
 
-def _undo_form(asked: PageRequest, operation: int, button: Node, back: str) -> Node:
+def undo_form(asked: PageRequest, operation: int, button: Node, back: str) -> Node:
+    """Return the form that takes an operation back. back: the address of the page that says so."""
     fields = {"operation": operation, "back": back}
     return form(asked.session.csrf, action_path("undo"), button, fields=fields, **swapping())
 

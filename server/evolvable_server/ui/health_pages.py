@@ -17,6 +17,7 @@ from evolvable_server.ui.text import make_visible, one_line, quoted
 from evolvable_store.errors import Conflict, InvalidArgument
 from evolvable_tools.verbs import scan_import
 from evolvable_tools.verbs.folder_states import folder_states
+from evolvable_tools.verbs.library_status import list_held_files
 from evolvable_tools.verbs.scan_import import TrustOffer, TrustQuestion
 
 MAX_OFFERED = 200
@@ -116,7 +117,17 @@ def _folders(site: Site) -> Node:
     ]
     none = h.p[with_code("None. `evolvable init FOLDER` imports one and follows it.")]
     heads = ("folder", "kind", "scope", "state", "trust")
-    return [h.h2["Watched folders"], table(heads, rows, "Watched folders") if rows else none]
+    return [h.h2["Watched folders"], table(heads, rows, "Watched folders") if rows else none, _held_files(site)]
+
+
+def _held_files(site: Site) -> Node:
+    """Return the files whose text agents do not read, because a person has to decide on it; nothing for none."""
+    held = list_held_files(site.library)
+    lines = [
+        h.li[make_visible(one.text), " ", h.a(href=f"/inbox/{one.proposal}")[f"Proposal {one.proposal}"]]
+        for one in held
+    ]
+    return [h.h3["Held files"], h.ul[lines]] if lines else None
 
 
 def _trusted(site: Site) -> Node:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import htpy as h
 from htpy import Node
 
+from evolvable_server.ui.changed_list import draw_changed, link_changed
 from evolvable_server.ui.decision_notes import (
     decision_note,
     link_or_name,
@@ -51,7 +52,8 @@ def _inbox(site: Site, asked: PageRequest) -> PageBody | str:
         return next_address(f"/inbox/{waiting[0].proposal_id}", asked)
     empty = h.p["Nothing waits for a decision. What agents and reviews propose appears here by itself."]
     live = h.div(id="inbox", data_live=True)[empty, _first_steps(site), draw_promoted(site)]
-    return PageBody("Inbox", [h.h1["Inbox"], decision_note(site, asked), live], "inbox")
+    changed = draw_changed(site, asked)
+    return PageBody("Inbox", [h.h1["Inbox"], decision_note(site, asked), live, changed], "inbox")
 
 
 def _first_steps(site: Site) -> Node:
@@ -75,7 +77,7 @@ def _proposal(site: Site, asked: PageRequest) -> PageBody:
     """Show one proposal."""
     waiting = proposal_inbox.list_waiting(site.library, MOST_WAITING)
     done, shown = decision_note(site, asked), proposal_inbox.show_proposal(site.library, asked.needed("number"))
-    queue = _queue(waiting, shown.proposal_id, draw_promoted(site))
+    queue = _queue(waiting, shown.proposal_id, [link_changed(site), draw_promoted(site)])
     parts = h.div(".inbox")[_left(site, shown), _right(site, asked, shown, waiting), queue]
     main = [done, parts, h.p(".keys")[KEYS]]
     return PageBody(f"{shown.ref} · Inbox", main, "inbox", of=f"proposal {shown.proposal_id}")
@@ -248,7 +250,7 @@ def _same_session(shown: WaitingProposal, waiting: Sequence[WaitingProposal]) ->
     return h.p[h.a(href=f"/inbox/session/{quoted(shown.session)}")[said]]
 
 
-def _queue(waiting: Sequence[WaitingProposal], current: int, promoted: Node) -> Node:
+def _queue(waiting: Sequence[WaitingProposal], current: int, below: Node) -> Node:
     ids = [one.proposal_id for one in waiting]
     before, after = [one for one in ids if one < current], [one for one in ids if one > current]
     links = [
@@ -273,7 +275,7 @@ def _queue(waiting: Sequence[WaitingProposal], current: int, promoted: Node) -> 
         ],
         h.ol[links],
         more,
-        promoted,
+        below,
     ]
 
 

@@ -26,7 +26,7 @@ SECTIONS = {
 """Section -> its address and its name, in the order of the navigation."""
 
 KEYS = {
-    "a": "approve the proposal",
+    "a": "approve the proposal, or the change in the frame",
     "r": "reject it: type why, then Enter; Escape leaves",
     "e": "edit it before you approve",
     "j, k": "next and previous",
@@ -105,7 +105,7 @@ def draw_page(body: PageBody, frame: Frame) -> str:
 
 
 def form(
-    csrf: str, action: str, *content: Node, fields: Mapping[str, object] | None = None, **attributes: str
+    csrf: str, action: str, *content: Node, fields: Mapping[str, object] | None = None, **attributes: str | None
 ) -> Element:
     """Return a form that posts to this page, by one of its buttons only. fields: hidden ones.
 

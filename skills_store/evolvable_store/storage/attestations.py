@@ -243,6 +243,10 @@ class Attestations(SqliteRepository):
         with self._backend.reading() as db:
             return read_newest(db, resources, vouched_trees(self._backend.trusted_folders()))
 
+    def changed_resources(self) -> list[int]:
+        """Return the resources whose newest version may differ from the version that a person stood for."""
+        return self._all(int, QUERIES["changed_since_base"], '%"files"%')
+
     def version_authors(self, resource: int, number: int, stands: Stands | None = None) -> VersionAuthors | None:
         """Return who made the bytes of a version, None where there is no such version.
 

@@ -6,6 +6,7 @@ It is asked for often, so it reads rows and no transcript.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from evolvable_store.objects import Manifest
 from evolvable_store.operation import Actor, Head, Operation, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.review_queue import waiting_sessions
@@ -16,6 +17,8 @@ from evolvable_tools.authors import author_words, authorships, operation_author
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs.resource_info import lines_out_of_force
 from evolvable_tools.verbs.search import list_resources
+from evolvable_tools.verbs.unseen_changes import list_unseen
+from evolvable_tools.verbs.versions import changed_files
 
 MAX_OPERATIONS = 1_000
 """Operations that are looked through for the last one of the person, and proposals that are counted."""
@@ -37,6 +40,32 @@ class ChangesSince:
     refs: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class HeldFile:
+    """A file on disk whose text is not served. version: what is served of the resource instead, None for nothing.
+
+    proposal, state: what a person decides about, and whether it waits still. why: why it is held.
+    """
+
+    path: str
+    ref: str
+    version: int | None
+    proposal: int
+    state: str
+    why: str
+
+    @property
+    def text(self) -> str:
+        """The line for a person."""
+        served = f"{self.ref}@{self.version} is served" if self.version else f"{self.ref} is not served"
+        why, step = ("rejected", "reopen") if self.state == REJECTED else (self.why, "show")
+        return f"{self.path} differs: {served}; {why}: evolvable inbox {step} {self.proposal}"
+
+
+MAX_UNSEEN = 5
+"""Lines on what agents changed that a status holds."""
+
+
 @dataclass(frozen=True)
 class LibraryStatus:
     """What the library holds, what waits for a person, and what others did since that person last changed something.
@@ -45,7 +74,9 @@ class LibraryStatus:
     served until a person decides. queued: sessions that wait for a review. folders: the watched ones, and how each
     stands. windows: the other processes that have the library open, None where the system does not show them.
     worst: the first problem of the quick checks, '' for none; problems: their number. out_of_force: a line for each
-    resource with fields that nobody approved.
+    resource with fields that nobody approved. unseen: the lines on what agents changed and nobody looked at, the newest
+    first; unseen_count: how many there are. held_files: the files whose text is not what is served, because a save is
+    held.
     """
 
     home: str
@@ -60,6 +91,9 @@ class LibraryStatus:
     worst: str = ""
     problems: int = 0
     out_of_force: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+    unseen_count: int = 0
+    held_files: list[HeldFile] = field(default_factory=list)
 
 
 def library_status(
@@ -75,6 +109,7 @@ def library_status(
     for head in heads:
         kinds[head.kind] = kinds.get(head.kind, 0) + 1
     found = [*problems, *_own_problems(library)]
+    unseen = list_unseen(library, limit=MAX_UNSEEN)
     return LibraryStatus(
         str(store.home),
         {str(kind): number for kind, number in sorted(kinds.items())},
@@ -88,6 +123,9 @@ def library_status(
         found[0] if found else "",
         len(found),
         _out_of_force(library, heads),
+        [one.line for one in unseen.listed],
+        unseen.number,
+        list_held_files(library),
     )
 
 
@@ -95,6 +133,24 @@ def _out_of_force(library: Library, heads: Sequence[Head]) -> list[str]:
     whose = authorships(library, [head.id for head in heads])
     looked = [head for head in heads if not whose[head.id].stands][:MAX_LOOKED]
     return [line for head in looked for line in lines_out_of_force(library, head)]
+
+
+def list_held_files(library: Library) -> list[HeldFile]:
+    """Return the files on disk whose text is not what is served, because a person has to decide on it first."""
+    folders = {folder.id: folder.path for folder in library.folders()}
+    found = []
+    for held in library.store.backend.held.all():
+        if held.folder not in folders or held.approved:
+            continue
+        waiting = library.store.backend.proposals.get(held.proposal)
+        head = library.store.head_or_none(waiting.ref)
+        there = head is not None and head.version is not None
+        served = library.store.manifest(head) if head is not None and there else Manifest({})
+        for path in changed_files(served, waiting.manifest):
+            place = str(folders[held.folder] / held.directory / path)
+            version = head.version if head is not None else None
+            found.append(HeldFile(place, held.resource, version, held.proposal, held.state, waiting.reason))
+    return found
 
 
 def changes_since_person(library: Library) -> ChangesSince:

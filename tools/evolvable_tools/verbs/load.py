@@ -195,14 +195,19 @@ def _read(
 
 
 ENOUGH_USES = 30
-"""Uses of what an agent changed after which only history and status say so."""
+"""Uses of what an agent changed after which only history, status and the inbox say so."""
+
+
+def is_settled(library: Library, head: Head, whose: Authorship) -> bool:
+    """Return whether what an agent changed was used so often that the loaded text no longer says so."""
+    if not whose.changes:
+        return False
+    return library.evidence.count_uses(head.id, whose.changes[0].part.version) >= ENOUGH_USES
 
 
 def _line(library: Library, head: Head, version: int, whose: Authorship) -> str:
     """Return the line of provenance of a version, '' where there is none to say."""
-    if not whose.changes:
-        return ""
-    if library.evidence.count_uses(head.id, whose.changes[0].part.version) >= ENOUGH_USES:
+    if not whose.changes or is_settled(library, head, whose):
         return ""
     return provenance_line(f"{head.ref}@{version}", whose, library.store.now())
 

@@ -10,7 +10,7 @@ from evolvable_store import bundle
 from evolvable_store.bundle.import_ import ImportReport
 from evolvable_store.errors import InvalidArgument, InvalidResource, NotFound, Refused, Unsafe
 from evolvable_store.objects import File, Files, make_manifest
-from evolvable_store.operation import Actor, Head, Principal
+from evolvable_store.operation import Actor, Head
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
 from evolvable_tools.approvals import add_left_out, check_change, file_bytes, finding_messages, load_scan
@@ -19,6 +19,7 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, FindingSeverity, Scan
 from evolvable_tools.scan.scanner import scan
 from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs.unseen_changes import check_is_person, check_may_vouch, vouch_for
 from evolvable_tools.verbs.versions import diff
 
 
@@ -364,8 +365,7 @@ def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecisi
     Folders get the powers that this puts in force. Only the contents that were shown: what changed meanwhile stays as
     it is. Raises Refused, as inbox.approve.
     """
-    library.authorise(caller, "Trusting a resource")
-    check_is_person(caller)
+    check_may_vouch(library, caller)
     refs, operation, warnings = [], None, list[str]()
     proposals = [one.proposal for one in asked.offered if one.proposal is not None]
     if proposals:
@@ -374,14 +374,7 @@ def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecisi
         refs += [one.ref for one in decided]
         warnings += [text for one in decided for text in one.warnings]
     served = [one for one in asked.offered if one.proposal is None]
-    if served:
-        library.store.backend.attestations.vouch(
-            *(((one.resource, one.tree) for one in served), library.store.now(), caller.identity),
-            caller.signer if library.lock else None,
-            asked.folder,
-        )
-        library.record(caller, "trust", *(f"{one.ref} tree {one.tree}" for one in served))
-        warnings += library.working_copies.write_powers([Ref.parse(one.ref) for one in served])
+    warnings += vouch_for(library, caller, [(one.ref, one.resource, one.tree) for one in served], asked.folder)
     return TrustDecision(asked.what, sorted({*refs, *(one.ref for one in served)}), operation, warnings)
 
 
@@ -398,12 +391,6 @@ def withdraw_trust(
     vouching.withdraw(contents_of, library.store.now(), caller.identity)
     library.record(caller, "withdraw trust", *(str(head.ref) for head in there))
     return TrustDecision(str(ref or folder), sorted(str(head.ref) for head in there))
-
-
-def check_is_person(caller: Caller) -> None:
-    """Raise Refused for everybody but a person."""
-    if caller.identity.principal is not Principal.PERSON:
-        raise Refused("A person decides what is trusted.", "Tell the user what you would trust, and go on without it.")
 
 
 def _heads_below(library: Library, folder: Path) -> list[Head]:

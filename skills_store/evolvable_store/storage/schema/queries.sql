@@ -111,6 +111,12 @@ SELECT c.resource FROM operation o JOIN change c ON c.sequence BETWEEN o.id AND 
     WHERE o.principal = 'repository' AND c.manifest IS NOT NULL
 UNION SELECT resource FROM attribution WHERE principal = 'repository'
 
+-- The resources whose newest version differs from its base, or whose provenance an older program did not store.
+-- name: changed_since_base
+SELECT r.id FROM resource r JOIN change c ON c.sequence = (
+    SELECT sequence FROM change WHERE resource = r.id ORDER BY latest DESC, sequence DESC LIMIT 1)
+WHERE c.manifest IS NOT NULL AND (c.provenance IS NULL OR c.provenance LIKE ?)
+
 -- name: attestation
 SELECT resource, tree, at, principal, via, signature, folder FROM vouched v
 WHERE resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) AND withdrawn = 0 AND id = (

@@ -1,0 +1,187 @@
+"""What agents changed or created and no person looked at since: one list, and the approval of what it showed."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from evolvable_store.errors import Conflict, Refused
+from evolvable_store.objects import Manifest
+from evolvable_store.operation import Actor, Head, Operation, Principal
+from evolvable_store.resource import Ref
+from evolvable_tools.authors import (
+    AuthorKind,
+    Authorship,
+    age_of,
+    authorships,
+    provenance_line,
+    version_base,
+)
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs.load import is_settled
+from evolvable_tools.verbs.versions import changed_files, diff
+
+MAX_LISTED = 100
+"""Resources that one list holds; the oldest changes wait behind them."""
+
+MAX_SHOWN_DIFF = 20_000
+"""Characters of the difference of one resource in a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenChange:
+    """What agents changed in one resource since a person last looked.
+
+    ref: without its version. tree: the content that is served. author, by: whose it is. is_new: no version of it was
+    looked at. line: who changed what, when, and how to take the newest change back. operation: of that change, at:
+    when it was made, reason: why, as the agent says. settled: it was used so often that the loaded text no longer
+    brings the line. diff: against the version that a person last looked at.
+    """
+
+    ref: str
+    version: int
+    tree: str
+    author: str
+    by: str
+    is_new: bool
+    line: str
+    operation: int
+    at: str
+    reason: str
+    files: list[str]
+    settled: bool = False
+    diff: str = ""
+
+
+class UnseenChanges(NamedTuple):
+    """What waits for a look, the newest change first. number: of resources, also those behind the limit."""
+
+    listed: list[UnseenChange]
+    number: int
+
+
+_Found = tuple[Head, Authorship, Operation]
+"""A resource, whose it is, and the operation that last changed it."""
+
+
+def list_unseen(
+    library: Library, caller: Caller | None = None, *, limit: int = MAX_LISTED, with_diff: bool = False
+) -> UnseenChanges:
+    """Return what waits for a look. caller: who looks; None for the owner of the library.
+
+    What a stranger brought is not in it: that needs trust. An agent is told neither reasons nor differences.
+    """
+    found = sorted(_unseen(library, caller), key=lambda one: -one[2].id)
+    to_agent = caller is not None and caller.actor is not Actor.HUMAN
+    listed = [_described(library, one, with_diff=with_diff and not to_agent) for one in found[:limit]]
+    return UnseenChanges([replace(one, reason="") for one in listed] if to_agent else listed, len(found))
+
+
+def count_unseen(library: Library, caller: Caller | None = None) -> int:
+    """Return how many resources wait for a look."""
+    return sum(1 for _ in _unseen(library, caller))
+
+
+def unseen_change(library: Library, caller: Caller, head: Head) -> UnseenChange | None:
+    """Return what agents changed in one resource since a person looked, with the difference; None for nothing."""
+    found = list(_unseen(library, caller, [head]))
+    return _described(library, found[0], with_diff=True) if found else None
+
+
+def _unseen(library: Library, caller: Caller | None, heads: Iterable[Head] | None = None) -> Iterator[_Found]:
+    backend = library.store.backend
+    if heads is not None:
+        known = {head.id: head for head in heads}
+    elif library.lock is None:
+        known = backend.heads_by_id(backend.attestations.changed_resources())
+    else:  # an edit without a signature is an agent's, whatever its base was when it was written
+        known = {head.id: head for head in library.store.heads()}
+    there = {identity: head for identity, head in known.items() if head.version is not None}
+    for identity, whose in authorships(library, there, caller).items():
+        head = there[identity]
+        if _has_strangers_text(whose):
+            continue
+        if whose.changes:
+            yield head, whose, library.store.operation(whose.changes[0].made.operation)
+        elif whose.kind is AuthorKind.MEMBER and whose.why:
+            yield head, whose, library.store.operation(library.store.version(head).operation)
+
+
+def _has_strangers_text(whose: Authorship) -> bool:
+    strangers = (AuthorKind.REPOSITORY, AuthorKind.IMPORT)
+    return any(one.why and one.kind in strangers for one in (whose.main, whose.rest, *whose.files.values()))
+
+
+def _described(library: Library, found: _Found, *, with_diff: bool) -> UnseenChange:
+    head, whose, made = found
+    store = library.store
+    base = version_base(library, head, head.latest)
+    before, after = store.manifest(head, base) if base else Manifest({}), store.manifest(head)
+    names = str(base or 0), str(head.latest)
+    return UnseenChange(
+        str(head.ref),
+        head.latest,
+        head.tree,
+        *((AuthorKind.AGENT, whose.changes[0].by) if whose.changes else (whose.kind, whose.by)),
+        not base,
+        _line(library, found),
+        made.id,
+        made.at,
+        made.reason,
+        changed_files(before, after),
+        is_settled(library, head, whose),
+        diff(library, before, after, names, limit=MAX_SHOWN_DIFF) if with_diff else "",
+    )
+
+
+def _line(library: Library, found: _Found) -> str:
+    head, whose, made = found
+    ref, now = f"{head.ref}@{head.latest}", library.store.now()
+    if whose.changes:
+        return provenance_line(ref, whose, now)
+    who = f"the agent of a member ({whose.by})" if whose.by else "the agent of a member"
+    return f"{ref}: {who} changed it, {age_of(made.at, now)}, not approved; take back: undo {made.id}"
+
+
+def approve_seen(library: Library, caller: Caller, seen: Mapping[str, str]) -> list[str]:
+    """Record that a person looked at these resources and stands for them; return their refs.
+
+    seen: by ref the tree that was shown. Raise Refused for everybody but a person, Conflict where one of them is
+    something else now; then none is approved.
+    """
+    check_may_vouch(library, caller)
+    contents = []
+    for ref, tree in seen.items():
+        head = library.store.head_or_none(Ref.parse(ref), caller.scopes)
+        if head is None or head.version is None or head.tree != tree:
+            raise Conflict(f"{ref[:200]} is not what you saw any more. Nothing was approved.", "Look at it again.")
+        contents.append((str(head.ref), head.id, tree))
+    vouch_for(library, caller, contents)
+    return [ref for ref, *_ in contents]
+
+
+def vouch_for(
+    library: Library, caller: Caller, contents: Sequence[tuple[str, int, str]], folder: str = ""
+) -> list[str]:
+    """Record that a person stands for these contents (ref, resource, tree); return what went wrong in the folders.
+
+    folder: which the person trusts with it. Folders get the powers that this puts in force.
+    """
+    if not contents:
+        return []
+    rows = [(resource, tree) for _, resource, tree in contents]
+    signer = caller.signer if library.lock else None
+    library.store.backend.attestations.vouch(rows, library.store.now(), caller.identity, signer, folder)
+    library.record(caller, "trust", *(f"{ref} tree {tree}" for ref, _, tree in contents))
+    return library.working_copies.write_powers([Ref.parse(ref) for ref, *_ in contents])
+
+
+def check_may_vouch(library: Library, caller: Caller) -> None:
+    """Raise Refused for everybody but a person, and where a lock needs a signature that the caller has not."""
+    library.authorise(caller, "Trusting a resource")
+    check_is_person(caller)
+
+
+def check_is_person(caller: Caller) -> None:
+    """Raise Refused for everybody but a person."""
+    if caller.identity.principal is not Principal.PERSON:
+        raise Refused("A person decides what is trusted.", "Tell the user what you would trust, and go on without it.")
