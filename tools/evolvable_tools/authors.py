@@ -304,7 +304,7 @@ def author_kind(identity: Identity, actor: Actor, subject: str = "") -> tuple[Au
     return (AuthorKind.AGENT if own else AuthorKind.MEMBER), by
 
 
-def operation_author(made: Operation, reader: Caller | None = None) -> tuple[AuthorKind, str]:
+def operation_author(made: Operation, reader: "Caller | None" = None) -> tuple[AuthorKind, str]:
     """Return whose an operation is for a reader, and by what name."""
     principal = made.principal or implied_principal(made.actor)
     subject = subject_of(reader.via) if reader is not None else ""
