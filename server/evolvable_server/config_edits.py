@@ -16,17 +16,15 @@ from filelock import FileLock, Timeout
 from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 
+from evolvable_server.config_file import PRIVATE, read_config_text, write_private
 from evolvable_server.person_config import (
-    PRIVATE,
     ROLES,
     Command,
     PersonConfig,
     config_path,
     parse_person_config,
     read_config_file,
-    read_config_text,
     signed_settings,
-    write_private,
 )
 from evolvable_server.second_config import read_library_config, second_path
 from evolvable_store.errors import InvalidArgument, LibraryBusy, NotFound, Refused

@@ -6,19 +6,17 @@ also registers homes that may belong to another account or lie in a work tree. `
 that EVOLVABLE_CONFIG names.
 """
 
-import contextlib
 import os
 import re
-import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_server.config_file import CORRECT, read_config_text
+from evolvable_store.errors import InvalidArgument
 from evolvable_store.paths import is_address
-from evolvable_store.regular_files import regular_file
 
 if sys.platform == "win32":
     import ctypes
@@ -46,14 +44,9 @@ ROLES = ("executors", "scorers", "judges", "reviewers", "proposers")
 CLIENTS = ("claude", "codex")
 """The clients that keep the person's own where `[clients]` says."""
 
-MAX_BYTES = 1_000_000
-
-PRIVATE = 0o600
-"""The mode of files in the configuration's directory."""
-
 _OWN = (
-    "embedders clients approve agent_text review_policy homes trusted remotes remote_keys models roles sandbox budgets"
-    " ray sign_in"
+    "embedders clients approve agent_text review_policy homes trusted yours remotes remote_keys models roles sandbox"
+    " budgets ray sign_in"
 )
 
 SIGNED = (*_OWN.split(), *ROLES)
@@ -102,7 +95,8 @@ class PersonConfig:
     path: the file, None when the account has no home directory. approve: one of LEVELS. agent_text: `marked` or
     `plain`, '' where the file does not say. homes: libraries that may lie in a work tree or belong to another
     account. addresses: those of `homes` that lie in PostgreSQL. commands: by role (see ROLES) and name. trusted:
-    folders whose resources the person trusts. models: addresses of models by provider, and the proxy. endpoints: the
+    folders whose resources the person trusts. yours: folders that are the person's when they are imported, also without
+    a terminal. models: addresses of models by provider, and the proxy. endpoints: the
     models that the person named. model_roles: which models answer, by role. sandbox, budgets: tables as they stand in
     the file. review_policy: what becomes of proposals by kind, as EVOLVABLE_REVIEW_POLICY says it. remotes: git
     repositories of libraries. remote_keys: whose approvals count. embedders: folders of models that may lie in a work
@@ -140,6 +134,7 @@ class PersonConfig:
     sign_in: "SignIn | None" = None
     embedders: tuple[str, ...] = ()
     clients: Mapping[str, Path] = field(default_factory=dict)
+    yours: tuple[Path, ...] = ()
     files: "tuple[PersonConfig, ...]" = ()
     ignored: str = ""
 
@@ -158,11 +153,14 @@ class PersonConfig:
         return self.commands.get(role, {}).get(name)
 
     def trusted_folders(self, home: Path) -> frozenset[str]:
-        """Return the folders that the person trusts where the library in `home` holds them."""
+        """Return the folders that the person trusts where the library in `home` holds them; `yours` among them."""
         place = os.path.realpath(home)
-        return frozenset(
-            str(one.folder) for one in self.trusted if one.home is None or os.path.realpath(one.home) == place
-        )
+        named = {str(one.folder) for one in self.trusted if one.home is None or os.path.realpath(one.home) == place}
+        return frozenset(named.union(map(os.path.realpath, self.yours)))
+
+    def is_yours(self, folder: Path) -> bool:
+        """Return whether `yours` names this very folder, however its path is spelled."""
+        return os.path.realpath(folder) in map(os.path.realpath, self.yours)
 
 
 def account_home() -> Path | None:
@@ -208,7 +206,7 @@ def parse_person_config(path: Path, text: str) -> PersonConfig:
     try:
         return _config(path, tomllib.loads(text))
     except (_Wrong, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidArgument(f"{path} is not valid: {error}.", _CORRECT) from None
+        raise InvalidArgument(f"{path} is not valid: {error}.", CORRECT) from None
 
 
 def stricter(one: str, other: str) -> str:
@@ -218,39 +216,9 @@ def stricter(one: str, other: str) -> str:
 
 _RAY_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}:[0-9]{1,5}")
 
-_CORRECT = "Correct the file; no default replaces it."
-
 
 class _Wrong(ValueError):
     """A value of the file has the wrong type or is not allowed."""
-
-
-def read_config_text(path: Path) -> str | None:
-    """Return the text of a file of settings, None when there is none. Raise Refused, InvalidArgument."""
-    try:
-        with open(path, "rb", opener=regular_file) as stream:
-            status = os.fstat(stream.fileno())
-            check_owner(path, status)
-            if status.st_size > MAX_BYTES:
-                raise InvalidArgument(f"{path} has {status.st_size:,} bytes; the limit is {MAX_BYTES:,}.")
-            return stream.read(MAX_BYTES + 1).decode("utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except UnicodeDecodeError:
-        raise InvalidArgument(f"{path} is not UTF-8 text.", _CORRECT) from None
-    except OSError as error:
-        hint = "Give its owner the right to read it; no default replaces it."
-        raise InvalidArgument(f"{path} cannot be read: {error.strerror}.", hint) from None
-
-
-def check_owner(path: Path, status: os.stat_result) -> None:
-    """Check that only this account (or root) can write a file. Raise Refused."""
-    if os.name != "posix":
-        return
-    if status.st_uid not in (os.geteuid(), 0):
-        raise Refused(f"{path} belongs to user {status.st_uid}, not to this account.", "Remove it, or take it over.")
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise Refused(f"{path} can be written by other accounts.", f"Run: chmod 600 {path}")
 
 
 def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
@@ -289,6 +257,7 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
         sign_in=_sign_in(table),
         embedders=tuple(_text(one, "folder", "embedders") for one in _list(table, "embedders")),
         clients={name: _client_folder(name, one) for name, one in _table(table, "clients").items()},
+        yours=tuple(_own_folder(one) for one in _list(table, "yours")),
     )
 
 
@@ -346,9 +315,19 @@ def _ray_address(table: Mapping[str, Any]) -> str:
 def _client_folder(name: str, value: object) -> Path:
     if name not in CLIENTS:
         raise _Wrong(f"clients names {name!r}, and knows {' and '.join(CLIENTS)}")
-    folder = _expanded(Path(_text(value, name, "clients")), account_home())
+    return _absolute(_text(value, name, "clients"), f"clients.{name}")
+
+
+def _own_folder(entry: Any) -> Path:
+    return _absolute(
+        _text(_typed(entry, dict, "an entry of yours").get("folder"), "folder", "yours"), "a folder of yours"
+    )
+
+
+def _absolute(text: str, what: str) -> Path:
+    folder = _expanded(Path(text), account_home())
     if not folder.is_absolute() or "\0" in str(folder):
-        raise _Wrong(f"clients.{name} is no absolute path")
+        raise _Wrong(f"{what} is no absolute path")
     return folder
 
 
@@ -425,19 +404,3 @@ def _expanded(home: Path, account: Path | None) -> Path:
     if account is not None and home.parts[:1] == ("~",):
         return account.joinpath(*home.parts[1:])
     return home.expanduser()
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace a file whole by one that only this account can read."""
-    part = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-    try:
-        with open(fd, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
