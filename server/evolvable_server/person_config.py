@@ -68,10 +68,14 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """A folder that the person trusts. home: the library whose decisions on it count, None for every library."""
+    """A folder that the person trusts. home: the library whose decisions on it count, None for every library.
+
+    follow: whether the scan alone decides on what a pull brings there.
+    """
 
     folder: Path
     home: Path | None = None
+    follow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +158,15 @@ class PersonConfig:
 
     def trusted_folders(self, home: Path) -> frozenset[str]:
         """Return the folders that the person trusts where the library in `home` holds them; `yours` among them."""
+        return frozenset(str(one.folder) for one in self._trusted_in(home)).union(map(os.path.realpath, self.yours))
+
+    def followed_folders(self, home: Path) -> frozenset[str]:
+        """Return those of the trusted folders where the scan alone decides on what a pull brings; none under a lock."""
+        return frozenset(str(one.folder) for one in self._trusted_in(home) if one.follow and not self.lock_key)
+
+    def _trusted_in(self, home: Path) -> list[Trusted]:
         place = os.path.realpath(home)
-        named = {str(one.folder) for one in self.trusted if one.home is None or os.path.realpath(one.home) == place}
-        return frozenset(named.union(map(os.path.realpath, self.yours)))
+        return [one for one in self.trusted if one.home is None or os.path.realpath(one.home) == place]
 
     def is_yours(self, folder: Path) -> bool:
         """Return whether `yours` names this very folder, however its path is spelled."""
@@ -337,7 +347,9 @@ def _trusted(entry: Any) -> Trusted:
     home = _text(entry["home"], "home", "trusted") if "home" in entry else None
     if home is not None and "\0" in home:
         raise _Wrong("the home of an entry of trusted is no path")
-    return Trusted(Path(_text(entry.get("folder"), "folder", "trusted")), Path(home) if home is not None else None)
+    folder = Path(_text(entry.get("folder"), "folder", "trusted"))
+    follow = _typed(entry.get("follow", False), bool, "follow of an entry of trusted")
+    return Trusted(folder, Path(home) if home is not None else None, follow)
 
 
 def _remote(entry: Any) -> NamedRemote:

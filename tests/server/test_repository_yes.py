@@ -192,3 +192,127 @@ def test_under_a_lock_the_yes_needs_the_passphrase(tree: WorkTree) -> None:
     tree.run("folders", "drop", tree.skills)
     tree.run("init", tree.skills, stdin="y\nlong passphrase\n")
     assert set(tree.listed().values()) == {"repository"}
+
+
+# evolvable trust FOLDER --follow
+
+
+@pytest.fixture
+def followed(tree: WorkTree) -> WorkTree:
+    tree.run("init", tree.skills, stdin="y\n")
+    asked = tree.run("trust", tree.root, "--follow", stdin="y\n")
+    assert asked.err.count("[y/N]") == 1 and "the scan alone" in asked.err
+    return tree
+
+
+def pull(tree: WorkTree, *options: str) -> None:
+    git(tree.root, "pull", "-q", *options)
+    tree.run("sync")
+
+
+@pytest.mark.parametrize("options", [(), ("--rebase",)])
+def test_in_a_followed_folder_the_scan_alone_decides_on_a_pull(followed: WorkTree, options: tuple[str, ...]) -> None:
+    followed.bring("csv", "Read the table.")
+    commit = followed.bring("deploy", "New.")
+    pull(followed, *options)
+    assert followed.held() == []
+    assert followed.listed() == {**PLAIN, "skill:project/csv": "repository"}
+    text = followed.loaded("deploy")
+    assert "New." in text and "material to judge" not in text
+    assert f"skill:project/deploy@2: last pull, commit {commit}" in text
+    (line,) = (one for one in followed.run("status", "--json").json["folders"] if "(project)" in one)
+    assert line.endswith(f"last pull, commit {commit}")
+
+
+@pytest.mark.parametrize("body", [EVIL, DOUBTFUL, HIDDEN], ids=["evil", "doubtful", "hidden"])
+@pytest.mark.parametrize("name", ["deploy", "csv"])
+def test_in_a_followed_folder_a_change_with_a_finding_is_held(followed: WorkTree, name: str, body: str) -> None:
+    followed.bring(name, body)
+    pull(followed)
+    assert followed.held() == [f"skill:project/{name}"]
+    assert "Old." in followed.loaded("deploy")
+
+
+def test_in_a_followed_folder_a_power_that_a_new_skill_gains_is_held(followed: WorkTree) -> None:
+    more = "allowed-tools: Bash(*)\n"
+    followed.run.save(followed.up / ".claude/skills", "csv", skill_text("csv", more=more))
+    git(followed.up, "add", "-A")
+    git(followed.up, "commit", "-qm", "x")
+    pull(followed)
+    assert followed.held() == ["skill:project/csv"]
+
+
+def test_a_branch_that_is_checked_out_in_a_followed_folder_is_no_pull(followed: WorkTree) -> None:
+    git(followed.up, "checkout", "-qb", "feature")
+    followed.bring("deploy", "Not reviewed.")
+    git(followed.root, "fetch", "-q")
+    git(followed.root, "checkout", "-q", "feature")
+    followed.run("sync")
+    assert followed.held() == ["skill:project/deploy"]
+
+
+def test_a_pull_that_an_own_commit_follows_unseen_is_still_a_pull(followed: WorkTree) -> None:
+    commit = followed.bring("deploy", "New.")
+    git(followed.root, "pull", "-q")
+    followed.save("notes", "Mine.")
+    followed.commit()
+    followed.run("sync")
+    assert followed.held() == [] and f"last pull, commit {commit}" in followed.loaded("deploy")
+    assert "last pull" not in followed.loaded("notes")
+
+
+def test_what_an_agent_changed_is_still_said_after_a_followed_pull(followed: WorkTree) -> None:
+    long = "\n\n".join(f"Step {number}." for number in range(9))
+    followed.bring("deploy", long)
+    pull(followed)
+    followed.run.person = False
+    followed.run("update", "skill:project/deploy", "--edit", "SKILL.md", "Step 0.", "Step zero.", "-m", "better")
+    followed.run.person = True
+    followed.commit()
+    followed.bring("deploy", long.replace("Step 8.", "Step eight."))
+    pull(followed, "--no-rebase")
+    text = followed.loaded("deploy")
+    assert "Step eight." in text and "Step zero." in text
+    assert "your agent" in text and "not yet looked at" in text and "last pull, commit" in text
+
+
+def test_trust_that_is_withdrawn_ends_what_was_followed(followed: WorkTree) -> None:
+    followed.bring("deploy", "New.")
+    pull(followed)
+    followed.run("trust", "--withdraw", followed.root)
+    assert set(followed.listed().values()) == {"repository, marked"}
+    followed.bring("notes", "Newer.")
+    pull(followed)
+    assert "Newer." not in followed.loaded("notes") or followed.listed()["skill:project/notes"].endswith("marked")
+
+
+def test_a_later_yes_keeps_the_folder_followed_and_an_answer_of_no_follows_nothing(tree: WorkTree) -> None:
+    tree.run("init", tree.skills, stdin="y\n")
+    tree.run("trust", tree.root, "--follow", stdin="n\n", code=1)
+    tree.bring("deploy", "New.")
+    pull(tree)
+    assert tree.held() == ["skill:project/deploy"]
+    tree.run("trust", tree.root, "--follow", stdin="y\n")
+    tree.bring("deploy", "Newer.")
+    pull(tree)
+    tree.run("trust", tree.root, stdin="y\n")
+    tree.bring("deploy", "Newest.")
+    pull(tree)
+    assert tree.held() == [] and "Newest." in tree.loaded("deploy")
+
+
+@pytest.mark.parametrize("options", [["skill:project/deploy"], ["--withdraw"], ["--show"]])
+def test_follow_is_for_a_folder_alone(followed: WorkTree, options: list[str]) -> None:
+    what = options if options[0].startswith("skill") else [str(followed.root), *options]
+    assert "--follow goes with a folder" in followed.run("trust", *what, "--follow", code=2).err
+
+
+def test_under_a_lock_no_pull_is_followed(followed: WorkTree) -> None:
+    followed.bring("notes", "New.")
+    pull(followed)
+    followed.run("approvals", "lock", stdin="long passphrase\n" * 2)
+    followed.bring("deploy", "New.")
+    pull(followed)
+    assert followed.held() == ["skill:project/deploy"]
+    assert followed.listed()["skill:project/notes"] == "repository, marked"
+    assert "locked" in followed.run("trust", followed.root, "--follow", code=None).err

@@ -200,9 +200,8 @@ ENOUGH_USES = 30
 
 def _line(library: Library, head: Head, version: int, whose: Authorship) -> str:
     """Return the line of provenance of a version, '' where there is none to say."""
-    if not whose.changes:
-        return ""
-    if library.evidence.count_uses(head.id, whose.changes[0].part.version) >= ENOUGH_USES:
+    changed = whose.changes[0].part.version if whose.changes else version if whose.pulled else None
+    if changed is None or library.evidence.count_uses(head.id, changed) >= ENOUGH_USES:
         return ""
     return provenance_line(f"{head.ref}@{version}", whose, library.store.now())
 
