@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evolvable_store.objects import Manifest
-from evolvable_store.operation import Actor, Identity, Principal, Pull, read_pull
+from evolvable_store.operation import Actor, FollowedPull, Identity, Principal, read_pull
 from evolvable_store.provenance import Provenance, derive
 from evolvable_store.resource import is_plugins
 from evolvable_store.storage.connection import Connection, read_queries
@@ -51,7 +51,7 @@ class VersionAuthor:
         return self.principal in (Principal.AGENT, Principal.SCRIPT) and not self.is_person
 
     @property
-    def pull(self) -> Pull | None:
+    def pull(self) -> FollowedPull | None:
         """The pull that brought it to a folder whose pulls the person follows, None for anything else."""
         return read_pull(Identity(self.principal, self.via))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from evolvable_store.objects import Files, Manifest, TreeEntry, make_manifest
-from evolvable_store.operation import Identity, Principal, Pull, followed_pull
+from evolvable_store.operation import FollowedPull, Identity, Principal, followed_pull
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.workingcopy.git_positions import GitPositions
 from evolvable_store.workingcopy.git_repository import (
@@ -138,7 +138,7 @@ class OriginResolver:
             places = {self._place(directory, path, links): files[path].data for path in brought}
             commit = self._pulled(places) if follows else ""
             waits = self._waits(directory, lock if commit or not follows else busy)
-            return FileOrigin(followed_pull(Pull(commit, follows)) if commit else REPOSITORY, waits)
+            return FileOrigin(followed_pull(FollowedPull(commit, follows)) if commit else REPOSITORY, waits)
         settled = not bringers - {_Bringer.PERSON, _Bringer.AGENT}
         who = _AGENT if unclaimed and _Bringer.AGENT in bringers else otherwise
         return FileOrigin(who, self._waits(directory, "" if settled else busy))
