@@ -106,7 +106,7 @@ def _run(line: str, home: Path) -> tuple[int, str]:
     if program != "evolvable":
         subprocess.run(["bash", "-c", line], check=True)
         return 0, ""
-    result = CliRunner().invoke(cli, arguments)
+    result = CliRunner().invoke(cli, arguments, input="\n" if arguments[0] == "init" else None)  # Ada presses Enter
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     if target:

@@ -43,7 +43,7 @@ def test_what_is_imported_without_a_terminal_is_the_owners(tmp_path: Path) -> No
     evolvable.save(evolvable.user / ".claude/skills", "pdf", skill_text("pdf"))
     evolvable("init", "--yes")
     (found,) = evolvable("list", "--json").json["resources"]
-    assert (found["author"], found["by"]) == ("you", "file")
+    assert (found["author"], found["by"]) == ("you", "")
 
 
 @pytest.mark.parametrize("mark", sorted(MARKS))

@@ -316,3 +316,28 @@ def test_under_a_lock_no_pull_is_followed(followed: WorkTree) -> None:
     assert followed.held() == ["skill:project/deploy"]
     assert followed.listed()["skill:project/notes"] == "repository, marked"
     assert "locked" in followed.run("trust", followed.root, "--follow", code=None).err
+
+
+def test_what_a_pull_brings_while_the_question_stands_is_not_approved(tree: WorkTree) -> None:
+    talk = tree.run.talk("init", str(tree.skills))
+    talk.until("[y/N]")
+    tree.bring("deploy", "Not seen.")
+    tree.bring("csv", "Not seen.")
+    git(tree.root, "pull", "-q")
+    talk.type("y\n")
+    assert "untrusted" in talk.end() and talk.code == 0
+    assert tree.listed() == {
+        "skill:project/csv": "repository, marked",
+        "skill:project/deploy": "repository, marked",
+        "skill:project/notes": "repository",
+    }
+
+
+def test_prompts_and_agents_of_a_project_are_approved_by_the_same_yes(tree: WorkTree) -> None:
+    for kind in ("commands", "agents"):
+        file = tree.root / f".claude/{kind}/look.md"
+        file.parent.mkdir(parents=True)
+        file.write_text("---\nname: look\ndescription: Looks at the change.\n---\n\nLook at it.\n")
+        tree.commit()
+        tree.run("init", file.parent, stdin="y\n")
+    assert tree.listed() == {"prompt:project/look": "repository", "agent:project/look": "repository"}

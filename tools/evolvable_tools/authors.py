@@ -307,6 +307,11 @@ def author_words(kind: str, by: str) -> str:
     return f"{kind} ({by})" if by else kind
 
 
+def maker_words(principal: str | None, actor: str) -> str:
+    """Return who made an operation as a table says it. A save on disk, which nobody answers for, is the person's."""
+    return author_words(AuthorKind.YOU, "file") if principal == Principal.UNKNOWN else principal or actor
+
+
 _CLIENTS = {"claude-code": "Claude Code", "codex": "Codex", "codex-mcp-client": "Codex", "cursor": "Cursor"}
 
 

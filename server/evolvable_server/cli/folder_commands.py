@@ -20,6 +20,7 @@ from evolvable_server.cli.command_context import (
 from evolvable_server.cli.folder_choice import FolderChoice, FolderChooser, check_links, settle_projects
 from evolvable_server.cli.folder_reception import (
     MOST_COUNTED,
+    Confirmed,
     approve_arrivals,
     confirm_folders,
     receive,
@@ -212,7 +213,7 @@ def init_command(
     choices = _choose(state, homes, paths, Kind(kind) if kind else None, scope)
     for choice in choices:
         _check_is_no_resource(choice)
-    watched = _watched_folders(state)
+    watched, confirmed = _watched_folders(state), Confirmed()
     if not yes and (is_person() or not folders):
         new = [one for one in choices if one.path.resolve() not in watched]
         confirmed = confirm_folders(new, config.person.is_yours)
@@ -226,7 +227,7 @@ def init_command(
             results = add_folders(library, choices, {path: one.identity for path, one in received.items()})
             all_read()
             scan_for_secrets(library)  # meanwhile the rest is indexed
-        sure = [path for path, one in received.items() if one.approves]
+        sure = {one.path: confirmed.get(one) for one in choices if received[one.path].approves}
         approved = approve_arrivals(library, caller, sure, config.person)
         results = [_with_approved(library, one, approved) for one in results]
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]

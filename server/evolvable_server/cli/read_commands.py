@@ -27,7 +27,7 @@ from evolvable_server.environment import is_review_process
 from evolvable_store.operation import Principal
 from evolvable_store.resource import Kind, Ref, check_scope
 from evolvable_store.storage.evidence import Usage
-from evolvable_tools.authors import AuthorKind, author_words
+from evolvable_tools.authors import AuthorKind, author_words, maker_words
 from evolvable_tools.delegation import inline_text
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import ENOUGH, format_success
@@ -298,7 +298,7 @@ def _show_history(past: versions.History, page: int) -> None:
             [
                 (str(v.version), "bold"),
                 local_time(v.at),
-                v.principal or v.actor,
+                maker_words(v.principal, v.actor),
                 v.reason,
                 some(v.files, MAX_FILES_SHOWN),
                 str(v.operation),

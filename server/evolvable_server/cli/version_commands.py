@@ -17,7 +17,7 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Change, Operation
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
-from evolvable_tools.authors import reason_notice
+from evolvable_tools.authors import maker_words, reason_notice
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import AnswerMarks
@@ -99,7 +99,7 @@ def _show_log(log: dict[str, Any], page: int, more: bool) -> None:
             [
                 (str(o["operation"]), "bold"),
                 local_time(o["at"]),
-                o["principal"] or o["actor"],
+                maker_words(o["principal"], o["actor"]),
                 *[_short(o["session"] or "")] * named,
                 o["reason"],
                 some([_moved(one) for one in o["changes"]], MAX_REFS),

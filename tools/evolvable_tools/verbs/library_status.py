@@ -12,6 +12,7 @@ from evolvable_store.review_queue import waiting_sessions
 from evolvable_store.storage.proposals import APPROVED, REJECTED
 from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
+from evolvable_tools.authors import maker_words
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs.search import list_resources
 
@@ -23,7 +24,8 @@ MAX_OPERATIONS = 1_000
 class ChangesSince:
     """The operations after the last one of a person. operation, at: that one, None and '' when there is none.
 
-    by: how many each principal made. refs: the resources that they changed, the newest first.
+    by: how many each principal made, a save on disk as `you (file)`. refs: the resources that they changed, the newest
+    first.
     """
 
     operation: int | None
@@ -91,7 +93,7 @@ def changes_since_person(library: Library) -> ChangesSince:
             last = made
             break
         others.append(made)
-        who = str(made.principal or made.actor)
+        who = str(maker_words(made.principal, made.actor))
         by[who] = by.get(who, 0) + 1
     refs = {str(change.ref): None for change in library.store.backend.changes_of([one.id for one in others])}
     return ChangesSince(last.id if last else None, last.at if last else "", by, list(refs)[::-1])
