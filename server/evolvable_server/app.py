@@ -134,17 +134,27 @@ class ListedFolders:
     def __init__(self, home: Path) -> None:
         self._home, self._paths = home, (config_path(), second_path())
         self._seen: object = None
-        self._folders = frozenset[str]()
+        self._folders = self._followed = frozenset[str]()
 
     def __call__(self) -> frozenset[str]:
         """Return the folders as they are listed now. One look at the status of each file where none changed."""
+        self._look()
+        return self._folders
+
+    def followed(self) -> frozenset[str]:
+        """Return those where the scan alone decides on what a pull brings."""
+        self._look()
+        return self._followed
+
+    def _look(self) -> None:
         seen = [file_status(path) for path in self._paths]
         if seen != self._seen:
-            self._folders = frozenset()
+            self._folders = self._followed = frozenset()
             with contextlib.suppress(EvolvableError):
-                self._folders = read_library_config(self._home).trusted_folders(self._home)
+                person = read_library_config(self._home)
+                self._folders = person.trusted_folders(self._home)
+                self._followed = person.followed_folders(self._home)
             self._seen = seen
-        return self._folders
 
 
 def assign_trusted_folders(library: Library, list_folder: Callable[[Path, Path], None]) -> list[str]:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from evolvable_server.person_config import PRIVATE, check_owner, config_path, read_person_config
+from evolvable_server.config_file import PRIVATE, check_owner
+from evolvable_server.person_config import config_path, read_person_config
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.regular_files import regular_file

@@ -16,17 +16,15 @@ from filelock import FileLock, Timeout
 from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 
+from evolvable_server.config_file import PRIVATE, read_config_text, write_private
 from evolvable_server.person_config import (
-    PRIVATE,
     ROLES,
     Command,
     PersonConfig,
     config_path,
     parse_person_config,
     read_config_file,
-    read_config_text,
     signed_settings,
-    write_private,
 )
 from evolvable_server.second_config import read_library_config, second_path
 from evolvable_store.errors import InvalidArgument, LibraryBusy, NotFound, Refused
@@ -112,19 +110,24 @@ def _own_folder(folder: Path, *, private: bool) -> None:
         folder.chmod(0o700)
 
 
-def set_trusted(folder: Path, home: Path, signer: Signer | None = None, *, wanted: bool = True) -> None:
+def set_trusted(
+    folder: Path, home: Path, signer: Signer | None = None, *, wanted: bool = True, follow: bool = False
+) -> None:
     """Add a folder to those that the person trusts in the library of `home`, or take it out. Raise as `edit_config`.
 
-    An entry for every library stays where the folder is wanted, and goes where it is not.
+    An entry for every library stays where the folder is wanted, and goes where it is not. follow: the scan alone
+    decides on what a pull brings there; an entry that says so stays so.
     """
-    entry = {"folder": str(folder), "home": str(home)}
+    entry: dict[str, Any] = {"folder": str(folder), "home": str(home)}
 
     def change(document: Any) -> None:
         known = document.pop("trusted", [])
         kept = [one for one in known if one.get("folder") != str(folder) or one.get("home", str(home)) != str(home)]
         if wanted:
-            every = [one for one in known if one.get("folder") == str(folder) and "home" not in one]
-            kept = [*kept, *(every or [entry])]
+            here = [one for one in known if one not in kept]
+            every = [one for one in here if "home" not in one]
+            own = entry | ({"follow": True} if follow or any(one.get("follow") for one in here) else {})
+            kept = [*kept, *every, *([own] if follow or not every else [])]
         if kept:
             document["trusted"] = kept
 

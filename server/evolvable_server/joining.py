@@ -24,6 +24,7 @@ import httpx2
 from anyio.to_thread import run_sync
 from filelock import FileLock
 
+from evolvable_server.config_file import check_owner, write_private
 from evolvable_server.oidc import (
     KeySet,
     ProviderMetadata,
@@ -34,7 +35,6 @@ from evolvable_server.oidc import (
     new_client,
     read_json,
 )
-from evolvable_server.person_config import check_owner, write_private
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import InvalidArgument, NotFound, Refused
 from evolvable_store.regular_files import regular_file

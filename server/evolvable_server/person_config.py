@@ -6,19 +6,17 @@ also registers homes that may belong to another account or lie in a work tree. `
 that EVOLVABLE_CONFIG names.
 """
 
-import contextlib
 import os
 import re
-import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_server.config_file import CORRECT, read_config_text
+from evolvable_store.errors import InvalidArgument
 from evolvable_store.paths import is_address
-from evolvable_store.regular_files import regular_file
 
 if sys.platform == "win32":
     import ctypes
@@ -49,14 +47,9 @@ ROLES = ("executors", "scorers", "judges", "reviewers", "proposers")
 CLIENTS = ("claude", "codex")
 """The clients that keep the person's own where `[clients]` says."""
 
-MAX_BYTES = 1_000_000
-
-PRIVATE = 0o600
-"""The mode of files in the configuration's directory."""
-
 _OWN = (
-    "embedders clients approve agent_text confirm review_policy homes trusted remotes remote_keys models roles sandbox"
-    " budgets ray sign_in"
+    "embedders clients approve agent_text confirm review_policy homes trusted yours remotes remote_keys models roles"
+    " sandbox budgets ray sign_in"
 )
 
 SIGNED = (*_OWN.split(), *ROLES)
@@ -78,10 +71,14 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """A folder that the person trusts. home: the library whose decisions on it count, None for every library."""
+    """A folder that the person trusts. home: the library whose decisions on it count, None for every library.
+
+    follow: whether the scan alone decides on what a pull brings there.
+    """
 
     folder: Path
     home: Path | None = None
+    follow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +102,16 @@ class PersonConfig:
     path: the file, None when the account has no home directory. approve: one of LEVELS. agent_text: `marked` or
     `plain`, confirm: `session`; '' where the file does not say. homes: libraries that may lie in a work tree or belong
     to another account. addresses: those of `homes` that lie in PostgreSQL. commands: by role (see ROLES) and name.
-    trusted: folders whose resources the person trusts. models: addresses of models by provider, and the proxy.
-    endpoints: the models that the person named. model_roles: which models answer, by role. sandbox, budgets: tables as
-    they stand in the file. review_policy: what becomes of proposals by kind, as EVOLVABLE_REVIEW_POLICY says it.
-    remotes: git repositories of libraries. remote_keys: whose approvals count. embedders: folders of models that may
-    lie in a work tree. clients: where claude and codex keep the person's own, as CLAUDE_CONFIG_DIR and CODEX_HOME say
-    it. sign_in: where people sign in, and what their groups give; None where the file does not say. ray_address,
-    ray_token_file: the Ray cluster on which trials run, '' without one, and where its token lies. said: the names that
-    stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not locked. unsigned:
-    whether the lock's signature does not cover the settings; then the strictest apply and nothing is named.
+    trusted: folders whose resources the person trusts. yours: folders that are the person's when they are imported,
+    also without a terminal. models: addresses of models by provider, and the proxy. endpoints: the models that the
+    person named. model_roles: which models answer, by role. sandbox, budgets: tables as they stand in the file.
+    review_policy: what becomes of proposals by kind, as EVOLVABLE_REVIEW_POLICY says it. remotes: git repositories of
+    libraries. remote_keys: whose approvals count. embedders: folders of models that may lie in a work tree. clients:
+    where claude and codex keep the person's own, as CLAUDE_CONFIG_DIR and CODEX_HOME say it. sign_in: where people sign
+    in, and what their groups give; None where the file does not say. ray_address, ray_token_file: the Ray cluster on
+    which trials run, '' without one, and where its token lies. said: the names that stand in the file. lock_key: the
+    public key of the approvals lock, '' where approvals are not locked. unsigned: whether the lock's signature does not
+    cover the settings; then the strictest apply and nothing is named.
     files: where EVOLVABLE_CONFIG names a second file, what the account's file and that file say, in this order; the
     other fields are then what the two make together. ignored: why the names in the second file do not count, '' where
     they do.
@@ -143,6 +141,7 @@ class PersonConfig:
     embedders: tuple[str, ...] = ()
     clients: Mapping[str, Path] = field(default_factory=dict)
     confirm: str = ""
+    yours: tuple[Path, ...] = ()
     files: "tuple[PersonConfig, ...]" = ()
     ignored: str = ""
 
@@ -161,11 +160,20 @@ class PersonConfig:
         return self.commands.get(role, {}).get(name)
 
     def trusted_folders(self, home: Path) -> frozenset[str]:
-        """Return the folders that the person trusts where the library in `home` holds them."""
+        """Return the folders that the person trusts where the library in `home` holds them; `yours` among them."""
+        return frozenset(str(one.folder) for one in self._trusted_in(home)).union(map(os.path.realpath, self.yours))
+
+    def followed_folders(self, home: Path) -> frozenset[str]:
+        """Return those of the trusted folders where the scan alone decides on what a pull brings; none under a lock."""
+        return frozenset(str(one.folder) for one in self._trusted_in(home) if one.follow and not self.lock_key)
+
+    def _trusted_in(self, home: Path) -> list[Trusted]:
         place = os.path.realpath(home)
-        return frozenset(
-            str(one.folder) for one in self.trusted if one.home is None or os.path.realpath(one.home) == place
-        )
+        return [one for one in self.trusted if one.home is None or os.path.realpath(one.home) == place]
+
+    def is_yours(self, folder: Path) -> bool:
+        """Return whether `yours` names this very folder, however its path is spelled."""
+        return os.path.realpath(folder) in map(os.path.realpath, self.yours)
 
 
 def account_home() -> Path | None:
@@ -211,7 +219,7 @@ def parse_person_config(path: Path, text: str) -> PersonConfig:
     try:
         return _config(path, tomllib.loads(text))
     except (_Wrong, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidArgument(f"{path} is not valid: {error}.", _CORRECT) from None
+        raise InvalidArgument(f"{path} is not valid: {error}.", CORRECT) from None
 
 
 def stricter(one: str, other: str) -> str:
@@ -221,39 +229,9 @@ def stricter(one: str, other: str) -> str:
 
 _RAY_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}:[0-9]{1,5}")
 
-_CORRECT = "Correct the file; no default replaces it."
-
 
 class _Wrong(ValueError):
     """A value of the file has the wrong type or is not allowed."""
-
-
-def read_config_text(path: Path) -> str | None:
-    """Return the text of a file of settings, None when there is none. Raise Refused, InvalidArgument."""
-    try:
-        with open(path, "rb", opener=regular_file) as stream:
-            status = os.fstat(stream.fileno())
-            check_owner(path, status)
-            if status.st_size > MAX_BYTES:
-                raise InvalidArgument(f"{path} has {status.st_size:,} bytes; the limit is {MAX_BYTES:,}.")
-            return stream.read(MAX_BYTES + 1).decode("utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except UnicodeDecodeError:
-        raise InvalidArgument(f"{path} is not UTF-8 text.", _CORRECT) from None
-    except OSError as error:
-        hint = "Give its owner the right to read it; no default replaces it."
-        raise InvalidArgument(f"{path} cannot be read: {error.strerror}.", hint) from None
-
-
-def check_owner(path: Path, status: os.stat_result) -> None:
-    """Check that only this account (or root) can write a file. Raise Refused."""
-    if os.name != "posix":
-        return
-    if status.st_uid not in (os.geteuid(), 0):
-        raise Refused(f"{path} belongs to user {status.st_uid}, not to this account.", "Remove it, or take it over.")
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise Refused(f"{path} can be written by other accounts.", f"Run: chmod 600 {path}")
 
 
 def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
@@ -289,6 +267,7 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
         embedders=tuple(_text(one, "folder", "embedders") for one in _list(table, "embedders")),
         clients={name: _client_folder(name, one) for name, one in _table(table, "clients").items()},
         confirm=_choice(table, "confirm", CONFIRMS),
+        yours=tuple(_own_folder(one) for one in _list(table, "yours")),
     )
 
 
@@ -353,9 +332,19 @@ def _ray_address(table: Mapping[str, Any]) -> str:
 def _client_folder(name: str, value: object) -> Path:
     if name not in CLIENTS:
         raise _Wrong(f"clients names {name!r}, and knows {' and '.join(CLIENTS)}")
-    folder = _expanded(Path(_text(value, name, "clients")), account_home())
+    return _absolute(_text(value, name, "clients"), f"clients.{name}")
+
+
+def _own_folder(entry: Any) -> Path:
+    return _absolute(
+        _text(_typed(entry, dict, "an entry of yours").get("folder"), "folder", "yours"), "a folder of yours"
+    )
+
+
+def _absolute(text: str, what: str) -> Path:
+    folder = _expanded(Path(text), account_home())
     if not folder.is_absolute() or "\0" in str(folder):
-        raise _Wrong(f"clients.{name} is no absolute path")
+        raise _Wrong(f"{what} is no absolute path")
     return folder
 
 
@@ -365,7 +354,9 @@ def _trusted(entry: Any) -> Trusted:
     home = _text(entry["home"], "home", "trusted") if "home" in entry else None
     if home is not None and "\0" in home:
         raise _Wrong("the home of an entry of trusted is no path")
-    return Trusted(Path(_text(entry.get("folder"), "folder", "trusted")), Path(home) if home is not None else None)
+    folder = Path(_text(entry.get("folder"), "folder", "trusted"))
+    follow = _typed(entry.get("follow", False), bool, "follow of an entry of trusted")
+    return Trusted(folder, Path(home) if home is not None else None, follow)
 
 
 def _remote(entry: Any) -> NamedRemote:
@@ -432,19 +423,3 @@ def _expanded(home: Path, account: Path | None) -> Path:
     if account is not None and home.parts[:1] == ("~",):
         return account.joinpath(*home.parts[1:])
     return home.expanduser()
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace a file whole by one that only this account can read."""
-    part = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-    try:
-        with open(fd, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise

@@ -169,7 +169,8 @@ class Serving:
             lock=approvals_lock(config),
             level=ApprovalLevel(config.approve),
             marks_agents=marks_agents(config),
-            trusted_folders=ListedFolders(config.home),
+            trusted_folders=(listed := ListedFolders(config.home)),
+            followed_folders=listed.followed,
             bulk=partial(index_elsewhere, config.home),
         )
         self._notifier = Notifier(self.library.store)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from evolvable_store.resource import Kind, Ref
 
@@ -101,6 +101,29 @@ QUICKSTART = Identity(Principal.IMPORT, "quickstart")
 
 PLUGIN_FILES = Identity(Principal.IMPORT, "plugin")
 """Who answers for what a plugin's folder holds: the people who made the plugin."""
+
+
+class FollowedPull(NamedTuple):
+    """A pull into a folder whose pulls the person follows: the short name of the commit, and the folder."""
+
+    commit: str
+    folder: str
+
+
+def followed_pull(pull: FollowedPull) -> Identity:
+    """Return who answers for what a pull brought to a folder whose pulls the person follows."""
+    return Identity(Principal.REPOSITORY, f"{_PULL}{pull.commit}:{pull.folder}")
+
+
+def read_pull(identity: Identity) -> FollowedPull | None:
+    """Return the pull of an identity that `followed_pull` made, None for any other."""
+    if identity.principal is not Principal.REPOSITORY or not identity.via.startswith(_PULL):
+        return None
+    commit, _, folder = identity.via.removeprefix(_PULL).partition(":")
+    return FollowedPull(commit, folder)
+
+
+_PULL = "pull:"
 
 
 class Signer(Protocol):

@@ -220,6 +220,10 @@ TrustedFolders = Callable[[], "frozenset[str] | None"]
 """Returns the folders that a person trusts, as absolute paths; None where every decision on a folder counts."""
 
 
+FollowedFolders = Callable[[], frozenset[str]]
+"""Returns the folders where the scan alone decides on what a pull brings."""
+
+
 def every_folder() -> None:
     """Return that every decision on a folder counts."""
 

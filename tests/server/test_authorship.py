@@ -379,3 +379,15 @@ def test_a_file_that_a_session_wrote_with_its_clients_tool_is_plain_in_that_sess
         hooks.answer({**event, "file_path": str(place.skills / "tides/SKILL.md")})
         own, other = (load_skill(library, Caller(Actor.AGENT, name), Ref.parse("tides")) for name in ("s", "t"))
     assert (own.marked, other.marked) == (False, True)
+
+
+def test_a_save_on_disk_is_the_persons_by_name_wherever_it_is_listed(machine: CommandLine) -> None:
+    folder = machine.user / ".claude/skills"
+    machine.save(folder, "csv", skill_text("csv"))
+    machine("init", folder)
+    machine.save(folder, "csv", skill_text("csv", body="Saved."))
+    machine("sync")
+    assert list(machine("status", "--json").json["since"]["by"]) == ["you (file)"]
+    for command in (("history", "csv"), ("log",), ("status",)):
+        said = machine.on_screen(*command, columns=160)
+        assert "you (file)" in said and "unknown" not in said

@@ -790,6 +790,7 @@ def test_folders_are_listed_and_dropped(run, tmp_path):
             "missing": [],
             "read_only": False,
             "waiting_for_git": [],
+            "pulled": "",
         }
     ]
     assert run("folders").out.splitlines()[1].split()[1:] == ["user", "skill", "1", "in", "sync"]

@@ -106,8 +106,7 @@ def _run(line: str, home: Path) -> tuple[int, str]:
     if program != "evolvable":
         subprocess.run(["bash", "-c", line], check=True)
         return 0, ""
-    # The person says yes to the folders that `init` shows.
-    result = CliRunner().invoke(cli, arguments, input="y\n" if arguments[0] == "init" else None)
+    result = CliRunner().invoke(cli, arguments, input="\n" if arguments[0] == "init" else None)  # Ada presses Enter
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     if target:

@@ -23,7 +23,7 @@ def git(folder: Path, *arguments: str, check: bool = True) -> str:
 
 
 class Project:
-    """A repository elsewhere, and its clone, which the person watches and trusts; skill deploy says Old."""
+    """A repository elsewhere, and its clone, which the person takes in with a yes; skill deploy says Old."""
 
     def __init__(self, run: CommandLine) -> None:
         self.run, self.up, self.root = run, run.root / "up", run.project
@@ -48,7 +48,6 @@ class Project:
 
     def trust(self) -> "Project":
         self.run("init", self.skills, "--scope", "proj", stdin="y\n")
-        self.run("trust", self.skills, stdin="y\n")
         return self
 
     def save(self, name: str, body: str) -> None:
@@ -294,7 +293,7 @@ def test_what_a_log_said_before_the_folder_was_taken_in_counts_nothing(project: 
     project.save("deploy", HOSTILE)
     project.commit()
     assert "commit: mine" in git(project.root, "reflog")
-    project.run("init", project.skills, "--scope", "proj", stdin="y\n")
+    project.run("init", project.skills, "--scope", "proj", "--yes")
     assert HOSTILE not in project.served() and project.author() in ("", "repository")
 
 
@@ -375,7 +374,6 @@ def test_dotfiles_that_are_linked_into_a_clients_folder_are_saved_and_pulled(pro
         (place / "tidy").mkdir(parents=True)
         (place / "tidy/SKILL.md").symlink_to(dotfiles / "skills/tidy/SKILL.md")
     run("init", place, "--scope", "user", stdin="y\n")
-    run("trust", place.resolve(), stdin="y\n")
     run.save(dotfiles / "skills", "tidy", skill_text("tidy", body="Mine."))
     run("sync")
     git(dotfiles, "commit", "-qam", "mine")

@@ -61,9 +61,9 @@ def clone(evolvable: CommandLine) -> Clone:
 
 
 def init(evolvable: CommandLine, clone: Clone) -> str:
-    """Watch the project's folder, as the person at a terminal, and return what was written."""
+    """Watch the project's folder with --yes, which approves nothing of a repository; return what was written."""
     clone.clone()
-    ran = evolvable("init", clone.skills, "--scope", "proj")
+    ran = evolvable("init", clone.skills, "--scope", "proj", "--yes")
     return ran.out + ran.err
 
 
@@ -203,7 +203,7 @@ def test_git_and_what_a_repository_names_are_never_run(evolvable: CommandLine, c
     ran = evolvable.root / "ran"
     git(clone.project, "config", "core.fsmonitor", f"touch {ran}")
     git(clone.project, "config", "filter.x.smudge", f"touch {ran}")
-    evolvable("init", clone.skills, "--scope", "proj")
+    evolvable("init", clone.skills, "--scope", "proj", "--yes")
     evolvable("sync")
     assert not ran.exists() and listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
 
@@ -217,7 +217,7 @@ def test_worktrees_and_submodules_are_repositories_too(evolvable: CommandLine, c
     git(outer, "init", "-q")
     git(outer, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(clone.up), "sub")
     for number, folder in enumerate((tree / "shared", outer / "sub/.claude/skills")):
-        evolvable("init", folder, "--scope", f"s{number}")
+        evolvable("init", folder, "--scope", f"s{number}", "--yes")
         (found,) = evolvable("list", "--scope", f"s{number}", "--json").json["resources"]
         assert found["author"] == "repository" and found["marked"]
 
@@ -226,7 +226,7 @@ def test_a_damaged_repository_is_decided_for_the_safe_side(evolvable: CommandLin
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     clone.clone()
     (clone.project / ".git/index").write_bytes(b"DIRC\0\0\0\2\xff\xff\xff\xff")
-    evolvable("init", clone.skills, "--scope", "proj")
+    evolvable("init", clone.skills, "--scope", "proj", "--yes")
     assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from evolvable_store.errors import InvalidArgument, Refused, Unsafe
 from evolvable_store.objects import Files, make_manifest
-from evolvable_store.operation import Actor, Head, Operation, Principal, implied_principal
+from evolvable_store.operation import Actor, Head, Operation, Principal, implied_principal, read_pull
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.incoming import HoldDecision, IncomingDirectory
@@ -337,7 +337,8 @@ class ContentGate:
             found = add_left_out(found, arrival.files, arrival.left_out)
         asked = [finding for finding in found.findings if finding.severity is not FindingSeverity.LOW]
         by_agent, why = arrival.identity.principal is Principal.AGENT, ""
-        if not by_agent and not arrival.before:
+        followed = read_pull(arrival.identity) is not None
+        if not by_agent and not arrival.before and not followed:
             # A repository's new resource grants nothing before a person trusts it, whatever its head names.
             asked = [finding for finding in asked if not finding.rule.startswith("front.")]
         if not by_agent and self._is_known(arrival):
@@ -354,7 +355,7 @@ class ContentGate:
             why = "an agent wrote the file, and memories wait for a person"
         elif by_agent and touches_frozen_section(arrival.before, arrival.files):
             why = "an agent wrote the file, and it changes a frozen section"
-        elif arrival.identity.principal is Principal.REPOSITORY and self._has_trusted_head(arrival):
+        elif arrival.identity.principal is Principal.REPOSITORY and not followed and self._has_trusted_head(arrival):
             why = "a repository brought a change of a resource that you trust"
         return HoldDecision(f"held: {why}", dump_scan(found)) if why else None
 

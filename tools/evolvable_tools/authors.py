@@ -15,7 +15,7 @@ from evolvable_store.operation import QUICKSTART, Actor, Head, Identity, Operati
 from evolvable_store.provenance import FilePart
 from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage.attestations import Attestation
-from evolvable_store.storage.authorship import VersionAuthor, VersionAuthors
+from evolvable_store.storage.authorship import VersionAuthor, VersionAuthors, is_followed
 
 if TYPE_CHECKING:
     from evolvable_tools.library import Caller, Library
@@ -78,7 +78,8 @@ class Authorship:
 
     kind, by: of the file that is furthest from the reader's own. main: of the main file. files: those that differ from
     the rest. changes: of the reader's agent, the newest first. is_new: an agent made it, and no person looked at it.
-    stands: a person stands for the whole of it. approved: somebody else wrote what the person stands for.
+    stands: a person stands for the whole of it. approved: somebody else wrote what the person stands for. pulled: the
+    commit of the last pull that brought bytes of it to a folder whose pulls the person follows, '' for none.
     """
 
     kind: AuthorKind
@@ -90,6 +91,7 @@ class Authorship:
     is_new: bool = False
     stands: bool = False
     approved: bool = False
+    pulled: str = ""
 
     @property
     def marked(self) -> bool:
@@ -205,7 +207,18 @@ class _Judge:
         stands = not files and found.standing_base(trees) is not None
         approved = stands and found.base is not None and (found.base.proposed or not found.base.is_person)
         main_author = files.get(name, rest)
-        return Authorship(worst.kind, worst.by, main_author, files, rest, changes, is_new, stands, approved)
+        pulled = self._pulled(found)
+        return Authorship(worst.kind, worst.by, main_author, files, rest, changes, is_new, stands, approved, pulled)
+
+    def _pulled(self, found: VersionAuthors) -> str:
+        """Return the commit of the newest pull that the provenance names and that the person follows."""
+        made = sorted(found.others.items(), reverse=True)
+        pulls = (one.pull for number, one in made if number != found.provenance.base and self._is_followed(one))
+        return next((clean_name(pull.commit) for pull in pulls if pull is not None), "")
+
+    def _is_followed(self, one: VersionAuthor) -> bool:
+        """Return whether a pull that the person follows brought a version. Under a lock nothing is followed."""
+        return self._library.lock is None and is_followed(one, self._library.store.backend.trusted_folders())
 
     def maker(self, found: VersionAuthors) -> FileAuthor:
         return self._file_author(found.made)
@@ -261,7 +274,7 @@ class _Judge:
 
     def _file_author(self, one: VersionAuthor, *, new: bool = False) -> FileAuthor:
         kind, by = author_kind(Identity(one.principal, one.via), one.actor, self._subject)
-        marked = kind in (AuthorKind.REPOSITORY, AuthorKind.IMPORT) and by != BY_PROGRAM
+        marked = kind in (AuthorKind.REPOSITORY, AuthorKind.IMPORT) and by != BY_PROGRAM and not self._is_followed(one)
         marked = marked or (kind is AuthorKind.AGENT and (new or self._library.marks_agents))
         marked = marked or (kind is AuthorKind.MEMBER and one.principal is Principal.AGENT)
         return FileAuthor(kind, by, _WHY[kind] if marked else "")
@@ -344,10 +357,13 @@ _MAX_RANGES = 3
 def provenance_line(ref: str, whose: Authorship, now: str) -> str:
     """Return the line that says what the reader's agent changed and how to take it back, '' for nothing.
 
-    ref: with the version. now: the time, as the store has it.
+    Of what a pull brought to a folder whose pulls the person follows it names the commit. ref: with the version. now:
+    the time, as the store has it.
     """
+    pulled = f"last pull, commit {whose.pulled}" if whose.pulled else ""
     if not whose.changes:
-        return ""
+        line = f"{ref}: {pulled}" if pulled else ""
+        return line if len(line.encode()) <= MAX_LINE else pulled
     newest = whose.changes[0]
     who = f"your agent ({newest.by})" if newest.by else "your agent"
     count = len({change.part.version for change in whose.changes})
@@ -355,6 +371,8 @@ def provenance_line(ref: str, whose: Authorship, now: str) -> str:
     after = f", {age_of(newest.made.at, now)}, not yet looked at{more}; take back: undo {newest.made.operation}"
     what = _what(newest)
     line = f"{ref}: {who} {what}{after}"
+    if pulled and len(f"{line}; {pulled}".encode()) <= MAX_LINE:
+        return f"{line}; {pulled}"
     if len(line.encode()) > MAX_LINE:
         line = f"{ref}: {who} changed it{after}"
     return line if len(line.encode()) <= MAX_LINE else f"your agent changed it{after}"

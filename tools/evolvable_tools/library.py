@@ -12,7 +12,7 @@ from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity, parse_document, summarize
 from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal, Signer, implied_principal
-from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
+from evolvable_store.paths import FollowedFolders, Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.power_fields import HeldPowers
 from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
@@ -76,7 +76,8 @@ class LibraryOptions(TypedDict, total=False):
     texts, by default what is built in. policies: what becomes of changes of a kind that are proposed; without one a
     person is asked. level: which changes of an agent wait for a person, by default `guarded`. lock: the key that
     decisions are signed with, None where the person did not lock approvals. trusted_folders: those that the person
-    trusts now, by default every one; decisions on other folders do not count. bulk: what indexes many changes in
+    trusts now, by default every one; decisions on other folders do not count. followed_folders: those where the scan
+    alone decides on what a pull brings, by default none. bulk: what indexes many changes in
     another process; by default this process does. marks_agents: whether what an agent changed stands between marks
     until a person looks, by default where approvals are locked.
     """
@@ -87,6 +88,7 @@ class LibraryOptions(TypedDict, total=False):
     level: ApprovalLevel
     lock: "ApprovalsLock | None"
     trusted_folders: TrustedFolders
+    followed_folders: FollowedFolders
     bulk: "BulkIndexer | None"
     marks_agents: bool | None
 
@@ -97,6 +99,7 @@ class Library:
     def __init__(self, store: Store, **options: Unpack[LibraryOptions]) -> None:
         self.store = store
         store.backend.trusted_folders = options.get("trusted_folders", every_folder)
+        store.backend.followed_folders = options.get("followed_folders", frozenset)
         self.means = options.get("means") or SearchDependencies()
         self.policies = options.get("policies") or {}
         self.lock = options.get("lock")

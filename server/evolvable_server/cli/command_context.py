@@ -250,7 +250,8 @@ class CommandContext:
                 level=ApprovalLevel(config.approve),
                 lock=approvals_lock(config),
                 marks_agents=marks_agents(config),
-                trusted_folders=ListedFolders(config.home),
+                trusted_folders=(listed := ListedFolders(config.home)),
+                followed_folders=listed.followed,
             ) as library,
         ):
             _report_regraded(library)

@@ -2,8 +2,8 @@
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -18,7 +18,13 @@ from evolvable_server.cli.command_context import (
     pass_state,
 )
 from evolvable_server.cli.folder_choice import FolderChoice, FolderChooser, check_links, settle_projects
-from evolvable_server.cli.folder_reception import MOST_COUNTED, confirm_folders, who_brings
+from evolvable_server.cli.folder_reception import (
+    MOST_COUNTED,
+    Confirmed,
+    approve_arrivals,
+    confirm_folders,
+    receive,
+)
 from evolvable_server.cli.maintenance import (
     near_duplicate_lines,
     scan_for_secrets,
@@ -72,7 +78,8 @@ class SyncResult:
     missing: the folder itself is not there. in_step: directories seen for the first time that hold what the library
     has. held: directories whose content waits in the inbox and is not served. untrusted: what a repository brought.
     unchanged: how many directories hold what the library has, those in in_step too. waiting_for_git: directories that
-    are imported when git has finished, each with what git is doing.
+    are imported when git has finished, each with what git is doing. approved: what others brought and the person's yes
+    to the folder approved.
     """
 
     path: str
@@ -90,6 +97,7 @@ class SyncResult:
     untrusted: list[str] = field(default_factory=list)
     unchanged: int = 0
     waiting_for_git: list[str] = field(default_factory=list)
+    approved: list[str] = field(default_factory=list)
 
 
 def sync_result(sync: SyncReport) -> SyncResult:
@@ -134,6 +142,9 @@ def _show_sync_details(one: SyncResult, verbose: bool) -> None:
     most = sys.maxsize if verbose else MAX_NAMED
     if one.taken:
         say(f"\nImported from {one.path}: {some([f'{taken.ref}@{taken.version}' for taken in one.taken], most)}")
+    if one.approved:
+        say(f"\napproved as they are now: {some(one.approved, most)}. What git changes there later is held.")
+        say(f"  Take it back: evolvable trust --withdraw {one.path}")
     if one.untrusted:
         brought = some(one.untrusted, most)
         say(f"\nuntrusted: a repository brought {brought}. They are found after your own, and marked.")
@@ -202,24 +213,45 @@ def init_command(
     choices = _choose(state, homes, paths, Kind(kind) if kind else None, scope)
     for choice in choices:
         _check_is_no_resource(choice)
-    watched = _watched_folders(state)
+    watched, confirmed = _watched_folders(state), Confirmed()
     if not yes and (is_person() or not folders):
         new = [one for one in choices if one.path.resolve() not in watched]
-        confirmed = confirm_folders(new)
+        confirmed = confirm_folders(new, config.person.is_yours)
         choices = [one for one in choices if one in confirmed or one not in new]
+    received = {one.path: receive(one, config.person, yes=yes, watched=watched) for one in choices}
     made = not holds_library(config.home)
     expected = sum(count_resources(one.path, one.kind, WORTHWHILE) for one in choices)
-    with start_index_worker(config.home, expected) as worker, state.library(create=True) as (library, _):
+    with start_index_worker(config.home, expected) as worker, state.library(create=True) as (library, caller):
         with progress("Writing the index"), worker.indexing() as all_read:
             settle_projects(library.store, choices)
-            makers = {one.path: who_brings(one, yes=yes, watched=watched) for one in choices}
-            results = add_folders(library, choices, makers)
+            results = add_folders(library, choices, {path: one.identity for path, one in received.items()})
             all_read()
             scan_for_secrets(library)  # meanwhile the rest is indexed
+        sure = {one.path: confirmed.get(one) for one in choices if received[one.path].approves}
+        approved = approve_arrivals(library, caller, sure, config.person)
+        results = [_with_approved(library, one, approved) for one in results]
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
         alike = near_duplicate_lines(library, taken)
         warn_of_secrets(library)
     return Output(InitResult(str(config.home), made, results, alike), lambda result: _show_init(result, verbose))
+
+
+def _with_approved(library: Library, one: SyncResult, approved: Collection[str]) -> SyncResult:
+    """Return what a folder brought, after these refs were approved."""
+    released = [waits for waits in one.held if waits.ref in approved]
+    versions = [library.store.head(Ref.parse(waits.ref)).latest for waits in released]
+    return replace(
+        one,
+        taken=[
+            *one.taken,
+            *(SyncedResource(it.directory, it.ref, at, "new") for it, at in zip(released, versions, strict=True)),
+        ],
+        held=[waits for waits in one.held if waits not in released],
+        untrusted=[ref for ref in one.untrusted if ref not in approved],
+        approved=[
+            ref for ref in dict.fromkeys([*one.untrusted, *(waits.ref for waits in released)]) if ref in approved
+        ],
+    )
 
 
 def _choose(

@@ -1,35 +1,43 @@
 """Show what folders hold before `init` takes them in, and decide on whose behalf it does.
 
-A folder is the person's after a yes to what was shown. Without a terminal, only the clients' own folders of the account
-are, and only with --yes; they are found by the account database, because anybody can set HOME.
+A folder is the person's after a yes to what was shown; what a repository brought there is then approved. Without a
+terminal, those that `[[yours]]` of the account's configuration names are, and with --yes the clients' own folders of
+the account; these are found by the account database, because anybody can set HOME.
 """
 
+import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
 from evolvable_server.cli.folder_choice import FolderChoice
-from evolvable_server.cli.terminal import ask_yes, count, remark
+from evolvable_server.cli.terminal import ask_yes, count, remark, some, warn
 from evolvable_server.client_folders import ClientHomes, own_folders
 from evolvable_server.config import is_person, marked_client
-from evolvable_server.person_config import account_home
+from evolvable_server.config_edits import edited_path, set_trusted
+from evolvable_server.person_config import PersonConfig, account_home
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.operation import Identity, Principal
+from evolvable_store.objects import blob_hash
+from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.paths import work_tree
-from evolvable_store.resource import main_file
+from evolvable_store.resource import Ref, main_file
 from evolvable_store.workingcopy.discovery import count_resources, discover, is_single
-from evolvable_store.workingcopy.tree_reader import read_folder, read_single
-from evolvable_tools.approvals import UNSEEN_FOLDER, check_arrival, finding_messages, is_dangerous
+from evolvable_store.workingcopy.tree_reader import FolderContents, read_folder, read_single
+from evolvable_tools.approvals import UNSEEN_FOLDER, add_left_out, check_arrival, finding_messages, is_dangerous
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import scan_import
+from evolvable_tools.verbs.scan_import import TrustOffer
 
 MOST_COUNTED = 10_000
 """Resources of a folder that the question counts."""
 
 MOST_SCANNED = 1_000
-"""Resources of a folder that are scanned for the question; an import scans them all."""
+"""Resources of a folder that are scanned for the question; all are read, and an import scans them all."""
 
 MOST_NAMED = 20
 """Resources with findings that are named for a folder."""
@@ -42,25 +50,33 @@ _QUARANTINE = ("com.apple.quarantine", "user.com.apple.quarantine", "user.xdg.or
 UNSEEN = Identity(Principal.PERSON, UNSEEN_FOLDER)
 """Who answers for a folder that a person imported with --yes, without a look at what it holds."""
 
+BY_ACCOUNT = Identity(Principal.PERSON, "account")
+"""Who answers for a folder that a person said yes to in advance."""
+
 DOWNLOADED = Identity(Principal.IMPORT, "init")
 """Who answers for a folder that nobody said yes to: the people it comes from."""
 
 
-def confirm_folders(choices: Sequence[FolderChoice]) -> list[FolderChoice]:
+Confirmed = dict[FolderChoice, frozenset[str]]
+"""The folders that the person imports, each with the hashes of the files that it held when the person was asked."""
+
+
+def confirm_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], bool]) -> Confirmed:
     """Show what the folders hold, ask, and return those that the person imports. Raise InvalidArgument for none.
 
-    One question is for the clients' own folders of the account and for plugins; each other folder has its own.
+    One question is for the clients' own folders of the account and for plugins; each other folder has its own. yours:
+    whether the configuration has said yes to a folder; then there is no question.
     """
-    own = [one for one in choices if is_own_folder(one.path) or one.is_plugins]
+    taken = {one: show_folder(one) for one in choices if yours(one.path) and not one.is_plugins}
+    asked = [one for one in choices if one not in taken]
+    own = [one for one in asked if is_own_folder(one.path) or one.is_plugins]
     groups = [own] if own else []
-    groups += [[one] for one in choices if one not in own]
-    taken: list[FolderChoice] = []
+    groups += [[one] for one in asked if one not in own]
     for group in groups:
-        for choice in group:
-            show_folder(choice)
+        held = {choice: show_folder(choice) for choice in group}
         which = "it" if len(group) == 1 else "them"
         if _is_yes(f"Import {which}, and keep {which} and the library in sync?", default=group is own):
-            taken += group
+            taken |= held
     if choices and not taken:
         raise InvalidArgument(
             "Nothing was imported.", "--yes answers it. `evolvable init FOLDER...` imports those that you name."
@@ -79,19 +95,23 @@ def _is_yes(question: str, *, default: bool) -> bool:
         return False
 
 
-def show_folder(choice: FolderChoice) -> None:
-    """Write how many resources a folder holds, who brought them, and what the scan found in them."""
+def show_folder(choice: FolderChoice) -> frozenset[str]:
+    """Write how many resources a folder holds, who brought them, and what the scan found; return its files' hashes."""
     found = count_resources(choice.path, choice.kind, MOST_COUNTED)
     read_only = ", read only" if choice.is_plugins else ""
     remark(f"{choice.path}  ({count(found, choice.kind)}, scope {choice.scope}{read_only})")
     remark(f"  brought by: {brought_by(choice.path)}")
-    lines = list(_findings(choice))
+    lines, hashes = list[str](), set[str]()
+    for number, (directory, reading) in enumerate(_read(choice)):
+        hashes.update(blob_hash(file.data) for file in reading.files.values())
+        lines += _findings(choice, directory, reading) if number < MOST_SCANNED else []
     for line in lines[:MOST_NAMED]:
         remark(f"  {line}")
     if len(lines) > MOST_NAMED:
         remark(f"  and {len(lines) - MOST_NAMED} more with findings: `evolvable scan` shows them")
     if not lines and found:
         remark("  the scan found nothing")
+    return frozenset(hashes)
 
 
 def brought_by(path: Path) -> str:
@@ -100,6 +120,8 @@ def brought_by(path: Path) -> str:
     tree = work_tree(real)
     if tree is not None:
         return f"repository {tree.name}"
+    if inner := [entry.name for entry in sorted(real.iterdir()) if os.path.lexists(entry / ".git")]:
+        return f"unknown; by repositories of their own: {some(inner, MOST_NAMED)}"
     for above in (real, *real.parents):
         for name, what in _SYSTEMS.items():
             if os.path.lexists(above / name):
@@ -130,20 +152,23 @@ def _is_quarantined(path: Path) -> bool:
         return False
 
 
-def _findings(choice: FolderChoice) -> Iterator[str]:
-    """Yield a line for each resource in which the scan found something."""
-    for directory in discover(str(choice.path), choice.kind).directories[:MOST_SCANNED]:
+def _read(choice: FolderChoice) -> Iterator[tuple[str, FolderContents]]:
+    """Yield the resources of a folder, each with what lies there."""
+    for directory in discover(str(choice.path), choice.kind).directories:
         place = choice.path / directory
-        try:
+        with contextlib.suppress(OSError, EvolvableError):
             single = is_single(choice.kind, directory)
-            reading = read_single(place, main_file(choice.kind, "")) if single else read_folder(place)
-        except (OSError, EvolvableError):
-            continue
-        found = check_arrival(reading.files, choice.kind)
-        if messages := finding_messages(found):
-            held = any(map(is_dangerous, found.findings))
-            after = "; it stays out until you approve it by itself" if held and not choice.is_plugins else ""
-            yield f"{directory}: {'; '.join(messages[:3])}{after}"
+            yield directory, read_single(place, main_file(choice.kind, "")) if single else read_folder(place)
+
+
+def _findings(choice: FolderChoice, directory: str, reading: FolderContents) -> list[str]:
+    """Return a line where the scan finds something in a resource."""
+    left_out = (*reading.left_out, *reading.ignored)
+    found = add_left_out(check_arrival(reading.files, choice.kind), reading.files, left_out)
+    messages = finding_messages(found)
+    held = any(map(is_dangerous, found.findings))
+    after = "; it stays out until you approve it by itself" if held and not choice.is_plugins else ""
+    return [f"{directory}: {'; '.join(messages[:3])}{after}"] if messages else []
 
 
 def is_own_folder(path: Path) -> bool:
@@ -155,16 +180,75 @@ def is_own_folder(path: Path) -> bool:
     return path.absolute() in {one.path for one in own_folders(homes)}
 
 
-def who_brings(choice: FolderChoice, *, yes: bool, watched: Collection[Path]) -> Identity | None:
-    """Return who answers for what a folder holds when it is imported; None for the one who changed a watched folder.
+@dataclass(frozen=True, slots=True)
+class Reception:
+    """Who answers for what a folder holds when it is imported.
 
-    yes: whether --yes was given. watched: the folders that were imported before.
+    identity: None for the one who changed a watched folder. approves: whether a person says yes to what it holds, so
+    that what a repository brought there is approved.
     """
+
+    identity: Identity | None
+    approves: bool = False
+
+
+def receive(choice: FolderChoice, person: PersonConfig, *, yes: bool, watched: Collection[Path]) -> Reception:
+    """Return who answers for what a folder holds. yes: whether --yes was given. watched: what was imported before."""
     real = choice.path.resolve()
     if real in watched or choice.is_plugins:
-        return None
+        return Reception(None)
+    if person.is_yours(real):
+        return Reception(BY_ACCOUNT, approves=True)
     own = is_own_folder(choice.path)
     if is_person():
-        return Identity(Principal.PERSON, "terminal") if own or not yes else UNSEEN
+        sure = own or not yes  # --yes is none to a folder that nobody looked into
+        return Reception(Identity(Principal.PERSON, "terminal") if sure else UNSEEN, approves=sure)
     unasked = yes and own and marked_client(os.environ) is None and work_tree(real) is None
-    return Identity(Principal.PERSON, "account") if unasked else DOWNLOADED
+    return Reception(BY_ACCOUNT if unasked else DOWNLOADED)
+
+
+def approve_arrivals(
+    library: Library, caller: Caller, folders: Mapping[Path, Collection[str] | None], person: PersonConfig
+) -> set[str]:
+    """Approve what lies in these folders as it was imported, and return the refs that were not the person's before.
+
+    A resource with a finding of high severity waits for a yes of its own, and so does one with a file that nobody was
+    asked about. What cannot be approved, as without the passphrase of a lock, stays as it is, and is said.
+
+    folders: those that the person said yes to, with the hashes of the files that it was about; None where it was said
+    in advance.
+    """
+    approved = set[str]()
+    home = library.store.home
+    for folder, seen in folders.items():
+        listed = person.is_yours(folder)
+        who = (
+            caller
+            if is_person() or not listed
+            else replace(caller, actor=Actor.HUMAN, principal=Principal.PERSON, via=BY_ACCOUNT.via, signer=None)
+        )
+        asked = scan_import.ask_trust(library, who, folder=folder)
+        safe = [one for one in asked.offered if not any(map(is_dangerous, one.findings))]
+        fine = [one for one in safe if seen is None or _hashes(library, one) <= set(seen)]
+        if not fine:
+            continue
+        try:
+            if not listed:
+                edited_path(home)
+            decision = scan_import.trust(library, who, replace(asked, offered=fine))
+            if not listed:
+                set_trusted(folder.resolve(), home.resolve(), who.signer)
+        except EvolvableError as error:
+            warn(f"{folder} is imported, and not approved: {error.text}", f"Then: evolvable trust {folder}")
+            continue
+        approved.update(decision.refs)
+        warn(*decision.warnings)
+    return approved
+
+
+def _hashes(library: Library, one: TrustOffer) -> set[str]:
+    """Return the hashes of the files that are offered."""
+    proposals = library.store.backend.proposals
+    waiting = proposals.get(one.proposal).manifest if one.proposal is not None else None
+    manifest = library.store.manifest(library.store.head(Ref.parse(one.ref))) if waiting is None else waiting
+    return {entry.sha256 for entry in manifest.values()}

@@ -186,6 +186,7 @@ MAX_FINDINGS = 5
 @click.argument("what", required=False, metavar="[FOLDER|REF]")
 @click.option("--list", "listing", is_flag=True, help="Show the folders and resources that you trust.")
 @click.option("--withdraw", is_flag=True, help="Trust it no longer.")
+@click.option("--follow", is_flag=True, help="Let the scan alone decide on what a pull brings to FOLDER from now on.")
 @click.option("--show", is_flag=True, help="Show what would be asked, and decide nothing.")
 @click.option("--yes", is_flag=True, help="With --withdraw: do not ask whether it ends for every library.")
 def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Output[Any]:
@@ -193,9 +194,10 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
 
     Lists what a repository or an unknown program brought to FOLDER (or one resource, REF), what the scan found in it,
     what it has the means to do, and the changes that are held; then asks once. Only what was shown is trusted: what
-    comes later is asked about again.
+    comes later is asked about again. With --follow, what a pull brings to FOLDER later is served at once where the scan
+    finds nothing.
     """
-    withdraw, show, yes = chosen["withdraw"], chosen["show"], chosen["yes"]
+    withdraw, show, yes, follow = (chosen[name] for name in ("withdraw", "show", "yes", "follow"))
     if chosen["listing"]:
         return _list(state)
     if what is None:
@@ -204,6 +206,10 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
         raise click.UsageError("--yes goes with --withdraw: what a folder holds is shown before you trust it.")
     folder = Path(what) if Path(what).is_dir() or (withdraw and _is_trusted(what, state)) else None
     ref = None if folder is not None else _ref(what)
+    if follow and (folder is None or withdraw or show):
+        raise click.UsageError("--follow goes with a folder, and neither with --withdraw nor with --show.")
+    if follow and state.config().person.lock_key:
+        raise Refused("Approvals are locked, so each change that a pull brings needs your signature.", "Omit --follow.")
     with state.library() as (library, caller):
         if folder is not None and not show:
             edited_path(library.store.home)
@@ -219,10 +225,14 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
             return Output(asked, _show_question)
         if not state.json:
             _show_question(asked)
-        confirm(f"Trust {_counted(asked)}?", yes=not asked.offered, refused="Nothing was trusted.")
+        later = " and let the scan alone decide on what a pull brings there" if follow else ""
+        confirm(
+            f"Trust {_counted(asked)}{later}?", yes=not asked.offered and not follow, refused="Nothing was trusted."
+        )
         decision = scan_import.trust(library, caller, asked)
         if folder is not None:
-            set_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
+            home = library.store.home.resolve()
+            set_trusted(folder.resolve(), home, state.signer(), follow=follow)
     return Output(decision, _show_decision)
 
 

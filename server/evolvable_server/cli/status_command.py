@@ -45,7 +45,8 @@ def _folder(one: WatchedRoot) -> str:
     parts = one.state.split(", ")
     hints = [next((hint for end, hint in ends.items() if part.endswith(end)), "") for part in parts]
     stands = "; ".join(map("".join, zip(parts, hints, strict=True)))
-    return f"{one.path} ({one.scope}): {one.obstacle or stands}"
+    pulled = f"; last pull, commit {one.pulled}" if one.pulled else ""
+    return f"{one.path} ({one.scope}): {one.obstacle or stands}{pulled}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,10 @@ from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Validati
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from evolvable_server.config_file import write_private
 from evolvable_server.grants import Grant
 from evolvable_server.mcp.server import Permission
 from evolvable_server.oidc import check_url, is_loopback
-from evolvable_server.person_config import write_private
 from evolvable_store.errors import (
     AlreadyExists,
     EvolvableError,

@@ -230,13 +230,14 @@ class Attestations(SqliteRepository):
 
         Not where a person made the same content, or vouches for it.
         """
-        trees = vouched_trees(self._backend.trusted_folders())
+        folders = self._backend.trusted_folders()
+        trees = vouched_trees(folders)
         with self._backend.reading() as db:
             suspects = {row[0] for row in db.execute(QUERIES["brought"]).fetchall()}
             if resources is not None:
                 suspects &= set(resources)
             found = read_newest(db, suspects, trees) if suspects else {}
-            return {one for one, authors in found.items() if authors.is_repositorys(trees(db, one))}
+            return {one for one, authors in found.items() if authors.is_repositorys(trees(db, one), folders)}
 
     def newest_authors(self, resources: Iterable[int]) -> dict[int, VersionAuthors]:
         """Return by resource who made the bytes of its newest version."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evolvable_store.objects import Manifest
-from evolvable_store.operation import Actor, Principal
+from evolvable_store.operation import Actor, FollowedPull, Identity, Principal, read_pull
 from evolvable_store.provenance import Provenance, derive
 from evolvable_store.resource import is_plugins
 from evolvable_store.storage.connection import Connection, read_queries
@@ -49,6 +49,11 @@ class VersionAuthor:
     def is_agent(self) -> bool:
         """Whether an agent made it, or a script that decides nothing."""
         return self.principal in (Principal.AGENT, Principal.SCRIPT) and not self.is_person
+
+    @property
+    def pull(self) -> FollowedPull | None:
+        """The pull that brought it to a folder whose pulls the person follows, None for anything else."""
+        return read_pull(Identity(self.principal, self.via))
 
     @property
     def is_stranger(self) -> bool:
@@ -100,12 +105,22 @@ class VersionAuthors:
             return [self.base, *made]
         return made
 
-    def is_repositorys(self, trees: Collection[str]) -> bool:
-        """Return whether a repository brought bytes of it that no person decided on."""
+    def is_repositorys(self, trees: Collection[str], folders: Collection[str] | None) -> bool:
+        """Return whether a repository brought bytes of it that no person decided on. folders: that the person trusts.
+
+        What a pull brought to a folder whose pulls the person follows was decided on with that.
+        """
         if self.is_decided(trees):
             return False
         paths = (*self.provenance.files, "")
-        return any(one.principal is Principal.REPOSITORY for path in paths for one in self.authors_of(path, trees))
+        brought = (one for path in paths for one in self.authors_of(path, trees))
+        return any(one.principal is Principal.REPOSITORY and not is_followed(one, folders) for one in brought)
+
+
+def is_followed(one: VersionAuthor, folders: Collection[str] | None) -> bool:
+    """Return whether a pull that the person follows brought a version. folders: that the person trusts; None: all."""
+    pull = one.pull
+    return pull is not None and (folders is None or pull.folder in folders)
 
 
 def _author(row: tuple[Any, ...]) -> VersionAuthor:

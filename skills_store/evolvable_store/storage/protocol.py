@@ -20,7 +20,7 @@ from evolvable_store.resource import Kind, Ref
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from evolvable_store.paths import TrustedFolders
+    from evolvable_store.paths import FollowedFolders, TrustedFolders
     from evolvable_store.storage.attestations import Attestations, Signatures, Verify
     from evolvable_store.storage.audit import AuditLog, Decision
     from evolvable_store.storage.bindings import Bindings, HeldDirectories, ProjectMarks, WaitingPlaces
@@ -139,6 +139,7 @@ class Storage(Protocol):
     """The journal mode of SQLite, '' where the library cannot be written; `postgresql`."""
 
     trusted_folders: TrustedFolders
+    followed_folders: FollowedFolders
     evidence: EvidenceLog
     observations: Observations
     transcript_rows: TranscriptRows

@@ -16,7 +16,7 @@ from typing import Any
 from evolvable_store.errors import LibraryCorrupt
 from evolvable_store.objects import Manifest, Version, unpack_verified
 from evolvable_store.operation import Actor, Change, Head, Intent, Operation, Principal
-from evolvable_store.paths import TrustedFolders, every_folder
+from evolvable_store.paths import FollowedFolders, TrustedFolders, every_folder
 from evolvable_store.provenance import Provenance
 from evolvable_store.resource import Kind
 from evolvable_store.storage.attestations import Attestations, Signatures, Verify, vouched_trees
@@ -150,6 +150,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         super().__init__(self)
         self.path = path
         self.trusted_folders: TrustedFolders = every_folder
+        self.followed_folders: FollowedFolders = frozenset
         self._ids = self.found = {}
         self.evidence = EvidenceLog(self)
         self.observations = Observations(self)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from evolvable_store.objects import Files, Manifest, TreeEntry, make_manifest
-from evolvable_store.operation import Identity, Principal
+from evolvable_store.operation import FollowedPull, Identity, Principal, followed_pull
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.workingcopy.git_positions import GitPositions
 from evolvable_store.workingcopy.git_repository import (
@@ -34,6 +34,9 @@ _OWN_ACTIONS = ("commit", "commit (amend)", "commit (initial)")
 """What HEAD's log calls the commits that a person made here of their own files."""
 
 _AGENT = Identity(Principal.AGENT, "file")
+
+_PULLS = ("pull", "merge", "rebase")
+"""How HEAD's log begins the name of what brings the work of others."""
 
 _OTHER_SYSTEMS = (".jj", ".hg", ".svn")
 
@@ -111,12 +114,14 @@ class OriginResolver:
         links: Mapping[str, Path] = MappingProxyType({}),
         *,
         is_new: bool,
+        follows: str = "",
     ) -> FileOrigin:
         """Return who answers for what a directory holds: a repository where git brought a file, else `otherwise`.
 
         A repository that cannot be read counts as holding every file: who cannot decide does not take it for a
         person's. known: the version that was there before. links: paths -> the files that they lead to; these are
-        judged where they lie. is_new: the folder is just imported, so the log does not count.
+        judged where they lie. is_new: the folder is just imported, so the log does not count. follows: the folder whose
+        pulls the person follows, '' for none; the identity says which commit a pull brought there.
         """
         new = make_manifest(files)
         changed = [path for path, entry in new.items() if not _is_same_blob(known.get(path), entry)]
@@ -129,7 +134,11 @@ class OriginResolver:
         lock = busy if any(_lock(repository) for repository in around) else ""
         bringers = set(found.values())
         if _Bringer.GIT in bringers:
-            return FileOrigin(REPOSITORY, self._waits(directory, lock))
+            brought = [path for path, bringer in found.items() if bringer is _Bringer.GIT]
+            places = {self._place(directory, path, links): files[path].data for path in brought}
+            commit = self._pulled(places) if follows else ""
+            waits = self._waits(directory, lock if commit or not follows else busy)
+            return FileOrigin(followed_pull(FollowedPull(commit, follows)) if commit else REPOSITORY, waits)
         settled = not bringers - {_Bringer.PERSON, _Bringer.AGENT}
         who = _AGENT if unclaimed and _Bringer.AGENT in bringers else otherwise
         return FileOrigin(who, self._waits(directory, "" if settled else busy))
@@ -146,12 +155,10 @@ class OriginResolver:
         self, directory: str, changed: Iterable[str], files: Files, links: Mapping[str, Path], *, is_new: bool
     ) -> dict[str, _Bringer]:
         """Return who brought each of these files, as far as the repositories around say."""
-        single = not (self._folder.path / directory).is_dir()
         found: dict[str, _Bringer] = {}
         loose: set[str] = set()
         for path in changed:
-            place = self._folder.path / directory if single else self._folder.path / directory / path
-            place = links.get(path, place)
+            place = self._place(directory, path, links)
             data = files[path].data
             around = self.repositories(place.parent)
             if is_new:
@@ -163,6 +170,31 @@ class OriginResolver:
             # Of a file that git does not track it has a copy elsewhere, such as a licence beside what somebody wrote.
             found.update(dict.fromkeys(loose, _Bringer.NOBODY))
         return found
+
+    def _place(self, directory: str, path: str, links: Mapping[str, Path]) -> Path:
+        """Return where a file of a directory lies."""
+        place = self._folder.path / directory
+        return links.get(path, place / path if place.is_dir() else place)
+
+    def _pulled(self, places: Mapping[Path, bytes]) -> str:
+        """Return the newest commit with which a pull brought these files; '' where another act brought one of them."""
+        commits = [self._pulled_commit(place, data) for place, data in places.items() if data.strip()]
+        return commits[-1] if commits and all(commits) else ""
+
+    def _pulled_commit(self, place: Path, data: bytes) -> str:
+        for repository in self.repositories(place.parent):
+            inside, position = repository.place_of(place), self._positions.of(repository)
+            blobs = repository.blobs(inside, data)
+            if not blobs or position is None:
+                continue
+            try:
+                for line in reversed((repository.log_since(position) or [])[-MAX_LINES:]):
+                    was, now = (repository.blob_at(one, inside) in blobs for one in (line.before, line.after))
+                    if now and not was:
+                        return line.after.hex()[:7] if line.after and line.action.startswith(_PULLS) else ""
+            except DAMAGE:
+                continue
+        return ""
 
     def _bringer(self, around: list[Repository], place: Path, data: bytes, *, is_new: bool) -> _Bringer:
         if not data.strip():

@@ -311,9 +311,14 @@ class SyncPlan:
 
     def _origin(self, look: DirectoryState, known: Manifest) -> FileOrigin:
         assert look.reading is not None
-        return self.origins.origin(
-            look.directory, known, look.reading.files, self._identity, look.reading.links, is_new=self._is_new
-        )
+        content = known, look.reading.files, self._identity, look.reading.links
+        return self.origins.origin(look.directory, *content, is_new=self._is_new, follows=self._follows(look.directory))
+
+    def _follows(self, directory: str) -> str:
+        """Return the folder around a directory whose pulls the person follows, '' for none."""
+        place = self._folder.path / directory
+        around = (one for one in self._store.backend.followed_folders() if place.is_relative_to(one))
+        return min(around, default="")
 
     def edit(self, look: DirectoryState, ref: Ref, step: SyncStep) -> Edit:
         """Return the edit of a directory that becomes a version of `ref`."""

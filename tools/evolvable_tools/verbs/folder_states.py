@@ -32,7 +32,8 @@ class WatchedRoot:
     not_imported: directories that no sync imports as they are, each with every reason. held: those whose content
     waits, each with its proposal. changed: those that the next sync imports. missing: those that the library knows and
     that are not there. read_only: whether nothing may be written into it. waiting_for_git: those of changed that are
-    imported when git has finished, each with what git is doing.
+    imported when git has finished, each with what git is doing. pulled: the commit of the newest pull that brought
+    something here, where the person follows the pulls of the folder, '' for none.
     """
 
     path: str
@@ -50,6 +51,7 @@ class WatchedRoot:
     missing: list[str] = field(default_factory=list)
     read_only: bool = False
     waiting_for_git: list[str] = field(default_factory=list)
+    pulled: str = ""
 
 
 @dataclass(slots=True)
@@ -94,7 +96,18 @@ def _stands(library: Library, folder: WatchedFolder) -> WatchedRoot:
         missing=seen.missing,
         read_only=there and copy.is_read_only(""),
         waiting_for_git=seen.waiting_for_git,
+        pulled=_pulled(library, folder, bound),
     )
+
+
+def _pulled(library: Library, folder: WatchedFolder, bound: dict[str, Binding]) -> str:
+    """Return the commit of the newest pull into a folder whose pulls the person follows, '' for none."""
+    if not any(folder.path.is_relative_to(one) for one in library.store.backend.followed_folders()):
+        return ""
+    found = library.store.backend.attestations.newest_authors({binding.resource for binding in bound.values()})
+    made = [one for authors in found.values() for one in (authors.made, *authors.others.values())]
+    newest = max((one for one in made if one.pull is not None), key=lambda one: one.operation, default=None)
+    return newest.pull.commit if newest is not None and newest.pull is not None else ""
 
 
 def _directories(library: Library, folder: WatchedFolder, bound: dict[str, Binding]) -> tuple[str, _Directories]:

@@ -31,7 +31,8 @@ MAX_LOOKED = 200
 class ChangesSince:
     """The operations after the last one of a person. operation, at: that one, None and '' when there is none.
 
-    by: how many each principal made. refs: the resources that they changed, the newest first.
+    by: how many each principal made, a save on disk as `you (file)`. refs: the resources that they changed, the newest
+    first.
     """
 
     operation: int | None

@@ -207,7 +207,8 @@ def is_settled(library: Library, head: Head, whose: Authorship) -> bool:
 
 def _line(library: Library, head: Head, version: int, whose: Authorship) -> str:
     """Return the line of provenance of a version, '' where there is none to say."""
-    if not whose.changes or is_settled(library, head, whose):
+    changed = whose.changes[0].part.version if whose.changes else version if whose.pulled else None
+    if changed is None or library.evidence.count_uses(head.id, changed) >= ENOUGH_USES:
         return ""
     return provenance_line(f"{head.ref}@{version}", whose, library.store.now())
 

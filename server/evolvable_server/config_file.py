@@ -1,0 +1,61 @@
+"""Read and write files of settings: each whole, and private to its account."""
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.regular_files import regular_file
+
+MAX_BYTES = 1_000_000
+
+PRIVATE = 0o600
+"""The mode of files in the configuration's directory."""
+
+CORRECT = "Correct the file; no default replaces it."
+"""What to do about a file that is not valid."""
+
+
+def read_config_text(path: Path) -> str | None:
+    """Return the text of a file of settings, None when there is none. Raise Refused, InvalidArgument."""
+    try:
+        with open(path, "rb", opener=regular_file) as stream:
+            status = os.fstat(stream.fileno())
+            check_owner(path, status)
+            if status.st_size > MAX_BYTES:
+                raise InvalidArgument(f"{path} has {status.st_size:,} bytes; the limit is {MAX_BYTES:,}.")
+            return stream.read(MAX_BYTES + 1).decode("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"{path} is not UTF-8 text.", CORRECT) from None
+    except OSError as error:
+        hint = "Give its owner the right to read it; no default replaces it."
+        raise InvalidArgument(f"{path} cannot be read: {error.strerror}.", hint) from None
+
+
+def check_owner(path: Path, status: os.stat_result) -> None:
+    """Check that only this account (or root) can write a file. Raise Refused."""
+    if os.name != "posix":
+        return
+    if status.st_uid not in (os.geteuid(), 0):
+        raise Refused(f"{path} belongs to user {status.st_uid}, not to this account.", "Remove it, or take it over.")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Refused(f"{path} can be written by other accounts.", f"Run: chmod 600 {path}")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file whole by one that only this account can read."""
+    part = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    try:
+        with open(fd, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
