@@ -13,7 +13,7 @@ from evolvable_server.person_config import read_person_config
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref
-from evolvable_tools.approvals import ApprovalsLock
+from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.authors import authorships
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.verbs import edit
