@@ -185,7 +185,10 @@ def _weight(word: str) -> int:
 
 
 def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
-    """Yield a finding for each sentence that reads like a hostile instruction, with the words that make it so."""
+    """Yield a finding for each sentence that reads like a hostile instruction, with the words that make it so.
+
+    In a new resource the limit is higher, but for what takes secrets away or tells the user less.
+    """
     model = weights()
     for sentence in (piece for whole in sentences if whole.part is not TextPart.CODE for piece in windows(whole)):
         text = sentence.text
@@ -195,8 +198,11 @@ def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Ite
         if reached <= _LOWEST:
             continue
         limits = model.foreign if is_foreign(text) else model.english
-        if reached > (limits.new if is_new else limits.changed):
-            yield report(path, sentence, _family(text), FindingSeverity.MEDIUM, _why(text, model), _READ_IT)
+        if reached <= limits.changed:
+            continue
+        family = _family(text)
+        if not is_new or family != _OTHER or reached > limits.new:
+            yield report(path, sentence, family, FindingSeverity.MEDIUM, _why(text, model), _READ_IT)
 
 
 MIN_CHARACTERS = 9
@@ -209,6 +215,7 @@ _NAMED = 3
 _VALUED = frozenset(("secret", "hoard", "private"))
 _OUTWARD = frozenset(("send", "away", "expose"))
 _SILENCE = frozenset(("never", "omit"))
+_OTHER = "wording.model"
 
 
 def _family(text: str) -> str:
@@ -221,7 +228,7 @@ def _family(text: str) -> str:
         return "wording.steal"
     if _SILENCE & named and {"tell", "user"} <= named:
         return "wording.conceal"
-    return "wording.model"
+    return _OTHER
 
 
 def _why(text: str, model: Weights) -> str:
