@@ -73,7 +73,10 @@ def _commands(body: str) -> list[str]:
 
 
 def run_on_terminal(command: str, home: Path) -> tuple[int, str]:
-    """Run one command in a shell on a pseudo-terminal; return its exit code and what it printed, with colours."""
+    """Run one command in a shell on a pseudo-terminal; return its exit code and what it printed, with colours.
+
+    Each question is answered by Enter, as the page says.
+    """
     keyboard, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, WIDTH, 0, 0))
     scripts = str(Path(sys.executable).parent)
@@ -101,6 +104,8 @@ def run_on_terminal(command: str, home: Path) -> tuple[int, str]:
         if not piece:
             break
         printed += piece
+        if printed.endswith(b"]: "):
+            os.write(keyboard, b"\n")
     os.close(keyboard)
     text = _CURSOR.sub("", printed.decode("utf-8", "replace").replace("\r\n", "\n"))
     return process.wait(), text.replace(str(home), HOME)

@@ -58,7 +58,7 @@ def state(page: PagePlace, number: int) -> str:
 def watch(page: PagePlace, folder: Path) -> None:
     (folder / "brought").mkdir(parents=True)
     (folder / "brought/SKILL.md").write_text(skill_text("brought"), encoding="utf-8")
-    page.library.working_copies.add(folder, identity=Identity(Principal.UNKNOWN, "file"))
+    page.library.working_copies.add(folder, identity=Identity(Principal.IMPORT, "init"))
 
 
 def test_every_form_that_changes_something_is_sent_by_its_one_button_and_never_by_enter_in_a_field(

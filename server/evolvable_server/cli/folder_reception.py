@@ -72,27 +72,29 @@ def confirm_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], boo
     own = [one for one in asked if is_own_folder(one.path) or one.is_plugins]
     groups = [own] if own else []
     groups += [[one] for one in asked if one not in own]
+    unanswered = False
     for group in groups:
         held = {choice: show_folder(choice) for choice in group}
         which = "it" if len(group) == 1 else "them"
-        if _is_yes(f"Import {which}, and keep {which} and the library in sync?", default=group is own):
+        answer = _answer(f"Import {which}, and keep {which} and the library in sync?", default=group is own)
+        unanswered = unanswered or answer is None
+        if answer:
             taken |= held
     if choices and not taken:
-        raise InvalidArgument(
-            "Nothing was imported.", "--yes answers it. `evolvable init FOLDER...` imports those that you name."
-        )
+        hint = "`evolvable init FOLDER...` asks only about those that you name."
+        raise InvalidArgument("Nothing was imported.", f"--yes answers it. {hint}" if unanswered else hint)
     return taken
 
 
-def _is_yes(question: str, *, default: bool) -> bool:
-    """Return whether the answer is yes. No answer is no; an interrupt ends the command."""
+def _answer(question: str, *, default: bool) -> bool | None:
+    """Return whether the answer is yes, None where nobody answers. An interrupt ends the command."""
     try:
         return ask_yes(question, default=default, err=True)
     except click.Abort as abort:
         if not isinstance(abort.__cause__ or abort.__context__, EOFError):
             raise
         remark("")
-        return False
+        return None
 
 
 def show_folder(choice: FolderChoice) -> frozenset[str]:

@@ -14,7 +14,7 @@ from evolvable_store.operation import Actor, Head
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
 from evolvable_tools.approvals import add_left_out, check_change, file_bytes, finding_messages, load_scan
-from evolvable_tools.authors import Authorship, authorships, version_base
+from evolvable_tools.authors import AuthorKind, Authorship, authorships, version_base
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, FindingSeverity, Scan
 from evolvable_tools.scan.scanner import scan
@@ -350,13 +350,18 @@ def ask_trust(library: Library, caller: Caller, *, folder: Path | None = None, r
         assert folder is not None
         heads, what = _heads_below(library, folder), str(folder)
     whose = authorships(library, [head.id for head in heads], caller)
-    doubtful = [head for head in heads if not whose[head.id].stands]
+    doubtful = [head for head in heads if not whose[head.id].stands and (ref or not _is_own_save(whose[head.id]))]
     offered = [_offer(library, head, whose[head.id]) for head in doubtful]
     held = _held_below(library, folder) if folder is not None else []
     offered += [_of_proposal(library, proposal) for proposal in held]
     offered.sort(key=lambda one: (not one.high, not one.findings, one.ref))
     trusted = [str(head.ref) for head in heads if head not in doubtful]
     return TrustQuestion(what, offered, trusted, str(folder.resolve()) if folder is not None else "")
+
+
+def _is_own_save(whose: Authorship) -> bool:
+    """Return whether all of it is the person's own, though the person saved it on disk and said no yes."""
+    return whose.kind is AuthorKind.YOU and not whose.changes
 
 
 def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecision:
