@@ -1,7 +1,7 @@
 """The attacks that worked at commit fac0cda, made again through commands, files and a server's connections alone.
 
 Nothing here imports the product: `tests/flow/test_attacks*.py` with `tests/support/machine.py` runs at any commit.
-At fac0cda each of them failed, because its attack worked.
+At fac0cda they failed, because each attack worked.
 """
 
 import base64
