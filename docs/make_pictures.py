@@ -6,7 +6,7 @@
 
 The commands are the lines of the blocks marked `console`; a line with `> ` continues the one before. A block that an
 image follows (`![...](pictures/NAME.svg)`) is drawn. All commands share one fresh home folder and run in order after
-`evolvable quickstart`, as a person at a terminal of 98 columns. Needs a POSIX system.
+`evolvable quickstart`, as a person at a terminal of 98 columns who answers `[Y/n]` with Enter. Needs a POSIX system.
 """
 
 import argparse
@@ -42,6 +42,7 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _CURSOR = re.compile(r"\x1b\[\?25[lh]")
+_QUESTION = b"[Y/n]: "
 _FONTS = re.compile(r"^\s*@font-face \{.*?\}\n", re.M | re.S)
 
 
@@ -101,6 +102,8 @@ def run_on_terminal(command: str, home: Path) -> tuple[int, str]:
         if not piece:
             break
         printed += piece
+        if printed.endswith(_QUESTION):
+            os.write(keyboard, b"\n")
     os.close(keyboard)
     text = _CURSOR.sub("", printed.decode("utf-8", "replace").replace("\r\n", "\n"))
     return process.wait(), text.replace(str(home), HOME)
