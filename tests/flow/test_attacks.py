@@ -1,7 +1,7 @@
 """The attacks that worked at commit fac0cda, made again through commands, files and a server's connections alone.
 
 Nothing here imports the product: `tests/flow/test_attacks*.py` with `tests/support/machine.py` runs at any commit.
-docs/promises.md holds what came of each test at fac0cda.
+At fac0cda they failed, because each attack worked.
 """
 
 import base64

@@ -93,6 +93,7 @@ def test_a_signature_of_one_operation_is_none_of_another(evolvable: CommandLine)
 def test_an_edit_at_a_terminal_is_not_signed_and_counts_as_an_agents(evolvable: CommandLine) -> None:
     evolvable("update", "pdf", "--edit", "SKILL.md", "one", "1", "-m", "shorter")
     assert author(evolvable) == "agent"
+    assert "[text of another" in evolvable("load", "pdf", CLAUDECODE="1").out
 
 
 def test_settings_that_were_changed_without_a_signature_are_the_strictest(evolvable: CommandLine) -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from command_line import CommandLine
+from http_place import HttpServer, http_server, made_token
 from mcp import Client
 from mcp_place import PERSON, Place, skill_text
 
 from evolvable_server.config import Config
 from evolvable_server.hooks.dispatch import HookDispatcher
+from evolvable_server.mcp.server import Permission
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref
@@ -311,6 +313,39 @@ def test_approve_shows_what_changed_and_ends_the_line(machine: CommandLine) -> N
     assert "not yet looked at" not in after and listed["author"] == "you"
     refused = machine("approve", "tides", "--yes", code=None, CLAUDECODE="1")
     assert refused.code != 0
+
+
+@pytest.mark.process
+def test_a_restore_of_what_an_agent_wrote_stands_for_none_of_it(machine: CommandLine) -> None:
+    change_as_agent(machine, "two", "two, and the moon")
+    machine("restore", "tides", "1", "-m", "back")
+    before = machine("load", "tides", CLAUDECODE="1").out
+    machine("restore", "tides", "2", "-m", "and again")
+    after = machine("load", "tides", CLAUDECODE="1").out
+    assert "not yet looked at" not in before
+    assert "your agent (Claude Code) changed line 8, " in after
+
+
+@pytest.mark.process
+def test_a_member_is_named_and_the_text_of_a_members_agent_stands_between_marks(place: Place) -> None:
+    secrets = {name: made_token(place, name, Permission.WRITE) for name in ("anna", "bert")}
+    edits = [{"path": "SKILL.md", "old": "two", "new": "two, and count the rows"}]
+    with http_server(place, secret=secrets["anna"]) as server:
+        owners = loaded_over_http(server, secrets["bert"])
+        server.tool("update_resource", {"ref": "csv", "edits": edits, "reason": "rows went missing"})
+        own, others = (loaded_over_http(server, secrets[name]) for name in ("anna", "bert"))
+        arguments = {"kind": "skill", "detail": True}
+        listed = server.tool("list_resources", arguments, secrets["bert"]).json["result"]["structuredContent"]
+    whose = {one["ref"]: (one["author"], one["by"]) for one in listed["resources"]}
+    assert "two" in owners and not HEX.search(owners)
+    assert "two, and count the rows" in own and not HEX.search(own) and "not yet looked at" in own
+    assert others.count("[text of another") == 2
+    assert whose["skill:csv"] == ("member", "anna") and whose["skill:pdf"][0] == "member"
+
+
+def loaded_over_http(server: HttpServer, secret: str) -> str:
+    blocks = server.tool("load_skill", {"ref": "csv"}, secret).json["result"]["content"]
+    return "\n".join(block["text"] for block in blocks)
 
 
 @pytest.mark.process
