@@ -42,6 +42,7 @@ def effective_settings(
         *_second(config),
         _approve(config, env),
         *_lock(config),
+        *_authors(config),
         _memories(config, env),
         _budget(config, env),
         _role(config, "reviewer", _plain("review", config.review, env, REVIEW, "handoff")),
@@ -64,6 +65,18 @@ def _second(config: Config) -> Iterator[Setting]:
     if config.person.ignored and (names := [name for name in NAMES if name in said]):
         why.append(f"{', '.join(names)}: {config.person.ignored}")
     yield Setting("second file", str(config.person.edited.path), CONFIG, "; ".join(why))
+
+
+def _authors(config: Config) -> Iterator[Setting]:
+    """Yield what decides whose a text is and how an agent reads it, where the account's file says so."""
+    account = config.person.parts[0]
+    said = {
+        "agent text": account.agent_text,
+        "confirm": account.confirm,
+        "yours": ", ".join(map(str, account.yours)),
+        "followed": ", ".join(str(one.folder) for one in account.trusted if one.follow),
+    }
+    yield from (Setting(name, value, str(account.path)) for name, value in said.items() if value)
 
 
 def _file(config: Config, names: Callable[[PersonConfig], Container[str]], name: str) -> str:
