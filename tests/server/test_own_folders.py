@@ -47,12 +47,13 @@ def test_the_line_is_the_yes_without_a_terminal(run: CommandLine, options: tuple
     assert waiting["ref"] == "skill:hidden"
 
 
-def test_doctor_names_what_decides_whose_a_text_is_and_the_file_that_says_so(run: CommandLine, image: Path) -> None:
-    run.configure(f'agent_text = "marked"\nconfirm = "session"\n{line(image)}')
-    run("init", image)
+def test_doctor_names_what_decides_whose_a_text_is_and_the_file_that_says_so(run: CommandLine) -> None:
+    folder = image(run)
+    run.configure(f'agent_text = "marked"\nconfirm = "session"\n{line(folder)}')
+    run("init", folder)
     said = {one["name"]: one for one in run("doctor", "--json", code=None).json["settings"]}
     values = {name: said[name]["value"] for name in ("agent text", "confirm", "yours")}
-    assert values == {"agent text": "marked", "confirm": "session", "yours": str(image)}
+    assert values == {"agent text": "marked", "confirm": "session", "yours": str(folder)}
     assert said["yours"]["source"].endswith("config.toml") and "followed" not in said
 
 
