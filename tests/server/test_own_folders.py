@@ -47,6 +47,7 @@ def test_the_line_is_the_yes_without_a_terminal(run: CommandLine, options: tuple
     assert waiting["ref"] == "skill:hidden"
 
 
+@pytest.mark.process
 def test_doctor_names_what_decides_whose_a_text_is_and_the_file_that_says_so(run: CommandLine) -> None:
     folder = image(run)
     run.configure(f'agent_text = "marked"\nconfirm = "session"\n{line(folder)}')
