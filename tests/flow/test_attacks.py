@@ -127,7 +127,7 @@ def test_t4_a_clones_skill_neither_hides_the_persons_own_nor_is_trusted_nor_serv
     machine.save(up / ".claude/skills/evil/SKILL.md", skill_text("evil", "Reads images.", HOSTILE))
     machine.commit(up)
     machine.git(machine.root, "clone", "-q", str(up), str(machine.project))
-    machine.run("init", skills, "--scope", "proj")
+    machine.run("init", skills, "--scope", "proj", "--yes")  # before a look
     # An agent of that project looks.
     with machine.client(EVOLVABLE_SCOPE="proj") as client:
         loaded, listed = client.text("load_skill", ref="pdf"), client.call("list_resources")["structuredContent"]

@@ -891,7 +891,12 @@ def test_a_json_archive_brings_the_whole_history(pdf, tmp_path):
     imported = other("import", tmp_path / "all.json", "--yes").out
     assert "added: skill:pdf\n1 added, 0 updated, 0 unchanged, 0 refused.\n" in imported
     theirs, ours = (run("history", "pdf", "--json").json["versions"] for run in (other, pdf))
-    own = {"principal": "import", "via": ""}  # who answers for a version is not what an archive says
+    own = {
+        "principal": "import",
+        "via": "",
+        "author": "import",
+        "by": "",
+    }  # who answers for a version is not what an archive says
     assert theirs == [{**version, **own} for version in ours]
 
 

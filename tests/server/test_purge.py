@@ -14,6 +14,7 @@ import sys
 import time
 import zipfile
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def holding(home: Path, needle: str) -> list[str]:
 
 
 def blobs(home: Path) -> list[str]:
-    with sqlite3.connect(home / "library.db") as db:
+    with closing(sqlite3.connect(home / "library.db")) as db:
         return [sha256 for (sha256,) in db.execute("SELECT sha256 FROM blob")]
 
 
@@ -146,7 +147,7 @@ def test_a_purged_secret_is_nowhere_below_the_home_and_every_hash_holds(shop: Co
     with zipfile.ZipFile(home / "old.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("shop/SKILL.md", SECRET * 10)
     shop("backup", home / "kept")
-    with sqlite3.connect(home / "library.db") as db:
+    with closing(sqlite3.connect(home / "library.db")) as db:
         db.execute(
             "INSERT INTO proposal (at, kind, scope, name, base, manifest, reason, actor, state, grounds)"
             " VALUES ('2026-11-22T00:00:00Z', 'skill', 'user', 'shop', 1, '{}', ?, 'agent', 'rejected', ?)",

@@ -32,7 +32,8 @@ class Member:
         self.app = self.run.user / "work/app"
 
     def init(self, *more: object, answer: str | None = None) -> str:
-        ran = self.run("init", self.app / ".claude/skills", *more, stdin=answer, CLAUDE_PROJECT_DIR=str(self.app))
+        said = f"y\n{answer}" if answer is not None else None  # the folder is taken in; then the question on projects
+        ran = self.run("init", self.app / ".claude/skills", *more, stdin=said, CLAUDE_PROJECT_DIR=str(self.app))
         return ran.out + ran.err
 
     def scopes(self) -> list[str]:

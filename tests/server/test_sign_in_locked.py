@@ -146,7 +146,7 @@ def test_a_decision_that_the_persons_own_key_signed_counts_under_the_lock(team: 
         team.sign_in(page, "ada")
         assert "decisions that you sign with it count" in page.get("/key").text
         assert approve(page, number, OWN).status == 303
-        assert level(page.library) == "approved"
+        assert level(page.library) == "member"
     assert team.machine("approvals", "--json").json["unsigned"] == []
     assert "not signed" not in team.machine("doctor", code=None).out
 
@@ -226,7 +226,11 @@ def test_a_listed_key_counts_for_its_own_person_alone_and_for_no_baseline(team: 
         assert lock.vouched(library.store.backend, made.values()) == {made["bob"]}
         library.store.backend.signatures(bob.key, lambda *_: True).add_baseline(bob.sign)
         assert lock.vouched(library.store.backend, made.values()) == {made["bob"]}
-        assert (level(library, "ada"), level(library, "owner"), level(library, "bob")) == ("agent", "agent", "approved")
+        assert (level(library, "ada"), level(library, "owner"), level(library, "bob")) == (
+            "agent, unsigned",
+            "agent, unsigned",
+            "member",
+        )
     assert set(team.machine("approvals", "--json").json["unsigned"]) == {made["ada"], made["owner"]}
 
 

@@ -4,7 +4,7 @@ import json
 import zipfile
 
 import pytest
-from earned import verified
+from earned import verified, without
 
 from evolvable_store import bundle
 from evolvable_store.errors import Refused, Unsafe
@@ -206,6 +206,7 @@ def test_what_an_agent_wrote_outranks_what_a_person_wrote_only_after_it_proved_i
 
     assert (first().ref, first().author) == ("skill:forms-a", "you")
     succeed(library, "forms-b", range(3, 6))
+    without(library, "without", "failed")
     assert (first().ref, first().author) == ("skill:forms-b", "agent")
 
 

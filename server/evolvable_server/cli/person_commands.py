@@ -1,6 +1,8 @@
 """The commands `approvals`, which locks decisions behind a passphrase, and `trust`; and the question of an import."""
 
 import contextlib
+import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +13,6 @@ import click
 from evolvable_server.approval_keys import approver_path, create_key, key_path
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.options import REF
-from evolvable_server.cli.rspl_commands import show_tool_version
 from evolvable_server.cli.terminal import ask, confirm, count, local_time, progress, remark, say, show_diff, some, warn
 from evolvable_server.config_edits import check_account_file, edit_config, edited_path, set_trusted
 from evolvable_store.errors import InvalidArgument, NoLibrary, Refused
@@ -395,3 +396,15 @@ def _findings(findings: list[Finding]) -> list[str]:
     low = [f"  {one.severity}: {one}" for one in findings if one.severity is FindingSeverity.LOW]
     more = [f"  and {len(low) - MAX_LOW_FINDINGS:,} more of low severity"] if len(low) > MAX_LOW_FINDINGS else []
     return [*asking, *low[:MAX_LOW_FINDINGS], *more]
+
+
+def show_tool_version(library: Library, caller: Caller, found: ToolVersion) -> None:
+    """Show the command of a version of a tool, its program, its files, and what the scan finds in it."""
+    remark(f"{found.ref}@{found.version} runs: {shlex.join(found.spec.argv)}")
+    if found.program:
+        remark(f"  program {found.program}")
+    remark(f"  input {json.dumps(found.spec.schema, ensure_ascii=True)}")
+    remark(f"  at most {found.spec.timeout_s:g} s, in the sandbox: without the network, your files and the library")
+    remark(*(f"  file {path}, {size:,} bytes" for path, size in found.files.items()))
+    [scanned] = scan_import.scan_resources(library, caller, [Ref.parse(found.ref).at(found.version)])
+    remark(*(f"  scan: {one}" for one in scanned.findings))

@@ -13,6 +13,7 @@ import click
 from evolvable_server.cli.command_context import CommandContext, Output, VerbGroup, command, home_option, json_option
 from evolvable_server.cli.editor_commands import show_updated
 from evolvable_server.cli.options import KIND, REF, expect_option, reason_option
+from evolvable_server.cli.person_commands import show_tool_version
 from evolvable_server.cli.terminal import confirm, count, remark, say, show_table
 from evolvable_server.config import is_person
 from evolvable_server.model_setup import commands_of_role
@@ -23,7 +24,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_tools import rspl
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.rspl import OPERATORS, RsplOperator
-from evolvable_tools.verbs import contracts, edit, resource_info, scan_import, tool_commands, variables
+from evolvable_tools.verbs import contracts, edit, resource_info, tool_commands, variables
 from evolvable_tools.verbs.tool_commands import ToolVersion
 
 
@@ -302,15 +303,3 @@ def _named_version(library: Library, ref: Ref, scopes: tuple[str, ...]) -> ToolV
     if found is None:
         raise InvalidArgument(f"{head.ref} declares no command.", "Its TOOL.md needs metadata.run with argv.")
     return found
-
-
-def show_tool_version(library: Library, caller: Caller, found: ToolVersion) -> None:
-    """Show the command of a version of a tool, its program, its files, and what the scan finds in it."""
-    remark(f"{found.ref}@{found.version} runs: {shlex.join(found.spec.argv)}")
-    if found.program:
-        remark(f"  program {found.program}")
-    remark(f"  input {json.dumps(found.spec.schema, ensure_ascii=True)}")
-    remark(f"  at most {found.spec.timeout_s:g} s, in the sandbox: without the network, your files and the library")
-    remark(*(f"  file {path}, {size:,} bytes" for path, size in found.files.items()))
-    [scanned] = scan_import.scan_resources(library, caller, [Ref.parse(found.ref).at(found.version)])
-    remark(*(f"  scan: {one}" for one in scanned.findings))
