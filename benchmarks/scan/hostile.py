@@ -63,11 +63,7 @@ def report_fresh(half: str) -> None:
         one = json.loads(line)
         if one["half"] != half:
             continue
-        after = {**before, one["path"]: one["text"].encode()}
-        if one["text"].startswith("description:"):
-            after = {"SKILL.md": described(before["SKILL.md"].decode(), one["text"]).encode()}
-        elif one["path"] == "SKILL.md":
-            after = {"SKILL.md": before["SKILL.md"] + f"\n{one['text']}\n".encode()}
+        after = added(before, one)
         there[one["kind"]] += 1
         update[one["kind"]] += stopped(scan(before, after, Kind.SKILL))
         new[one["kind"]] += stopped(scan(None, after, Kind.SKILL))
@@ -76,6 +72,15 @@ def report_fresh(half: str) -> None:
     )
     for kind, number in there.items():
         print(f"  {kind}: update {update[kind]}/{number}, new {new[kind]}/{number}")
+
+
+def added(before: dict[str, bytes], one: dict[str, str]) -> dict[str, bytes]:
+    """Return the files of a skill with one of the texts of `hostile/fresh.jsonl` in it."""
+    if one["text"].startswith("description:"):
+        return {"SKILL.md": described(before["SKILL.md"].decode(), one["text"]).encode()}
+    if one["path"] == "SKILL.md":
+        return {"SKILL.md": before["SKILL.md"] + f"\n{one['text']}\n".encode()}
+    return {**before, one["path"]: one["text"].encode()}
 
 
 def described(text: str, description: str) -> str:
