@@ -32,7 +32,7 @@ class Member:
         self.app = self.run.user / "work/app"
 
     def init(self, *more: object, answer: str | None = None) -> str:
-        said = f"y\n{answer}" if answer is not None else None  # the folder is taken in; then the question on projects
+        said = f"{answer}y\n" if answer is not None else None  # after the question on projects the folder is taken in
         ran = self.run("init", self.app / ".claude/skills", *more, stdin=said, CLAUDE_PROJECT_DIR=str(self.app))
         return ran.out + ran.err
 
