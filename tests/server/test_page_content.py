@@ -368,7 +368,7 @@ def test_a_folder_is_trusted_only_as_it_was_shown(
     for name in ("brought", "later"):
         (folder / name).mkdir(parents=True)
     (folder / "brought/SKILL.md").write_text(skill_text("brought"), encoding="utf-8")
-    page.library.working_copies.add(folder, identity=Identity(Principal.UNKNOWN, "file"))
+    page.library.working_copies.add(folder, identity=Identity(Principal.IMPORT, "init"))
     shown = page.get(f"/trust?folder={folder}")
     assert "skill:brought" in shown.text and "Trust these 1" in shown.text
     seen = shown.field("seen")
