@@ -365,14 +365,13 @@ def test_a_folder_is_trusted_only_as_it_was_shown(
 ) -> None:
     monkeypatch.setenv("EVOLVABLE_TEST_ACCOUNT", str(tmp_path))
     folder = tmp_path / "skills"
-    for name in ("brought", "later"):
-        (folder / name).mkdir(parents=True)
+    (folder / "brought").mkdir(parents=True)
     (folder / "brought/SKILL.md").write_text(skill_text("brought"), encoding="utf-8")
     page.library.working_copies.add(folder, identity=Identity(Principal.IMPORT, "init"))
     shown = page.get(f"/trust?folder={folder}")
     assert "skill:brought" in shown.text and "Trust these 1" in shown.text
     seen = shown.field("seen")
-    (folder / "later/SKILL.md").write_text(skill_text("later"), encoding="utf-8")
+    (folder / "brought/SKILL.md").write_text(skill_text("brought", "Another text."), encoding="utf-8")
     page.library.working_copies.sync()
     assert page.post("/do/trust", folder=folder, seen=seen).status == 409
     assert page.get(f"/trust?folder={tmp_path}").status == 400  # only watched folders are asked about
