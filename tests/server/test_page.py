@@ -138,7 +138,8 @@ def test_a_promoted_run_waits_in_the_inbox_with_its_gain_until_it_is_adopted(tmp
         seen = page.get("/evolution/20260101-000000-abcd/adopt")
         fields = {"run": seen.field("run"), "candidate": seen.field("candidate")}
         adopted = page.post("/do/evolve-adopt", **fields)
-        assert adopted.status == 303 and "Take it back" in page.get(adopted.location).text
+        assert adopted.status == 303
+        poll(lambda: "Take it back" in page.get(adopted.location).text, "the ledger with what was adopted")
         poll(lambda: "Results of evolution" not in page.get("/inbox").text, "the inbox without the run")
 
 
