@@ -121,6 +121,18 @@ def test_a_resource_that_was_created_and_improved_since_stays_as_a_conflict(libr
     assert text(library) == lines({5: "improved"})
 
 
+def test_a_resource_that_was_created_removed_and_brought_back_stays(library):
+    operation = put(library, AGENT, lines())
+    with library.transaction(PERSON, "gone") as tx:
+        tx.remove(PDF)
+    with library.transaction(PERSON, "back") as tx:
+        tx.restore(PDF, 1)
+
+    undone = undo(library, PERSON, "x", operation=operation)
+
+    assert undone.operation is None and f"operation {tx.operation.id} changed it since" in undone.conflicts[0].reason
+
+
 def test_a_change_of_what_was_removed_since_names_the_removal(library):
     put(library, PERSON, lines())
     operation = put(library, AGENT, lines({5: "spoiled"}))

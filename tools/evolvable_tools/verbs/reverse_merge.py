@@ -129,7 +129,9 @@ def _plan_step(
         return None
     expected = head.version or 0
     if not now:
-        return RevertStep(head.ref, expected)
+        # What somebody brought back on purpose does not go with what made it first.
+        is_returned = any(change.before is None for change in since)
+        return _conflict(library, caller, head, later, None, runs[0]) if is_returned else RevertStep(head.ref, expected)
     if first.before and make_manifest(now).tree == store.version(head, first.before).tree:
         return RevertStep(head.ref, expected, first.before)
     undone = tuple((run[0].before, run[-1].after or 0) for run in runs if run[0].before)
