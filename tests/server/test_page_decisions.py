@@ -168,6 +168,15 @@ def test_an_approval_that_was_changed_since_is_taken_back_with_the_later_change_
     assert "Take it back" not in page.get(address).text
 
 
+def test_an_approval_whose_lines_were_changed_since_is_not_taken_back_and_both_sides_are_named(page: PagePlace) -> None:
+    for text in ("1\n\ntwo\n\nthree", "uno\n\ntwo\n\nthree"):
+        page.post("/do/inbox-approve", number=page.propose("pdf", text))
+    skipped = page.post("/do/undo", operation=2, back="/operations")
+    assert skipped.status == 400 and "SKILL.md (line 6)" in skipped.text
+    assert "-uno" in skipped.text and "+one" in skipped.text
+    assert page.library.store.head(Ref.parse("pdf")).version == 3
+
+
 def test_a_rejection_names_the_reason_and_a_reopened_proposal_says_that_it_waits_again(page: PagePlace) -> None:
     number = page.propose("pdf", "1")
     done = send(page, f"/inbox/{number}", "/do/inbox-reject", reason="too <short>").location
