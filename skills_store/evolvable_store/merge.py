@@ -19,11 +19,27 @@ Beyond it the whole stretch counts as one change: the time stays bounded, and a 
 
 
 @dataclass(frozen=True, slots=True)
+class Overlap:
+    """Lines of a text that both sides changed: what each side has there, and the number of its first line, from 1."""
+
+    path: str
+    ours_line: int
+    ours: str
+    theirs_line: int
+    theirs: str
+
+
+@dataclass(frozen=True, slots=True)
 class MergeResult:
-    """The outcome of a merge. At the paths in `conflicts` (sorted) `files` has the bytes of `theirs`, or no file."""
+    """The outcome of a merge.
+
+    At the paths in `conflicts` (sorted) both sides changed the same. There `files` has the lines of `theirs` where the
+    two overlap, and every other change of both; without an entry in `overlaps`, the whole file of `theirs`, or none.
+    """
 
     files: dict[str, File]
     conflicts: tuple[str, ...]
+    overlaps: tuple[Overlap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +82,26 @@ def merge_text(base: str, ours: str, theirs: str) -> str | None:
     Lines end with a line feed and nothing else. Equal changes count once. Changes that touch without a common line
     between them overlap, as in git. The two sides can be exchanged.
     """
+    text, overlaps = _merge_lines("", base, ours, theirs)
+    return None if overlaps else text
+
+
+def _merge_lines(path: str, base: str, ours: str, theirs: str) -> tuple[str, list[Overlap]]:
+    """Return the text with the changes of both sides, with those of `theirs` where they overlap, and where they do."""
     lines = _lines(base)
-    merged: list[str] = []
-    done = 0
+    merged, overlaps = list[str](), list[Overlap]()
+    done, ours_line, theirs_line = 0, 1, 1
     for start, end, ours_there, theirs_there in _regions(_hunks(lines, _lines(ours)), _hunks(lines, _lines(theirs))):
         mine, yours = _apply(lines, start, end, ours_there), _apply(lines, start, end, theirs_there)
+        ours_line += start - done
+        theirs_line += start - done
         if ours_there and theirs_there and mine != yours:
-            return None
-        merged += lines[done:start] + (mine if ours_there else yours)
+            overlaps.append(Overlap(path, ours_line, "".join(mine), theirs_line, "".join(yours)))
+        merged += lines[done:start] + (yours if theirs_there else mine)
+        ours_line += len(mine)
+        theirs_line += len(yours)
         done = end
-    return "".join(merged + lines[done:])
+    return "".join(merged + lines[done:]), overlaps
 
 
 def changed_lines(before: str, after: str) -> list[tuple[int, int, int]]:
@@ -91,32 +117,36 @@ def merge_files(base: Files, ours: Files, theirs: Files) -> MergeResult:
 
     A conflict is: both changed a file in overlapping lines, or one that is not UTF-8 text; one changed what the other
     deleted; both added different files, or names that cannot be in one folder. There `theirs`, the person's side,
-    wins, also where it deleted.
+    wins, also where it deleted; of a text it wins in the overlapping lines alone.
     """
     files: dict[str, File] = {}
-    conflicts = set()
+    conflicts, overlaps = set(), list[Overlap]()
     for path in sorted({*base, *ours, *theirs}):
-        file, clean = _merge_file(base.get(path), ours.get(path), theirs.get(path))
+        file, clean, lines = _merge_file(path, base.get(path), ours.get(path), theirs.get(path))
         if file:
             files[path] = file
         if not clean:
             conflicts.add(path)
+        overlaps += lines
     for path in _find_clashes(files, theirs):
         del files[path]
         conflicts.add(path)
-    return MergeResult(files, tuple(sorted(conflicts)))
+    return MergeResult(files, tuple(sorted(conflicts)), tuple(overlaps))
 
 
-def _merge_file(base: File | None, ours: File | None, theirs: File | None) -> tuple[File | None, bool]:
-    """Return the file (None: there is none) and whether it is free of conflict."""
+def _merge_file(
+    path: str, base: File | None, ours: File | None, theirs: File | None
+) -> tuple[File | None, bool, list[Overlap]]:
+    """Return the file (None: there is none), whether it is free of conflict, and where its lines are not."""
     if ours == theirs or base == ours:
-        return theirs, True
+        return theirs, True, []
     if base == theirs:
-        return ours, True
+        return ours, True, []
     if not ours or not theirs:
-        return theirs, False
-    data = _merge_data(base.data if base else None, ours.data, theirs.data)
-    return File(theirs.data if data is None else data, _merge_mode(base, ours, theirs)), data is not None
+        return theirs, False, []
+    data, overlaps = _merge_data(path, base.data if base else None, ours.data, theirs.data)
+    clean = data is not None and not overlaps
+    return File(theirs.data if data is None else data, _merge_mode(base, ours, theirs)), clean, overlaps
 
 
 def _merge_mode(base: File | None, ours: File, theirs: File) -> int:
@@ -125,18 +155,19 @@ def _merge_mode(base: File | None, ours: File, theirs: File) -> int:
     return theirs.mode if ours.mode == base.mode else ours.mode
 
 
-def _merge_data(base: bytes | None, ours: bytes, theirs: bytes) -> bytes | None:
+def _merge_data(path: str, base: bytes | None, ours: bytes, theirs: bytes) -> tuple[bytes | None, list[Overlap]]:
+    """Return the merged bytes, None where no text can be merged, and the lines where both sides overlap."""
     if ours == theirs or base == ours:
-        return theirs
+        return theirs, []
     if base == theirs:
-        return ours
+        return ours, []
     if base is None or any(b"\0" in data for data in (base, ours, theirs)):
-        return None
+        return None, []
     try:
-        merged = merge_text(base.decode("utf-8"), ours.decode("utf-8"), theirs.decode("utf-8"))
+        merged, overlaps = _merge_lines(path, base.decode("utf-8"), ours.decode("utf-8"), theirs.decode("utf-8"))
     except UnicodeDecodeError:
-        return None
-    return None if merged is None else merged.encode("utf-8")
+        return None, []
+    return merged.encode("utf-8"), overlaps
 
 
 def _find_clashes(files: Files, theirs: Files) -> list[str]:

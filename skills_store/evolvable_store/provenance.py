@@ -5,7 +5,7 @@ as from a client's hook.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -114,6 +114,78 @@ def carry_restored(before: CarriedContent, restored: Provenance, after: Manifest
     return Provenance(before.provenance.base, changed)
 
 
+class EarlierContent(NamedTuple):
+    """The content of an older version, and its provenance."""
+
+    provenance: Provenance
+    manifest: Manifest
+
+
+def carry_reverted(
+    before: CarriedContent, earlier: Sequence[EarlierContent], undone: Collection[int], number: int, after: Manifest
+) -> Provenance:
+    """Return the provenance of version `number`, which takes changes out of the content before it.
+
+    What stays keeps its author, and what comes back has the one that it had. earlier: the contents before the changes,
+    oldest first. undone: the versions that made them; of these no part stays without a line.
+    """
+    files = {}
+    for path in {**after, **before.base}:
+        if _is_same(after.get(path), before.base.get(path)):
+            continue
+        sides = [(before.manifest.get(path), before.provenance.files.get(path, ()))]
+        sides += [(one.manifest.get(path), one.provenance.files.get(path, ())) for one in earlier]
+        if parts := _reverted(before, sides, undone, number, after.get(path)):
+            files[path] = _shortened(parts)
+    return Provenance(before.provenance.base, files)
+
+
+def _reverted(
+    content: CarriedContent,
+    sides: Sequence[tuple[TreeEntry | None, tuple[FilePart, ...]]],
+    undone: Collection[int],
+    number: int,
+    new: TreeEntry | None,
+) -> tuple[FilePart, ...]:
+    """Return the parts of a file whose lines all come from its sides."""
+    for entry, parts in sides:
+        if _is_same(entry, new):
+            return parts
+    removed: dict[int, int] = {}
+    for part in (part for _, parts in sides for part in parts):
+        removed[part.version] = max(part.removed, removed.get(part.version, 0))
+    after = _text(content, new)
+    owner: dict[int, int] = {}
+    for entry, parts in sides:
+        if entry is None:
+            continue  # there was no such file, so no line is from it
+        text = _text(content, entry)
+        owners = _line_owners(parts, text or "", with_base=True)
+        if after is None or text is None or owners is None:
+            return tuple(FilePart(version, None) for version in sorted({*removed, number}))
+        kept, _, _ = _moved(owners, changed_lines(text, after))
+        for version, lines in kept.items():
+            for line in lines:
+                owner.setdefault(line, version)
+    lines_of: dict[int, list[int]] = {version: [] for version in removed}
+    for line in range(1, (after or "").count("\n") + (not (after or "").endswith("\n")) + 1):
+        lines_of.setdefault(owner.get(line, number), []).append(line)
+    return tuple(
+        FilePart(version, tuple(lines), 0 if version in undone else removed.get(version, 0))
+        for version, lines in sorted(lines_of.items())
+        if version and (lines or version not in undone)
+    )
+
+
+def _line_owners(parts: Sequence[FilePart], text: str, *, with_base: bool) -> dict[int, int] | None:
+    """Return by line the version that brought it, `with_base` 0 for the base; None where that is not known."""
+    whole = [part.version for part in parts if part.lines is None]
+    if len(whole) > 1:
+        return None
+    owners = dict.fromkeys(range(1, text.count("\n") + 2), whole[0] if whole else 0) if whole or with_base else {}
+    return owners | {line: part.version for part in parts for line in part.lines or ()}
+
+
 def derive(base: int, manifests: Iterable[tuple[int, Manifest]]) -> Provenance:
     """Return the provenance of the last of these versions, oldest first, whose first is the base unless that is 0."""
     files: dict[str, tuple[FilePart, ...]] = {}
@@ -153,11 +225,9 @@ def _changed(
     if number is None:
         is_even = before is not None and after is not None and before.count("\n") == after.count("\n")
         return parts if is_even else tuple(part._replace(lines=None) for part in parts)
-    whole = [part.version for part in parts if part.lines is None]
-    if before is None or after is None or len(whole) > 1:
+    owners = _line_owners(parts, before or "", with_base=False)
+    if before is None or after is None or owners is None:
         return (*(part._replace(lines=None) for part in parts), FilePart(number, None))
-    owners = dict.fromkeys(range(1, before.count("\n") + 2), whole[0]) if whole else {}
-    owners |= {line: part.version for part in parts for line in part.lines or ()}
     kept, added, removed = _moved(owners, changed_lines(before, after))
     older = [part._replace(lines=tuple(kept.get(part.version, ()))) for part in parts]
     if not added and not removed:  # only the mode changed

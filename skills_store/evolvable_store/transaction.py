@@ -32,7 +32,14 @@ from evolvable_store.operation import (
     Signer,
     statement_of,
 )
-from evolvable_store.provenance import CarriedContent, Provenance, carry, carry_restored
+from evolvable_store.provenance import (
+    CarriedContent,
+    EarlierContent,
+    Provenance,
+    carry,
+    carry_restored,
+    carry_reverted,
+)
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_not_plugins, check_scope
 from evolvable_store.storage.audit import Decision
 from evolvable_store.storage.bindings import Binding, DirectoryMark, PendingCheckout, PendingPart
@@ -112,15 +119,17 @@ class Transaction:
         create: bool = False,
         base: Manifest | None = None,
         carries: bool = False,
+        reverts: Sequence[tuple[int, int]] = (),
     ) -> None:
         """Make these files the whole content of the resource; new names are created.
 
         expected_version: the head it must have when published, 0 for none; without it the last write wins.
         create: refuse a name that is taken. base: the manifest of a version in this library, whose files need not be
         stored again; without it, that of the head is read. carries: this is nobody's own change, as in a purge: a
-        person who makes it stands for no more of the text than before. Raises TooLarge or InvalidPath at once; at the
-        end of the block VersionConflict, AlreadyExists, Frozen, or Refused for a plugin's resource without an approved
-        proposal.
+        person who makes it stands for no more of the text than before. reverts: the files are the head without the
+        changes from each of these versions to the one beside it, oldest first. Raises TooLarge or InvalidPath at once;
+        at the end of the block VersionConflict, AlreadyExists, Frozen, or Refused for a plugin's resource without an
+        approved proposal.
         """
         known = {entry.sha256 for entry in base.values()} if base is not None else self._known_blobs(ref, files)
         manifest = make_manifest(files)
@@ -132,7 +141,9 @@ class Transaction:
         main = files.get(main_path(ref.kind, ref.name, files))
         content = _Content(manifest, main is not None and is_frozen(main.data), blobs, files, base)
         self._refs.append(ref)
-        self._plans.append(lambda publication: publication.put(ref, content, expected_version, create, carries))
+        self._plans.append(
+            lambda publication: publication.put(ref, content, expected_version, create, carries, reverts)
+        )
 
     def restore(self, ref: Ref, version: int, *, expected_version: int | None = None) -> None:
         """Make a new version with the content of an old one. Raises at the end as `put`, or NoSuchVersion."""
@@ -352,7 +363,13 @@ class _Publication:
         return Operation(self._first, self._intent, self._arrived)
 
     def put(
-        self, ref: Ref, content: _Content, expected: int | None, create: bool, carries: bool = False
+        self,
+        ref: Ref,
+        content: _Content,
+        expected: int | None,
+        create: bool,
+        carries: bool = False,
+        reverts: Sequence[tuple[int, int]] = (),
     ) -> WriteResult:
         head = self._head(ref)
         if create and head is not None and head.version is not None:
@@ -365,7 +382,12 @@ class _Publication:
             return self._point(head, head.latest, content.frozen)
         for blob in content.blobs:
             self._writer.add_blob(*blob)
-        if self._stands and not carries:
+        if reverts:
+            earlier = [self._earlier_content(head, version) for version, _ in reverts]
+            undone = {number for first, last in reverts for number in range(first + 1, last + 1)}
+            replaced = self._content_before(head, content)
+            provenance = carry_reverted(replaced, earlier, undone, head.latest + 1, content.manifest)
+        elif self._stands and not carries:
             provenance = Provenance(head.latest + 1)
         else:
             number = None if carries else head.latest + 1
@@ -397,6 +419,10 @@ class _Publication:
             return CarriedContent(before, manifest, manifest, blob)
         base = writer.manifest(head.id, before.base) if before.base else None
         return CarriedContent(before, manifest, base or nothing, blob)
+
+    def _earlier_content(self, head: Head, number: int) -> EarlierContent:
+        manifest = self._writer.manifest(head.id, number) or Manifest({})
+        return EarlierContent(self._writer.provenance(head.id, number), manifest)
 
     def restore(self, ref: Ref, number: int, expected: int | None) -> WriteResult:
         head = self._existing(ref)

@@ -145,6 +145,52 @@ def test_edits_of_different_lines_merge_and_of_the_same_line_wait_once(ada, ben)
     assert "five by ada" in ada.text("pdf")
 
 
+def test_one_overlapping_line_drops_no_other_line_of_the_remote(ada, ben):
+    ada.put("pdf", TEN)
+    ada.push()
+    ben.pull()
+    ada.put("pdf", TEN.replace("line 1\n", "one by ada\n").replace("line 5\n", "five by ada\n"))
+    ada.push()
+    ben.put("pdf", TEN.replace("line 5\n", "five by ben\n").replace("line 9\n", "nine by ben\n"))
+    mixed = TEN.replace("line 1\n", "one by ada\n").replace("line 9\n", "nine by ben\n")
+
+    pulled = ben.pull()
+
+    assert mixed.replace("line 5\n", "five by ben\n") in ben.text("pdf")
+    [(number, why)] = pulled.proposals.items()
+    assert "SKILL.md (line 10)" in why and "version 3 is the remote's" in why
+    head = ben.store.head(Ref.parse("pdf"))
+    assert ben.store.files(head, 3)["SKILL.md"].data.splitlines()[9] == b"five by ada"
+    diff = proposal_inbox.show_proposal(ben.library, number).diff
+    changed = [text for text in diff.splitlines()[2:] if text[0] in "+-"]
+    assert changed == ["-five by ben", "+five by ada"]
+    assert check_library(ben.store).faults == ()
+    assert not ben.pull().proposals
+    ada.put("pdf", ada.text("pdf").replace("line 3\n", "three by ada\n"))
+    ada.push()
+    [number] = ben.pull().proposals
+    assert "three by ada" in ben.text("pdf") and "five by ben" in ben.text("pdf")
+    proposal_inbox.reject(ben.library, number, "mine is better")
+    ben.push()
+    ada.pull()
+    assert ada.texts() == ben.texts() and "five by ben" in ada.text("pdf") and "three by ada" in ada.text("pdf")
+
+
+def test_a_conflict_that_nobody_was_asked_about_changes_nothing_and_its_proposal_drops_no_line(ada, ben):
+    ada.put("pdf", TEN)
+    ada.push()
+    ben.pull()
+    ada.put("pdf", TEN.replace("line 1\n", "one by ada\n").replace("line 5\n", "five by ada\n"))
+    ada.push()
+    ben.put("pdf", mine := TEN.replace("line 5\n", "five by ben\n").replace("line 9\n", "nine by ben\n"))
+
+    proposals = ben.pull(Consent.NONE).proposals
+
+    assert mine in ben.text("pdf")
+    proposal_inbox.approve_together(ben.library, PERSON, list(proposals), "")
+    assert all(text in ben.text("pdf") for text in ("one by ada", "five by ada", "nine by ben"))
+
+
 def test_what_a_person_turns_down_is_pushed_as_it_is_here(ada, ben):
     ada.put("pdf", "one\n")
     ada.push()

@@ -567,6 +567,27 @@ def test_directories_that_go_from_the_disk_are_named(run, tmp_path):
 
 
 @pytest.mark.process
+def test_an_undo_keeps_what_the_person_saved_on_disk_since_and_shows_both_sides_of_an_overlap(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+    run("init", tmp_path / "skills")
+    agent = {"CLAUDECODE": "1", "EVOLVABLE_SESSION": "s1"}
+    spoiled = run("update", "pdf", "--edit", "SKILL.md", "one", "spoiled", "--json", **agent).json["operation"]
+    file = tmp_path / "skills/pdf/SKILL.md"
+    file.write_text(file.read_text().replace("three", "three, improved"))
+
+    assert run("undo", spoiled, "--json").json["restored"] == ["skill:pdf@4"]
+
+    assert file.read_text() == skill_text("pdf").replace("three", "three, improved")
+    assert "taken back already" in run("undo", spoiled).out
+    spoiled = run("update", "pdf", "--edit", "SKILL.md", "one", "spoiled", "--json", **agent).json["operation"]
+    file.write_text(file.read_text().replace("spoiled", "mended"))
+    skipped = run("undo", spoiled, code=1).out
+    assert "in the same place: SKILL.md (line 6)" in skipped
+    assert "  -mended\n" in skipped and "  +one\n" in skipped
+    assert "mended" in file.read_text()
+
+
+@pytest.mark.process
 def test_a_person_is_asked_before_directories_go(run, tmp_path):
     if sys.platform == "win32":
         pytest.skip("needs a terminal of POSIX")

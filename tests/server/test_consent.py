@@ -104,7 +104,7 @@ def test_an_undo_that_waits_says_so_and_waits_once_however_often_it_is_asked_for
 
 def test_an_undo_that_takes_nothing_back_names_no_operation_as_undone(evolvable: CommandLine) -> None:
     first = evolvable("update", "csv", "--edit", "SKILL.md", "one", "1", "--json").json["operation"]
-    evolvable("update", "csv", "--edit", "SKILL.md", "two", "2")
+    evolvable("update", "csv", "--edit", "SKILL.md", "1", "uno")
     skipped = evolvable("undo", first, "--json", code=1).json
     assert (skipped["operation"], skipped["undid"], skipped["waiting"]) == (None, [], [])
     assert [one["ref"] for one in skipped["conflicts"]] == ["skill:csv"]

@@ -155,12 +155,26 @@ def test_an_approval_that_was_taken_back_is_said_so_and_offers_nothing_more(page
         assert "Take it back" not in again
 
 
-def test_an_approval_that_was_changed_since_names_the_later_operation_and_offers_no_undo(page: PagePlace) -> None:
+def test_an_approval_that_was_changed_since_is_taken_back_with_the_later_change_kept(page: PagePlace) -> None:
     numbers = [page.propose("pdf", text) for text in ("1\n\ntwo\n\nthree", "one\n\ntwo\n\n3")]
     for number in numbers:
         page.post("/do/inbox-approve", number=number)
-    shown = page.get(f"/inbox/{numbers[0]}").text
-    assert "Operation 3 changed it since." in shown and "Take it back" not in shown
+    address = f"/inbox/{numbers[0]}"
+    shown = page.get(address).text
+    assert "Operation 3 changed it since." in shown and "Take it back" in shown
+    assert "operation=4" in send(page, address, "/do/undo").location
+    store = page.library.store
+    assert store.files(store.head(Ref.parse("pdf")))["SKILL.md"].data.decode() == skill_text("pdf", "one\n\ntwo\n\n3")
+    assert "Take it back" not in page.get(address).text
+
+
+def test_an_approval_whose_lines_were_changed_since_is_not_taken_back_and_both_sides_are_named(page: PagePlace) -> None:
+    for text in ("1\n\ntwo\n\nthree", "uno\n\ntwo\n\nthree"):
+        page.post("/do/inbox-approve", number=page.propose("pdf", text))
+    skipped = page.post("/do/undo", operation=2, back="/operations")
+    assert skipped.status == 400 and "SKILL.md (line 6)" in skipped.text
+    assert "-uno" in skipped.text and "+one" in skipped.text
+    assert page.library.store.head(Ref.parse("pdf")).version == 3
 
 
 def test_a_rejection_names_the_reason_and_a_reopened_proposal_says_that_it_waits_again(page: PagePlace) -> None:

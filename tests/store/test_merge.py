@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from evolvable_store.merge import MergeResult, merge_files, merge_text
+from evolvable_store.merge import MergeResult, Overlap, merge_files, merge_text
 from evolvable_store.objects import EXECUTABLE, PLAIN, File, make_manifest
 
 TEXTS = st.lists(st.sampled_from(["", "a", "b", "- item", "text", "tail\r"]), max_size=12).map("\n".join)
@@ -140,10 +140,10 @@ def edited(rng: random.Random, lines: list[str]) -> list[str]:
     return lines
 
 
-def git_merge(folder: Path, base: str, ours: str, theirs: str) -> str | None:
+def git_merge(folder: Path, base: str, ours: str, theirs: str, *options: str) -> str | None:
     for name, text in (("base", base), ("ours", ours), ("theirs", theirs)):
         (folder / name).write_bytes(text.encode("utf-8"))
-    command = ["git", "merge-file", "-p", "-q", "ours", "base", "theirs"]
+    command = ["git", "merge-file", "-p", "-q", *options, "ours", "base", "theirs"]
     done = subprocess.run(command, cwd=folder, capture_output=True, timeout=20, check=False)
     return done.stdout.decode("utf-8") if done.returncode == 0 else None
 
@@ -166,9 +166,50 @@ def test_one_file_changed_by_both_sides_is_merged_by_lines() -> None:
     assert merge_files(BASE, ours, theirs) == MergeResult({**BASE, "SKILL.md": text("A\nb\nC\n")}, ())
 
 
-def test_in_a_conflict_the_persons_bytes_stay() -> None:
+def test_in_a_conflict_the_persons_lines_stay_and_both_sides_are_named() -> None:
     ours, theirs = {**BASE, "SKILL.md": text("X\n")}, {**BASE, "SKILL.md": text("Y\n")}
-    assert merge_files(BASE, ours, theirs) == MergeResult(theirs, ("SKILL.md",))
+    overlap = Overlap("SKILL.md", 1, "X\n", 1, "Y\n")
+    assert merge_files(BASE, ours, theirs) == MergeResult(theirs, ("SKILL.md",), (overlap,))
+
+
+def test_one_overlapping_line_drops_nothing_else_of_either_side() -> None:
+    base = {"SKILL.md": text(numbered(*range(1, 41)))}
+    library = numbered(*range(1, 41)).replace("line 3\n", "new\nline 3, library\n").replace("line 20\n", "LIBRARY\n")
+    disk = numbered(*range(1, 41)).replace("line 20\n", "DISK\n").replace("line 30\n", "").replace("40", "40, disk")
+    merged = merge_files(base, {"SKILL.md": text(library)}, {"SKILL.md": text(disk)})
+    assert merged.files["SKILL.md"] == text(disk.replace("line 3\n", "new\nline 3, library\n"))
+    assert merged.conflicts == ("SKILL.md",)
+    assert merged.overlaps == (Overlap("SKILL.md", 21, "LIBRARY\n", 20, "DISK\n"),)
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+@pytest.mark.parametrize("paragraphs", [5, 25])
+def test_overlapping_documents_resolve_as_git_does_with_one_side(tmp_path: Path, paragraphs: int) -> None:
+    """Where git and we see the same overlaps, the text is git's. Our stricter alignment may drop more of a place."""
+    rng = random.Random(paragraphs + 1)
+    agreed = overlapping = 0
+    for _ in range(60):
+        base = document(rng, paragraphs)
+        texts = ["".join(lines) for lines in (base, edited(rng, base), edited(rng, base))]
+        sides = [{"SKILL.md": text(one)} for one in texts]
+        merged = merge_files(*sides)
+        overlapping += bool(merged.conflicts)
+        mine = merged.files["SKILL.md"].data.decode()
+        agreed += mine == git_merge(tmp_path, texts[0], texts[2], texts[1], "--ours")
+        assert all(one.theirs in mine for one in merged.overlaps)
+    assert agreed >= 58 and overlapping >= 5
+
+
+@pytest.mark.process
+@given(TEXTS, TEXTS, TEXTS)
+def test_both_sides_of_an_overlap_stand_where_it_says(base: str, ours: str, theirs: str) -> None:
+    merged = merge_files(*({"SKILL.md": text(one)} for one in (base, ours, theirs)))
+    assert bool(merged.conflicts) == (merge_text(base, ours, theirs) is None)
+    for one in merged.overlaps:
+        for line, there, side in ((one.ours_line, one.ours, ours), (one.theirs_line, one.theirs, theirs)):
+            assert "".join(side.splitlines(keepends=True)[line - 1 :]).startswith(there)
+        assert one.theirs in merged.files["SKILL.md"].data.decode()
 
 
 def test_a_binary_file_changed_by_both_sides_is_a_conflict() -> None:

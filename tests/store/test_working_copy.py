@@ -370,6 +370,27 @@ def test_edits_that_touch_are_a_stated_conflict_and_both_versions_are_kept(desk)
     assert desk.conflicts() == []
 
 
+def test_one_overlapping_line_drops_no_other_line_of_the_library(desk):
+    base = [f"line {number}" for number in range(1, 41)]
+    desk.save("pdf", text("pdf", *base))
+    desk.copies.add(desk.folder)
+    library = [{3: "agent 3", 20: "agent 20", 38: "agent 38"}.get(n, line) for n, line in enumerate(base, 1)]
+    disk = [{20: "person 20", 30: "person 30"}.get(n, line) for n, line in enumerate(base, 1)]
+    desk.agent_elsewhere(text("pdf", *library))
+    desk.save("pdf", text("pdf", *disk))
+
+    (sync,) = desk.copies.sync()
+
+    both = [one if one in ("agent 3", "agent 38") else other for one, other in zip(library, disk, strict=True)]
+    assert desk.read() == text("pdf", *both) == desk.history()[-1]
+    line = text("pdf", *library).splitlines().index("agent 20") + 1
+    [problem] = sync.conflicts[0].problems
+    assert f"in place of SKILL.md (line {line}) there" in problem
+    assert "version 2 still has what was dropped" in problem and "agent 20" in desk.history()[1]
+    desk.copies.sync()
+    assert desk.read() == text("pdf", *both)
+
+
 def test_what_a_crash_left_between_writing_and_noting_is_recognised_as_ours(desk):
     desk.save("pdf", text("pdf"))
     desk.copies.add(desk.folder)

@@ -12,7 +12,18 @@ from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.editor_commands import kept_when_refused, new_text, open_editor, show_updated, stored_text
 from evolvable_server.cli.maintenance import warn_of_secrets
 from evolvable_server.cli.options import REF, expect_option, page_option, read_source, reason_option, say_more
-from evolvable_server.cli.terminal import confirm, count, local_time, one_line, remark, say, show_table, some, warn
+from evolvable_server.cli.terminal import (
+    confirm,
+    count,
+    local_time,
+    one_line,
+    remark,
+    say,
+    say_quoted,
+    show_table,
+    some,
+    warn,
+)
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Change, Operation
 from evolvable_store.resource import Ref
@@ -198,9 +209,10 @@ def undo_command(
 ) -> Output[versions.Undone]:
     """Take an operation back.
 
-    OPERATION, or all that a session changed, is taken back in one new operation. What somebody changed since is
-    left alone and listed; the exit code is then 1. Where it waits for a person, it is 4. `evolvable log` shows
-    operations. What they created goes from the watched folders too; at a terminal that is asked first.
+    OPERATION, or all that a session changed, is taken back in one new operation. What somebody changed since stays. A
+    resource where both changed the same lines is left alone and listed; the exit code is then 1. Where it waits for a
+    person, it is 4. `evolvable log` shows operations. What they created goes from the watched folders too; at a
+    terminal that is asked first.
     """
     if (operation is None) == (session is None):
         raise click.UsageError("Name an operation, or a session with --session. `evolvable log` shows both.")
@@ -241,7 +253,10 @@ def _show_undone(undone: versions.Undone, there: list[Path]) -> None:
     elif undone.operation is None and not undone.conflicts:
         say("Nothing had to be changed: it was taken back already.")
     say(*(f"restored: {restored}" for restored in undone.restored))
-    say(*(f"skipped (conflict): {conflict.ref}: {conflict.reason}" for conflict in undone.conflicts))
+    for conflict in undone.conflicts:
+        say(f"skipped (conflict): {conflict.ref}: {conflict.reason}")
+        if conflict.sides:
+            say_quoted(conflict.sides.removesuffix("\n"))
     say_gone(there)
     if undone.operation is not None:
         say(f"This is operation {undone.operation}; it took back {count(len(undone.undid), 'operation')}.")

@@ -370,9 +370,9 @@ class Tools:
         session: Annotated[str | None, Field(description="instead: take back all that this session did")] = None,
         propose: Propose = False,
     ) -> "versions.Undone":
-        """Take back one operation, or everything a session changed, in one new operation. Resources that somebody
-        changed since are left alone and listed under conflicts. What others did, or more than five resources, waits for
-        a person."""
+        """Take back one operation, or everything a session changed, in one new operation. Later changes stay; where
+        they overlap, a resource is left alone and listed under conflicts. What others did, or more than five resources,
+        waits for a person."""
         back = proposal_inbox.propose_undo if propose else proposal_inbox.revert_or_propose
         return back(self._library, self._who(ctx), reason, operation=operation, session=session)
 

@@ -68,6 +68,10 @@ MAX_DIRECTORIES = 50
 """Directories that are named before they go."""
 
 
+MAX_SIDES = 20
+"""Lines of the two sides of a conflict that the page shows."""
+
+
 def _going(library: Library, operation: int) -> list[str]:
     """Return the directories of watched folders that an undo takes off the disk: those of what was created."""
     created = {one.ref for one in library.store.backend.changes_of([operation]) if one.before is None}
@@ -108,7 +112,10 @@ def _undo(site: Site, asked: PageRequest) -> str:
     undone = proposal_inbox.revert_or_propose(site.library, site.caller, f"operation {number} undone", operation=number)
     if undone.conflicts:
         conflict = undone.conflicts[0]
-        raise InvalidArgument(f"{conflict.ref} was skipped: {conflict.reason}", "Operations shows what happened.")
+        sides = " | ".join(conflict.sides.splitlines()[:MAX_SIDES])
+        both = f"There now (-) and before (+): {sides}. " if sides else ""
+        why = f"{conflict.ref} was skipped: {conflict.reason}"
+        raise InvalidArgument(why, f"{both}Operations shows what happened.")
     said = f"operation={undone.operation}" if undone.operation is not None else "nothing=1"
     return f"{back}?{said}"
 

@@ -77,7 +77,7 @@ def proposal_line(library: Library, proposal: Proposal) -> Node:
     if proposal.state != APPROVED or proposal.operation is None:
         return [text, link, "."]
     later = _changed_since(library, proposal)
-    if later is not None and proposal.operation in library.store.operation(later).intent.undoes:
+    if later is not None and _is_taken_back(library, proposal):
         return [f"Proposal {proposal.id} was approved, and operation {later} took it back: ", link, "."]
     since = f" Operation {later} changed it since." if later is not None else ""
     return [text, moved_resources(library, proposal.operation), f"by operation {proposal.operation}.{since}"]
@@ -85,12 +85,12 @@ def proposal_line(library: Library, proposal: Proposal) -> Node:
 
 def take_back_forms(site: Site, asked: PageRequest, proposals: Sequence[Proposal], key: str | None = None) -> Node:
     """Return the forms that take decisions back, as long as they stand: one for what was rejected, one for each
-    operation. key: presses the first of them."""
+    operation that was not taken back yet. key: presses the first of them."""
     rejected = [one.id for one in proposals if one.state == REJECTED]
     approved = dict.fromkeys(
         one.operation
         for one in proposals
-        if one.state == APPROVED and one.operation is not None and _changed_since(site.library, one) is None
+        if one.state == APPROVED and one.operation is not None and not _is_taken_back(site.library, one)
     )
     forms: list[Node] = []
 
@@ -116,6 +116,12 @@ def undo_form(asked: PageRequest, operation: int, button: Node, back: str) -> No
     """Return the form that takes an operation back. back: the address of the page that says so."""
     fields = {"operation": operation, "back": back}
     return form(asked.session.csrf, action_path("undo"), button, fields=fields, **swapping())
+
+
+def _is_taken_back(library: Library, proposal: Proposal) -> bool:
+    """Return whether the last operation that changed the resource took the approval of a proposal back."""
+    later = _changed_since(library, proposal)
+    return later is not None and proposal.operation in library.store.operation(later).intent.undoes
 
 
 def _changed_since(library: Library, proposal: Proposal) -> int | None:

@@ -1,21 +1,25 @@
-"""Merge what a person saved in a directory with the versions that were made meanwhile.
+"""Merge what a person saved in a directory with the versions that were made meanwhile; take changes out of a head.
 
 Files are merged by lines. The rules of the resource decide whether the result may be the next version.
 """
 
 from evolvable_store.agent_grants import read_grants
 from evolvable_store.frontmatter import parse_document
-from evolvable_store.merge import MergeResult, merge_files
+from evolvable_store.merge import MergeResult, Overlap, merge_files
 from evolvable_store.objects import Files
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind
 from evolvable_store.validation import broken_rules, find_problems, main_path
+
+MOST_NAMED = 5
+"""Overlapping places that a message names; it counts the rest."""
 
 
 def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> MergeResult:
     """Return the merge; a conflict where it would be invalid though both sides are valid.
 
     Of an agent also where it would grant what one of the sides does not: a merge never adds up what each side allowed.
+    There the whole main file is that of `theirs`.
 
     Args:
         head: The resource.
@@ -23,20 +27,63 @@ def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> Merge
         ours: The files that the library has now.
         theirs: The files that the person saved, which win where both sides changed the same lines.
     """
-    merged = merge_files(base, ours, theirs)
+    return _checked(head, merge_files(base, ours, theirs), ours, theirs, most_grants=1)
+
+
+def merge_back(head: Head, after: Files, now: Files, before: Files) -> MergeResult:
+    """Return `now` without what changed from `before` to `after`; a conflict where it overlaps with what came later.
+
+    Of an agent also where the result would grant what neither side does. What `before` granted comes back.
+    """
+    return _checked(head, merge_files(after, now, before), now, before, most_grants=2)
+
+
+def _checked(head: Head, merged: MergeResult, ours: Files, theirs: Files, *, most_grants: int) -> MergeResult:
+    """Return the merge, with the main file of `theirs` where the rules refuse the merged one.
+
+    most_grants: how many sides have to lack a grant of the merged agent for it to be refused.
+    """
     main = main_path(head.kind, head.name, merged.files)
-    if main in merged.conflicts or not main:
+    if not main or merged.files[main] == theirs.get(main):
         return merged
     wrong = [bool(broken_rules(find_problems(head.kind, head.name, files))) for files in (merged.files, ours, theirs)]
     too_wide = (
-        head.kind is Kind.AGENT and main in ours and main in theirs and _adds_up(main, merged.files, ours, theirs)
+        head.kind is Kind.AGENT
+        and main in ours
+        and main in theirs
+        and _count_widened(main, merged.files, ours, theirs) >= most_grants
     )
-    if wrong != [True, False, False] and not too_wide:
+    if main not in theirs or (wrong != [True, False, False] and not too_wide):
         return merged
-    return MergeResult({**merged.files, main: theirs[main]}, tuple(sorted({*merged.conflicts, main})))
+    overlaps = tuple(one for one in merged.overlaps if one.path != main)
+    return MergeResult({**merged.files, main: theirs[main]}, tuple(sorted({*merged.conflicts, main})), overlaps)
 
 
-def _adds_up(main: str, merged: Files, ours: Files, theirs: Files) -> bool:
-    """Return whether the merged agent would grant what one of the sides does not."""
+def _count_widened(main: str, merged: Files, ours: Files, theirs: Files) -> int:
+    """Return how many of the sides do not grant all that the merged agent would grant."""
     of_merged, *sides = (read_grants(parse_document(files[main].data)) for files in (merged, ours, theirs))
-    return any(of_merged.widened(side) for side in sides)
+    return sum(bool(of_merged.widened(side)) for side in sides)
+
+
+def name_overlaps(merged: MergeResult) -> str:
+    """Return where a merge has conflicts: each file, with its overlapping lines as the side `ours` numbers them."""
+    places = []
+    for path in merged.conflicts:
+        here = [one for one in merged.overlaps if one.path == path]
+        lines = [_name_lines(one) for one in here[:MOST_NAMED]]
+        more = [f"{len(here) - MOST_NAMED} more"] if len(here) > MOST_NAMED else []
+        places.append(f"{path} ({', '.join([*lines, *more])})" if here else f"{path} (the whole file)")
+    more = [f"{len(places) - MOST_NAMED} more files"] if len(places) > MOST_NAMED else []
+    return ", ".join([*places[:MOST_NAMED], *more])
+
+
+def _name_lines(overlap: Overlap) -> str:
+    first, last = overlap.ours_line, overlap.ours_line + count_lines(overlap.ours) - 1
+    if last < first:
+        return f"lines removed before line {first}"
+    return f"line {first}" if first == last else f"lines {first} to {last}"
+
+
+def count_lines(text: str) -> int:
+    """Return how many lines a text has; only a line feed ends one."""
+    return text.count("\n") + (text[-1:] not in ("", "\n"))

@@ -43,7 +43,7 @@ from evolvable_store.workingcopy.git_repository import MOVED_SECONDS
 from evolvable_store.workingcopy.incoming import DirectoryIssue, HoldPolicy, ImportedDirectory, SyncReport
 from evolvable_store.workingcopy.late_origin import record_maker
 from evolvable_store.workingcopy.openat import PathAt, first_link
-from evolvable_store.workingcopy.resource_merge import merge_resource
+from evolvable_store.workingcopy.resource_merge import merge_resource, name_overlaps
 from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature
 from evolvable_store.workingcopy.sync_plan import (
@@ -466,8 +466,12 @@ class WorkingCopy:
         conflict, outcome = "", "merged"
         if merged.conflicts:
             paths = ", ".join(merged.conflicts)
-            conflict = f"{paths}: also changed in version {head.version}; the edit on disk was kept (base {base})"
-            outcome = f"conflict in {paths}, the edit on disk was kept"
+            dropped = f"the edit on disk was kept in place of {name_overlaps(merged)} there"
+            conflict = (
+                f"{paths}: also changed in version {head.version}; {dropped}, with every other change of both; version"
+                f" {head.version} still has what was dropped (base {base})"
+            )
+            outcome = f"conflict in {paths}, {dropped}"
         reason = f"edited in {self.folder.path} while version {head.version} was made; {outcome}"
         with self._transaction(reason, [f"conflict: {conflict}"] if conflict else [], identity) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)

@@ -19,7 +19,8 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import wilson_interval
 from evolvable_tools.outcomes.usage_report import Share
 from evolvable_tools.verbs import proposal_inbox
-from evolvable_tools.verbs.versions import UndoConflict, undo
+from evolvable_tools.verbs.reverse_merge import UndoConflict
+from evolvable_tools.verbs.versions import undo
 
 
 class ResourceDrifted(Conflict):
@@ -120,7 +121,7 @@ def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *
 
 @translate_damage
 def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "") -> AdoptionUndone:
-    """Take an adoption back: a new operation, which leaves alone what somebody changed since.
+    """Take an adoption back: a new operation, which keeps what somebody changed since.
 
     Raises NoSuchRun, InvalidArgument for a run that was not adopted, LedgerBusy.
     """

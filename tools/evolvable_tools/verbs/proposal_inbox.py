@@ -28,6 +28,7 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, Scan
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import versions
+from evolvable_tools.verbs.reverse_merge import UndoConflict, plan_revert
 from evolvable_tools.verbs.versions import diff
 
 MAX_SCANNED = 10_000
@@ -260,7 +261,7 @@ def revert_or_propose(
     approvals are locked, a person takes back more than these with the passphrase. Raise Refused, and as `undo`.
     """
     undid = versions.operations_undone(library, operation, session)
-    backs, _ = versions.plan_revert(library, undid, caller.actor is Actor.HUMAN, session)
+    backs, _ = plan_revert(library, caller, undid, session)
     if not undo_waits(library, caller, undid, [back.ref for back in backs]):
         if library.lock is not None and caller.decides and len({back.ref for back in backs}) > MAX_REMOVED:
             library.authorise(caller, f"Taking back the changes of more than {MAX_REMOVED} resources")
@@ -282,16 +283,15 @@ def propose_undo(
     Raises as `undo`.
     """
     undid = versions.operations_undone(library, operation, session)
-    backs, conflicts = versions.plan_revert(library, undid, True, session)
+    backs, conflicts = plan_revert(library, caller, undid, session, proposed=True)
     ids = []
     for back in backs:
         try:
             needs_person(library.policies, back.ref, caller.actor)
         except Refused as refusal:
-            conflicts.append(versions.UndoConflict(str(back.ref), refusal.text))
+            conflicts.append(UndoConflict(str(back.ref), refusal.text))
         else:
-            files = files_at(library, back.ref, back.version or 0)
-            ids.append(propose(library, caller, back.ref, back.expected, files, reason))
+            ids.append(propose(library, caller, back.ref, back.expected, back.content(library.store), reason))
     return versions.Undone(None, [], [], conflicts, proposal_ids=ids, waiting=ids)
 
 

@@ -10,7 +10,7 @@ from evolvable_store.remotes.commit_reader import CommitReader, IncomingCommit, 
 from evolvable_store.remotes.commit_writer import TIP, WORK, open_stream
 from evolvable_store.remotes.layout import folder_of, signature_line, write_message
 from evolvable_store.remotes.tree_walk import TreeChanges
-from evolvable_store.resource import Ref
+from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.storage.proposals import REJECTED, Draft, ProposalBatch
 from evolvable_store.storage.protocol import ArrivedStep, Packed, Writer
 from evolvable_store.storage.remotes import RemoteWaiting
@@ -31,7 +31,7 @@ class Arrival(StrEnum):
     """What is here is what the remote has; the versions that it had on the way are new."""
 
     CONFLICT = "conflict"
-    """Both sides changed the same: what is here stays, and the remote's waits as a proposal."""
+    """Both sides changed the same: there what is here stays, and the remote's waits as a proposal."""
 
     WAITS = "waits"
     """A person decides on it first."""
@@ -41,7 +41,7 @@ class Arrival(StrEnum):
 
 
 KEPT = (Arrival.HISTORY, Arrival.CONFLICT)
-"""What leaves the content as it is here."""
+"""What leaves the content as it is here, at least where both sides changed it."""
 
 ACCEPTED = (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED, Arrival.MERGED)
 
@@ -50,8 +50,9 @@ ACCEPTED = (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED, Arrival.MERGED)
 class PlannedResource:
     """One resource. trees: what both sides have in common, and theirs. result: its files in the end, if accepted.
 
-    approved: which approval elsewhere spares the question, in words; '' for none. voucher: how it is recorded where it
-    makes the content trusted.
+    kept: of a conflict, what is here with the remote's other changes; None where all of it stays as it is. approved:
+    which approval elsewhere spares the question, in words; '' for none. voucher: how it is recorded where it makes the
+    content trusted.
     """
 
     ref: Ref
@@ -66,6 +67,12 @@ class PlannedResource:
     must_wait: str = ""
     voucher: str = ""
     approved: str = ""
+    kept: Files | None = None
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the pull changes what is here."""
+        return self.arrival in ACCEPTED or (self.arrival is Arrival.CONFLICT and self.kept is not None)
 
     @property
     def asks(self) -> bool:
@@ -118,7 +125,6 @@ class PullTransaction:
         tip = self._merge_commit()
         waits = [one for one in self._planned if one.arrival in (Arrival.CONFLICT, Arrival.WAITS)]
         session = f"remote-{self._remote.name}-{self._head[:8]}"
-        batch = ProposalBatch(store.now(), Actor.IMPORT, session, [self._draft(one) for one in waits])
         ids: list[int] = []
         before = {one.ref: one for one in self._mirror.waiting}
         stale = [one for one in before.values() if one.ref in self._changes.refs]
@@ -128,7 +134,10 @@ class PullTransaction:
                 if old.proposal is not None:
                     why = f"replaced by a newer change of {self._remote.name}"
                     writer.close_proposal(old.proposal, REJECTED, why, None)
-            ids.extend(writer.propose(batch))
+            for one in waits:
+                self._name_version(writer, one)
+            drafts = [self._draft(one) for one in waits]
+            ids.extend(writer.propose(ProposalBatch(store.now(), Actor.IMPORT, session, drafts)))
             self._mirror.waiting = self._waiting(before, dict(zip((one.ref for one in waits), ids, strict=True)))
             state = replace(self._mirror.state, tip=tip, seen=self._head, sequence=writer.sequence(), at=store.now())
             writer.save_remote(state, self._mirror.waiting)
@@ -151,6 +160,18 @@ class PullTransaction:
             if one.ref in proposals or one.arrival is Arrival.REFUSED:
                 kept.append(RemoteWaiting(one.ref, one.trees[0], one.trees[1], proposals.get(one.ref)))
         return kept
+
+    def _name_version(self, writer: Writer, one: PlannedResource) -> None:
+        """Say of a conflict which version has the remote's side, and compare its proposal with what is here then."""
+        head = writer.head(one.ref.kind, one.ref.scope or USER_SCOPE, one.ref.name)
+        if one.arrival is not Arrival.CONFLICT or head is None or not one.theirs.manifest:
+            return
+        made = range(head.latest, one.version, -1)
+        trees = ((number, writer.manifest(head.id, number)) for number in made)
+        found = (number for number, content in trees if content and content.tree == one.theirs.manifest.tree)
+        if number := next(found, None):
+            one.why += f"; version {number} is the remote's"
+        one.version = head.version or 0
 
     def _draft(self, one: PlannedResource) -> Draft:
         reason = self._library.redacted(f"pulled from {self._remote.name}: {one.why}")
@@ -175,10 +196,11 @@ class PullTransaction:
 
     def _settled(self, one: PlannedResource, last: Mapping[Ref, Manifest]) -> ArrivedStep | None:
         target = one.ours if one.arrival in KEPT else one.theirs.manifest
-        if one.arrival is Arrival.MERGED:
-            target = make_manifest(one.result)
+        made = one.result if one.arrival is Arrival.MERGED else one.kept if one.arrival is Arrival.CONFLICT else None
+        if made is not None:
+            target = make_manifest(made)
             for path, entry in target.items():
-                self._made[entry.sha256] = entry.sha256, entry.size, *pack(one.result[path].data)
+                self._made[entry.sha256] = entry.sha256, entry.size, *pack(made[path].data)
         return None if last.get(one.ref, one.ours) == target else ArrivedStep(one.ref, target)
 
     def _intent(self, commit: IncomingCommit) -> Intent:

@@ -13,14 +13,15 @@ from enum import StrEnum
 
 from evolvable_store.errors import VersionConflict
 from evolvable_store.merge import merge_files
-from evolvable_store.objects import TOMBSTONES, Manifest
-from evolvable_store.operation import Actor, Identity, Principal
+from evolvable_store.objects import TOMBSTONES, Files, Manifest
+from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.remotes.commit_reader import CommitReader, IncomingCommit, TreeContent
 from evolvable_store.remotes.layout import folder_of
 from evolvable_store.remotes.tree_walk import TreeChanges
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.remotes import RemoteWaiting
 from evolvable_store.validation import blocking_problems, find_problems
+from evolvable_store.workingcopy.resource_merge import merge_resource, name_overlaps
 from evolvable_tools.approvals import SOUL, check_change
 from evolvable_tools.authors import authorships
 from evolvable_tools.library import Caller, Library
@@ -148,7 +149,7 @@ class Pull:
             arrival = Arrival.NEW if not ours else Arrival.CHANGED if theirs.manifest else Arrival.REMOVED
             planned = PlannedResource(ref, trees, theirs, version, ours, reader.files(theirs), arrival)
         else:
-            planned = self._merge(PlannedResource(ref, trees, theirs, version, ours, {}, Arrival.MERGED), common)
+            planned = self._merge(PlannedResource(ref, trees, theirs, version, ours, {}, Arrival.MERGED), here, common)
         before = store.files_of(ours)
         planned.found = check_change(ref, before, planned.result, Actor.HUMAN)
         if planned.result and not before:
@@ -156,19 +157,26 @@ class Pull:
         planned.must_wait = self._must_wait(planned, frozen)
         return planned
 
-    def _merge(self, planned: PlannedResource, common: TreeContent) -> PlannedResource:
+    def _merge(self, planned: PlannedResource, here: Head | None, common: TreeContent) -> PlannedResource:
         theirs, name = self._reader.files(planned.theirs), self._remote.name
-        if not theirs or not planned.ours:
+        if not theirs or not planned.ours or here is None:
             side = (name, "this library") if not theirs else ("this library", name)
             planned.why = f"{side[0]} removed it, and {side[1]} changed it"
             planned.arrival, planned.result = Arrival.CONFLICT, theirs
             return planned
-        merged = merge_files(self._reader.files(common), self._library.store.files_of(planned.ours), theirs)
-        stops = blocking_problems(find_problems(planned.ref.kind, planned.ref.name, merged.files))
+        base, ours = self._reader.files(common), self._library.store.files_of(planned.ours)
+        merged = merge_files(base, ours, theirs)
+        stops = _stops(planned.ref, merged.files)
         planned.result = theirs if stops else merged.files
-        if merged.conflicts or stops:
-            where = ", ".join(merged.conflicts[:5]) or "its frontmatter"
-            planned.arrival, planned.why = Arrival.CONFLICT, f"{name} and this library both changed {where}"
+        if not merged.conflicts and not stops:
+            return planned
+        planned.arrival = Arrival.CONFLICT
+        # The person's side wins in the overlapping lines; the remote's lines there wait as the proposal.
+        kept = merge_resource(here, base, theirs, ours)
+        planned.why = f"{name} and this library both changed {name_overlaps(kept) or 'its frontmatter'}"
+        if kept.files != ours and not _stops(planned.ref, kept.files):
+            planned.kept = kept.files
+            planned.why += "; yours stays there, with every other change of both"
         return planned
 
     def _must_wait(self, planned: PlannedResource, frozen: bool) -> str:
@@ -181,7 +189,8 @@ class Pull:
             return "it is frozen"
         if planned.blocks:
             return "the scan found something of high severity"
-        if planned.arrival is Arrival.MERGED and planned.ref in self._mirror.held:
+        is_merged = planned.arrival is Arrival.MERGED or planned.kept is not None
+        if is_merged and planned.ref in self._mirror.held:
             return "a secret keeps what is here from the remote"  # the merged text has it, and the next push sends that
         return ""
 
@@ -262,7 +271,7 @@ class Pull:
         return why
 
     def _checkout(self) -> list[str]:
-        went = [one for one in self._planned if one.arrival in ACCEPTED]
+        went = [one for one in self._planned if one.is_written]
         new = [one.ref for one in went if one.arrival is Arrival.NEW]
         warnings = self._library.checkout([one.ref for one in went if one.arrival is not Arrival.NEW])
         return warnings + self._library.checkout(new, created=True)
@@ -274,6 +283,11 @@ def _describe(one: PlannedResource) -> IncomingResource:
     arrival = Arrival.WAITS if one.must_wait else one.arrival
     why = one.must_wait or one.why
     return IncomingResource(str(one.ref), arrival, one.version, len(one.result), findings, gains, why, one.approved)
+
+
+def _stops(ref: Ref, files: Files) -> bool:
+    """Return whether these files are no content that this resource may have."""
+    return bool(blocking_problems(find_problems(ref.kind, ref.name, files)))
 
 
 def _can_be_approved(one: PlannedResource) -> bool:

@@ -5,14 +5,13 @@ The verb that takes changes back: one operation, or everything a session did.
 
 import difflib
 import io
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from evolvable_store.errors import InvalidArgument, NoSuchOperation, Refused, Unsafe
 from evolvable_store.objects import File, Manifest, TreeEntry
-from evolvable_store.operation import Actor, Change, Head
+from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Ref
 from evolvable_tools.approvals import check_change, finding_messages, needs_person
 from evolvable_tools.authors import operation_author, reason_notice, version_authorship
@@ -20,6 +19,7 @@ from evolvable_tools.file_edits import decode_text
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import is_env_file, is_released
 from evolvable_tools.untrusted_text import AnswerMarks
+from evolvable_tools.verbs.reverse_merge import RevertStep, UndoConflict, approvals_led_to, plan_revert
 
 MAX_LIMIT = 100
 
@@ -197,14 +197,6 @@ def text_lines(file: File) -> list[str] | None:
     return None if text is None else list(io.StringIO(text, newline="\n"))
 
 
-@dataclass(frozen=True, slots=True)
-class UndoConflict:
-    """A resource that an undo left alone, and why."""
-
-    ref: str
-    reason: str
-
-
 @dataclass(frozen=True)
 class Undone:
     """What an undo took back. `restored` lists refs with the version they now have, or 'removed'.
@@ -222,30 +214,24 @@ class Undone:
     waiting: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class RevertStep:
-    """What takes the changes of one resource back: a return to `version`, None for a removal, from `expected`."""
-
-    ref: Ref
-    expected: int
-    version: int | None
-
-
 def undo(
     library: Library, caller: Caller, reason: str, *, operation: int | None = None, session: str | None = None
 ) -> Undone:
     """Take back an operation, or all of a session, in one new operation.
 
-    A resource that somebody changed since is left alone and listed under `conflicts`, with what to do.
-    Whether it waits for a person is asked by `inbox.take_back`. Raises NoSuchOperation, InvalidArgument.
+    What was changed since stays; a resource where both changed the same lines is left alone and listed under
+    `conflicts`, with what to do. Whether it waits for a person is asked by `proposal_inbox.revert_or_propose`. Raises
+    NoSuchOperation, InvalidArgument.
     """
     undid, reason = operations_undone(library, operation, session), library.redacted(reason)
-    backs, conflicts = plan_revert(library, undid, caller.actor is Actor.HUMAN, session)
+    backs, conflicts = plan_revert(library, caller, undid, session)
     if caller.actor is not Actor.HUMAN:
         backs = [back for back in backs if _is_harmless(library, caller, back, conflicts)]
     with library.transaction(caller, reason, undoes=undid) as tx:
         for back in backs:
-            if back.version is None:
+            if back.merged is not None:
+                tx.put(back.ref, back.merged, expected_version=back.expected, reverts=back.undone)
+            elif back.version is None:
                 tx.remove(back.ref, expected_version=back.expected)
             else:
                 tx.restore(back.ref, back.version, expected_version=back.expected)
@@ -266,9 +252,10 @@ def _is_harmless(library: Library, caller: Caller, back: RevertStep, conflicts: 
     try:
         if needs_person(library.policies, back.ref, caller.actor):
             why = "a person decides about memories; undo with propose=true."
-        elif back.version is not None and (head := library.store.head_or_none(back.ref)) is not None:
-            now = library.store.files(head) if head.version else {}
-            found = check_change(back.ref, now, library.store.files(head, back.version), caller.actor)
+        elif content := back.content(library.store):
+            head = library.store.head_or_none(back.ref)
+            now = library.store.files(head) if head is not None and head.version else {}
+            found = check_change(back.ref, now, content, caller.actor)
             if found.asks:
                 told = finding_messages(found, quoted=True)[0]
                 why = f"{told}; a person can bring it back, or undo with propose=true."
@@ -294,56 +281,3 @@ def operations_undone(library: Library, operation: int | None, session: str | No
     if not undid:
         raise NoSuchOperation(f"Session {ascii(session)} changed nothing.", "`evolvable log` shows what did.")
     return undid
-
-
-def approvals_led_to(library: Library, session: str | None) -> dict[int, set[Ref]]:
-    """Return the operations that approved what a session led to and were made in another, with its resources."""
-    if session is None:
-        return {}
-    own = {made.id for made in library.store.operations(limit=10_000, session=session)}
-    led_to: dict[int, set[Ref]] = defaultdict(set)
-    for proposal in library.store.backend.proposals.approved_in_session(session):
-        if proposal.operation is not None and proposal.operation not in own:
-            led_to[proposal.operation].add(proposal.ref)
-    return led_to
-
-
-def plan_revert(
-    library: Library, undid: Sequence[int], human: bool, session: str | None = None
-) -> tuple[list[RevertStep], list[UndoConflict]]:
-    """Return what takes these operations back, and which resources have to be left alone.
-
-    human: a person decides, who may change what is frozen. session: of an operation that approved proposals of several
-    sessions, only what this one led to is taken back.
-    """
-    library.take_in({change.ref for change in library.store.backend.changes_of(undid)})
-    backs, conflicts = list[RevertStep](), list[UndoConflict]()
-    led_to, by_resource = approvals_led_to(library, session), defaultdict[Ref, list[Change]](list)
-    for change in library.store.backend.changes_of(undid):
-        if change.ref in led_to.get(change.operation, {change.ref}):
-            by_resource[change.ref].append(change)
-    for changes in by_resource.values():
-        problem = _in_the_way(library, changes, undid, human)
-        if problem:
-            conflicts.append(UndoConflict(str(changes[0].ref), problem))
-        elif changes[0].before is not None or changes[-1].after is not None:
-            backs.append(RevertStep(changes[0].ref, changes[-1].after or 0, changes[0].before))
-    return backs, conflicts
-
-
-def _in_the_way(library: Library, changes: Sequence[Change], undid: Sequence[int], human: bool) -> str:
-    """Return why `changes` of one resource cannot be taken back, or ''."""
-    store, first = library.store, changes[0]
-    head = store.head_or_none(first.ref)
-    assert head is not None
-    since = [c for c in store.backend.changes_to(head.id, first.sequence) if c.operation not in undid]
-    if since:
-        changed = f"operation {since[-1].operation} changed it since"
-        if first.before:
-            return f"{changed}; undo that first, or restore version {first.before}."
-        if head.version is None:
-            return f"{changed}; it is removed already, so nothing is left to take back."
-        return f"{changed}; undo that first, or remove it."
-    if head.frozen and not human:
-        return 'it is frozen (metadata evolvable: "false"); only a person may change it.'
-    return ""
