@@ -25,6 +25,7 @@ from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy, ContentGate
 from evolvable_tools.authority import powers_out
 from evolvable_tools.name_check import NameIndex
 from evolvable_tools.retrieval import SearchDependencies
+from evolvable_tools.served_texts import ServedTexts
 
 if TYPE_CHECKING:
     from evolvable_store.search.index import Index
@@ -45,7 +46,8 @@ class Caller:
     signer: signs the caller's decisions, where the person locked approvals.
     connection: the server's own name of the connection that the call came over, None where it cannot tell connections
     apart. A caller chooses its session, never this. project: the folder that the caller works in, None where the server
-    cannot tell. address: from where the call came, '' for this machine.
+    cannot tell. address: from where the call came, '' for this machine. conversation: whom texts are served to, '' where
+    the server cannot tell its clients apart; by default the connection, or the session.
     """
 
     actor: Actor
@@ -57,6 +59,12 @@ class Caller:
     connection: str | None = None
     project: str | None = None
     address: str = ""
+    conversation: str | None = None
+
+    @property
+    def reader(self) -> str | None:
+        """Who has the texts that are served to this caller; None where nobody can tell."""
+        return (self.connection or self.session if self.conversation is None else self.conversation) or None
 
     @property
     def identity(self) -> Identity:
@@ -111,6 +119,7 @@ class Library:
         self._bulk = options.get("bulk")
         self._redactor = options.get("redactor") or built_in_redactor
         self.shown = ImpressionLog(store.backend)
+        self.served = ServedTexts()
 
     @classmethod
     @contextlib.contextmanager
