@@ -1,4 +1,4 @@
-"""Whole files that agents and scripts send: merged with what a person saved meanwhile or refused, never in its place."""
+"""Whole files of agents and scripts: merged with what a person saved meanwhile, or refused; never in its place."""
 
 import http.client
 import json

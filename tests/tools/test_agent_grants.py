@@ -36,7 +36,8 @@ def held(library, person, agent) -> Callable[..., bool]:
             with library.store.transaction(person.actor, "start") as tx:
                 tx.put(ref.within("user"), {"AGENT.md": File(old.encode())})
         try:
-            made = edit.update_resource(library, agent, ref, "a change", files={"AGENT.md": new}, create=old is None)
+            more = {"create": True} if old is None else {"expected_version": 1}
+            made = edit.update_resource(library, agent, ref, "a change", files={"AGENT.md": new}, **more)
         except EvolvableError:
             return True
         return made.proposal_id is not None

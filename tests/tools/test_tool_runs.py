@@ -307,7 +307,8 @@ def test_an_environment_scores_train_tasks_only_and_runs_no_command_that_nobody_
     with pytest.raises(InvalidArgument, match="has no task 'c'"):
         ran(library, agent, sums, task="c", output="48")
     more = json.dumps({**tasks[0], "id": "c", "scorer": command})
-    edit.update_resource(library, agent, sums, "more", files={"tasks.jsonl": f"{files['tasks.jsonl']}\n{more}"})
+    tasks = {"tasks.jsonl": f"{files['tasks.jsonl']}\n{more}"}
+    edit.update_resource(library, agent, sums, "more", files=tasks, expected_version=1)
     with pytest.raises(Refused, match="no person approved it yet"):
         ran(library, agent, sums, task="c", output="48")
     with pytest.raises(Refused, match="build is refused for environment:sums"):

@@ -46,8 +46,8 @@ class Caller:
     signer: signs the caller's decisions, where the person locked approvals.
     connection: the server's own name of the connection that the call came over, None where it cannot tell connections
     apart. A caller chooses its session, never this. project: the folder that the caller works in, None where the server
-    cannot tell. address: from where the call came, '' for this machine. conversation: whom texts are served to, '' where
-    the server cannot tell its clients apart; by default the connection, or the session.
+    cannot tell. address: from where the call came, '' for this machine. conversation: whom texts are served to, ''
+    where the server cannot tell its clients apart; by default the connection, or the session.
     """
 
     actor: Actor

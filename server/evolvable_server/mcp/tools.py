@@ -301,9 +301,7 @@ class Tools:
         ctx: Context,
         files: Annotated[
             dict[str, str | None] | None,
-            Field(
-                description="path -> whole new text, merged with others' changes since you read it; null deletes the file"
-            ),
+            Field(description="path -> whole new text, merged with what others changed since; null deletes the file"),
         ] = None,
         edits: Annotated[
             list[EditArgument] | None,

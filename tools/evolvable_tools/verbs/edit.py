@@ -117,16 +117,13 @@ def update_resource(
         raise InvalidArgument("Nothing to change was given.", "Pass files {path: text}, or edits [{path, old, new}].")
     if copy_of is not None and not create:
         raise InvalidArgument("copy_of makes a new resource.", "Pass create=true as well.")
-    if expected_version is not None and expected_version < 0:
-        raise InvalidArgument(f"{expected_version} is not a version.", "Versions are numbered 1, 2, 3, ...; 0 is none.")
+    _check_version(expected_version)
     reason, asked = library.redacted(reason), approvals.needs_person(library.policies, ref, caller.actor)
-    deadline = time.monotonic() + RETRY_SECONDS
-    tries = 0
+    deadline, tries = time.monotonic() + RETRY_SECONDS, 0
     while True:
         try:
             head, places = (None, None) if create else library.latest(_existing(library, caller, ref))
-            target = head.ref if head else _new_name(library, ref)
-            check_not_plugins(target)
+            check_not_plugins(target := head.ref if head else _new_name(library, ref))
             base = _expected(target, head, expected_version)
             manifest = library.store.manifest(head) if head else None
             before: Files = library.store.files_of(manifest) if manifest else {}
@@ -153,6 +150,11 @@ def update_resource(
             # Of many at once, those that lost some rounds leave the others time to finish theirs.
             time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.005 * 2 ** min(tries, 10))))
             tries += 1
+
+
+def _check_version(expected: int | None) -> None:
+    if expected is not None and expected < 0:
+        raise InvalidArgument(f"{expected} is not a version.", "Versions are numbered 1, 2, 3, ...; 0 is none.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +324,8 @@ def restore_resource(
         return _propose(library, caller, draft, reason, found, meant=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
+    if library.served.known(caller.reader, str(head.ref)):
+        library.served.note(caller.reader, str(head.ref), "", tx.written[0].version or head.latest)
     told = approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
     return _updated(library, tx.written[0], tx.operation, changed, told)
 

@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from evolvable_store.errors import InvalidArgument, VersionConflict
-from evolvable_store.objects import PLAIN, File, Files, Manifest, make_manifest
+from evolvable_store.objects import PLAIN, File, Files, Manifest, TreeEntry, make_manifest
 from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import Kind
+from evolvable_store.workingcopy.resource_merge import merge_resource
 from evolvable_tools.authors import AuthorKind, version_authorship
 from evolvable_tools.file_edits import apply_files, encode_text
 from evolvable_tools.library import Caller, Library
@@ -52,8 +53,7 @@ def replace_files(
     if head is None or manifest is None or expected is not None or is_person:
         return ReplacedFiles(after)
     known = library.served.known(caller.reader, str(head.ref))
-    served = {path: file for path in given if (file := known.get(path) or known.get(""))}
-    base = _base_files(library, head, start, manifest, served)
+    base = _base_files(library, head, start, manifest, given, known)
     if unread := sorted(path for path in given if path in start and _is_unread(path, given[path], base)):
         raise InvalidArgument(
             f"A whole file for {head.ref} replaces what others saved in it: {', '.join(unread)} was not read here.",
@@ -62,17 +62,15 @@ def replace_files(
         )
     if base.files == start:
         return ReplacedFiles(after)
-    from evolvable_store.workingcopy.resource_merge import merge_resource  # late: 2 ms; most files are as they were
-
     merged = merge_resource(head, base.files, after, start)
     if merged.conflicts:
-        version = min((served[path].version for path in merged.conflicts if path in served), default=0)
+        version = min(base.versions.get(path, head.latest) for path in merged.conflicts)
         overlap = _sides(library, caller, head, manifest, after, merged.conflicts)
         raise VersionConflict(str(head.ref), version, head.version or 0, overlap)
     both = [path for path in given if merged.files.get(path) != after.get(path)]
     return ReplacedFiles(
         merged.files,
-        [f"{path} was merged with what others changed since version {served[path].version}." for path in both],
+        [f"{path} was merged with what others changed since version {base.versions[path]}." for path in both],
     )
 
 
@@ -102,32 +100,48 @@ def note_files(
 
 def _is_unread(path: str, content: str | bytes | None, base: "_Base") -> bool:
     """Return whether a file is not known to its writer, who may not replace it; who deletes it must have known it."""
-    return path not in base.read or (content is None and path not in base.files)
+    return path not in base.versions or (content is None and path not in base.files)
 
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """Files as they were served. read: the paths of which that is known."""
+    """Files as they were served. versions: in which, by path, where that is known."""
 
     files: dict[str, File]
-    read: set[str]
+    versions: dict[str, int]
 
 
 def _base_files(
-    library: Library, head: Head, start: Files, manifest: Manifest, served: Mapping[str, ServedFile]
+    library: Library,
+    head: Head,
+    start: Files,
+    manifest: Manifest,
+    given: Collection[str],
+    known: Mapping[str, ServedFile],
 ) -> _Base:
-    """Return the files of the head, with those in their places that the writer had."""
-    files, read = dict(start), set[str]()
-    versions: dict[int, Manifest | None] = {head.version or 0: manifest}
-    for path, file in served.items():
+    """Return the files of the head, with those in the places of the given ones that the writer had."""
+    files, found = dict(start), dict[str, int]()
+    manifests: dict[int, Manifest | None] = {head.latest: manifest}
+
+    def entry_of(path: str, version: int) -> TreeEntry | None:
+        if version not in manifests:
+            manifests[version] = library.store.backend.manifest(head.id, version)
+        then = manifests[version]
+        return then.get(path) if then else None
+
+    listed = known.get("")
+    for path in given:
+        file = known.get(path) or listed
+        # Who was served a later list without the file knows that it is gone.
+        if file and listed and listed.version > file.version and entry_of(path, listed.version) is None:
+            file = listed
+        if file is None:
+            continue
         data = file.data
         if data is None:
-            if file.version not in versions:
-                versions[file.version] = library.store.backend.manifest(head.id, file.version)
-            then = versions[file.version]
-            if then is None:
+            entry, now = entry_of(path, file.version), manifest.get(path)
+            if manifests[file.version] is None:
                 continue
-            entry, now = then.get(path), manifest.get(path)
             if entry is None:
                 files.pop(path, None)
             elif now is None or entry.sha256 != now.sha256:
@@ -136,8 +150,8 @@ def _base_files(
                     continue
         if data is not None:
             files[path] = File(data, start[path].mode if path in start else PLAIN)
-        read.add(path)
-    return _Base(files, read)
+        found[path] = file.version
+    return _Base(files, found)
 
 
 def _sides(
