@@ -48,6 +48,7 @@ def test_what_an_agent_proposes_again_stays_one_proposal_with_the_last_reason(li
         PDF,
         "the last reason",
         files={"SKILL.md": SKILL + "More.\n"},
+        expected_version=1,
         propose=True,
     )
     other = change(library, SKILL + "Other.\n", propose=True).proposal_id

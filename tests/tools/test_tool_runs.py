@@ -44,7 +44,8 @@ def save(library, caller, script, ref=ADD, **run):
     said = {"argv": ["{python}", "-I", "{tool}/do.py"], "schema": SCHEMA, "timeout_s": 20} | run
     there = library.store.head_or_none(ref)
     files = {"TOOL.md": tool_text(said, ref.name), "do.py": script}
-    return edit.update_resource(library, caller, ref, "a tool", files=files, create=there is None)
+    more = {"create": True} if there is None else {"expected_version": there.version}
+    return edit.update_resource(library, caller, ref, "a tool", files=files, **more)
 
 
 def approve(library, person, number, ref=ADD):
