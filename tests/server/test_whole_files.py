@@ -175,6 +175,15 @@ def test_a_file_that_a_person_changed_is_not_deleted_and_one_that_they_deleted_d
     assert changed.read_text() == "two\n" and not deleted.exists()
 
 
+def test_a_file_that_the_agents_own_restore_took_away_can_be_written_again(machine, document):
+    with machine.client() as client:
+        client.text("load_skill", ref="pdf")
+        send(client, "First.\n", "notes.md")
+        client.text("restore_resource", ref="pdf", version=1, reason="why")
+
+        assert json.loads(send(client, "Second.\n", "notes.md"))["version"] == 4
+
+
 def test_a_file_that_both_added_is_a_conflict(machine, document):
     with machine.client() as client:
         client.text("load_skill", ref="pdf")
