@@ -28,6 +28,7 @@ from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.served_texts import ServedTexts
 
 if TYPE_CHECKING:
+    from evolvable_store.merge import MergeResult
     from evolvable_store.search.index import Index
     from evolvable_store.search.index_writer import BulkIndexer
     from evolvable_store.storage.evidence import EvidenceLog
@@ -266,6 +267,12 @@ class Library:
     def take_in(self, resources: Iterable[Ref | Head]) -> bool:
         """Import what a person saved in the folders of these resources; return whether any of them may have changed."""
         return self.working_copies.take_in(resources)
+
+    def merge(self, head: Head, base: Files, ours: Files, theirs: Files) -> "MergeResult":
+        """Return a resource's files with the changes of both sides; see `merge_resource`."""
+        from evolvable_store.workingcopy.resource_merge import merge_resource  # late: few changes are merged
+
+        return merge_resource(head, base, ours, theirs)
 
     def staged(
         self, head: Head | None, base: Manifest | None, files: Files, places: Sequence[Place] | None = None

@@ -10,7 +10,6 @@ from evolvable_store.errors import InvalidArgument, VersionConflict
 from evolvable_store.objects import PLAIN, File, Files, Manifest, TreeEntry, make_manifest
 from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import Kind
-from evolvable_store.workingcopy.resource_merge import merge_resource
 from evolvable_tools.authors import AuthorKind, version_authorship
 from evolvable_tools.file_edits import apply_files, encode_text
 from evolvable_tools.library import Caller, Library
@@ -62,7 +61,7 @@ def replace_files(
         )
     if base.files == start:
         return ReplacedFiles(after)
-    merged = merge_resource(head, base.files, after, start)
+    merged = library.merge(head, base.files, after, start)
     if merged.conflicts:
         version = min(base.versions.get(path, head.latest) for path in merged.conflicts)
         overlap = _sides(library, caller, head, manifest, after, merged.conflicts)
