@@ -17,7 +17,10 @@ from evolvable_tools.verbs import edit
 def find_taskset(
     state: CommandContext, what: str, ratios: SplitRatios | None = None, *, runs: bool = False
 ) -> tuple[TaskSet, Ref | None]:
-    """Return the task set that is named, and its version's ref when it is the library's. runs: its commands are to be run."""
+    """Return the task set that is named, and its ref with the version when it is the library's.
+
+    runs: its commands are to be run.
+    """
     path = Path(what)
     if not what.startswith(f"{Kind.ENVIRONMENT}:"):
         taskset = locate.read_taskset_path(path, ratios)
