@@ -194,7 +194,7 @@ class Serving:
         settings, delegates = lazy_review_settings(config, self._open), "delegation" in config.toolsets
         add_lazy_tools(self.server, self.library, client, sessions, settings, delegates=delegates)
         add_hook_event(self.server, config, self.library, client, sessions)
-        add_resources(self.server, self.library, client)
+        add_resources(self.server, self.library, client, sessions)
         add_prompts(self.server, self.library, client)
         add_notifications(self.server, self._notifier)
         confirms = config.person.confirm == "session"

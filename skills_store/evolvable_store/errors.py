@@ -71,15 +71,18 @@ class Conflict(EvolvableError):
 
 
 class VersionConflict(Conflict):
-    """A write expected another version than the head. Carries both: `expected` and `head` (0: not there)."""
+    """A write expected another version than the head. Carries both: `expected` and `head` (0: not there).
 
-    def __init__(self, ref: str, expected: int, head: int) -> None:
+    overlap: what both sides made of the same lines, for the hint.
+    """
+
+    def __init__(self, ref: str, expected: int, head: int, overlap: str = "") -> None:
         here = f"its head is version {head}" if head else "it does not exist (any more)"
         super().__init__(
             f"{ref} is not at version {expected}: {here}.",
-            "Read the head, apply your change to it, and pass its version as expected_version.",
+            f"Read the head, apply your change to it, and pass its version as expected_version. {overlap}".rstrip(),
         )
-        self.ref, self.expected, self.head = ref, expected, head
+        self.ref, self.expected, self.head, self.overlap = ref, expected, head, overlap
 
 
 class AlreadyExists(Conflict):

@@ -25,13 +25,14 @@ from ags_place import (
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.ags.bus import MAX_ROUNDS, EndReason, fold_bus
 from evolvable_tools.ags.control import ags_status, answer_ags, resume_ags
-from evolvable_tools.ags.driver import plan_ref
-from evolvable_tools.ags.plan import MAX_ITEMS, ItemState, parse_plan, render_plan
+from evolvable_tools.ags.driver import plan_ref, publish_plan
+from evolvable_tools.ags.plan import MAX_ITEMS, ItemState, Plan, parse_plan, render_plan
 from evolvable_tools.ags.planner import SingleItemPlan
 from evolvable_tools.evolve.ledger.run_directory import read_ledger
 from evolvable_tools.evolve.run_context import RunStopped
 from evolvable_tools.evolve.task import ModelUsage, Rollout, TrialOutcome
 from evolvable_tools.library import Library
+from evolvable_tools.verbs import edit
 
 DIAMOND = (item("a"), item("b", "a"), item("c", "a"), item("d", "a"), item("e", "a"), item("f", "b", "c", "d", "e"))
 
@@ -272,6 +273,28 @@ def test_each_plan_is_a_version_that_parses_back_to_the_same_bytes(place):
     assert head.latest == 3, "after each answer, and at the end"
     assert [render_plan(parse_plan(text)) for text in texts] == texts
     assert parse_plan(texts[-1]) == state.plan and "n1 --> n2" in texts[-1]
+
+
+def test_what_a_person_writes_into_a_plan_stays_in_the_next_one_of_a_run_and_of_its_next_process(place):
+    library, plan = place.library, Plan("20261128-1", "do it")
+
+    def text():
+        return library.store.file(library.store.head(plan_ref(plan.run)), "plan.md").data.decode()
+
+    def noted(text):
+        return text.replace("\n## Task\n", "\nAsk Ada first.\n\n## Task\n")
+
+    assert publish_plan(library, PERSON, plan) == ""
+    edit.update_resource(library, PERSON, plan_ref(plan.run), "a note", files={"plan.md": noted(text())})
+
+    for result in ("half", "more"):
+        assert publish_plan(library, PERSON, replace(plan, result=result)) == ""
+        assert text() == noted(render_plan(replace(plan, result=result)))
+
+    later_plan = replace(plan, result="more", history=("went on",))
+    with Library.open(library.store.home) as later:
+        assert publish_plan(later, PERSON, later_plan) == ""
+    assert text() == noted(render_plan(later_plan))
 
 
 def test_a_summary_has_two_kilobytes_and_the_whole_answer_is_a_file_of_the_run(place):

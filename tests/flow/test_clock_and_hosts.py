@@ -23,7 +23,8 @@ def text(body: str) -> str:
 
 
 def update(library: Library, body: str) -> None:
-    edit.update_resource(library, Caller(Actor.AGENT), PDF, "why", files={"SKILL.md": text(body)})
+    agent, now = Caller(Actor.AGENT), library.store.head(PDF).version
+    edit.update_resource(library, agent, PDF, "why", files={"SKILL.md": text(body)}, expected_version=now)
 
 
 def says(library: Library) -> str:

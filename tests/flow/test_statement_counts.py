@@ -59,7 +59,8 @@ def text(name: str, description: str, body: str = "One.") -> str:
 
 
 def change(library: Library, name: str, content: str, *, create: bool = False) -> edit.Updated:
-    return edit.update_resource(library, AGENT, Ref.parse(name), "why", files={"SKILL.md": content}, create=create)
+    more = {"create": True} if create else {"expected_version": 1}
+    return edit.update_resource(library, AGENT, Ref.parse(name), "why", files={"SKILL.md": content}, **more)
 
 
 @pytest.fixture

@@ -214,5 +214,5 @@ async def test_by_the_policy_auto_an_agents_fact_is_kept_at_once_and_a_person_is
     assert "+Likes tea." in asked[0]
     place.configure('review_policy = "memory=auto"')
     async with place.client("modern", elicitation_callback=accepts) as client:
-        made = await called(client, ref="memory:USER", files={"USER.md": "Likes coffee.\n"})
+        made = await called(client, ref="memory:USER", files={"USER.md": "Likes coffee.\n"}, expected_version=1)
     assert (made["version"], len(asked)) == (2, 1)

@@ -71,9 +71,8 @@ def test_a_person_and_an_archive_bring_no_unfinished_document(run, tmp_path, lef
 async def test_an_agent_that_empties_a_document_gets_a_sentence(tmp_path):
     place = Place(tmp_path)
     async with place.client("modern") as client:
-        answer = await client.call_tool(
-            "update_resource", {"ref": "pdf", "reason": "shorter", "files": {"SKILL.md": ""}}
-        )
+        change = {"ref": "pdf", "reason": "shorter", "files": {"SKILL.md": ""}, "expected_version": 1}
+        answer = await client.call_tool("update_resource", change)
 
     assert answer.is_error and "SKILL.md: it is empty (0 bytes)" in answer.content[0].text
 

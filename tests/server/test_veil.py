@@ -79,7 +79,7 @@ async def test_no_way_around_by_a_copy_or_by_proposing_that_it_goes(place):
         broken = {"edits": [{"path": "tasks.jsonl", "old": '"id": "train"', "new": '"id": "tr ain"'}]}
         await said(client, "update_resource", ref="environment:copy", reason="broken", **broken)
         after = await said(client, "get_resource", ref="environment:copy", path="tasks.jsonl")
-        asked = {"files": {"tasks.jsonl": None}, "reason": "away", "propose": True}
+        asked = {"files": {"tasks.jsonl": None}, "reason": "away", "propose": True, "expected_version": 2}
         await said(client, "update_resource", ref="environment:letters", **asked)
         shown = await said(client, "review_inbox", action="show", proposal_id=1)
 

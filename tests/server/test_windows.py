@@ -122,6 +122,7 @@ def test_a_follower_writes_its_own_change_before_it_answers(windows: Windows) ->
     file = windows.place.skills / "pdf/SKILL.md"
     for number, server in enumerate(windows.servers):
         text = skill_text("pdf", "Merge, split and fill PDF forms.", body=f"by server {number}")
+        server.call("load_skill", ref="skill:pdf")
         server.call("update_resource", ref="skill:pdf", reason="why", files={"SKILL.md": text})
         assert file.read_text(encoding="utf-8") == text
     shutil.rmtree(windows.place.skills / "csv")

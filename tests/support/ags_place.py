@@ -48,18 +48,19 @@ def save_agent(library: Library, name: str, text: str, caller: Caller = PERSON, 
         f"{key}: {value}\n" for key, value in {"name": name, "description": f"Does {name}.", **fields}.items()
     )
     ref = Ref.parse(f"agent:{name}")
-    there = library.store.head_or_none(ref) is not None
-    edit.update_resource(
-        library, caller, ref, "for a run", files={"AGENT.md": f"---\n{head}---\n\n{text}\n"}, create=not there
-    )
+    _save(library, caller, ref, {"AGENT.md": f"---\n{head}---\n\n{text}\n"})
 
 
 def save_skill(library: Library, name: str, text: str, caller: Caller = PERSON) -> None:
     """Save a skill."""
-    ref = Ref.parse(name)
-    there = library.store.head_or_none(ref) is not None
-    files = {"SKILL.md": f"---\nname: {name}\ndescription: How {name} is done.\n---\n\n{text}\n"}
-    edit.update_resource(library, caller, ref, "for a run", files=files, create=not there)
+    text = f"---\nname: {name}\ndescription: How {name} is done.\n---\n\n{text}\n"
+    _save(library, caller, Ref.parse(name), {"SKILL.md": text})
+
+
+def _save(library: Library, caller: Caller, ref: Ref, files: Mapping[str, str]) -> None:
+    there = library.store.head_or_none(ref)
+    now = there.version if there is not None else None
+    edit.update_resource(library, caller, ref, "for a run", files=files, expected_version=now, create=there is None)
 
 
 def item(name: str, *needs: str, agent: str = CLERK, subtask: str = "") -> dict[str, Any]:

@@ -36,7 +36,8 @@ def held(library, person, agent) -> Callable[..., bool]:
             with library.store.transaction(person.actor, "start") as tx:
                 tx.put(ref.within("user"), {"AGENT.md": File(old.encode())})
         try:
-            made = edit.update_resource(library, agent, ref, "a change", files={"AGENT.md": new}, create=old is None)
+            more = {"create": True} if old is None else {"expected_version": 1}
+            made = edit.update_resource(library, agent, ref, "a change", files={"AGENT.md": new}, **more)
         except EvolvableError:
             return True
         return made.proposal_id is not None
@@ -145,9 +146,8 @@ def test_another_name_for_the_main_file_hides_nothing(library, person, agent):
     with library.store.transaction(person.actor, "start") as tx:
         tx.put(CLERK.within("user"), {"agent.md": File(text("tools: Read\n").encode())})
 
-    made = edit.update_resource(
-        library, agent, CLERK, "x", files={"agent.md": None, "AGENT.md": text("tools: Read, Bash\n")}
-    )
+    files = {"agent.md": None, "AGENT.md": text("tools: Read, Bash\n")}
+    made = edit.update_resource(library, agent, CLERK, "x", files=files, expected_version=1)
 
     assert made.proposal_id is not None
 

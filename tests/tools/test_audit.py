@@ -56,7 +56,7 @@ def test_decisions_are_recorded_with_who_what_and_from_where_and_other_changes_a
     proposal_inbox.reopen(library, PERSON, second)
     versions.undo(library, PERSON, "back", operation=approved.operation)
     release.set_policy(library, PERSON, "live", "all of it")
-    edit.update_resource(library, AGENT, Ref.parse("pdf"), "an edit", files=text("four"))
+    edit.update_resource(library, AGENT, Ref.parse("pdf"), "an edit", files=text("four"), expected_version=3)
 
     assert decisions(library) == [
         ("approve", "skill:pdf@2 (proposal 1)"),

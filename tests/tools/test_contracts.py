@@ -53,6 +53,14 @@ def test_a_contract_is_sorted_bounded_and_the_same_for_the_same_library(library,
     assert "\n".join([*told, '- allowed-tools: "Bash(qpdf:*)"\n']) in text
 
 
+def test_an_agent_writes_the_contract_again_without_naming_its_version(library, agent, person, skill):
+    skill("pdf")
+    save_contract(library, person)
+    skill("csv")
+
+    assert save_contract(library, agent).version == 2
+
+
 def test_what_drifted_and_what_is_unknown_is_said(library, person, skill):
     for name in ("pdf", "csv", "zip"):
         skill(name)

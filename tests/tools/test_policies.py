@@ -34,7 +34,10 @@ def library(tmp_path):
 
 def change(library, text, caller=AGENT, ref=PDF, **more):
     path = "SKILL.md" if ref == PDF else f"{ref.name}.md"
-    return edit.update_resource(library, caller, ref, f"because of {text}", files={path: text}, **more)
+    now = library.store.head(ref).version
+    return edit.update_resource(
+        *(library, caller, ref, f"because of {text}"), files={path: text}, expected_version=now, **more
+    )
 
 
 def test_what_an_agent_proposes_again_stays_one_proposal_with_the_last_reason(library):
@@ -45,6 +48,7 @@ def test_what_an_agent_proposes_again_stays_one_proposal_with_the_last_reason(li
         PDF,
         "the last reason",
         files={"SKILL.md": SKILL + "More.\n"},
+        expected_version=1,
         propose=True,
     )
     other = change(library, SKILL + "Other.\n", propose=True).proposal_id

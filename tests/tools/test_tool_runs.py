@@ -44,7 +44,8 @@ def save(library, caller, script, ref=ADD, **run):
     said = {"argv": ["{python}", "-I", "{tool}/do.py"], "schema": SCHEMA, "timeout_s": 20} | run
     there = library.store.head_or_none(ref)
     files = {"TOOL.md": tool_text(said, ref.name), "do.py": script}
-    return edit.update_resource(library, caller, ref, "a tool", files=files, create=there is None)
+    more = {"create": True} if there is None else {"expected_version": there.version}
+    return edit.update_resource(library, caller, ref, "a tool", files=files, **more)
 
 
 def approve(library, person, number, ref=ADD):
@@ -307,7 +308,8 @@ def test_an_environment_scores_train_tasks_only_and_runs_no_command_that_nobody_
     with pytest.raises(InvalidArgument, match="has no task 'c'"):
         ran(library, agent, sums, task="c", output="48")
     more = json.dumps({**tasks[0], "id": "c", "scorer": command})
-    edit.update_resource(library, agent, sums, "more", files={"tasks.jsonl": f"{files['tasks.jsonl']}\n{more}"})
+    tasks = {"tasks.jsonl": f"{files['tasks.jsonl']}\n{more}"}
+    edit.update_resource(library, agent, sums, "more", files=tasks, expected_version=1)
     with pytest.raises(Refused, match="no person approved it yet"):
         ran(library, agent, sums, task="c", output="48")
     with pytest.raises(Refused, match="build is refused for environment:sums"):

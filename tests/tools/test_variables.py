@@ -129,7 +129,7 @@ def test_a_frozen_section_is_not_set_by_its_name_nor_by_the_file_around_it(libra
 def test_an_agents_update_of_a_frozen_section_waits_for_a_person(library, person, agent, pdf):
     files = {"SKILL.md": TEXT.replace("Never", "Always")}
 
-    assert edit.update_resource(library, agent, pdf, "x", files=files).proposal_id == 1
+    assert edit.update_resource(library, agent, pdf, "x", files=files, expected_version=1).proposal_id == 1
     assert edit.update_resource(library, person, pdf, "x", files=files).version == 2
     assert edit.restore_resource(library, agent, pdf, 1, "x").proposal_id == 2
 

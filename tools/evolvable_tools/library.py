@@ -25,8 +25,10 @@ from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy, ContentGate
 from evolvable_tools.authority import powers_out
 from evolvable_tools.name_check import NameIndex
 from evolvable_tools.retrieval import SearchDependencies
+from evolvable_tools.served_texts import ServedTexts
 
 if TYPE_CHECKING:
+    from evolvable_store.merge import MergeResult
     from evolvable_store.search.index import Index
     from evolvable_store.search.index_writer import BulkIndexer
     from evolvable_store.storage.evidence import EvidenceLog
@@ -45,7 +47,8 @@ class Caller:
     signer: signs the caller's decisions, where the person locked approvals.
     connection: the server's own name of the connection that the call came over, None where it cannot tell connections
     apart. A caller chooses its session, never this. project: the folder that the caller works in, None where the server
-    cannot tell. address: from where the call came, '' for this machine.
+    cannot tell. address: from where the call came, '' for this machine. conversation: whom texts are served to, ''
+    where the server cannot tell its clients apart; by default the connection, or the session.
     """
 
     actor: Actor
@@ -57,6 +60,12 @@ class Caller:
     connection: str | None = None
     project: str | None = None
     address: str = ""
+    conversation: str | None = None
+
+    @property
+    def reader(self) -> str | None:
+        """Who has the texts that are served to this caller; None where nobody can tell."""
+        return (self.connection or self.session if self.conversation is None else self.conversation) or None
 
     @property
     def identity(self) -> Identity:
@@ -111,6 +120,7 @@ class Library:
         self._bulk = options.get("bulk")
         self._redactor = options.get("redactor") or built_in_redactor
         self.shown = ImpressionLog(store.backend)
+        self.served = ServedTexts()
 
     @classmethod
     @contextlib.contextmanager
@@ -257,6 +267,12 @@ class Library:
     def take_in(self, resources: Iterable[Ref | Head]) -> bool:
         """Import what a person saved in the folders of these resources; return whether any of them may have changed."""
         return self.working_copies.take_in(resources)
+
+    def merge(self, head: Head, base: Files, ours: Files, theirs: Files) -> "MergeResult":
+        """Return a resource's files with the changes of both sides; see `merge_resource`."""
+        from evolvable_store.workingcopy.resource_merge import merge_resource  # late: few changes are merged
+
+        return merge_resource(head, base, ours, theirs)
 
     def staged(
         self, head: Head | None, base: Manifest | None, files: Files, places: Sequence[Place] | None = None

@@ -17,7 +17,10 @@ from evolvable_tools.verbs import edit
 def find_taskset(
     state: CommandContext, what: str, ratios: SplitRatios | None = None, *, runs: bool = False
 ) -> tuple[TaskSet, Ref | None]:
-    """Return the task set that is named, and its ref when it is the library's. runs: its commands are to be run."""
+    """Return the task set that is named, and its ref with the version when it is the library's.
+
+    runs: its commands are to be run.
+    """
     path = Path(what)
     if not what.startswith(f"{Kind.ENVIRONMENT}:"):
         taskset = locate.read_taskset_path(path, ratios)
@@ -27,10 +30,10 @@ def find_taskset(
         return taskset, None
     ref = Ref.parse(what)
     with state.library() as (library, caller):
-        taskset, _ = locate.load_taskset(library, caller, ref, ratios)
+        taskset, version = locate.load_taskset(library, caller, ref, ratios)
         if runs:
             ask_before_unvouched(state, library, caller, ref, taskset)
-    return taskset, ref
+    return taskset, ref.at(version)
 
 
 def ask_before_unvouched(state: CommandContext, library: Library, caller: Caller, ref: Ref, taskset: TaskSet) -> None:

@@ -109,8 +109,11 @@ def import_command(
     columns = TableColumns(question, answer, category, identity, scorer)
     ref, files, made = read_table(table, columns, name)
     with state.library() as (library, caller):
+        there = library.store.head_or_none(ref, caller.scopes) if replaces else None
+        now = library.latest(there)[0].version if there is not None else None
+        reason = f"{made.tasks} tasks of {table.name}"
         done = edit.update_resource(
-            library, caller, ref, f"{made.tasks} tasks of {table.name}", files=dict(files), create=not replaces
+            library, caller, ref, reason, files=dict(files), expected_version=now, create=not replaces
         )
     result = replace(made, ref=str(done.ref), version=done.version, proposal=done.proposal_id)
     return Output(result, _show_imported)

@@ -3,6 +3,7 @@
 It is a tool of its own, because `load_skill` reads: clients that run without a person refuse what does more.
 """
 
+from dataclasses import replace
 from typing import Annotated
 
 import mcp_types as types
@@ -36,7 +37,9 @@ class DelegationTools:
         model = delegated_work.check_request(sampling_model(ctx), task)
         who = caller_of(self._caller, ctx, self._sessions)
         self._library.note_session(who)
-        loaded = load.load_skill(self._library, who, ref, version=version, search_id=search_id)
+        # The delegate reads the skill, not the client.
+        unread = replace(who, conversation="")
+        loaded = load.load_skill(self._library, unread, ref, version=version, search_id=search_id)
         loaded = resources.redact_loaded(self._library, self._caller, loaded)
         found = load.load_delegate(self._library, who, loaded)
         work = delegated_work.run_delegate(self._library, model, found, loaded.text or "", task)

@@ -20,7 +20,7 @@ import mcp_types as types
 
 from evolvable_server.mcp.inbox_app import INBOX_URI, read_inbox
 from evolvable_server.mcp.results import answered
-from evolvable_server.mcp.server import LibraryServer
+from evolvable_server.mcp.server import CallSessions, LibraryServer, conversation_of
 from evolvable_store.errors import (
     EvolvableError,
     InvalidArgument,
@@ -235,12 +235,14 @@ def redact_file(library: Library, head: Head, path: str, version: int | None) ->
 
 
 def redact_loaded(library: Library, caller: Caller, loaded: "Loaded") -> "Loaded":
-    """Return a loaded document as a client is shown it."""
+    """Return a loaded document as a client is shown it. What it is not shown whole is no base of its own text."""
     ref = Ref.parse(loaded.ref)
     if ref.kind is not Kind.ENVIRONMENT or loaded.text is None:
         return loaded  # of what is no text only the size is shown
     head = _head(library, caller, ref)
     data = redact_file(library, head, loaded.path, loaded.version)
+    if data != loaded.text.encode("utf-8"):
+        library.served.forget(caller.reader, loaded.ref, [loaded.path])
     return replace(loaded, text=data.decode("utf-8", "replace"), size=len(data))
 
 
@@ -307,8 +309,8 @@ MAX_DESCRIBED = 10_000
 class Resources:
     """The handlers of resources/*, over one library and the scopes of one caller."""
 
-    def __init__(self, library: Library, caller: Caller) -> None:
-        self._library, self._caller = library, caller
+    def __init__(self, library: Library, caller: Caller, sessions: CallSessions) -> None:
+        self._library, self._caller, self._sessions = library, caller, sessions
         self._described = lru_cache(MAX_DESCRIBED)(partial(_described, library))
 
     async def page(self, _: Any, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
@@ -370,14 +372,15 @@ class Resources:
         seen = [one for one in kinds if _visible_heads(self._library.store, one[0], _scopes(self._caller, one[1]))]
         return types.ListResourceTemplatesResult(resource_templates=[_as_template(*one) for one in seen])
 
-    async def read(self, _: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    async def read(self, context: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         """Return a file's exact bytes: as text when it is UTF-8, else as a blob.
 
         Who vouches for a file that is not trusted stands beside it, in `_meta`.
         """
-        return await answered(self._read, str(params.uri), uri=str(params.uri))
+        reader = conversation_of(self._caller, context, self._sessions)
+        return await answered(self._read, str(params.uri), reader, uri=str(params.uri))
 
-    def _read(self, uri: str) -> types.ReadResourceResult:
+    def _read(self, uri: str, reader: str) -> types.ReadResourceResult:
         content: types.TextResourceContents | types.BlobResourceContents
         if uri.startswith("history://"):
             from evolvable_tools.review.context_compression import FOLDER, AssetFiles  # start time
@@ -395,6 +398,8 @@ class Resources:
         try:
             kind = "text/plain" if mime == "application/octet-stream" else mime
             content = types.TextResourceContents(uri=uri, text=data.decode("utf-8"), mime_type=kind, _meta=mark)
+            if not _is_task_set(self._library, place.head, place.version):
+                self._library.served.note(reader or None, str(place.head.ref), place.path, place.version)
         except UnicodeDecodeError:
             blob = base64.b64encode(data).decode("ascii")
             content = types.BlobResourceContents(uri=uri, blob=blob, mime_type=mime, _meta=mark)
@@ -452,9 +457,9 @@ def decode_cursor(cursor: str, types_of_key: tuple[type, ...]) -> tuple[Any, ...
     return tuple(key)
 
 
-def add_resources(server: LibraryServer, library: Library, caller: Caller) -> None:
+def add_resources(server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions) -> None:
     """Make the server answer resources/list, resources/templates/list and resources/read from the library."""
-    handlers = Resources(library, caller)
+    handlers = Resources(library, caller, sessions)
     low = server._lowlevel_server
     # The list is live and paged; MCPServer's own handlers know only what was registered at start.
     low.add_request_handler("resources/list", types.PaginatedRequestParams, handlers.page)

@@ -158,7 +158,20 @@ def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSession
         via=via,
         connection=connection_of(request, caller.connection),
         address=address_of(request),
+        conversation=conversation_of(caller, context.request_context, sessions),
     )
+
+
+def conversation_of(caller: Caller, context: Any, sessions: "CallSessions") -> str:
+    """Return whom the texts of a request are served to, '' where one of several clients names no session.
+
+    context: the SDK's of the request.
+    """
+    request = context.request
+    session = sessions.of(context.meta, getattr(request, "headers", None))
+    if sessions.shared:
+        return (session_of(request, session) or "") if session else ""
+    return f"{caller.connection} {session or ''}"
 
 
 def decider_of(caller: Caller, request: Any) -> Caller:
@@ -188,7 +201,8 @@ class CallSessions:
     def __init__(self, usual: str | None, *, shared: bool = False) -> None:
         """usual: the session of a call that names none. shared: several clients call, so what one of them says of its
         session is true of no other's call."""
-        self._usual, self._shared = usual, shared
+        self.shared = shared
+        self._usual = usual
         self._announced: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -219,7 +233,7 @@ class CallSessions:
         if not _is_session(session):
             return
         with self._lock:
-            if not self._shared:
+            if not self.shared:
                 self._usual = session
             if tool_use:
                 self._announced[tool_use] = session

@@ -110,10 +110,6 @@ def add_tool(server: LibraryServer, spec: ToolSpec) -> None:
     added.description = " ".join(added.description.split())
 
 
-MAX_TEXT = 150_000
-"""Characters of a document in one result."""
-
-
 def _no_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("a number is needed, not true or false")
@@ -217,7 +213,7 @@ class Tools:
         work as, do that."""
         who = self._who(ctx)
         loaded = load.load_skill(self._library, who, ref, version=version, path=path, search_id=search_id)
-        loaded = resources.redact_loaded(self._library, self._caller, loaded)
+        loaded = resources.redact_loaded(self._library, who, loaded)
         found, text = load.load_delegate(self._library, who, loaded), document(loaded, enclose=True)
         if found is not None:
             starts = delegated_work.starts_subagent(found, ctx)
@@ -279,8 +275,9 @@ class Tools:
         path: Annotated[str | None, Field(description="a file of it; default its main file")] = None,
     ) -> str | list[str]:
         """Read any file of any version of a resource, without counting it as a use. Versions are kept permanently."""
-        loaded = load.get_resource(self._library, self._who(ctx), ref, version=version, path=path)
-        return blocks(resources.redact_loaded(self._library, self._caller, loaded))
+        who = self._who(ctx)
+        loaded = load.get_resource(self._library, who, ref, version=version, path=path)
+        return blocks(resources.redact_loaded(self._library, who, loaded))
 
     def resource_history(
         self,
@@ -303,7 +300,8 @@ class Tools:
         reason: Reason,
         ctx: Context,
         files: Annotated[
-            dict[str, str | None] | None, Field(description="path -> whole new text; null deletes the file")
+            dict[str, str | None] | None,
+            Field(description="path -> whole new text, merged with what others changed since; null deletes the file"),
         ] = None,
         edits: Annotated[
             list[EditArgument] | None,
@@ -317,7 +315,8 @@ class Tools:
         propose: Propose = False,
     ) -> "edit.Updated":
         """Change a resource, or create one: makes a new version from the head by replacing whole files, by edits, or
-        both. Equal content makes no version. A new skill needs SKILL.md with the frontmatter keys name (equal to the
+        both. A whole file of an existing resource needs expected_version unless you read or wrote it in this session.
+        Equal content makes no version. A new skill needs SKILL.md with the frontmatter keys name (equal to the
         ref's name) and description. Limits: 5 MB a file, 16 MB and 500 files in all."""
         if copy_of:
             resources.check_copy(self._library, self._caller, copy_of, ref)
@@ -412,8 +411,8 @@ def document(loaded: load.Loaded, *, enclose: bool = False) -> str:
 def _content(loaded: load.Loaded) -> str:
     if loaded.text is None:
         return f"{loaded.path} of {loaded.ref}@{loaded.version} is not text ({loaded.size:,} bytes)."
-    if len(loaded.text) > MAX_TEXT:
-        return f"{loaded.text[:MAX_TEXT]}\n\n[cut: {MAX_TEXT:,} of {len(loaded.text):,} characters]"
+    if len(loaded.text) > load.MAX_TEXT:
+        return f"{loaded.text[: load.MAX_TEXT]}\n\n[cut: {load.MAX_TEXT:,} of {len(loaded.text):,} characters]"
     return loaded.text
 
 

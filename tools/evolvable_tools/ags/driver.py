@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from filelock import Timeout
 
-from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, Refused, Unsafe
+from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, Refused, Unsafe, VersionConflict
+from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_tools.ags.bus import AgsState, Bus, spending_records
 from evolvable_tools.ags.engine import AgsRun, drive_until_stopped
@@ -190,18 +192,28 @@ def _open_backend(workers: Workers, host: HostContext) -> TrialBackend:
     return AsyncioBackend() if safe else ProcessBackend()
 
 
+def _last_own(library: Library, head: Head, reason: str) -> int:
+    """Return the newest version of a plan before anybody but the run changed it, 0 for none."""
+    past = reversed(library.store.history(head, head.latest))
+    own = takewhile(lambda entry: entry.operation.reason == reason, past)
+    return max((entry.version.number for entry in own), default=0)
+
+
 def publish_plan(library: Library, caller: Caller, plan: Plan) -> str:
     """Write a plan as a version of its resource; return why it is not live, '' when it is."""
     ref, text = plan_ref(plan.run), render_plan(plan)
-    author = worker_author(caller)
+    author, reason = replace(worker_author(caller), conversation=str(ref)), f"plan of run {plan.run}"
     about = (
         f"---\nname: {ref.name}\ndescription: The plan of run {plan.run} of agents, in plan.md.\n---\n\nSee plan.md.\n"
     )
-    new = library.store.head_or_none(ref) is None
+    head = library.store.head_or_none(ref)
+    new = head is None
+    if head is not None and FILE not in library.served.known(author.reader, str(head.ref)):
+        library.served.note(author.reader, str(head.ref), FILE, _last_own(library, head, reason))
     files = {FILE: text} | ({"ENVIRONMENT.md": about} if new else {})
     try:
-        made = edit.update_resource(library, author, ref, f"plan of run {plan.run}", files=files, create=new)
-    except (Unsafe, AlreadyExists) as error:
+        made = edit.update_resource(library, author, ref, reason, files=files, create=new)
+    except (Unsafe, AlreadyExists, VersionConflict, InvalidArgument) as error:
         return f"the plan is not kept as a version: {error.text}"
     waits = made.proposal_id is not None
     return f"the plan waits for a person as proposal {made.proposal_id}" if waits else ""

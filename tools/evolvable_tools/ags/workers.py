@@ -302,7 +302,7 @@ class Workers:
 
     def _propose_lines(self, head: Head, item: str, left: str) -> int | None:
         """Return the proposal with these lines; one that this item made before is not made again."""
-        path = main_file(Kind.MEMORY, head.name)
+        path, (head, _) = main_file(Kind.MEMORY, head.name), self._library.latest(head)
         now = self._library.store.file(head, path).data.decode("utf-8", "replace")
         known = set(now.splitlines())
         more = [line for line in dict.fromkeys(left.splitlines()) if line.strip() and line not in known]
@@ -314,7 +314,10 @@ class Workers:
         text = "\n".join([now.rstrip("\n"), *map(self._library.redacted, more)]) + "\n"
         author = worker_author(self._caller)
         return edit.update_resource(
-            self._library, author, head.ref, reason, files={path: text}, propose=True
+            *(self._library, author, head.ref, reason),
+            files={path: text},
+            expected_version=head.version,
+            propose=True,
         ).proposal_id
 
     def _kept(self, attempt: TrialAttempt) -> tuple[list[dict[str, Any]], list[str]]:

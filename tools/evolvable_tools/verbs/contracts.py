@@ -97,10 +97,12 @@ def save_contract(
         raise InvalidArgument(f"{len(chosen):,} resources are too many.", f"A contract has at most {MAX_ENTRIES:,}.")
     text = contract_of(library, chosen.values())
     there = library.store.head_or_none(CONTRACTS)
-    new = there is None or there.version is None
+    now = library.latest(there)[0].version if there is not None and there.version else None
+    new = now is None
     main = {main_file(Kind.ENVIRONMENT, CONTRACTS.name): _ENVIRONMENT} if new else {}
     said = reason or f"contract of {', '.join(map(str, refs)) or (f'every {kind}' if kind else 'everything')}"[:500]
-    return edit.update_resource(library, caller, CONTRACTS, said, files=main | {FILE: text.encode()}, create=new)
+    files = main | {FILE: text.encode()}
+    return edit.update_resource(library, caller, CONTRACTS, said, files=files, expected_version=now, create=new)
 
 
 def contract_of(library: Library, heads: Iterable[Head]) -> str:

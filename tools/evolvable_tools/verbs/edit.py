@@ -19,12 +19,13 @@ from evolvable_store.validation import Problem, blocking_problems, find_problems
 from evolvable_tools import approvals
 from evolvable_tools.borrowed_text import borrowed_from
 from evolvable_tools.delegation import delegate_warnings
-from evolvable_tools.file_edits import TextEdit, apply_edit, apply_files
+from evolvable_tools.file_edits import TextEdit, apply_edit
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Scan
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.search import near_duplicates_of, near_duplicates_of_change
 from evolvable_tools.verbs.versions import changed_files
+from evolvable_tools.verbs.whole_files import note_files, replace_files
 
 
 def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) -> dict[str, File]:
@@ -107,32 +108,31 @@ def update_resource(
     files: path -> new content, None deletes. edits: in order, after the files. create: the resource is new;
     copy_of: it starts as a copy of this one. propose: nothing is changed yet, a person decides; so it is with what a
     scan finds in a change by anybody but a person, and with their changes of a memory unless its policy is auto.
-    Without expected_version the change is applied again to the head of that moment. Raises VersionConflict,
-    AlreadyExists, EditConflict, NoSuchFile, InvalidResource with every problem, Frozen, NoSuchResource,
-    InvalidArgument, Unsafe, Refused for a memory that is not theirs to change and for a plugin's resource.
+    Without expected_version the change is applied again to the head of that moment; of whole files by an agent or a
+    script what `replace_files` makes. Raises VersionConflict, AlreadyExists, EditConflict, NoSuchFile, InvalidResource
+    with every problem, Frozen, NoSuchResource, InvalidArgument, Unsafe, Refused for a memory that is not theirs to
+    change and for a plugin's resource.
     """
     if not (files or edits or copy_of):
         raise InvalidArgument("Nothing to change was given.", "Pass files {path: text}, or edits [{path, old, new}].")
     if copy_of is not None and not create:
         raise InvalidArgument("copy_of makes a new resource.", "Pass create=true as well.")
-    if expected_version is not None and expected_version < 0:
-        raise InvalidArgument(f"{expected_version} is not a version.", "Versions are numbered 1, 2, 3, ...; 0 is none.")
+    _check_version(expected_version)
     reason, asked = library.redacted(reason), approvals.needs_person(library.policies, ref, caller.actor)
-    deadline = time.monotonic() + RETRY_SECONDS
-    tries = 0
+    deadline, tries = time.monotonic() + RETRY_SECONDS, 0
     while True:
         try:
             head, places = (None, None) if create else library.latest(_existing(library, caller, ref))
-            target = head.ref if head else _new_name(library, ref)
-            check_not_plugins(target)
+            check_not_plugins(target := head.ref if head else _new_name(library, ref))
             base = _expected(target, head, expected_version)
             manifest = library.store.manifest(head) if head else None
             before: Files = library.store.files_of(manifest) if manifest else {}
-            after = dict(copy_resource(library, caller, copy_of, target) if copy_of else before)
-            apply_files(after, files or {})
+            start = copy_resource(library, caller, copy_of, target) if copy_of else before
+            whole = replace_files(library, caller, head, start, manifest, files or {}, expected_version)
+            after = dict(whole.files)
             for edit in edits:
                 apply_edit(after, edit, target)
-            warnings = validate_change(target, before, after, caller.actor)
+            warnings = [*whole.remarks, *validate_change(target, before, after, caller.actor)]
             draft = _Draft(target, head, base, before, after, changed_files(before, after), warnings, manifest, places)
             if copy_of:
                 draft = replace(draft, parent=_version_of(library, caller, copy_of))
@@ -141,13 +141,20 @@ def update_resource(
             waits = asked or approvals.edit_waits(library, caller, head, before, after, found)
             if propose or waits or requires_approval(caller, found):
                 return _propose(library, caller, draft, reason, found, meant=propose)
-            return _publish(library, caller, draft, reason, found)
-        except VersionConflict:
-            if expected_version is not None or create or time.monotonic() > deadline:
+            made = _publish(library, caller, draft, reason, found)
+            note_files(library, caller, made.ref, (made.previous_version, made.version), files or {}, whole.files)
+            return made
+        except VersionConflict as error:
+            if error.overlap or expected_version is not None or create or time.monotonic() > deadline:
                 raise
             # Of many at once, those that lost some rounds leave the others time to finish theirs.
             time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.005 * 2 ** min(tries, 10))))
             tries += 1
+
+
+def _check_version(expected: int | None) -> None:
+    if expected is not None and expected < 0:
+        raise InvalidArgument(f"{expected} is not a version.", "Versions are numbered 1, 2, 3, ...; 0 is none.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +324,8 @@ def restore_resource(
         return _propose(library, caller, draft, reason, found, meant=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
+    if library.served.known(caller.reader, str(head.ref)):
+        library.served.note(caller.reader, str(head.ref), "", tx.written[0].version or head.latest)
     told = approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
     return _updated(library, tx.written[0], tx.operation, changed, told)
 

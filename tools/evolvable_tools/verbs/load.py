@@ -20,6 +20,9 @@ from evolvable_tools.verbs.skill_folder import SkillFolder, place_text
 
 _Word = TypeVar("_Word", Outcome, Usage)
 
+MAX_TEXT = 150_000
+"""Characters of a document in one result for an agent."""
+
 OUTCOMES = {outcome.value: outcome for outcome in Outcome} | {"success": Outcome.SUCCEEDED, "failure": Outcome.FAILED}
 """The words for an outcome: the five that are listed, and two others that agents write."""
 
@@ -191,6 +194,8 @@ def _read(
         reported=proof.reported,
         verified=proof.verified,
     )
+    if len(loaded.text or "") <= MAX_TEXT:
+        library.served.note(caller.reader, loaded.ref, path, version)
     return loaded, head
 
 
