@@ -507,6 +507,22 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(
         Store.open(home)
 
 
+@process
+def test_a_program_that_is_older_than_the_tables_writes_nothing_and_reads_on(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(home, create=True) as store:
+        write(store, "one")
+        monkeypatch.setattr(migrations, "LATEST", migrations.LATEST - 1)
+        for attempt in range(2):
+            with pytest.raises(LibraryTooNew, match="no longer writes") as refusal:
+                write(store, f"two {attempt}")
+            assert "Restart this window" in refusal.value.hint
+            with pytest.raises(LibraryTooNew), store.backend.writing() as db:
+                db.execute("INSERT INTO of_another_version (x) VALUES (1)").fetchall()
+        assert store.files(store.head(PDF)) == skill("one") and store.sequence() == 1
+
+
 def test_an_address_never_shows_its_password_and_takes_no_unknown_option() -> None:
     from evolvable_store.storage.postgres.address import Address
 

@@ -36,6 +36,11 @@ class SqliteStorage(SqliteFile, SqlStorage):
         self._idle.append(opened)
         self.follow_forks()
 
+    def _refuse_newer(self, writer: driver.Connection) -> None:
+        version = int(writer.execute("PRAGMA user_version").fetchone()[0])
+        self._outdated = version > migrations.LATEST
+        migrations.check_version(version, self.where)
+
     def _is_filled(self) -> bool:
         # Another process may be about to make it.
         return any(not self.path.is_file() or self.path.stat().st_size for _ in driver.retry(1.0, longest=0.02))

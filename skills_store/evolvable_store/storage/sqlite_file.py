@@ -21,11 +21,12 @@ class SqliteFile:
         self._idle: list[Connection] = []
         self._writer: Connection | None = None
         self._write_lock = threading.RLock()
+        self._outdated = False
 
     @property
     def read_only(self) -> bool:
-        """Whether the library lies where it cannot be written."""
-        return self._access in ("read", "immutable")
+        """Whether the library cannot be written: where it lies, or because a newer program has migrated it."""
+        return self._access in ("read", "immutable") or self._outdated
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -47,8 +48,11 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Lend the writing connection inside BEGIN IMMEDIATE ... COMMIT. Raises LibraryReadOnly, LibraryBusy."""
-        if self.read_only:
+        """Lend the writing connection inside BEGIN IMMEDIATE ... COMMIT.
+
+        Raises LibraryReadOnly, LibraryBusy, LibraryTooNew.
+        """
+        if self._access in ("read", "immutable"):
             raise LibraryReadOnly(f"{self.path} cannot be written.", "Reading goes on; check its permissions.")
         with self._write_lock:
             writer = self._writer
@@ -60,6 +64,7 @@ class SqliteFile:
                 writer.execute("PRAGMA cache_spill=OFF")
             try:
                 with driver.ImmediateTransaction(writer, self.path):
+                    self._refuse_newer(writer)
                     yield writer
             except driver.UNUSABLE as error:
                 raise driver.as_library_error(error, self.path) from error
@@ -67,6 +72,9 @@ class SqliteFile:
                 if writer.in_transaction:  # a signal between two statements, or a disk that failed the rollback too
                     self._writer = None
                     writer.close()
+
+    def _refuse_newer(self, writer: Connection) -> None:
+        """Raise LibraryTooNew when a newer program has migrated the file. The writer holds the write lock."""
 
     def before_fork(self) -> None:
         """Wait for the write in flight and close what is idle: SQLite's connections must not cross a fork."""
