@@ -314,7 +314,7 @@ def import_json(
         if (merge.done.added or merge.done.updated) and not dry_run:
             _send_blobs(store, staging)
             merge = _HistoryMerge(store, staging, sound)
-            replay(store.backend, merge.operations(), merge.place)
+            replay(store.backend, merge.operations(), merge.place, at=store.now())
         if not dry_run:
             import_evidence(store, staging.evidence(), merge.known())
     merge.done.refused[:0] = [(str(ref), found) for ref, found in checked.items() if found]

@@ -13,6 +13,8 @@ from evolvable_store.storage.sqlite_file import SqliteFile
 class SqliteStorage(SqliteFile, SqlStorage):
     """A library in the folder `home`. Safe to share between threads, and across a fork while no thread reads."""
 
+    _migrates = True
+
     def __init__(self, home: Path, *, create: bool = False, registered: Registered = no_homes) -> None:
         """Open `home`/library.db; with `create`, make it when it is missing.
 
@@ -35,11 +37,6 @@ class SqliteStorage(SqliteFile, SqlStorage):
         opened.execute(f"PRAGMA cache_size=-{driver.READER_CACHE_KB}")
         self._idle.append(opened)
         self.follow_forks()
-
-    def _refuse_newer(self, writer: driver.Connection) -> None:
-        version = int(writer.execute("PRAGMA user_version").fetchone()[0])
-        self._outdated = version > migrations.LATEST
-        migrations.check_version(version, self.where)
 
     def _is_filled(self) -> bool:
         # Another process may be about to make it.

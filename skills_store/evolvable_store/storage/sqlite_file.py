@@ -7,6 +7,7 @@ from pathlib import Path
 
 from evolvable_store.errors import LibraryReadOnly
 from evolvable_store.storage import connection as driver
+from evolvable_store.storage import migrations
 from evolvable_store.storage.connection import Access, Connection
 
 
@@ -14,6 +15,9 @@ class SqliteFile:
     """A file of SQLite that exists. Safe to share between threads, and across a fork while no thread reads."""
 
     path: Path
+
+    _migrates = False
+    """Whether the file has the steps of the library's schema."""
 
     def _lend_from(self, access: Access) -> None:
         """Let connections be made. access: how the file is opened, by readers."""
@@ -64,7 +68,8 @@ class SqliteFile:
                 writer.execute("PRAGMA cache_spill=OFF")
             try:
                 with driver.ImmediateTransaction(writer, self.path):
-                    self._refuse_newer(writer)
+                    if self._migrates:
+                        self._refuse_newer(writer)
                     yield writer
             except driver.UNUSABLE as error:
                 raise driver.as_library_error(error, self.path) from error
@@ -75,6 +80,10 @@ class SqliteFile:
 
     def _refuse_newer(self, writer: Connection) -> None:
         """Raise LibraryTooNew when a newer program has migrated the file. The writer holds the write lock."""
+        version = int(writer.execute("PRAGMA user_version").fetchone()[0])
+        self._outdated = version > migrations.LATEST
+        if self._outdated:
+            migrations.check_version(version, str(self.path))
 
     def before_fork(self) -> None:
         """Wait for the write in flight and close what is idle: SQLite's connections must not cross a fork."""
