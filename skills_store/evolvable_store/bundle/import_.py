@@ -396,7 +396,8 @@ class _HistoryMerge:
 
     def _intent(self, operation: int) -> Intent:
         intent = self.staging.intent(operation)
-        assert intent is not None  # a change without one is not sound
+        if intent is None:
+            raise InvalidArchive(f"The archive has no operation {operation}.", "Nothing was imported; export again.")
         return intent
 
     def compare(self) -> None:

@@ -241,18 +241,17 @@ def report_outcome(
     and the summary says so. What a person says, at a terminal or to the page, counts and is verified.
     Raises NoSuchUse, NoSuchResource, InvalidArgument.
     """
-    if (use_id is None) == (ref is None):
-        raise InvalidArgument("Name either the use_id or the ref.", "load_skill returned the use_id.")
     store, use = library.store, None
-    if use_id is not None:
+    if use_id is not None and ref is None:
         use = library.evidence.use(use_id)
         head = store.backend.heads_by_id([use.resource])[use.resource]
         version = use.version
-    else:
-        assert ref is not None
+    elif ref is not None and use_id is None:
         head = store.head(ref, caller.scopes)
         version = ref.version or known_trial_version(library, caller, head) or head.latest
         store.version(head, version)
+    else:
+        raise InvalidArgument("Name either the use_id or the ref.", "load_skill returned the use_id.")
     grade, voter = _counted(library, caller, head.id, version, use)
     told = ReportedOutcome(
         *(store.now(), head.id, version, _one_of(Outcome, "outcome", OUTCOMES.get(outcome, outcome)), use_id),

@@ -335,7 +335,8 @@ def _in_the_way(library: Library, changes: Sequence[Change], undid: Sequence[int
     """Return why `changes` of one resource cannot be taken back, or ''."""
     store, first = library.store, changes[0]
     head = store.head_or_none(first.ref)
-    assert head is not None
+    if head is None:
+        return "it has another name by now"
     since = [c for c in store.backend.changes_to(head.id, first.sequence) if c.operation not in undid]
     if since:
         changed = f"operation {since[-1].operation} changed it since"
