@@ -56,7 +56,8 @@ class PassphraseSigner:
         self._opened = opened
 
     def sign(self, statement: bytes) -> bytes:
-        assert self._opened is not None, "unlock comes first"
+        if self._opened is None:
+            raise Refused("The approvals lock is not open, so nothing is signed.", "Enter its passphrase first.")
         return self._opened.sign(statement)
 
 

@@ -271,7 +271,10 @@ class Serving:
         ).start()
         if not self.library.store.read_only:
             threading.Thread(target=self._reread, name="evolvable-reread", daemon=True).start()
-            self._reloader.start()
+            try:
+                self._reloader.start()
+            except EvolvableError as error:
+                log.warning("Folders are not followed: %s", error.text)
             threading.Thread(target=self._bring_up, name="evolvable-memory", daemon=True).start()
             if self.library.means.neighbours is not None:
                 self.library.means.neighbours.begin(_FIRST)

@@ -181,7 +181,12 @@ class Watcher:
                     next_claim = 0.0 if any(path.endswith(".lock") for path in paths) else next_claim
 
     def _claim(self) -> None:
-        if self._owner.claim(format_failures(list(self._failures.values()))):
+        owns = False
+        if self._library.store.read_only:  # a newer program has migrated the library: one of its servers takes over
+            self._owner.release()
+        else:
+            owns = self._owner.claim(format_failures(list(self._failures.values())))
+        if owns:
             self._owning.set()
         elif self._owning.is_set() and not self._stop.is_set():
             self._owning.clear()

@@ -6,11 +6,16 @@ EvolvableError
 ├── Refused          Frozen  Unsafe
 ├── Invalid          InvalidRef  InvalidPath  InvalidResource  InvalidArgument  InvalidArchive  TooLarge
 └── LibraryError     NoLibrary  LibraryBusy  LibraryCorrupt  LibraryTooNew  LibraryReadOnly  LibraryFull  UntrustedHome
-                     RemoteFailed
+                     RemoteFailed  ProgramReplaced
 """
 
 import re
 from collections.abc import Sequence
+
+RESTART = (
+    "Restart this window (the client or terminal whose server this is): it then runs the program that is installed now."
+)
+"""The hint where an older program still runs."""
 
 UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\uffa0\ufe00-\ufe0f\U000e0000-\U000e0fff]")
 """Letters and marks without a shape, which Python calls printable."""
@@ -171,6 +176,10 @@ class LibraryCorrupt(LibraryError):
 
 class LibraryTooNew(LibraryError):
     """A newer program wrote this library; this one does not touch it."""
+
+
+class ProgramReplaced(LibraryError):
+    """The files of this program were replaced while it ran, so it can load no more of them."""
 
 
 class LibraryReadOnly(LibraryError):

@@ -86,7 +86,8 @@ def parse_document(data: bytes) -> Document:
     if first_line > 2:
         defects.append(Defect(Severity.WARNING, "it has blank lines before its frontmatter"))
     place = find_frontmatter(data)
-    assert place is not None
+    if place is None:
+        return Document({}, _text(data), (*defects, NO_FRONTMATTER))
     if not place.closed:
         defects.append(UNTERMINATED)
     fields, further = _fields(data[place.start : place.end], first_line, not place.closed)
@@ -134,9 +135,7 @@ def _text(data: bytes) -> str:
 
 
 def _character_defects(data: bytes) -> Iterator[Defect]:
-    if len(data.translate(None, _CONTROLS)) != len(data):
-        control = _CONTROL.search(data)
-        assert control is not None
+    if len(data.translate(None, _CONTROLS)) != len(data) and (control := _CONTROL.search(data)):
         line = data.count(b"\n", 0, control.start()) + 1
         yield Defect(Severity.REFUSE, f"it has the control character {control[0][0]:#04x} in line {line}")
     if data.startswith(b"\xef\xbb\xbf"):

@@ -252,19 +252,22 @@ def replay(
     backend: Storage,
     operations: Iterable[tuple[Intent, Iterable[ReplayStep]]],
     moves: Callable[[Writer, int], None] = lambda writer, operation: None,
+    *,
+    at: str | None = None,
 ) -> list[Operation]:
     """Make operations of another library happen here as they were, all of them or none, and return them.
 
     operations: in order; read while the write lock is held, so what it finds in the library before it yields the
     first one still holds. moves: called at their end with the newest operation, to move the channel as it was moved
     there; where it leaves a skill alone, the policy here decides, once for all that happened to the skill.
+    at: when they came here (ISO 8601 in UTC), None for a history that is only copied inside this library.
     Raises InvalidArchive when a step does not lead to the version it claims, Frozen.
     """
     with backend.write() as writer:
         done: list[Operation] = []
         skills: dict[int, tuple[int | None, int | None]] = {}
         for intent, steps in operations:
-            publication = _Publication(writer, intent, arrived=True)
+            publication = _Publication(writer, intent, arrived=True, arrived_at=at)
             for step in steps:
                 publication.replay(step)
             if operation := publication.close():
@@ -284,12 +287,15 @@ def arrive(
     operations: Iterable[tuple[Intent, Iterable[ArrivedStep]]],
     packed: Callable[[str], Packed],
     finish: Callable[[Writer], None],
+    *,
+    at: str,
 ) -> list[Operation]:
     """Make what another library did happen here, on top of what is here, and return the operations.
 
     Unlike `replay`, the resources may have changed here as well: each content becomes the next version, and one that
     is the newest version already makes none. expected: the sequence that the library must still have. packed: returns a
-    blob that a step names. finish: called at the end, inside the transaction. All of it is stored or nothing.
+    blob that a step names. finish: called at the end, inside the transaction. at: the time here (ISO 8601 in UTC).
+    All of it is stored or nothing.
     Raises VersionConflict when the library has another sequence.
     """
     with backend.write() as writer:
@@ -298,7 +304,7 @@ def arrive(
         done: list[Operation] = []
         skills: dict[int, tuple[int | None, int | None]] = {}
         for intent, steps in operations:
-            publication = _Publication(writer, intent, arrived=True)
+            publication = _Publication(writer, intent, arrived=True, arrived_at=at)
             for step in steps:
                 publication.arrive(step, packed)
             if operation := publication.close():
@@ -340,8 +346,8 @@ def format_time(moment: datetime) -> str:
 class _Publication:
     """The moment of publishing: all of it runs while the write lock is held."""
 
-    def __init__(self, writer: Writer, intent: Intent, *, arrived: bool = False) -> None:
-        self._writer, self._intent, self._arrived = writer, intent, arrived
+    def __init__(self, writer: Writer, intent: Intent, *, arrived: bool = False, arrived_at: str | None = None) -> None:
+        self._writer, self._intent, self._arrived, self._arrived_at = writer, intent, arrived, arrived_at
         self._digest = intent.digest
         # What a person takes back is as it was before, with its authors.
         by_person = intent.principal is Principal.PERSON or (
@@ -359,7 +365,7 @@ class _Publication:
         """Keep the operation if it changed anything, and return it."""
         if self._next == self._first:
             return None
-        self._writer.add_operation(self._first, self._next - 1, self._intent, self._arrived)
+        self._writer.add_operation(self._first, self._next - 1, self._intent, self._arrived, self._arrived_at)
         return Operation(self._first, self._intent, self._arrived)
 
     def put(

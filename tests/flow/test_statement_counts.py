@@ -17,10 +17,11 @@ from evolvable_tools.verbs import edit, search
 
 AGENT = Caller(Actor.AGENT)
 
-CHANGE = 16
-"""Statements of a change, with those that write its folder, without the warning of near duplicates."""
+CHANGE = 17
+"""Statements of a change, with those that write its folder, without the warning of near duplicates. One asks whether a
+newer program migrated the library."""
 
-DESCRIBED = 23
+DESCRIBED = 24
 """Statements of a change of a description before it answers, where the index was read since the change before."""
 
 REFRESHED = 4

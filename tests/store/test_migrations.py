@@ -16,6 +16,7 @@ from evolvable_store.errors import EvolvableError, LibraryCorrupt, LibraryTooNew
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage import migrations
+from evolvable_store.storage.observations import ClientSession
 from evolvable_store.store import Store
 
 FILE = "library.db"
@@ -135,6 +136,36 @@ def test_a_library_of_a_newer_program_is_refused_and_not_touched(tmp_path: Path)
         Store.open(home)
     assert "Update" in refusal.value.hint
     assert digest(home) == before
+
+
+def test_a_program_that_is_older_than_the_file_writes_nothing_to_it_and_reads_on(tmp_path: Path) -> None:
+    home, pdf = tmp_path / "home", Ref.parse("pdf")
+    with Store.open(home, create=True) as store:
+        with store.transaction(Actor.HUMAN, "start") as tx:
+            tx.put(pdf, skill("kept"))
+        with closing(sqlite3.connect(home / FILE)) as db:
+            db.execute(f"PRAGMA user_version={migrations.LATEST + 1}")
+            before = db.execute("SELECT count(*) FROM operation").fetchone()
+        changes: list[Callable[[], object]] = [
+            lambda: store.backend.observations.add_impressions([], [ClientSession("s", "c", store.now())]),
+            lambda: store.backend.transcript_rows.claim("s", [1]),
+            lambda: update(store, pdf),
+        ]
+        for change in changes:
+            with pytest.raises(LibraryTooNew, match=f"schema {migrations.LATEST + 1}") as refusal:
+                change()
+            assert "Restart this window" in refusal.value.hint and refusal.value.text.count("reading goes on") == 1
+        assert store.files(store.head(pdf)) == skill("kept")
+    with closing(sqlite3.connect(home / FILE)) as db:
+        assert db.execute("SELECT count(*) FROM operation").fetchone() == before
+        db.execute(f"PRAGMA user_version={migrations.LATEST}")
+    with Store.open(home) as store:
+        assert_sound(store)
+
+
+def update(store: Store, ref: Ref) -> None:
+    with store.transaction(Actor.AGENT, "update") as tx:
+        tx.put(ref, skill("newer"))
 
 
 @pytest.mark.parametrize("header", ["", "PRAGMA user_version=1", "PRAGMA application_id=7", "PRAGMA journal_mode=WAL"])

@@ -3,6 +3,8 @@
 import hashlib
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, urlsplit
@@ -13,6 +15,8 @@ from processes import Children, Gate, poll
 from samples import skill
 from soundness import assert_sound
 
+from evolvable_store.bundle.export import export_json
+from evolvable_store.bundle.import_ import import_json
 from evolvable_store.errors import (
     InvalidArgument,
     LibraryError,
@@ -505,6 +509,36 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(
     monkeypatch.setattr(migrations, "LATEST", migrations.LATEST - 1)
     with pytest.raises(LibraryTooNew):
         Store.open(home)
+
+
+@process
+def test_what_arrived_counts_from_its_arrival_in_this_library(home: Path, tmp_path: Path) -> None:
+    moment = datetime(2026, 11, 20, tzinfo=UTC)
+    archive = BytesIO()
+    with Store.open(tmp_path / "other", create=True, clock=lambda: moment) as other:
+        write(other, "one")
+        export_json(other, archive)
+    archive.seek(0)
+    with Store.open(home, create=True, clock=lambda: moment + timedelta(days=3)) as store:
+        import_json(store, archive)
+        log, pdf = store.backend.observations, store.head(PDF).id
+        assert [log.version_at(pdf, f"2026-11-2{day}T12:00:00.000000Z") for day in (1, 2, 3)] == [None, None, 1]
+
+
+@process
+def test_a_program_that_is_older_than_the_tables_writes_nothing_and_reads_on(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(home, create=True) as store:
+        write(store, "one")
+        monkeypatch.setattr(migrations, "LATEST", migrations.LATEST - 1)
+        for attempt in range(2):
+            with pytest.raises(LibraryTooNew, match="no longer writes") as refusal:
+                write(store, f"two {attempt}")
+            assert "Restart this window" in refusal.value.hint
+            with pytest.raises(LibraryTooNew), store.backend.writing() as db:
+                db.execute("INSERT INTO of_another_version (x) VALUES (1)").fetchall()
+        assert store.files(store.head(PDF)) == skill("one") and store.sequence() == 1
 
 
 def test_an_address_never_shows_its_password_and_takes_no_unknown_option() -> None:

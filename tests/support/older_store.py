@@ -12,7 +12,7 @@ from evolvable_store.provenance import Provenance
 from evolvable_store.storage import migrations
 from evolvable_store.storage.sql import SqlWriter
 
-CHANNEL, PRINCIPALS, PROVENANCE = 5, 10, 26
+CHANNEL, PRINCIPALS, PROVENANCE, ARRIVAL = 5, 10, 26, 27
 
 
 @contextmanager
@@ -27,13 +27,23 @@ def as_older(steps: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if steps < PROVENANCE:
             patch.setattr(SqlWriter, "provenance", lambda *_: Provenance(0))
             patch.setattr(SqlWriter, "add_change", _add_change)
+        if PRINCIPALS <= steps < ARRIVAL:
+            patch.setattr(SqlWriter, "add_operation", _add_operation_of_a_principal)
         patch.setattr(SqlWriter, "follow", lambda *_: None)
         yield
 
 
-def _add_operation(writer: SqlWriter, identity: int, last: int, intent: Intent, arrived: bool) -> None:
+def _add_operation(writer: SqlWriter, identity: int, last: int, intent: Intent, *_: object) -> None:
     row = (identity, last, intent.at, intent.actor, intent.reason, intent.session, None, None)
     writer.db.execute("INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _add_operation_of_a_principal(
+    writer: SqlWriter, identity: int, last: int, intent: Intent, arrived: bool, _: object
+) -> None:
+    row = (identity, last, intent.at, intent.actor, intent.reason, intent.session, None, None)
+    whose = (intent.principal, intent.via or None, int(arrived))
+    writer.db.execute("INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, *whose))
 
 
 def _add_change(

@@ -6,6 +6,7 @@ Starts a server with that Python, loads the skill, reports that it succeeded, an
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 SERVE = ["-P", "-m", "evolvable_server", "serve"]
@@ -14,10 +15,10 @@ SERVE = ["-P", "-m", "evolvable_server", "serve"]
 class Server:
     """A server below this process."""
 
-    def __init__(self, python: str, **options: Any) -> None:
-        """options: of the process."""
+    def __init__(self, python: str, *, command: Sequence[str] = SERVE, **options: Any) -> None:
+        """command: what Python runs. options: of the process."""
         self.process = subprocess.Popen(
-            [python, *SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+            [python, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
         )
         self._number = 0
         about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}

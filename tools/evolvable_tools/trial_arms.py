@@ -7,6 +7,7 @@ The key is a secret of the trial, so that nobody chooses a name that falls into 
 import hashlib
 from collections.abc import Iterable
 
+from evolvable_store.errors import LibraryTooNew
 from evolvable_store.operation import Actor, Head
 from evolvable_store.storage.trial_pool import PooledVersion, PoolUnit
 from evolvable_tools.library import Caller, Library
@@ -68,4 +69,7 @@ def _is_served(library: Library, caller: Caller, head: Head, trial: PooledVersio
     if known is not None:
         return known
     about = (unit, caller.session, caller.connection, seen_by)
-    return pool.assign(trial.id, PoolUnit(*about, draw_arm(trial, unit), library.store.now()))
+    try:
+        return pool.assign(trial.id, PoolUnit(*about, draw_arm(trial, unit), library.store.now()))
+    except LibraryTooNew:  # a newer program draws the arm
+        return False

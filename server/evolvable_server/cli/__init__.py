@@ -26,6 +26,10 @@ LATE_VERBS = tuple(f"evolvable_tools.verbs.{name}" for name in ("edit", "proposa
 
 def main() -> NoReturn:
     """Run the command line of this process and end it with the command's exit code."""
+    from evolvable_store.errors import ProgramReplaced
+    from evolvable_store.program_files import guard_imports
+
+    guard_imports()
     try:
         if sys.argv[1:] == ["serve"] and not _person_types():
             sys.exit(_serve_client())
@@ -40,6 +44,9 @@ def main() -> NoReturn:
         from evolvable_server.cli.command_line import report_homeless
 
         sys.exit(report_homeless())
+    except ProgramReplaced as error:  # what says errors may not be loaded either
+        print(f"Error: {error}\nHint: {error.hint}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         # Before the command could begin, or while it ended. What has to be closed was closed on the way here.
         os._exit(INTERRUPTED)

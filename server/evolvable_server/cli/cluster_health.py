@@ -8,7 +8,7 @@ from evolvable_server.cli.client_commands import HealthProblem
 from evolvable_server.cli.terminal import count
 from evolvable_server.config import Config
 from evolvable_server.run_launcher import evolve_context
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_tools.evolve.trials.ray_backend import RayBackend
 
 START_NODE = "ray start --address=ADDRESS --resources='{\"agent_slot\": 8}'"
@@ -42,7 +42,8 @@ def check_cluster(config: Config) -> tuple[list[HealthProblem], list[str]]:
 
 async def _ask(config: Config) -> dict[str, Any]:
     cluster = evolve_context(config).cluster
-    assert cluster is not None
+    if cluster is None:
+        raise InvalidArgument("The configuration names no Ray cluster any more.", "Set ray_address, and ask again.")
     backend = RayBackend(cluster)
     try:
         return await backend.open()

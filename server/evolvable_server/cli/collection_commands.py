@@ -99,10 +99,9 @@ def collection_command(
             change = choose_collection(library, caller, where, name or "", dry_run=dry_run)
             listing = measure_listing(listed_skills(library, where), dict.fromkeys(change.hidden, Shown.PERSON))
             return Output(change, lambda _: _show_change(change, where, listing, dry_run))
-        assert name is not None
         if action == "show":
-            return _show(state, library, name)
-        return _change(library, caller, action, name, list(map(Ref.parse, refs)))
+            return _show(state, library, name or "")
+        return _change(library, caller, action, name or "", list(map(Ref.parse, refs)))
 
 
 def _check_arguments(action: str, name: str | None, refs: Sequence[str], *, options: bool) -> None:

@@ -12,6 +12,7 @@ from evolvable_server.cli.taskset_access import ask_before_unvouched
 from evolvable_server.cli.terminal import count, remark, say, show_table, warn
 from evolvable_server.config import is_person
 from evolvable_server.run_launcher import evolve_context, start_driver
+from evolvable_store.errors import NotFound
 from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve.ledger.run_directory import find_run
@@ -109,7 +110,8 @@ def measure_command(
         for one in begun.runs:
             drive_here(state, one.run)
         found = read_measurement(home, begun.family)
-        assert found is not None
+        if found is None:
+            raise NotFound(f"The measurement {begun.family} is gone: its runs were removed.", "Measure again.")
         return Output(found, show_measurement)
     for one in begun.runs:
         start_driver(home, find_run(home, one.run))

@@ -91,10 +91,12 @@ def _lock(state: CommandContext) -> None:
         key = create_key(passphrase)
         edit_config(lambda document: _set_key(document, key), home, state.signer(key, lambda: passphrase))
     signer = state.signer()
-    assert signer is not None
+    if signer is None:
+        raise Refused("The configuration lost the lock's key while it was set.", "Run the command again.")
     signer.unlock()
     with state.library(create=True) as (library, caller):
-        assert library.lock is not None
+        if library.lock is None:
+            raise Refused("The configuration lost the lock's key while it was set.", "Run the command again.")
         _end_lost_locks(state, library, caller)
         baseline = library.lock.signatures(library.store.backend).add_baseline(signer.sign)
         library.record(caller, "lock approvals", f"key {signer.key}")

@@ -203,8 +203,7 @@ def get_command(state: CommandContext, ref: Ref, **given: Any) -> Output[load.Lo
 
 def _exact(library: Library, loaded: load.Loaded) -> bytes:
     ref = Ref.parse(loaded.ref)
-    head = library.store.head_or_none(ref)
-    assert head is not None
+    head = library.store.head_or_none(ref) or library.store.head(ref)
     return library.store.file(head, loaded.path, loaded.version).data
 
 

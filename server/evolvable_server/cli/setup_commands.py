@@ -132,8 +132,7 @@ def _add(state: CommandContext, role: str, one: Command, *, yes: bool) -> Output
     if name in config.person.endpoints:
         raise InvalidArgument(f"{name} is the name of a model.", "Choose another name, or remove the model.")
     there = config.person.edited.command(role, name)
-    if there not in (None, one):
-        assert there is not None
+    if there is not None and there != one:
         word = role.removesuffix("s")
         confirm_replacement(f"The {word} {name}", _in_words(there), _in_words(one), yes=yes)
     add_command(role, one, config.home, state.signer())

@@ -78,7 +78,8 @@ def _serve_with_sign_in(
     services: PageServices, port: int, start: str, flow: "LoginFlow", trusted_proxy: tuple[str, ...]
 ) -> None:
     settings = services.config.person.sign_in
-    assert settings is not None
+    if settings is None:
+        raise InvalidArgument("The configuration has no sign-in any more.", "Restore the table sign_in.")
     host, listening = listen_address(settings.listen)
     proxies = (*settings.proxies, *trusted_proxy)
     port = port or listening or urlsplit(flow.origin).port or 0

@@ -251,7 +251,8 @@ def _one(text: str, path: tuple[str, ...], value: Any) -> str:
     node = document.root
     for key in path[:-1]:
         member = node.member(key)
-        assert member is not None
+        if member is None:
+            raise JsonError(f"it has no {key!r} any more", node.start)
         node = member.value
     member = node.member(path[-1])
     if value is None:
@@ -287,12 +288,12 @@ def _filled(text: str, document: JsoncDocument, node: JsonNode, line: str) -> st
 
 def _without(text: str, node: JsonNode, member: JsonMember) -> str:
     """Return the text without a member; comments around it stay."""
-    assert node.members is not None
-    at = node.members.index(member)
+    members = node.members or ()
+    at = members.index(member)
     end = member.end if member.comma is None else member.comma + 1
-    before = node.members[at - 1] if at else None
+    before = members[at - 1] if at else None
     start = member.start
-    if len(node.members) == 1 and not text[node.start + 1 : start].strip() and not text[end : node.end - 1].strip():
+    if len(members) == 1 and not text[node.start + 1 : start].strip() and not text[end : node.end - 1].strip():
         return f"{text[: node.start]}{{}}{text[node.end :]}"
     line_start = text.rfind("\n", 0, start) + 1
     blank_before = not text[line_start:start].strip()

@@ -23,6 +23,7 @@ from typing import Any
 from evolvable_server.app import ListedFolders, client_connection, make_caller, scopes_seen
 from evolvable_server.config import Config, read_config
 from evolvable_server.person_config import registered_homes
+from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Head, Identity, Principal
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Ref
@@ -329,6 +330,9 @@ class HookDispatcher:
             return EMPTY_ANSWER
         try:
             return self._answered(parse_event(payload))
+        except EvolvableError as error:
+            log.warning("A hook did nothing: %s", error.text)
+            return EMPTY_ANSWER
         except Exception:
             log.exception("a hook failed")
             return EMPTY_ANSWER

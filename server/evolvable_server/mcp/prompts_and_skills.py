@@ -279,7 +279,10 @@ class SkillsExtension(Extension):
         if place.head.kind is not Kind.SKILL or place.path != MAIN:
             raise NoSuchResource(f"No skill is served at {quoted(uri, 200)}.", f"A skill's URI ends with /{MAIN}.")
         held = self._library.store.backend.channel.of(place.head.id)
-        assert held is not None  # it is a skill
+        if held is None:
+            raise NoSuchResource(
+                f"{place.head.ref} is not on the channel.", "`evolvable fsck` says whether it should be."
+            )
         entry = HostCatalog(self._library.store).entry(held, place.version)
         if entry.left_out:
             raise NoSuchResource(f"{entry.ref.at(entry.version)} is not offered: {'; '.join(entry.left_out)}.")

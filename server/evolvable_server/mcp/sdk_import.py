@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 
 import pydantic
 
+from evolvable_store.program_files import check_program
+
 try:
     from pydantic.plugin import _loader as plugin_loader
 except ImportError:  # it is private to pydantic
@@ -84,6 +86,7 @@ def _running(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[
             if not ran:
                 ran = True  # while it runs it may ask for attributes of its own
                 try:
+                    check_program()  # it was found before, so the import system does not ask
                     run(module)
                 except BaseException:
                     ran = False

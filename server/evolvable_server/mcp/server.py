@@ -326,6 +326,14 @@ class LibraryServer(MCPServer[Any]):
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Call a tool; a mistake of the caller comes back as an error text, never as a protocol error."""
+        try:
+            return await self._gated(name, arguments, context)
+        except EvolvableError as error:  # before the tool ran, such as of its module, which could not be loaded
+            return error_result(error.text)
+
+    async def _gated(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
+    ) -> types.CallToolResult | types.InputRequiredResult:
         if name in self.unlisted:
             return await self.unlisted[name](arguments, context.request_context.request if context else None)
         if self.approved_tools is not None and name.startswith("tool_"):

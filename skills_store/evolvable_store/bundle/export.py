@@ -317,9 +317,7 @@ class _Export:
         return (self._refs is None or ref in self._refs) and ref not in self._without
 
     def _read_id(self, ref: Ref) -> int:
-        head = self._store.head_or_none(ref)
-        assert head is not None
-        return head.id
+        return (self._store.head_or_none(ref) or self._store.head(ref)).id
 
 
 _LOG_SUFFIXES = ("-wal", "-shm", "-journal")

@@ -314,7 +314,7 @@ def import_json(
         if (merge.done.added or merge.done.updated) and not dry_run:
             _send_blobs(store, staging)
             merge = _HistoryMerge(store, staging, sound)
-            replay(store.backend, merge.operations(), merge.place)
+            replay(store.backend, merge.operations(), merge.place, at=store.now())
         if not dry_run:
             import_evidence(store, staging.evidence(), merge.known())
     merge.done.refused[:0] = [(str(ref), found) for ref, found in checked.items() if found]
@@ -396,7 +396,8 @@ class _HistoryMerge:
 
     def _intent(self, operation: int) -> Intent:
         intent = self.staging.intent(operation)
-        assert intent is not None  # a change without one is not sound
+        if intent is None:
+            raise InvalidArchive(f"The archive has no operation {operation}.", "Nothing was imported; export again.")
         return intent
 
     def compare(self) -> None:

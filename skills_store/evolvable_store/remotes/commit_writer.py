@@ -246,6 +246,4 @@ class _Export:
             yield from (change for change in changes if change.sequence <= self.end)
 
     def _read_id(self, ref: Ref) -> int:
-        head = self._store.head_or_none(ref)
-        assert head is not None
-        return head.id
+        return (self._store.head_or_none(ref) or self._store.head(ref)).id

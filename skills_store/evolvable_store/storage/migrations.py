@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.errors import LibraryBusy, LibraryCorrupt, LibraryReadOnly, LibraryTooNew
+from evolvable_store.errors import RESTART, LibraryBusy, LibraryCorrupt, LibraryReadOnly, LibraryTooNew
 from evolvable_store.storage import connection as driver
 from evolvable_store.storage.connection import Connection
 
@@ -30,7 +30,7 @@ m006_reviews m007_sightings m008_findings m009_times m010_principals
 m011_signatures m012_earned m013_secrets m014_trust m015_trusted_folders
 m016_learned m017_remotes m018_rounds m019_executions m020_audit
 m021_labels m022_collections m023_project_marks m024_shown m025_transcript_rows
-m026_provenance
+m026_provenance m027_arrival
 """
 NAMES = tuple(_LISTED.split())
 """The steps of the schema, in order."""
@@ -72,6 +72,16 @@ def schema_version(connection: Connection, path: Path) -> int:
             "Update this program: git pull and pip install . in your clone. Nothing was touched.",
         )
     return version
+
+
+def check_version(version: int, where: str) -> None:
+    """Raise LibraryTooNew for a library that was brought beyond LATEST while this process had it open."""
+    if version > LATEST:
+        raise LibraryTooNew(
+            f"{where} was brought up to date by a newer Evolvable (schema {version}, this one knows {LATEST}), so this"
+            " one no longer writes to it. Nothing was changed; reading goes on.",
+            RESTART,
+        )
 
 
 PAGE_SIZE = 2048

@@ -355,10 +355,12 @@ class Observations(SqliteRepository):
         ]
 
     def version_at(self, resource: int, at: str) -> int | None:
-        """Return the version that was the head at a moment (ISO 8601 in UTC); None when it was not there."""
-        query = """SELECT c.after FROM change c JOIN operation o ON o.id = c.operation
-            WHERE c.resource = ? AND o.at <= ? ORDER BY c.sequence DESC LIMIT 1"""
-        row: tuple[int | None] | None = self._one(query, resource, at)
+        """Return the version that was the head in this library at a moment (ISO 8601 in UTC); None when none was.
+
+        What another library made counts from its arrival here, whatever its own time. Among what was there by then the
+        sequence decides.
+        """
+        row: tuple[int | None] | None = self._one(QUERIES["version_at"], resource, at)
         return row[0] if row else None
 
     def faults(self) -> Iterator[tuple[str, str]]:

@@ -285,8 +285,13 @@ class Writer(Protocol):
         manifest, provenance: of `head.latest` when this change makes it.
         """
 
-    def add_operation(self, identity: int, last: int, intent: Intent, arrived: bool = False) -> None:
-        """Keep an operation whose changes have the sequences `identity` to `last`. arrived: as in `Operation`."""
+    def add_operation(
+        self, identity: int, last: int, intent: Intent, arrived: bool = False, arrived_at: str | None = None
+    ) -> None:
+        """Keep an operation whose changes have the sequences `identity` to `last`.
+
+        arrived: as in `Operation`. arrived_at: when it came here from another library (ISO 8601 in UTC).
+        """
 
     def add_signature(self, operation: int, key: str, signature: bytes) -> None:
         """Keep the signature of an operation that was made in this transaction."""

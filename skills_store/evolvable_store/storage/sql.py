@@ -340,15 +340,17 @@ class SqlWriter(_CommonReads):
             (h.sequence, operation, h.id, before, h.version, h.latest, h.tree, h.hash, int(h.frozen), *texts),
         )
 
-    def add_operation(self, identity: int, last: int, intent: Intent, arrived: bool = False) -> None:
+    def add_operation(
+        self, identity: int, last: int, intent: Intent, arrived: bool = False, arrived_at: str | None = None
+    ) -> None:
         evidence = json.dumps(intent.evidence) if intent.evidence else None
         undoes = json.dumps(intent.undoes) if intent.undoes else None
         self.db.execute(
-            "INSERT INTO operation (id, last, at, actor, reason, session, evidence, undoes, principal, via, arrived)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO operation (id, last, at, actor, reason, session, evidence, undoes, principal, via, arrived,"
+            " arrived_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *(identity, last, intent.at, intent.actor.value, intent.reason, intent.session, evidence, undoes),
-                *(intent.principal, intent.via or None, int(arrived)),
+                *(intent.principal, intent.via or None, int(arrived), arrived_at),
             ),
         )
 

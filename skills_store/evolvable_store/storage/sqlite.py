@@ -13,6 +13,8 @@ from evolvable_store.storage.sqlite_file import SqliteFile
 class SqliteStorage(SqliteFile, SqlStorage):
     """A library in the folder `home`. Safe to share between threads, and across a fork while no thread reads."""
 
+    _migrates = True
+
     def __init__(self, home: Path, *, create: bool = False, registered: Registered = no_homes) -> None:
         """Open `home`/library.db; with `create`, make it when it is missing.
 

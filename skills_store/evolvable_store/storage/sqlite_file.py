@@ -7,6 +7,7 @@ from pathlib import Path
 
 from evolvable_store.errors import LibraryReadOnly
 from evolvable_store.storage import connection as driver
+from evolvable_store.storage import migrations
 from evolvable_store.storage.connection import Access, Connection
 
 
@@ -15,17 +16,21 @@ class SqliteFile:
 
     path: Path
 
+    _migrates = False
+    """Whether the file has the steps of the library's schema."""
+
     def _lend_from(self, access: Access) -> None:
         """Let connections be made. access: how the file is opened, by readers."""
         self._access = access
         self._idle: list[Connection] = []
         self._writer: Connection | None = None
         self._write_lock = threading.RLock()
+        self._outdated = False
 
     @property
     def read_only(self) -> bool:
-        """Whether the library lies where it cannot be written."""
-        return self._access in ("read", "immutable")
+        """Whether the library cannot be written: where it lies, or because a newer program has migrated it."""
+        return self._access in ("read", "immutable") or self._outdated
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -47,8 +52,11 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Lend the writing connection inside BEGIN IMMEDIATE ... COMMIT. Raises LibraryReadOnly, LibraryBusy."""
-        if self.read_only:
+        """Lend the writing connection inside BEGIN IMMEDIATE ... COMMIT.
+
+        Raises LibraryReadOnly, LibraryBusy, LibraryTooNew.
+        """
+        if self._access in ("read", "immutable"):
             raise LibraryReadOnly(f"{self.path} cannot be written.", "Reading goes on; check its permissions.")
         with self._write_lock:
             writer = self._writer
@@ -60,6 +68,8 @@ class SqliteFile:
                 writer.execute("PRAGMA cache_spill=OFF")
             try:
                 with driver.ImmediateTransaction(writer, self.path):
+                    if self._migrates:
+                        self._refuse_newer(writer)
                     yield writer
             except driver.UNUSABLE as error:
                 raise driver.as_library_error(error, self.path) from error
@@ -67,6 +77,13 @@ class SqliteFile:
                 if writer.in_transaction:  # a signal between two statements, or a disk that failed the rollback too
                     self._writer = None
                     writer.close()
+
+    def _refuse_newer(self, writer: Connection) -> None:
+        """Raise LibraryTooNew when a newer program has migrated the file. The writer holds the write lock."""
+        version = int(writer.execute("PRAGMA user_version").fetchone()[0])
+        self._outdated = version > migrations.LATEST
+        if self._outdated:
+            migrations.check_version(version, str(self.path))
 
     def before_fork(self) -> None:
         """Wait for the write in flight and close what is idle: SQLite's connections must not cross a fork."""

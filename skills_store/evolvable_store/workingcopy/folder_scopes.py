@@ -119,8 +119,7 @@ def _copy(store: Store, head: Head, ref: Ref) -> int:
     there = store.head_or_none(ref)
     if there is None:
         replay(store.backend, _history(store, head, ref), lambda writer, _: _copy_authors(writer, head, ref))
-        there = store.head_or_none(ref)
-    assert there is not None
+        there = store.head_or_none(ref) or store.head(ref)
     return there.id
 
 

@@ -477,13 +477,12 @@ class WorkingCopy:
             tx.put(head.ref, merged.files, expected_version=head.version)
         if kept is not None:
             discard(kept, self.staging())
-        new = self.store.head(head.ref)
+        new, made = self.store.head(head.ref), tx.written[0]
         if conflict:
             sync.conflicts.append(DirectoryIssue(look.directory, (conflict,)))
-        if tx.written[0].changed:
-            assert new.version is not None
+        if made.changed and made.version is not None:
             who = (identity or self._identity).principal
-            sync.taken.append(ImportedDirectory(look.directory, head.ref, new.version, "merged", who))
+            sync.taken.append(ImportedDirectory(look.directory, head.ref, made.version, "merged", who))
         self._write(look, new, merged.files, sync, conflict)
 
     def _recover(self, sync: SyncReport) -> None:
@@ -546,9 +545,9 @@ class WorkingCopy:
 
         part: the files are only those of the directory that were replaced; the others are as they were.
         """
-        assert head is not None
-        head = self.store.head_or_none(head.ref)
-        assert head is not None
+        head = self.store.head_or_none(head.ref) if head is not None else None
+        if head is None:  # it got another name meanwhile
+            return False
         base = self._plan.find_version(head, believed, is_single(self.folder.kind, directory))
         base = base or self.status.powers.version_of(directory, head, believed)
         taken_ns, now = time.time_ns(), self.status.signature(directory)

@@ -262,7 +262,8 @@ class _RoundWork:
     def think(self, row: Mapping[str, Any], packet: ReviewRequest) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the model's answer, within the day's budget of reviews, and what it cost."""
         thinker, settings = self._settings.thinker, self._settings
-        assert thinker is not None
+        if thinker is None:
+            raise Refused("No model is set that reviews.", "Set one for the role reviewer; docs/models.md says how.")
         bodies = review_request.skill_bodies(self._library, packet, settings.redactor)
         data = review_request.data_for_model(packet, bodies)
         asked = {"reason": row["reason"], "cluster": row["cluster"], "reward": row["reward"]}

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from evolvable_store.errors import InvalidArgument
+from evolvable_store.errors import InvalidArgument, LibraryTooNew
 from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, SuccessCounts, Tally, Usage, Use
@@ -114,8 +115,7 @@ def load_skill(
     prose = loaded.text if loaded.path.casefold().endswith(".md") else None
     text, folder = place_text(library, caller, head, loaded.version, prose, loaded.files)
     loaded = replace(loaded, text=loaded.text if prose is None else text, folder=folder)
-    if not library.store.read_only:
-        library.evidence.add_use(_use(library, caller, identity, head.id, loaded.version, search_id))
+    _record(library, _use(library, caller, identity, head.id, loaded.version, search_id))
     return replace(loaded, use_id=identity)
 
 
@@ -131,9 +131,14 @@ def load_delegate(library: Library, caller: Caller, loaded: Loaded) -> Delegatio
 
 def use_delegate(library: Library, caller: Caller, found: Delegation) -> None:
     """Record that the text of a delegate reached a model by this caller."""
+    _record(library, _use(library, caller, f"use-{os.urandom(6).hex()}", found.agent.id, found.version, None))
+
+
+def _record(library: Library, use: Use) -> None:
+    """Record a use, as far as this program may write: what it has read is sound either way."""
     if not library.store.read_only:
-        use = _use(library, caller, f"use-{os.urandom(6).hex()}", found.agent.id, found.version, None)
-        library.evidence.add_use(use)
+        with suppress(LibraryTooNew):
+            library.evidence.add_use(use)
 
 
 def note_load(library: Library, caller: Caller, resource: int, version: int, *, search_id: str | None = None) -> bool:
@@ -241,18 +246,17 @@ def report_outcome(
     and the summary says so. What a person says, at a terminal or to the page, counts and is verified.
     Raises NoSuchUse, NoSuchResource, InvalidArgument.
     """
-    if (use_id is None) == (ref is None):
-        raise InvalidArgument("Name either the use_id or the ref.", "load_skill returned the use_id.")
     store, use = library.store, None
-    if use_id is not None:
+    if use_id is not None and ref is None:
         use = library.evidence.use(use_id)
         head = store.backend.heads_by_id([use.resource])[use.resource]
         version = use.version
-    else:
-        assert ref is not None
+    elif ref is not None and use_id is None:
         head = store.head(ref, caller.scopes)
         version = ref.version or known_trial_version(library, caller, head) or head.latest
         store.version(head, version)
+    else:
+        raise InvalidArgument("Name either the use_id or the ref.", "load_skill returned the use_id.")
     grade, voter = _counted(library, caller, head.id, version, use)
     told = ReportedOutcome(
         *(store.now(), head.id, version, _one_of(Outcome, "outcome", OUTCOMES.get(outcome, outcome)), use_id),

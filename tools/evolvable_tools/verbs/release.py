@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from evolvable_store.errors import InvalidArgument, NoSuchVersion, Refused
+from evolvable_store.errors import InvalidArgument, NoSuchResource, NoSuchVersion, Refused
 from evolvable_store.objects import Manifest
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePolicy
@@ -165,7 +165,8 @@ def _chosen(library: Library, caller: Caller, channel: Channel, ref: Ref) -> tup
         if head.version is None:
             raise NoSuchVersion(f"{head.ref} was removed; hosts see none of its versions.", "Restore it first.")
     held = channel.of(head.id)
-    assert held is not None  # it is a skill
+    if held is None:
+        raise NoSuchResource(f"{head.ref} is not on the channel.", "`evolvable fsck` says whether it should be.")
     return held, ref.version or head.version
 
 

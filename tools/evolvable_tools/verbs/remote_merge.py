@@ -143,7 +143,7 @@ class PullTransaction:
             writer.save_remote(state, self._mirror.waiting)
             self._mirror.state = state
 
-        done = arrive(store.backend, expected, self._operations(), self._packed, finish)
+        done = arrive(store.backend, expected, self._operations(), self._packed, finish, at=store.now())
         return PullResult(
             self._remote.name,
             len(self._commits),

@@ -346,9 +346,10 @@ def ask_trust(library: Library, caller: Caller, *, folder: Path | None = None, r
     check_is_person(caller)
     if ref is not None:
         heads, what = [library.store.head(ref.at(None), caller.scopes)], str(ref)
-    else:
-        assert folder is not None
+    elif folder is not None:
         heads, what = _heads_below(library, folder), str(folder)
+    else:
+        raise InvalidArgument("Nothing was named.", "Name a folder or a resource.")
     whose = authorships(library, [head.id for head in heads], caller)
     doubtful = [head for head in heads if not whose[head.id].stands and (ref or not _is_own_save(whose[head.id]))]
     offered = [_offer(library, head, whose[head.id]) for head in doubtful]

@@ -38,8 +38,12 @@ _LOCK = (
     "SELECT (lock_project()).transaction FROM ("  # evaluated after the settings of its inner query
     f"{_CHOOSE.decode()}, set_config('lock_timeout', '{GIVE_UP_SECONDS:.0f}s', true),"
     " set_config('synchronous_commit', 'on', true), set_config('idle_in_transaction_session_timeout', '5min', true),"
+    f" pg_advisory_xact_lock_shared({schema.MIGRATION_LOCK}),"
     " pg_notify($3, '') OFFSET 0)"  # sent by a commit only
 ).encode()
+
+_VERSION = b"SELECT max(version) FROM schema_version"
+"""Sent after the lock, so that it sees every migration that ended before: none runs while a project is written."""
 
 _ASKED_FIRST = {SEQUENCE.encode(): b"INTO change ", POLICY.encode(): b"INTO move "}
 """Sent with the lock, because nearly every write asks for these: each answer that is waited for costs a round trip.
@@ -101,6 +105,7 @@ class PostgresConnection:
         """The channel on which its commits are announced."""
         self._pipeline: contextlib.ExitStack | None = None
         self._lock: Any = None
+        self._version: Any = None
         self._asked: dict[bytes, _Result] = {}
 
     def close(self) -> None:
@@ -157,6 +162,7 @@ class PostgresConnection:
                 self.raw.execute(_CHOOSE, self._chosen)
             else:
                 self._lock = self.raw.execute(_LOCK, [*self._chosen, self.notifies])
+                self._version = self.raw.execute(_VERSION)
                 self._asked = {text: _Result(self.raw.execute(text), self._sync) for text in _ASKED_FIRST}
             self._pipeline = unless_begun.pop_all()
 
@@ -172,6 +178,10 @@ class PostgresConnection:
                 "Ask the database's owner: SELECT evolvable.add_member(project, role, true).",
             )
         return str(row[0])
+
+    def schema_version(self) -> int:
+        """Return the number of the schema that the transaction which holds the project's lock writes to."""
+        return int(self._version.fetchone()[0])
 
     def commit(self) -> None:
         """Commit, which announces it to the other servers."""

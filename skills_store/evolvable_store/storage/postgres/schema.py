@@ -28,7 +28,8 @@ FIRST = 19
 
 BASE = driver.read_script("postgres_base.sql")
 
-_LOCK = 0x45564C56
+MIGRATION_LOCK = 0x45564C56
+"""An advisory lock of the database: a migration has it alone, and transactions that write share it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ def migrate(connection: Any) -> int:
     if version == migrations.LATEST:
         return version
     with connection.transaction():
-        connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         version = schema_version(connection)
         if version < migrations.LATEST:
             if version == 0:
@@ -182,7 +183,7 @@ def renew_policies(connection: Any) -> None:
     if not connection.execute(query).fetchall():
         return
     with connection.transaction():
-        connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         connection.execute("SET LOCAL search_path = evolvable")
         for (table,) in connection.execute(query).fetchall():
             for statement in (f'DROP POLICY reading ON "{table}"', f'DROP POLICY writing ON "{table}"'):

@@ -14,6 +14,7 @@ import psycopg
 
 from evolvable_store.errors import EvolvableError, LibraryError, LibraryReadOnly, NoLibrary
 from evolvable_store.paths import ADDRESS_FILE, CHANGE_MARK, Registered, check_home, no_homes
+from evolvable_store.storage import migrations
 from evolvable_store.storage.bindings import WaitingPlaces
 from evolvable_store.storage.connection import Connection, retry
 from evolvable_store.storage.home_places import HomePlaces
@@ -73,6 +74,7 @@ class PostgresStorage(SqlStorage):
         self._idle: list[PostgresConnection] = []
         self.notifies = ""
         self._write_lock = threading.RLock()
+        self._outdated = False
         with translate_errors(self.where):
             opened = PostgresConnection(self.home)
             try:
@@ -104,8 +106,8 @@ class PostgresStorage(SqlStorage):
 
     @property
     def read_only(self) -> bool:
-        """Whether this role may only read, or the server is a copy that only reads."""
-        return self._read_only
+        """Whether this role may only read, the server is a copy that only reads, or a newer program migrated it."""
+        return self._read_only or self._outdated
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -133,21 +135,31 @@ class PostgresStorage(SqlStorage):
     def writing(self) -> Iterator[Connection]:
         """Lend a connection inside a transaction that holds the project's write lock.
 
-        Raises LibraryReadOnly, LibraryBusy.
+        Raises LibraryReadOnly, LibraryBusy, LibraryTooNew.
         """
-        if self.read_only:
+        if self._read_only:
             raise LibraryReadOnly(f"{self.where} cannot be written with this role.", "Reading goes on.")
         with self._write_lock:
             connection = self._idle_one()
             try:
                 connection.begin(write=True)
                 yield cast(Connection, connection)
-                self._commit(connection, connection.transaction())
+                transaction = connection.transaction()
+                self._refuse_newer(connection)
+                self._commit(connection, transaction)
             except _ROW_ERRORS as error:
+                with contextlib.suppress(psycopg.Error):
+                    self._refuse_newer(connection)  # a statement may fail because the tables have changed
                 raise as_library_error(error, self.where) from error
             finally:
                 connection.rollback()
                 self._keep(connection)
+
+    def _refuse_newer(self, connection: PostgresConnection) -> None:
+        """Raise LibraryTooNew when a newer program has migrated the tables that the transaction writes."""
+        version = connection.schema_version()
+        self._outdated = version > migrations.LATEST
+        migrations.check_version(version, self.where)
 
     def _idle_one(self) -> PostgresConnection:
         """Return a connection. One that the server ended while it was idle is replaced."""

@@ -97,6 +97,17 @@ LEFT JOIN sighting s ON s.session = u.session AND s.resource = u.resource AND s.
 WHERE (?1 IS NULL OR e.at >= ?1) AND (?2 IS NULL OR e.session = ?2)
 ORDER BY u.session, u.executor, u.at, u.resource, u.version
 
+-- The version that a resource had at a moment. The newest operation that was here by then says how far the log went.
+-- A copied history tells nothing of that: it has the times of what it is a copy of.
+-- name: version_at
+SELECT c.after FROM change c JOIN operation o ON o.id = c.operation
+WHERE c.resource = ?1 AND (
+    o.arrived = 1 AND o.arrived_at IS NULL AND o.at <= ?2
+    OR (o.arrived = 0 OR o.arrived_at IS NOT NULL) AND o.id <= (
+        SELECT id FROM operation WHERE (arrived = 0 OR arrived_at IS NOT NULL) AND coalesce(arrived_at, at) <= ?2
+        ORDER BY id DESC LIMIT 1))
+ORDER BY c.sequence DESC LIMIT 1
+
 -- Who made the versions that have a file of these bytes.
 -- name: makers
 SELECT DISTINCT c.resource, c.latest, o.actor, coalesce(a.principal, o.principal),

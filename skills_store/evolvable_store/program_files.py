@@ -1,0 +1,108 @@
+"""Notice that the files of this program were replaced while it runs, before it loads one of the new ones.
+
+A module of another version beside those in memory fails in any way, or works wrongly. So the question is asked where
+modules are loaded, and nowhere else.
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+from evolvable_store.errors import RESTART, ProgramReplaced
+
+VERSION_FILE = Path(__file__).with_name("__init__.py")
+"""The file that says the version of the program."""
+
+
+class ProgramFiles:
+    """Refuses to load modules once the program's files are others. It stands first in `sys.meta_path`."""
+
+    def __init__(self, version_file: Path = VERSION_FILE) -> None:
+        """Keep what the files are now. version_file: lies in a package, beside which the installer notes its files."""
+        self._version_file = version_file
+        self._record = _installers_record(version_file)
+        self._marks, self._contents = self._read_marks(), self._read_contents()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return None, so that the module is looked for as ever. Raises ProgramReplaced, as `check`."""
+        if fullname.partition(".")[0] not in sys.stdlib_module_names:
+            self.check()
+        return None
+
+    def check(self) -> None:
+        """Raise ProgramReplaced when the program that is installed is another one than runs here.
+
+        One that was installed again with equal files is the same.
+        """
+        marks = self._read_marks()
+        if marks == self._marks:
+            return
+        if self._read_contents() != self._contents:
+            raise ProgramReplaced(
+                f"Evolvable was updated in {self._version_file.parents[1]} while this process runs the program of"
+                " before, so it can load no more of its parts. The library is as it was.",
+                RESTART,
+            )
+        self._marks = marks
+
+    def _files(self) -> tuple[Path, ...]:
+        return (self._version_file, self._record) if self._record else (self._version_file,)
+
+    def _read_marks(self) -> list[tuple[int, ...]]:
+        return [_mark(path) for path in self._files()]
+
+    def _read_contents(self) -> list[bytes]:
+        return [_content(path) for path in self._files()]
+
+
+def _installers_record(version_file: Path) -> Path | None:
+    """Return the installer's list of the program's files and their hashes; None for a clone, which has none."""
+    return next(iter(version_file.parents[1].glob("evolvable-*.dist-info/RECORD")), None)
+
+
+def _mark(path: Path) -> tuple[int, ...]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+running: ProgramFiles | None = None
+"""Of this process, once `guard_imports` was called."""
+
+
+def guard_imports() -> None:
+    """Refuse from now on to load parts of a program that replaced this one; a thread that meets it says a sentence."""
+    global running
+    if running is None:
+        running = ProgramFiles()
+        sys.meta_path.insert(0, running)
+        threading.excepthook = partial(_report, threading.excepthook)
+
+
+def _report(other: Callable[[threading.ExceptHookArgs], object], failure: threading.ExceptHookArgs) -> None:
+    if not isinstance(failure.exc_value, ProgramReplaced):
+        other(failure)
+    elif sys.stderr is not None:
+        sys.stderr.write(f"evolvable: {failure.exc_value.text}\n")
+
+
+def check_program() -> None:
+    """Raise ProgramReplaced where a module is loaded that was found before, if the program's files are others now."""
+    if running is not None:
+        running.check()
