@@ -291,11 +291,6 @@ def home_exposure(home: Path) -> str:
     return "read and change" if status.st_mode & _OTHERS_WRITE else "read"
 
 
-def private_file(path: str, flags: int) -> int:
-    """Open a file that is made with mode 0600, as the `opener` of open()."""
-    return os.open(path, flags, _FILE)
-
-
 def work_tree(folder: Path) -> Path | None:
     """Return the innermost folder at or above this one that has a `.git`, None when there is none."""
     return next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
