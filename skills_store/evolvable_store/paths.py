@@ -212,7 +212,7 @@ def is_address(text: str) -> bool:
     return text.startswith(("postgresql://", "postgres://"))
 
 
-_FOLDER, _FILE = 0o700, 0o600
+_FOLDER = 0o700
 _PARENT = 0o755
 
 
