@@ -14,7 +14,7 @@ from evolvable_store.operation import Actor, Head
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
 from evolvable_tools.approvals import add_left_out, check_change, file_bytes, finding_messages, load_scan
-from evolvable_tools.authors import AuthorKind, Authorship, authorships, version_base
+from evolvable_tools.authors import Authorship, authorships, version_base
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, FindingSeverity, Scan
 from evolvable_tools.scan.scanner import scan
@@ -361,8 +361,8 @@ def ask_trust(library: Library, caller: Caller, *, folder: Path | None = None, r
 
 
 def _is_own_save(whose: Authorship) -> bool:
-    """Return whether all of it is the person's own, though the person saved it on disk and said no yes."""
-    return whose.kind is AuthorKind.YOU and not whose.changes
+    """Return whether the person's own saves are all that came since the person stood for it."""
+    return not (whose.why or whose.changes or whose.pulled)
 
 
 def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecision:
