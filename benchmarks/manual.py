@@ -50,7 +50,7 @@ def command_table() -> str:
     return table(("command", "what it does", "effect", "who may run it"), rows)
 
 
-PLACES = {"mcp.md": ("tools", tool_table), "consent.md": ("commands", command_table)}
+PLACES = {"mcp.md": ("tools", tool_table), "commands.md": ("commands", command_table)}
 """File -> name of its table, and what makes it."""
 
 

@@ -45,7 +45,7 @@ def of_a_collection(binary: Path, place: Place) -> Iterator[Check]:
         (own / name).mkdir(parents=True)
         text = skill(name, FILLS.format(name=name), f"Body of {name}.")
         (own / name / "SKILL.md").write_text(text, encoding="utf-8")
-    evolvable(place, "init", str(own))
+    evolvable(place, "init", "--yes", str(own))
     before = listed(ask(binary, place))
     yield "it lists every skill by name", sorted(before) == sorted(NAMES), str(before)
     bare = evolvable(place, "collection")["lists"][0]["without_description"]

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 
-from evolvable_server.config_file import PRIVATE, read_config_text, write_private
+from evolvable_server.config_file import PRIVATE, read_config_text
 from evolvable_server.person_config import (
     ROLES,
     Command,
@@ -29,6 +29,7 @@ from evolvable_server.person_config import (
 from evolvable_server.second_config import read_library_config, second_path
 from evolvable_store.errors import InvalidArgument, LibraryBusy, NotFound, Refused
 from evolvable_store.operation import Signer
+from evolvable_store.private_files import write_private
 from evolvable_tools.llm.endpoint import ModelEndpoint
 
 _LOCK_SECONDS = 10.0

@@ -1,6 +1,5 @@
 """Read and write files of settings: each whole, and private to its account."""
 
-import contextlib
 import os
 import stat
 from pathlib import Path
@@ -43,19 +42,3 @@ def check_owner(path: Path, status: os.stat_result) -> None:
         raise Refused(f"{path} belongs to user {status.st_uid}, not to this account.", "Remove it, or take it over.")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise Refused(f"{path} can be written by other accounts.", f"Run: chmod 600 {path}")
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace a file whole by one that only this account can read."""
-    part = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-    try:
-        with open(fd, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise

@@ -24,7 +24,7 @@ import httpx2
 from anyio.to_thread import run_sync
 from filelock import FileLock
 
-from evolvable_server.config_file import check_owner, write_private
+from evolvable_server.config_file import check_owner
 from evolvable_server.oidc import (
     KeySet,
     ProviderMetadata,
@@ -37,6 +37,7 @@ from evolvable_server.oidc import (
 )
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import InvalidArgument, NotFound, Refused
+from evolvable_store.private_files import write_private
 from evolvable_store.regular_files import regular_file
 from evolvable_store.workingcopy import project_map
 from evolvable_store.workingcopy.projects import scopes_by_map

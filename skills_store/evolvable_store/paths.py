@@ -212,7 +212,7 @@ def is_address(text: str) -> bool:
     return text.startswith(("postgresql://", "postgres://"))
 
 
-_FOLDER, _FILE = 0o700, 0o600
+_FOLDER = 0o700
 _PARENT = 0o755
 
 
@@ -289,11 +289,6 @@ def home_exposure(home: Path) -> str:
     if status.st_uid != os.geteuid() or not status.st_mode & _OTHERS:
         return ""
     return "read and change" if status.st_mode & _OTHERS_WRITE else "read"
-
-
-def private_file(path: str, flags: int) -> int:
-    """Open a file that is made with mode 0600, as the `opener` of open()."""
-    return os.open(path, flags, _FILE)
 
 
 def work_tree(folder: Path) -> Path | None:

@@ -1,9 +1,11 @@
-"""A place with a library and a watched folder, once for each era of the protocol."""
+"""A place with a library and a watched folder, once for each era of the protocol; and a real browser."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from browser import chromium
 from mcp_place import ERAS, Place
 from oidc_provider import Provider, running_provider
 
@@ -38,3 +40,10 @@ def provider() -> Iterator[Provider]:
     """A real OpenID provider, one for each process of the tests."""
     with running_provider() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A real browser for the tests of one module."""
+    with chromium() as made:
+        yield made

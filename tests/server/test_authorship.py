@@ -316,6 +316,16 @@ def test_approve_shows_what_changed_and_ends_the_line(machine: CommandLine) -> N
 
 
 @pytest.mark.process
+def test_approve_shows_the_whole_text_of_what_an_agent_made(machine: CommandLine, tmp_path: Path) -> None:
+    text = tmp_path / "new.md"
+    text.write_text(skill_text("moon", "Computes the phases of the moon."), encoding="utf-8")
+    machine("update", "moon", "--create", "--file", f"SKILL.md={text}", "-m", "new", CLAUDECODE="1")
+    shown = machine("approve", "moon", stdin="y\n").out
+    assert "You have not looked at skill:moon as it is now" in shown and "+two" in shown
+    assert "vouches" not in shown and "Approved: skill:moon" in shown
+
+
+@pytest.mark.process
 def test_a_restore_of_what_an_agent_wrote_stands_for_none_of_it(machine: CommandLine) -> None:
     change_as_agent(machine, "two", "two, and the moon")
     machine("restore", "tides", "1", "-m", "back")

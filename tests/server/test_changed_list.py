@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Tab, chromium
+from browser import Tab
 from command_line import CommandLine
 from page_place import AGENT, PERSON, PagePlace, open_page, skill_text
 
@@ -23,12 +23,6 @@ from evolvable_tools.verbs.unseen_changes import list_unseen
 pytestmark = pytest.mark.process
 
 LIST = "/inbox/changed"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The inbox as an MCP App: drawn in Chromium by a host, it shows what waits and lets only the person decide."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import mcp.server.apps as sdk_apps
 import mcp_types as types
 import pytest
 from app_host import AppHost, drawn
-from browser import chromium
 from hostile_strings import OWN
 from http_place import http_server, modern
 from mcp_place import Place, skill_text
@@ -27,12 +25,6 @@ from evolvable_store.store import Store
 pytestmark = pytest.mark.process
 
 ATTACKS = json.loads((Path(__file__).parents[1] / "data/attacks.json").read_text(encoding="utf-8"))["cases"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as made:
-        yield made
 
 
 def propose(place: Place, body: str, reason: str = "shorter", name: str = "pdf") -> int:

@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import httpx2
 import mcp_types as types
 import pytest
+from http_place import http_server, made_token
 from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from mcp_place import Place, skill_text
 
+from evolvable_server.mcp.server import Permission
 from evolvable_tools.authors import authorships
 from evolvable_tools.library import Library
 
@@ -134,3 +138,15 @@ async def test_without_confirm_session_loading_asks_nothing(place: Place, era: s
     with pytest.raises(BaseException):  # noqa: B017 - the server says why on its error stream, and ends
         async with place.client(era):
             pass
+
+
+async def test_a_bearers_yes_over_http_never_counts_as_the_yes_of_the_account(place: Place) -> None:
+    person, secret = Person("accept"), made_token(place, "anna", Permission.WRITE, Permission.APPROVE)
+    with http_server(place, secret=secret) as server:
+        headers = {"Authorization": f"Bearer {secret}"}
+        async with (
+            httpx2.AsyncClient(headers=headers) as web,
+            Client(streamable_http_client(server.url, http_client=web), elicitation_callback=person) as client,
+        ):
+            await create(client)
+    assert person.asked == [] and not stands(place, "tides")

@@ -14,19 +14,13 @@ from typing import Any
 
 import anyio.from_thread
 import pytest
-from browser import Tab, chromium
+from browser import Tab
 from command_line import CommandLine
 from hostile_strings import OWN
 from mcp import Client, StdioServerParameters
 from page_place import PagePlace, open_page
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as made:
-        yield made
 
 
 @pytest.fixture

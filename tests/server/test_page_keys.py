@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Tab, chromium
+from browser import Tab
 from command_line import CommandLine
 from page_place import PERSON, PagePlace, open_page
 
@@ -15,12 +15,6 @@ from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.verbs import edit
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """What proves an agent's text: verified ends that are better than those without it."""
 
 import pytest
-from earned import LOAD, client, verified, without
+from earned import LOAD, client, seen, verified, without
 from talks import Talk
 
 from evolvable_store.operation import Actor
@@ -39,6 +39,18 @@ def test_sessions_that_only_committed_prove_nothing(library, agents):
     attempts = library.store.backend.evidence.list_attempts([agents], versions=True)
     assert len(attempts) == 6 and not any(one.verified for one in attempts)
     assert proven_resources(library, [agents]) == set()
+
+
+def test_a_session_without_the_skill_that_only_committed_is_no_success_to_compare_with(library, agents):
+    for number in range(6):
+        verified(library, "pdf", f"p{number}", "succeeded")
+        seen(library, f"w{number}")
+        record_uses(library, Talk(f"w{number}").typed("x").ran("git commit -am wip", "[main 1a2b3c4] wip").session)
+    without(library, "without", "failed")
+
+    ends = {one.session: one.outcome for one in library.store.backend.observations.verified_ends()}
+    assert ends["w0"] is None and ends["without"] == "failed"
+    assert proven_resources(library, [agents]) == {agents}
 
 
 def test_a_skill_that_helps_no_more_than_its_absence_is_not_proven(library, agents):

@@ -305,7 +305,10 @@ def _show_question(asked: TrustQuestion) -> None:
     if not asked.offered:
         say(f"Everything that {asked.what} holds is trusted already ({count(len(asked.trusted), 'resource')}).")
         return
-    say(f"{asked.what} holds {count(len(asked.offered), 'resource')} that nobody vouches for:")
+    if asked.folder:
+        say(f"{asked.what} holds {count(len(asked.offered), 'resource')} that nobody vouches for:")
+    else:
+        say(f"You have not looked at {asked.what} as it is now:")
     for one in asked.offered[:MAX_LISTED]:
         say(f"\n{one.ref}  ({one.author})")
         for finding in one.findings[:MAX_FINDINGS]:

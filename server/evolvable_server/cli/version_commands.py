@@ -119,7 +119,7 @@ def _show_log(log: dict[str, Any], page: int, more: bool) -> None:
             for o in operations
         ],
         wide=("why", "what"),
-        spare=("session", "author", "when"),
+        spare=("session", "when", "author"),
         whole=bool(log["notice"]),
     )
     for o in operations:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from evolvable_server.clients import config_files
 from evolvable_server.config import MEMORY_COPIES, Machine
-from evolvable_server.config_file import write_private
 from evolvable_store.errors import Conflict, EvolvableError
 from evolvable_store.operation import Actor
+from evolvable_store.private_files import write_private
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import USER_SCOPE
 from evolvable_tools.library import Caller, Library

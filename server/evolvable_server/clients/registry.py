@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evolvable_server.config import Machine
-from evolvable_server.config_file import write_private
+from evolvable_store.private_files import write_private
 from evolvable_store.regular_files import read_regular
 
 if TYPE_CHECKING:

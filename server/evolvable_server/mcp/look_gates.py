@@ -26,7 +26,7 @@ from evolvable_server.mcp.elicitation import (
     unseen_in,
 )
 from evolvable_server.mcp.results import structured_result
-from evolvable_server.mcp.server import Call, CallSessions, LibraryServer, caller_of
+from evolvable_server.mcp.server import Call, CallSessions, LibraryServer, caller_of, name_of
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
 
@@ -54,7 +54,9 @@ class _LookGate:
         return caller_of(self._caller, context, self._sessions)
 
     def _can_ask(self, context: Context[Any, Any]) -> bool:
-        return self._library.lock is None and (has_answer(context) or may_ask(context))
+        """Return whether a yes would be that of the library's person: no bearer over HTTP stands for them."""
+        bearer = name_of(context.request_context.request)
+        return bearer is None and self._library.lock is None and (has_answer(context) or may_ask(context))
 
     async def _ask(
         self, context: Context[Any, Any], who: Caller, question: str, state: dict[str, Any]
@@ -85,7 +87,8 @@ class CreationGate(_LookGate):
         state = json.loads(context.request_state or "{}") if has_answer(context) else {}
         who = self._who(context)
         if _LOOKED in state:
-            await self._ask(context, who, "", state)
+            if self._can_ask(context):
+                await self._ask(context, who, "", state)
             return structured_result(state[_RESULT])
         result = await self._approval.call(tool, arguments, context, call)
         made = result.structured_content if isinstance(result, types.CallToolResult) else None

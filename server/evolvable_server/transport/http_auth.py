@@ -32,7 +32,6 @@ from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Validati
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from evolvable_server.config_file import write_private
 from evolvable_server.grants import Grant
 from evolvable_server.mcp.server import Permission
 from evolvable_server.oidc import check_url, is_loopback
@@ -47,6 +46,7 @@ from evolvable_store.errors import (
     NotFound,
     Refused,
 )
+from evolvable_store.private_files import write_private
 from evolvable_store.regular_files import regular_file
 
 GRACE = 10.0

@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 
 from evolvable_store.errors import LibraryCorrupt, Refused
-from evolvable_store.paths import private_file
+from evolvable_store.private_files import private_file
 from evolvable_store.regular_files import regular_file
 
 FILE = "state.key"

@@ -9,7 +9,8 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evolvable_store.paths import CARRIED_PLACES, private_file
+from evolvable_store.paths import CARRIED_PLACES
+from evolvable_store.private_files import private_file
 from evolvable_store.resource import Kind
 from evolvable_store.storage.bindings import Binding, WaitingPlaces, WatchedFolder
 

@@ -138,12 +138,16 @@ def _link(db: Connection, session: str) -> str | None:
     return row[0] if row else None
 
 
+def _only_committed(signals: Iterable[OutcomeSignal]) -> bool:
+    return {signal.kind for signal in signals} == {"commit"}
+
+
 def _grade(db: Connection, session: str, one: UsageObservation) -> Grade:
     """Return the grade of what a session that the server saw shows: verified where it served that very version.
 
     A commit alone says that something was done and not that it was right: it is reported.
     """
-    if one.signals and all(signal.kind == "commit" for signal in one.signals):
+    if _only_committed(one.signals):
         return Grade.REPORTED
     served = """SELECT 1 FROM use WHERE session = ? AND resource = ? AND version = ? AND connection IS NOT NULL
         AND origin IS NULL LIMIT 1"""
@@ -314,12 +318,18 @@ class Observations(SqliteRepository):
         return next(iter(self._all(_as_session, query, session)), None)
 
     def verified_ends(self) -> list[VerifiedEnd]:
-        """Return the sessions that the server saw before their transcripts were read, in the order of their time."""
-        query = """SELECT t.session, t.at, t.outcome, t.task_type, (SELECT connection FROM client_session c
+        """Return the sessions that the server saw before their transcripts were read, in the order of their time.
+
+        One that only committed has no outcome: see `_grade`.
+        """
+        query = """SELECT t.session, t.at, t.outcome, t.signals, t.task_type, (SELECT connection FROM client_session c
                 WHERE c.session = t.session ORDER BY connection LIKE 'http%', at LIMIT 1)
             FROM taken t WHERE t.witnessed = 1 AND t.origin IS NULL ORDER BY t.at, t.session"""
         rows = self._rows(query)
-        return [VerifiedEnd(session, at, _outcome(outcome), *rest) for session, at, outcome, *rest in rows]
+        return [
+            VerifiedEnd(session, at, None if _only_committed(parse_signals(signals)) else _outcome(outcome), *rest)
+            for session, at, outcome, signals, *rest in rows
+        ]
 
     def shown_in(self, session: str) -> set[int]:
         """Return the resources that searches showed in a session."""

@@ -6,13 +6,12 @@ when it was named. So that a later turn is noticed, the names are kept in the li
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_store.paths import FOLDER_NAMES
+from evolvable_store.private_files import write_private
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.workingcopy.openat import first_link
 
@@ -101,17 +100,7 @@ class FolderNames:
         return {path: [one for one in names if _is_path(one)] for path, names in pairs if isinstance(names, list)}
 
     def _write(self, names: dict[str, list[str]]) -> None:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=self._file.parent, prefix=f".{FOLDER_NAMES}.", delete=False
-        ) as draft:
-            try:
-                json.dump(names, draft, indent=1)
-                draft.close()
-                os.replace(draft.name, self._file)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(draft.name)
-                raise
+        write_private(self._file, json.dumps(names, indent=1), durable=False)
 
 
 def _is_path(name: object) -> bool:

@@ -6,11 +6,10 @@ are kept in the library's home, on this machine alone.
 
 import contextlib
 import json
-import os
-import tempfile
 from pathlib import Path
 
 from evolvable_store.paths import GIT_POSITIONS
+from evolvable_store.private_files import write_private
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.workingcopy.git_repository import DAMAGE, LogPosition, Repository
 
@@ -41,7 +40,7 @@ class GitPositions:
         """Forget what was noted of the folder: it is imported again."""
         every = _read(self._file)
         if every.pop(self._folder, None) is not None:
-            _write(self._file, every)
+            write_private(self._file, json.dumps(every), durable=False)
         self._known = None
 
     def remember_new(self, repositories: list[Repository]) -> None:
@@ -58,7 +57,7 @@ class GitPositions:
             known = {**(self._load() or {}), **ends}
             every = _read(self._file)
             every[self._folder] = {git: [end.offset, end.digest] for git, end in known.items()}
-            _write(self._file, every)
+            write_private(self._file, json.dumps(every), durable=False)
             self._known = known
 
     def _load(self) -> dict[str, LogPosition] | None:
@@ -82,17 +81,3 @@ def _read(file: Path) -> dict[str, object]:
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _write(file: Path, rows: dict[str, object]) -> None:
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=file.parent, prefix=f".{GIT_POSITIONS}.", delete=False
-    ) as draft:
-        try:
-            json.dump(rows, draft)
-            draft.close()
-            os.replace(draft.name, file)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(draft.name)
-            raise

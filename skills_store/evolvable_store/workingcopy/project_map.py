@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import InvalidRef
-from evolvable_store.paths import private_file, work_tree
+from evolvable_store.paths import work_tree
+from evolvable_store.private_files import write_private
 from evolvable_store.resource import MAX_NAME, USER_SCOPE, check_scope
 from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded
@@ -190,17 +191,7 @@ def _write(path: Path, projects: ProjectMap) -> None:
         "separated": projects.separated,
         "notices": list(projects.notices),
     }
-    draft = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-    try:
-        with open(draft, "x", encoding="utf-8", opener=private_file) as file:
-            file.write(json.dumps(kept, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise
+    write_private(path, json.dumps(kept, indent=1) + "\n")
 
 
 def _as_json(one: Project) -> dict[str, Any]:

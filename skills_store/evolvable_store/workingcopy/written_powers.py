@@ -8,7 +8,6 @@ file are noted, so that a purge finds none here.
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from evolvable_store.objects import MAX_FILE, File, Files, make_manifest
 from evolvable_store.operation import Head
 from evolvable_store.paths import HELD_POWERS
 from evolvable_store.power_fields import WHOLE, PowerPolicy, different_powers, restored_powers, with_powers
+from evolvable_store.private_files import write_private
 from evolvable_store.regular_files import read_regular
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
@@ -177,12 +177,7 @@ class WrittenPowersRecords:
             }
             for one in records
         ]
-        draft = place.with_name(f".{secrets.token_hex(8)}")
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            json.dump({"directory": directory, "records": rows}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(place)
+        write_private(place, json.dumps({"directory": directory, "records": rows}))
 
     def _read(self, place: Path) -> tuple[str, list[WrittenPowers]]:
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):

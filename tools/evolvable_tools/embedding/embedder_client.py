@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.paths import private_file, work_tree
+from evolvable_store.paths import work_tree
+from evolvable_store.private_files import private_file
 from evolvable_store.resource import Kind
 from evolvable_tools.embedding import NearestDescription, SimilarResources, ipc, join_reranker
 from evolvable_tools.embedding.ipc import EmbedderConnection

@@ -9,12 +9,12 @@ from typing import Any
 from evolvable_store import bundle
 from evolvable_store.bundle.import_ import ImportReport
 from evolvable_store.errors import InvalidArgument, InvalidResource, NotFound, Refused, Unsafe
-from evolvable_store.objects import File, Files, make_manifest
+from evolvable_store.objects import File, Files, Manifest, make_manifest
 from evolvable_store.operation import Actor, Head
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
 from evolvable_tools.approvals import add_left_out, check_change, file_bytes, finding_messages, load_scan
-from evolvable_tools.authors import AuthorKind, Authorship, authorships, version_base
+from evolvable_tools.authors import Authorship, authorships, version_base
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, FindingSeverity, Scan
 from evolvable_tools.scan.scanner import scan
@@ -345,14 +345,15 @@ def ask_trust(library: Library, caller: Caller, *, folder: Path | None = None, r
     """Return what a person is asked about a folder, or about one resource. Raises NotFound, Refused."""
     check_is_person(caller)
     if ref is not None:
-        heads, what = [library.store.head(ref.at(None), caller.scopes)], str(ref)
+        heads = [library.store.head(ref.at(None), caller.scopes)]
+        what = str(heads[0].ref)
     elif folder is not None:
         heads, what = _heads_below(library, folder), str(folder)
     else:
         raise InvalidArgument("Nothing was named.", "Name a folder or a resource.")
     whose = authorships(library, [head.id for head in heads], caller)
     doubtful = [head for head in heads if not whose[head.id].stands and (ref or not _is_own_save(whose[head.id]))]
-    offered = [_offer(library, head, whose[head.id]) for head in doubtful]
+    offered = [_offer(library, head, whose[head.id], whole=ref is not None) for head in doubtful]
     held = _held_below(library, folder) if folder is not None else []
     offered += [_of_proposal(library, proposal) for proposal in held]
     offered.sort(key=lambda one: (not one.high, not one.findings, one.ref))
@@ -361,8 +362,8 @@ def ask_trust(library: Library, caller: Caller, *, folder: Path | None = None, r
 
 
 def _is_own_save(whose: Authorship) -> bool:
-    """Return whether all of it is the person's own, though the person saved it on disk and said no yes."""
-    return whose.kind is AuthorKind.YOU and not whose.changes
+    """Return whether the person's own saves are all that came since the person stood for it."""
+    return not (whose.why or whose.changes or whose.pulled)
 
 
 def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecision:
@@ -420,14 +421,15 @@ def _held_below(library: Library, folder: Path) -> Sequence[int]:
     return [one.proposal for one in held if (paths[one.folder] / one.directory).is_relative_to(place)]
 
 
-def _offer(library: Library, head: Head, whose: Authorship) -> TrustOffer:
+def _offer(library: Library, head: Head, whose: Authorship, *, whole: bool) -> TrustOffer:
+    """Return what is shown of a resource. whole: its text too, where no person stood for any version of it."""
     base, after = version_base(library, head, head.latest), library.store.files(head)
     before = library.store.files(head, base) if base is not None else {}
     found = scan(file_bytes(before) or None, file_bytes(after), head.kind)
     changes = ""
-    if base is not None:
-        names = str(base), str(head.latest)
-        changes = diff(library, library.store.manifest(head, base), library.store.manifest(head), names)
+    if base is not None or whole:
+        known = library.store.manifest(head, base) if base is not None else Manifest({})
+        changes = diff(library, known, library.store.manifest(head), (str(base or 0), str(head.latest)))
     about = (str(head.ref), head.id, head.tree, whose.kind)
     return TrustOffer(*about, list(found.findings), _gained(found), diff=changes)
 
