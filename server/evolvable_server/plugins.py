@@ -1,0 +1,144 @@
+"""The seam: what a part of the program adds to the core, as hooks of pluggy.
+
+The core runs without any part. The parts that come with the program are a fixed list, so a start reads no metadata of
+distributions; a distribution of others joins by the entry-point group `evolvable`, which a command reads when it runs.
+A part is a module with functions marked `hookimpl`, named as the hooks below.
+"""
+
+import importlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pluggy
+
+from evolvable_tools.verbs import registry
+
+if TYPE_CHECKING:
+    from evolvable_server.cli.health_problem import HealthProblem
+    from evolvable_server.config import Config
+    from evolvable_server.mcp.call import CallSessions
+    from evolvable_server.mcp.server import LibraryServer
+    from evolvable_server.page_kit import PageKit, PageParts
+    from evolvable_store.paths import Registered
+    from evolvable_store.resource import Ref
+    from evolvable_store.storage.protocol import Storage
+    from evolvable_tools.library import Caller, Library, TrialArms
+
+GROUP = "evolvable"
+"""The name of the project in pluggy, and the group of entry points that other distributions join by."""
+
+BUILT_IN = ("evolvable_evolve.plugin", "evolvable_teams.plugin", "evolvable_page.plugin")
+"""The parts that come with the program. One that was left out of an installation adds nothing."""
+
+hookspec = pluggy.HookspecMarker(GROUP)
+hookimpl = pluggy.HookimplMarker(GROUP)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpService:
+    """What `serve --http` is asked for. options: its further options, by their names on the command line."""
+
+    config: "Config"
+    host: str
+    port: int
+    options: Mapping[str, Any]
+
+
+class ArchivePart(Protocol):
+    """What a part adds to backups, archives and remotes: lines of JSON that travel with resources."""
+
+    def backup_files(self, home: Path) -> dict[str, bytes]:
+        """Return the files that a backup of a library takes along, by their paths below the home."""
+
+    def merge_backup(self, home: Path, source: Path) -> None:
+        """Add what a backup in `source` has to the library in `home`. Raise OSError."""
+
+    def lines_of(self, library: "Library", caller: "Caller", refs: "Iterable[Ref] | None") -> bytes:
+        """Return the lines that go along with these resources, by default all. Raise LibraryCorrupt."""
+
+    def add(self, home: Path, lines: bytes) -> int:
+        """Add lines of another library; return how many were new. Raise LibraryCorrupt, OSError."""
+
+
+class Hooks:
+    """What a part may add. Each hook is called once for all parts; the results come in the order of the parts."""
+
+    @hookspec
+    def verb_table(self) -> Path:
+        """Return a table of verbs as `evolvable_tools/verbs/registry.json`: name, effect, authority, function."""
+        raise NotImplementedError
+
+    @hookspec
+    def commands(self) -> Mapping[str, str]:
+        """Return the commands of the part: the name -> `module:attribute` of its click command."""
+        raise NotImplementedError
+
+    @hookspec
+    def add_tools(
+        self,
+        server: "LibraryServer",
+        library: "Library",
+        caller: "Caller",
+        sessions: "CallSessions",
+        config: "Config",
+    ) -> None:
+        """Add the MCP tools of the groups in `config.toolsets` that are the part's."""
+
+    @hookspec
+    def pages(self, page: "PageKit") -> "PageParts":
+        """Return what the part adds to the local page. page: what pages are drawn with."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def open_storage(self, home: Path, create: bool, registered: "Registered") -> "Storage | None":
+        """Open the storage that the address file of a home names; None for one that is not the part's."""
+
+    @hookspec
+    def trial_arms(self) -> "TrialArms":
+        """Return what says which version of a resource a session gets in place of the head."""
+        raise NotImplementedError
+
+    @hookspec
+    def archive_part(self) -> ArchivePart:
+        """Return what the part adds to backups, archives and remotes."""
+        raise NotImplementedError
+
+    @hookspec
+    def doctor_checks(self, config: "Config") -> "tuple[list[HealthProblem], list[str]]":
+        """Return what is wrong with what the part needs, and what is good to know of it."""
+        raise NotImplementedError
+
+    @hookspec
+    def after_review(self, library: "Library", caller: "Caller") -> None:
+        """Act on what the sessions that were just reviewed showed."""
+
+    @hookspec(firstresult=True)
+    def served_environment(self, path: str, files: Mapping[str, bytes]) -> bytes | None:
+        """Return a file of an environment as an agent is shown it: without what is sealed."""
+
+    @hookspec
+    def scorers(self) -> Mapping[str, Any]:
+        """Return scorers by the name that a task names: functions of the task, the answer and the arguments."""
+        raise NotImplementedError
+
+    @hookspec
+    def clients(self) -> Path:
+        """Return a table of clients as `evolvable_server/clients/clients.toml`."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def serve_http(self, service: HttpService, ready: Callable[[str], None]) -> bool | None:
+        """Serve the library over HTTP until the process is told to end; return True then."""
+
+    @hookspec(firstresult=True)
+    def find_token(self, home: Path, secret: str) -> "tuple[str, Sequence[str]] | None":
+        """Return name and permissions of the token with this secret, None where there is none."""
+
+    @hookspec(firstresult=True)
+    def login_flow(self, config: "Config", port: int) -> Any:
+        """Return how people sign in to the page at the provider of the configuration."""
