@@ -13,14 +13,14 @@ from pathlib import Path
 
 from support import Row, alternately, arguments, at_most, conclude, median, ms, none_of, ratio
 
-from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.base import Executor
-from evolvable_tools.evolve.ledger.run_directory import Ledger
-from evolvable_tools.evolve.run_config import SpendLimit
-from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, Trial, TrialOutcome
-from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRequest, TrialRunner
-from evolvable_tools.evolve.trials.trial import trial_fields
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.executors.base import Executor
+from evolvable_evolve.evolution.ledger.run_directory import Ledger
+from evolvable_evolve.evolution.run_config import SpendLimit
+from evolvable_evolve.evolution.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, Trial, TrialOutcome
+from evolvable_evolve.evolution.trials.budget import RunBudget
+from evolvable_evolve.evolution.trials.measurement import TrialRequest, TrialRunner
+from evolvable_evolve.evolution.trials.trial import trial_fields
 
 TRIALS, MOST = 10_000, 2.0
 """What is replayed, and the seconds that it may take."""

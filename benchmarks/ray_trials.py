@@ -12,17 +12,17 @@ import tempfile
 import time
 from pathlib import Path
 
-from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.command_executor import CommandExecutor
-from evolvable_tools.evolve.ledger.run_directory import Ledger
-from evolvable_tools.evolve.run_config import RayCluster
-from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task
-from evolvable_tools.evolve.trials.backends import ProcessBackend
-from evolvable_tools.evolve.trials.budget import ConcurrencyLimit
-from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
-from evolvable_tools.evolve.trials.ray_backend import RayBackend
-from evolvable_tools.evolve.trials.trial import TrialBackend
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.executors.command_executor import CommandExecutor
+from evolvable_evolve.evolution.ledger.run_directory import Ledger
+from evolvable_evolve.evolution.run_config import RayCluster
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.task import ScorerSpec, Split, Task
+from evolvable_evolve.evolution.trials.backends import ProcessBackend
+from evolvable_evolve.evolution.trials.budget import ConcurrencyLimit
+from evolvable_evolve.evolution.trials.measurement import TrialRunner, TrialSettings
+from evolvable_evolve.evolution.trials.ray_backend import RayBackend
+from evolvable_evolve.evolution.trials.trial import TrialBackend
 
 ANSWER = 'import time; time.sleep({seconds}); print(\'{{"output": "done"}}\')'
 

@@ -13,14 +13,14 @@ from support import Row, arguments, at_most, conclude, median, ms, progress, rat
 
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
-from evolvable_store.remotes.commit_writer import CommitStream, _Export
 from evolvable_store.resource import Ref
 from evolvable_store.storage.remotes import RemoteState
 from evolvable_store.store import Store
+from evolvable_teams.remotes.commit_writer import CommitStream, _Export
+from evolvable_teams.remotes.remote import Remote, push
+from evolvable_teams.remotes.remote_pull import Consent, open_pull
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import leaks
-from evolvable_tools.verbs.remote_pull import Consent, open_pull
-from evolvable_tools.verbs.remotes import Remote, push
 
 PERSON = Caller(Actor.HUMAN, principal=Principal.PERSON, via="terminal")
 IDENTITY = Identity(Principal.PERSON, "terminal")

@@ -28,16 +28,16 @@ from model_api import asking
 from round_sessions import RoundModel, Sessions, guard
 from transcripts import Run, User
 
+from evolvable_evolve.evolution.statistics.staged_test import clopper_pearson_upper
+from evolvable_evolve.rounds.pool import list_pool
+from evolvable_evolve.rounds.pool_looks import LOOKS, AssignedEnd, PoolDecision, judge_trial
+from evolvable_evolve.rounds.service import run_round
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Outcome
 from evolvable_store.store import Store
-from evolvable_tools.evolve.statistics.staged_test import clopper_pearson_upper
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.review.review_config import ReviewBudget
-from evolvable_tools.rounds.pool import list_pool
-from evolvable_tools.rounds.pool_looks import LOOKS, AssignedEnd, PoolDecision, judge_trial
-from evolvable_tools.rounds.service import run_round
 from evolvable_tools.verbs import edit, proposal_inbox
 
 PERSON = Caller(Actor.HUMAN, None, principal=Principal.PERSON, via="terminal")

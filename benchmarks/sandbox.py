@@ -13,9 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from evolvable_tools.evolve.executors.base import run_confined
-from evolvable_tools.sandbox.mechanisms import Confinement, Sandbox, environment_inside
-from evolvable_tools.sandbox.probe import sandbox_of
+from evolvable_evolve.evolution.executors.base import run_confined
+from evolvable_evolve.sandbox.mechanisms import Confinement, Sandbox, environment_inside
+from evolvable_evolve.sandbox.probe import sandbox_of
 
 MOST = 50.0
 """Milliseconds that the sandbox may add to a trial at the median."""

@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from session_cases import SessionCase, labelled_cases
 from transcripts import session_id
 
-from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.tasks.diagnostics import check_taskset
-from evolvable_tools.evolve.tasks.scorer_calibration import IssueLevel
-from evolvable_tools.evolve.tasks.session_import import SessionDraft, draft_from_sessions, try_checks
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.tasks.diagnostics import check_taskset
+from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel
+from evolvable_evolve.evolution.tasks.session_import import SessionDraft, draft_from_sessions, try_checks
 from evolvable_tools.library import Library
 
 MIN_USABLE, MIN_PRECISION = 20, 0.8

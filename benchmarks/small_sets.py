@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from baselines.simulated_world import Effect, Law
 
-from evolvable_tools.evolve.statistics.narrow_claim import permutation_result
+from evolvable_evolve.evolution.statistics.narrow_claim import permutation_result
 
 GAINS = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30)
 DESIGNS = ((10, 10), (20, 3), (20, 5), (20, 10), (40, 5))
@@ -104,7 +104,7 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 def main() -> int:
     """Run the benchmark; return the exit code."""
-    from evolvable_tools.evolve.statistics.narrow_claim import NARROW_ALPHA
+    from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_ALPHA
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=400)

@@ -21,7 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("skills_store/evolvable_store", "tools/evolvable_tools", "server/evolvable_server")
+PACKAGES = (
+    "skills_store/evolvable_store",
+    "tools/evolvable_tools",
+    "server/evolvable_server",
+    "tools/evolvable_evolve",
+    "server/evolvable_teams",
+    "server/evolvable_page",
+)
 SHARED_NAMES = {"__init__", "__main__", "base", "protocol", "errors", "registry", "schema"}
 SQL = re.compile(
     r"^\s*(SELECT\b.*\bFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+(TABLE|INDEX|TRIGGER))",

@@ -35,9 +35,9 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.paths import check_home
 from evolvable_store.resource import Ref
-from evolvable_store.storage.postgres.address import Address, save_address
-from evolvable_store.storage.postgres.embedded import EmbeddedServer
+from evolvable_store.storage.address import Address, save_address
 from evolvable_store.store import Store
+from evolvable_teams.postgres.embedded import EmbeddedServer
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.search import find_skill

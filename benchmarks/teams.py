@@ -35,11 +35,11 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.paths import check_home
 from evolvable_store.resource import Ref
-from evolvable_store.storage.postgres.address import Address, save_address
-from evolvable_store.storage.postgres.embedded import EmbeddedServer
-from evolvable_store.storage.postgres.storage import PostgresStorage
+from evolvable_store.storage.address import Address, save_address
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.registry import WorkingCopies
+from evolvable_teams.postgres.embedded import EmbeddedServer
+from evolvable_teams.postgres.storage import PostgresStorage
 
 
 class Cost:

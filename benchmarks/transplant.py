@@ -27,18 +27,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 from baselines.memory_run import MemoryDirectory, MemoryLedger
 from baselines.scripted_model import ScriptedModel
 
+from evolvable_evolve.evolution.candidates.agent_files import MAIN
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, make_part, make_program, skill_owners
+from evolvable_evolve.evolution.ledger.run_reducer import Journal
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole
+from evolvable_evolve.evolution.run_config import RunSettings, SpendLimit
+from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.task import ModelUsage, Rollout, ScorerSpec, Split, Task, Trial, TrialOutcome
+from evolvable_evolve.evolution.trials.budget import RunBudget
+from evolvable_evolve.evolution.trials.measurement import TrialRequest
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.agent_files import MAIN
-from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, make_part, make_program, skill_owners
-from evolvable_tools.evolve.ledger.run_reducer import Journal
-from evolvable_tools.evolve.ledger.run_state import RunState
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
-from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
-from evolvable_tools.evolve.run_context import RunContext
-from evolvable_tools.evolve.task import ModelUsage, Rollout, ScorerSpec, Split, Task, Trial, TrialOutcome
-from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRequest
 from evolvable_tools.metrics import wilson_interval
 from evolvable_tools.redaction.redactor import Redactor
 

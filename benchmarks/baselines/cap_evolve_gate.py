@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from baselines.repeats import standard_error
+from evolvable_evolve.evolution.statistics.verdict import MIN_COVERAGE
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.evolve.statistics.verdict import MIN_COVERAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
 
 _PLACE = Path(tempfile.mkdtemp(prefix="simulated-runs-"))
 _NUMBERS = itertools.count()

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, ModelRole, check_answer
-from evolvable_tools.evolve.task import ModelUsage
+from evolvable_evolve.evolution.proposers.proposer_model import ModelAnswer, ModelQuestion, ModelRole, check_answer
+from evolvable_evolve.evolution.task import ModelUsage
 
 ONE_CALL = ModelUsage(calls=1)
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart
+from evolvable_evolve.evolution.task import ScorerSpec, Split, Task, TaskSet
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task, TaskSet
 
 UNSTABLE = 0.3
 FAILING = 0.25

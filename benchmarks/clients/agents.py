@@ -19,10 +19,8 @@ from talks import Check
 from tolls import DATA, PROPOSER, THINKING, text_of
 from whole_run import parsed
 
-from evolvable_store.resource import Kind, Ref
-from evolvable_store.store import Store
-from evolvable_tools.evolve.candidates.agent_files import MAIN, AgentCard
-from evolvable_tools.evolve.candidates.programs import (
+from evolvable_evolve.evolution.candidates.agent_files import MAIN, AgentCard
+from evolvable_evolve.evolution.candidates.programs import (
     EditOperation,
     Program,
     ProgramEdit,
@@ -31,7 +29,9 @@ from evolvable_tools.evolve.candidates.programs import (
     make_program,
     skill_owners,
 )
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task
+from evolvable_evolve.evolution.task import ScorerSpec, Split, Task
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.store import Store
 
 WORD, OTHER = "heron-3f19c2", "plover-77d0aa"
 

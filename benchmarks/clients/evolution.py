@@ -12,15 +12,15 @@ from model import Model, Say, Seen, Use
 from place import KEY, Place
 from talks import Check
 
+from evolvable_evolve.evolution.candidates.programs import Program, make_part, make_program
+from evolvable_evolve.evolution.executors.agent_cli import ClientSettings, read_client_version
+from evolvable_evolve.evolution.executors.base import Executor
+from evolvable_evolve.evolution.executors.coding_agents import ClaudeExecutor, CodexExecutor
+from evolvable_evolve.evolution.executors.installation import CANARY_PROMPT, canary_program, run_canary
+from evolvable_evolve.evolution.proposers.proposer_model import ModelRole, PromptedModel
+from evolvable_evolve.evolution.scorers import external_scorers
+from evolvable_evolve.evolution.task import Rollout, ScorerSpec, Split, Task
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
-from evolvable_tools.evolve.executors.agent_cli import ClientSettings, read_client_version
-from evolvable_tools.evolve.executors.base import Executor
-from evolvable_tools.evolve.executors.coding_agents import ClaudeExecutor, CodexExecutor
-from evolvable_tools.evolve.executors.installation import CANARY_PROMPT, canary_program, run_canary
-from evolvable_tools.evolve.proposers.proposer_model import ModelRole, PromptedModel
-from evolvable_tools.evolve.scorers import external_scorers
-from evolvable_tools.evolve.task import Rollout, ScorerSpec, Split, Task
 from evolvable_tools.llm.command_model import CLAUDE_CODE, CODEX, CommandModel
 from evolvable_tools.redaction.redactor import Redactor
 

@@ -15,8 +15,8 @@ from place import KEY, Place
 from talks import Check
 from tolls import COUNTS, SECRET, THINKING, Sent, agent, carts_of, materials, not_told, text_of, thinker
 
-from evolvable_tools.evolve.ledger.run_directory import find_run
-from evolvable_tools.evolve.ledger.run_reducer import read_records
+from evolvable_evolve.evolution.ledger.run_directory import find_run
+from evolvable_evolve.evolution.ledger.run_reducer import read_records
 
 
 def answers(seen: Seen) -> Say | Use:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evolution.scenarios import Place, Rules
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task, TaskSet
+from evolvable_evolve.evolution.task import ScorerSpec, Split, Task, TaskSet
 
 CATEGORIES = tuple(f"category-{number}" for number in range(10))
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evolution.scenarios import BASE, Place, Rules
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task, TaskSet
+from evolvable_evolve.evolution.task import ScorerSpec, Split, Task, TaskSet
 
 CAUSES = tuple(f"symptom-{number}" for number in range(40))
 HELPFUL, SHARE = 3, 0.12

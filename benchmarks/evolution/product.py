@@ -14,20 +14,20 @@ from baselines.memory_run import MemoryDirectory, MemoryLedger
 from baselines.scripted_model import ScriptedModel
 
 from evolution.scenarios import BASE, Found, Place, Rules
+from evolvable_evolve.evolution.candidates.programs import Program, make_part, make_program
+from evolvable_evolve.evolution.executors.simulated import find_rules
+from evolvable_evolve.evolution.ledger.run_reducer import Journal
+from evolvable_evolve.evolution.ledger.run_state import RunCandidate, RunSpending
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole
+from evolvable_evolve.evolution.run_config import RunSettings, SpendLimit
+from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.staged_final import run_staged_test
+from evolvable_evolve.evolution.statistics.verdict import Ruling
+from evolvable_evolve.evolution.task import ModelUsage, Split, Task, Trial, TrialOutcome
+from evolvable_evolve.evolution.trials.budget import RunBudget
+from evolvable_evolve.evolution.trials.measurement import TrialRequest
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
-from evolvable_tools.evolve.executors.simulated import find_rules
-from evolvable_tools.evolve.ledger.run_reducer import Journal
-from evolvable_tools.evolve.ledger.run_state import RunCandidate, RunSpending
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
-from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
-from evolvable_tools.evolve.run_context import RunContext
-from evolvable_tools.evolve.staged_final import run_staged_test
-from evolvable_tools.evolve.statistics.verdict import Ruling
-from evolvable_tools.evolve.task import ModelUsage, Split, Task, Trial, TrialOutcome
-from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRequest
 from evolvable_tools.redaction.redactor import Redactor
 
 _NAME = "rules"

@@ -6,8 +6,8 @@ from statistics import NormalDist
 
 from support import Row
 
+from evolvable_evolve.evolution.statistics.staged_test import clopper_pearson_upper
 from evolvable_tools import metrics
-from evolvable_tools.evolve.statistics.staged_test import clopper_pearson_upper
 
 _ALPHA, _NULL_WORLD, _NULL_ALPHA = 0.05, "nothing helps", 0.025
 _POWER = {

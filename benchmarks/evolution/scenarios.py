@@ -7,8 +7,8 @@ from typing import Any
 
 from baselines.simulated_world import Effect, Law, fits, make_taskset, program_with
 
-from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
-from evolvable_tools.evolve.task import Split, Task, TaskSet
+from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor
+from evolvable_evolve.evolution.task import Split, Task, TaskSet
 
 PROPOSALS = 10
 SIZES = (40, 40, 100)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from statistics import NormalDist
 
 from evolution.scenarios import BASE, Place, Rules
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task, TaskSet
+from evolvable_evolve.evolution.task import ScorerSpec, Split, Task, TaskSet
 
 HAIR = 0.0025
 """A gain up to which a program is no better."""

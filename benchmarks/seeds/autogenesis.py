@@ -17,18 +17,18 @@ from pathlib import Path
 
 from evolve_runs import program, running, scripted
 
-from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost, Executor
-from evolvable_tools.evolve.executors.command_executor import CommandExecutor
-from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerRecord
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.report.solution_table import SolutionRow, collect_rounds, table_lines
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.solutions import public_files, with_rounds
-from evolvable_tools.evolve.task import Rollout, Split, Task, TaskSet
-from evolvable_tools.evolve.tasks.reader import read_taskset, scorer_files
-from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
-from evolvable_tools.sandbox.probe import sandbox_of
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.executors.base import UNCONFINED, CommandHost, Executor
+from evolvable_evolve.evolution.executors.command_executor import CommandExecutor
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerRecord
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.report.solution_table import SolutionRow, collect_rounds, table_lines
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.solutions import public_files, with_rounds
+from evolvable_evolve.evolution.task import Rollout, Split, Task, TaskSet
+from evolvable_evolve.evolution.tasks.reader import read_taskset, scorer_files
+from evolvable_evolve.evolution.trials.measurement import TrialRunner, TrialSettings
+from evolvable_evolve.sandbox.probe import sandbox_of
 from seeds.code_set.build import taskset_files, write_stand_in
 
 ROUNDS = 3

@@ -15,7 +15,7 @@ from baselines.simulated_world import Law, make_taskset
 from evolution.product import DEFAULT, Design, ours, verdict_on
 from evolution.scenarios import BASE, SCENARIOS, Place, Rules, place
 
-from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
+from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor
 
 ALL_TASKS, VALIDATION = 246, 17
 TRAINING = {"5 %": 12, "10 %": 24, "15 %": 36}

@@ -26,14 +26,14 @@ from typing import Any
 from evolve_runs import program, running
 from model_api import Asked, ModelApi, Reply, chats
 
-from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost
-from evolvable_tools.evolve.executors.command_executor import CommandExecutor
-from evolvable_tools.evolve.ledger.run_reducer import read_records
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.proposers.proposer_model import ModelSpec
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.task import Split, TaskSet
-from evolvable_tools.evolve.tasks.reader import read_taskset, scorer_files
+from evolvable_evolve.evolution.executors.base import UNCONFINED, CommandHost
+from evolvable_evolve.evolution.executors.command_executor import CommandExecutor
+from evolvable_evolve.evolution.ledger.run_reducer import read_records
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.proposers.proposer_model import ModelSpec
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.task import Split, TaskSet
+from evolvable_evolve.evolution.tasks.reader import read_taskset, scorer_files
 from evolvable_tools.llm.endpoint import ModelEndpoint
 from seeds.autogenesis import ReadingExecutor, leaks, sandbox_host
 from seeds.code_set.build import taskset_files, write_stand_in

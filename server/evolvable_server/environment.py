@@ -57,7 +57,7 @@ ADDRESSES = ("postgresql://", "postgres://")
 
 def postgres_addresses() -> ModuleType:
     """Return the module of addresses. Few libraries lie in PostgreSQL, and a hook of the others does without it."""
-    return importlib.import_module("evolvable_store.storage.postgres.address")
+    return importlib.import_module("evolvable_store.storage.address")
 
 
 def address_folders() -> str:

@@ -34,7 +34,6 @@ from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
     from evolvable_store.resource import Kind
-    from evolvable_tools.ags.start import Allowance
     from evolvable_tools.approvals import ApprovalPolicy
     from evolvable_tools.embedding.embedder_client import SharedEmbedder
     from evolvable_tools.llm.anthropic_model import AnthropicModel
@@ -307,17 +306,6 @@ def budget_limits(config: Config) -> "tuple[ReviewBudget, ReviewBudget, ReviewBu
     with naming_source(REVIEW_BUDGET):
         asked = parse_budget(config.review_budget, floor)
     return floor, asked, stricter_budget(floor, asked)
-
-
-def ags_allowance(config: Config) -> "Allowance | None":
-    """Return what callers that are no person may start of agents, None for nothing. Raise InvalidArgument."""
-    from evolvable_tools.ags.driver import AGS_DIR
-    from evolvable_tools.ags.start import Allowance
-
-    account, *others = (Allowance.from_config(one.budgets.get(AGS_DIR)) for one in config.person.parts)
-    for other in filter(None, others if account is not None else ()):
-        account = account.stricter(other) if account is not None else None
-    return account
 
 
 def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":

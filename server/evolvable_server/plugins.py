@@ -6,33 +6,38 @@ A part is a module with functions marked `hookimpl`, named as the hooks below.
 """
 
 import importlib
-import json
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pluggy
 
+from evolvable_store.errors import LibraryError
 from evolvable_tools.verbs import registry
 
 if TYPE_CHECKING:
-    from evolvable_server.cli.health_problem import HealthProblem
+    from evolvable_server.cli.client_commands import HealthProblem
     from evolvable_server.config import Config
-    from evolvable_server.mcp.call import CallSessions
-    from evolvable_server.mcp.server import LibraryServer
+    from evolvable_server.mcp.server import CallSessions, LibraryServer
     from evolvable_server.page_kit import PageKit, PageParts
     from evolvable_store.paths import Registered
     from evolvable_store.resource import Ref
     from evolvable_store.storage.protocol import Storage
     from evolvable_tools.library import Caller, Library, TrialArms
 
+log = logging.getLogger(__name__)
+
 GROUP = "evolvable"
 """The name of the project in pluggy, and the group of entry points that other distributions join by."""
 
-BUILT_IN = ("evolvable_evolve.plugin", "evolvable_teams.plugin", "evolvable_page.plugin")
+EVOLVE, TEAMS, PAGE = "evolvable_evolve", "evolvable_teams", "evolvable_page"
+
+BUILT_IN = tuple(f"{package}.plugin" for package in (EVOLVE, TEAMS, PAGE))
 """The parts that come with the program. One that was left out of an installation adds nothing."""
 
 hookspec = pluggy.HookspecMarker(GROUP)
@@ -58,7 +63,7 @@ class ArchivePart(Protocol):
     def merge_backup(self, home: Path, source: Path) -> None:
         """Add what a backup in `source` has to the library in `home`. Raise OSError."""
 
-    def lines_of(self, library: "Library", caller: "Caller", refs: "Iterable[Ref] | None") -> bytes:
+    def export(self, library: "Library", caller: "Caller", refs: "Iterable[Ref] | None") -> bytes:
         """Return the lines that go along with these resources, by default all. Raise LibraryCorrupt."""
 
     def add(self, home: Path, lines: bytes) -> int:
@@ -98,7 +103,7 @@ class Hooks:
     def open_storage(self, home: Path, create: bool, registered: "Registered") -> "Storage | None":
         """Open the storage that the address file of a home names; None for one that is not the part's."""
 
-    @hookspec
+    @hookspec(firstresult=True)
     def trial_arms(self) -> "TrialArms":
         """Return what says which version of a resource a session gets in place of the head."""
         raise NotImplementedError
@@ -112,6 +117,10 @@ class Hooks:
     def doctor_checks(self, config: "Config") -> "tuple[list[HealthProblem], list[str]]":
         """Return what is wrong with what the part needs, and what is good to know of it."""
         raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def describe_sandbox(self, config: "Config") -> str | None:
+        """Return what candidates run in, found out by a run, and why nothing better is used."""
 
     @hookspec
     def after_review(self, library: "Library", caller: "Caller") -> None:
@@ -142,3 +151,70 @@ class Hooks:
     @hookspec(firstresult=True)
     def login_flow(self, config: "Config", port: int) -> Any:
         """Return how people sign in to the page at the provider of the configuration."""
+
+
+@cache
+def _manager() -> pluggy.PluginManager:
+    manager = pluggy.PluginManager(GROUP)
+    manager.add_hookspecs(Hooks)
+    for name in BUILT_IN:
+        if find_spec(name.partition(".")[0]) is not None:
+            _register(manager, importlib.import_module(name), name)
+    return manager
+
+
+def _register(manager: pluggy.PluginManager, part: object, name: str) -> None:
+    manager.register(part, name)
+    if (table := getattr(part, "verb_table", None)) is not None:
+        registry.add_table(table())
+
+
+@cache
+def _add_others() -> None:
+    """Add the parts of other distributions. One that fails is left out, with a warning."""
+    manager = _manager()
+    for entry in entry_points(group=GROUP):
+        try:
+            _register(manager, entry.load(), entry.name)
+        except Exception as error:  # whatever the code of others raises
+            log.warning("The plugin %s was left out: %s: %s", entry.name, type(error).__name__, error)
+
+
+def hooks() -> Any:
+    """Return what calls the hooks of the parts that come with the program. Their verbs are in the registry then."""
+    return _manager().hook
+
+
+def all_hooks() -> Any:
+    """Return what calls the hooks of all parts, those of other distributions too, whose metadata is read."""
+    _add_others()
+    return _manager().hook
+
+
+def merged_tables(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the rows of all parts. Of two of one name the earlier part's counts, so that none replaces the core's."""
+    merged: dict[str, Any] = {}
+    for rows in results:
+        merged |= {name: row for name, row in rows.items() if name not in merged}
+    return merged
+
+
+def trial_arms() -> "TrialArms | None":
+    """Return what says which version a session gets while versions are on trial, None without such a part."""
+    found: TrialArms | None = hooks().trial_arms()
+    return found
+
+
+def archive_parts() -> Sequence[ArchivePart]:
+    """Return what the parts of the program add to backups, archives and remotes."""
+    parts: list[ArchivePart] = hooks().archive_part()
+    return parts
+
+
+def open_storage(home: Path, create: bool, registered: "Registered") -> "Storage":
+    """Open the library that the address file of a home names. Raise LibraryError without a part that can."""
+    found: Storage | None = hooks().open_storage(home=home, create=create, registered=registered)
+    if found is None:
+        missing = f"The library of {home} lies in PostgreSQL, which this installation cannot open: {TEAMS} is missing."
+        raise LibraryError(missing, "Install the whole program again.")
+    return found

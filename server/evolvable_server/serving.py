@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import anyio
 from mcp.server.request_state import RequestStateSecurity
 
+from evolvable_server import plugins
 from evolvable_server.app import (
     ListedFolders,
     approvals_lock,
@@ -171,6 +172,7 @@ class Serving:
             marks_agents=marks_agents(config),
             trusted_folders=(listed := ListedFolders(config.home)),
             followed_folders=listed.followed,
+            trials=plugins.trial_arms(),
             bulk=partial(index_elsewhere, config.home),
         )
         self._notifier = Notifier(self.library.store)
@@ -205,25 +207,14 @@ class Serving:
 
     def _add_groups(self, config: Config, caller: Caller, sessions: CallSessions) -> None:
         """Add the groups of tools that are asked for."""
-        if "evolve" in config.toolsets:
-            from evolvable_server.mcp.evolve_tools import add_evolving  # takes a while, and most never need it
-
-            add_evolving(self.server, self.library, caller, sessions, config)
         if "delegation" in config.toolsets:
-            from evolvable_server.mcp.delegation_tools import add_delegation  # as above
+            from evolvable_server.mcp.delegation_tools import add_delegation  # takes a while, and most never need it
 
             add_delegation(self.server, self.library, caller, sessions)
-        if "ags" in config.toolsets:
-            from evolvable_server.mcp.ags_tools import add_ags  # as above
-
-            add_ags(self.server, self.library, caller, sessions, config)
-        if "rspl" in config.toolsets or "tools" in config.toolsets:
-            from evolvable_server.mcp.rspl_tools import add_approved_tools, add_rspl  # as above
-
-            if "rspl" in config.toolsets:
-                add_rspl(self.server, self.library, caller, sessions, config)
-            if "tools" in config.toolsets:
-                add_approved_tools(self.server, self.library, caller, sessions, config)
+        if config.toolsets:  # else a start reads no metadata of distributions
+            plugins.all_hooks().add_tools(
+                server=self.server, library=self.library, caller=caller, sessions=sessions, config=config
+            )
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:

@@ -179,6 +179,9 @@ PLACES_FILES = tuple(f"{PLACES_FILE}{end}" for end in ("", "-wal", "-shm", "-jou
 
 LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
+MIRRORS, RUNS, AGENT_RUNS = "remotes", "evolve", "ags"
+"""Folders of the home that annexes write: mirrors of git remotes, runs of evolution, runs of agents."""
+
 _BESIDE = frozenset({"ags", "callers", "copies.jsonl", "evolve", "hooks", "locks", "recovery", "redact.txt", "remotes"})
 _BESIDE |= {"projects.json", "reviews", "tokens.json", "tokens.lock", "trash", FOLDER_NAMES, GIT_POSITIONS}
 _BESIDE |= {HELD_POWERS}

@@ -1,17 +1,15 @@
 """A library, opened: reading with convenient types, and the start of a transaction."""
 
-import importlib
 import os
+import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from evolvable_store.errors import (
     LibraryCorrupt,
-    LibraryError,
     NoSuchFile,
     NoSuchOperation,
     NoSuchResource,
@@ -26,20 +24,8 @@ from evolvable_store.storage.protocol import Storage
 from evolvable_store.storage.sqlite import SqliteStorage
 from evolvable_store.transaction import Transaction, format_time
 
-if TYPE_CHECKING:
-    from evolvable_store.storage.postgres.storage import PostgresStorage
-
-
-def import_postgres(module: str) -> ModuleType:
-    """Return a module of the storage over PostgreSQL. Raises LibraryError without the extra."""
-    try:
-        # Start time, and an extra: few libraries lie in PostgreSQL.
-        return importlib.import_module(f"evolvable_store.storage.postgres.{module}")
-    except ImportError as error:
-        raise LibraryError(
-            f"PostgreSQL needs {error.name or 'psycopg'}, which is not installed.",
-            "pip install '.[postgres]' in your clone",
-        ) from error
+OPENER = "evolvable_server.plugins:open_storage"
+"""What opens a library that lies elsewhere, by name: the seam lies above the store, and few libraries need it."""
 
 
 def utc_now() -> datetime:
@@ -79,10 +65,11 @@ class Store:
         registered: returns the homes that the person registered, which may belong to another account or lie in a work
         tree. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt or LibraryReadOnly.
         """
-        storage: type[SqliteStorage] | type[PostgresStorage] = SqliteStorage
         if os.path.exists(os.path.join(home, ADDRESS_FILE)):
-            storage = import_postgres("storage").PostgresStorage
-        return cls(storage(home, create=create, registered=registered), home, clock)
+            backend: Storage = pkgutil.resolve_name(OPENER)(home, create, registered)
+        else:
+            backend = SqliteStorage(home, create=create, registered=registered)
+        return cls(backend, home, clock)
 
     @property
     def read_only(self) -> bool:

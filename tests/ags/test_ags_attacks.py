@@ -21,22 +21,22 @@ from ags_place import (
     scripted,
 )
 
+from evolvable_evolve.ags.control import ags_status, answer_ags, stop_ags, write_files
+from evolvable_evolve.ags.plan import ItemState, PlanChange, PlanItem, PlanRules, parse_plan, render_plan
+from evolvable_evolve.ags.planner import SCHEMA
+from evolvable_evolve.ags.round_source import AgsSource
+from evolvable_evolve.ags.start import AgsRequest, Allowance, start_ags
+from evolvable_evolve.ags.workers import collect_files, worker_tools
+from evolvable_evolve.evolution.run_config import SpendLimit
+from evolvable_evolve.evolution.task import ModelUsage, Rollout, Score
+from evolvable_evolve.evolution.trials.trial import TrialAttempt
+from evolvable_evolve.rounds.service import run_round
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
-from evolvable_tools.ags.control import ags_status, answer_ags, stop_ags, write_files
-from evolvable_tools.ags.plan import ItemState, PlanChange, PlanItem, PlanRules, parse_plan, render_plan
-from evolvable_tools.ags.planner import SCHEMA
-from evolvable_tools.ags.round_source import AgsSource
-from evolvable_tools.ags.start import AgsRequest, Allowance, start_ags
-from evolvable_tools.ags.workers import collect_files, worker_tools
-from evolvable_tools.evolve.run_config import SpendLimit
-from evolvable_tools.evolve.task import ModelUsage, Rollout, Score
-from evolvable_tools.evolve.trials.trial import TrialAttempt
 from evolvable_tools.library import Library
 from evolvable_tools.llm import schema_problem
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review.review_config import ReviewSettings
-from evolvable_tools.rounds.service import run_round
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.proposal_inbox import proposed_texts
 

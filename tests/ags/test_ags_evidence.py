@@ -17,16 +17,16 @@ from ags_place import (
     scripted,
 )
 
+from evolvable_evolve.ags.round_source import AgsSource, WholeSource
+from evolvable_evolve.evolution.ledger.run_directory import read_ledger
+from evolvable_evolve.evolution.task import Rollout, TrialOutcome
+from evolvable_evolve.rounds.service import run_round
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Grade, Outcome
-from evolvable_tools.ags.round_source import AgsSource, WholeSource
-from evolvable_tools.evolve.ledger.run_directory import read_ledger
-from evolvable_tools.evolve.task import Rollout, TrialOutcome
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.usage_report import stats
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review.review_config import ReviewSettings
-from evolvable_tools.rounds.service import run_round
 
 SORTER = "agent:sorter"
 PLAN = plan_then_end(*(item(name, agent=SORTER) for name in ("good", "late", "own", "spoiled")))

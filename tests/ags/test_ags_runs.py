@@ -22,15 +22,15 @@ from ags_place import (
     scripted,
 )
 
+from evolvable_evolve.ags.bus import MAX_ROUNDS, EndReason, fold_bus
+from evolvable_evolve.ags.control import ags_status, answer_ags, resume_ags
+from evolvable_evolve.ags.driver import plan_ref, publish_plan
+from evolvable_evolve.ags.plan import MAX_ITEMS, ItemState, Plan, parse_plan, render_plan
+from evolvable_evolve.ags.planner import SingleItemPlan
+from evolvable_evolve.evolution.ledger.run_directory import read_ledger
+from evolvable_evolve.evolution.run_context import RunStopped
+from evolvable_evolve.evolution.task import ModelUsage, Rollout, TrialOutcome
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.ags.bus import MAX_ROUNDS, EndReason, fold_bus
-from evolvable_tools.ags.control import ags_status, answer_ags, resume_ags
-from evolvable_tools.ags.driver import plan_ref, publish_plan
-from evolvable_tools.ags.plan import MAX_ITEMS, ItemState, Plan, parse_plan, render_plan
-from evolvable_tools.ags.planner import SingleItemPlan
-from evolvable_tools.evolve.ledger.run_directory import read_ledger
-from evolvable_tools.evolve.run_context import RunStopped
-from evolvable_tools.evolve.task import ModelUsage, Rollout, TrialOutcome
 from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 

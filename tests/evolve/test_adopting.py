@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from evolve_runs import program, running, scripted, skill, task
 
+from evolvable_evolve.evolution.candidates import programs
+from evolvable_evolve.evolution.deploy import NotPromoted, ResourceDrifted, adopt, monitor_adoptions, unadopt
+from evolvable_evolve.evolution.ledger.run_directory import NoSuchRun, find_run
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.run_control import get_status
+from evolvable_evolve.evolution.start import find_opportunities
+from evolvable_evolve.evolution.task import Split
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.evolve.candidates import programs
-from evolvable_tools.evolve.deploy import NotPromoted, ResourceDrifted, adopt, monitor_adoptions, unadopt
-from evolvable_tools.evolve.ledger.run_directory import NoSuchRun, find_run
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.run_control import get_status
-from evolvable_tools.evolve.start import find_opportunities
-from evolvable_tools.evolve.task import Split
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit, load, proposal_inbox
 

@@ -11,11 +11,11 @@ import pytest
 from evolving import a_program, a_skill, a_task
 from model_api import HANGS, ModelApi, Reply, fails, says
 
+from evolvable_evolve.evolution.candidates.programs import Program, make_part
+from evolvable_evolve.evolution.executors.installation import run_canary
+from evolvable_evolve.evolution.executors.model_api import ApiSettings, ModelExecutor
+from evolvable_evolve.evolution.task import ModelUsage, Price, Rollout, TrialOutcome
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, make_part
-from evolvable_tools.evolve.executors.installation import run_canary
-from evolvable_tools.evolve.executors.model_api import ApiSettings, ModelExecutor
-from evolvable_tools.evolve.task import ModelUsage, Price, Rollout, TrialOutcome
 
 KEY = "sk-ant-secret-of-the-test"
 EMPTY = Program()

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from evolve_runs import plan, program, running, scripted, task
 
+from evolvable_evolve.evolution import run_control
+from evolvable_evolve.evolution.ledger.run_directory import RunDirectory, find_run
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.proposers.proposer_model import HandOffModel, ModelQuestion, ModelRole, NeedsAnswer
+from evolvable_evolve.evolution.run_config import RunSettings, parse_executor_spec
+from evolvable_evolve.evolution.task import Split
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.evolve import run_control
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory, find_run
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.proposers.proposer_model import HandOffModel, ModelQuestion, ModelRole, NeedsAnswer
-from evolvable_tools.evolve.run_config import RunSettings, parse_executor_spec
-from evolvable_tools.evolve.task import Split
 from evolvable_tools.llm import WrongAnswer
 
 RUN = "20260101-000000-abcd"
@@ -93,7 +93,7 @@ def test_what_was_stopped_takes_an_answer_and_goes_on_only_when_it_is_continued_
 
     folder = find_run(tmp_path, None)
     assert not folder.is_stop_requested
-    from evolvable_tools.evolve.ledger.run_reducer import load_run_state
+    from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
 
     assert load_run_state(folder).settings["limit"]["cost"] == 2.5
 

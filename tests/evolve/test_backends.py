@@ -18,14 +18,14 @@ from processes import poll
 from ray_nodes import ray_nodes
 from trial_parts import BASE, ByFirstWord, Scripted, program, task, tasks
 
-from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
-from evolvable_tools.evolve.run_config import RayCluster
-from evolvable_tools.evolve.task import Task, Trial, TrialOutcome
-from evolvable_tools.evolve.trials.backends import ProcessBackend
-from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
-from evolvable_tools.evolve.trials.ray_backend import RayBackend, RayMissing
-from evolvable_tools.evolve.trials.trial import AsyncioBackend, FinishedJob, TrialBackend, TrialJob
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, read_ledger
+from evolvable_evolve.evolution.run_config import RayCluster
+from evolvable_evolve.evolution.task import Task, Trial, TrialOutcome
+from evolvable_evolve.evolution.trials.backends import ProcessBackend
+from evolvable_evolve.evolution.trials.budget import RunBudget
+from evolvable_evolve.evolution.trials.measurement import TrialRunner, TrialSettings
+from evolvable_evolve.evolution.trials.ray_backend import RayBackend, RayMissing
+from evolvable_evolve.evolution.trials.trial import AsyncioBackend, FinishedJob, TrialBackend, TrialJob
 
 NO_RAY = importlib.util.find_spec("ray") is None
 ON_RAY = pytest.param(

@@ -13,7 +13,7 @@ import pytest
 from baselines.scripted_model import ScriptedModel
 from model_api import ModelApi, asking, fails, says
 
-from evolvable_tools.evolve.proposers.proposer_model import (
+from evolvable_evolve.evolution.proposers.proposer_model import (
     HandOffModel,
     ModelQuestion,
     ModelRole,
@@ -22,7 +22,7 @@ from evolvable_tools.evolve.proposers.proposer_model import (
     PromptedModel,
     ProposerModel,
 )
-from evolvable_tools.evolve.task import ModelUsage, Price, add_usage
+from evolvable_evolve.evolution.task import ModelUsage, Price, add_usage
 from evolvable_tools.llm import WrongAnswer
 from evolvable_tools.llm.command_model import CommandModel
 from evolvable_tools.redaction.redactor import Redactor

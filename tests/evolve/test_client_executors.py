@@ -16,14 +16,14 @@ import pytest
 from evolving import a_program, a_skill, a_task
 from fake_clients import fake_claude, fake_codex
 
+from evolvable_evolve.evolution.candidates.programs import Program, make_part
+from evolvable_evolve.evolution.executors import agent_cli
+from evolvable_evolve.evolution.executors.agent_cli import ClientError, ClientSettings, read_client_version
+from evolvable_evolve.evolution.executors.coding_agents import ClaudeExecutor, CodexExecutor
+from evolvable_evolve.evolution.executors.installation import canary_program, run_canary
+from evolvable_evolve.evolution.task import ModelUsage, Price, Rollout, Task, TrialOutcome
 from evolvable_server.environment import REVIEWING
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, make_part
-from evolvable_tools.evolve.executors import agent_cli
-from evolvable_tools.evolve.executors.agent_cli import ClientError, ClientSettings, read_client_version
-from evolvable_tools.evolve.executors.coding_agents import ClaudeExecutor, CodexExecutor
-from evolvable_tools.evolve.executors.installation import canary_program, run_canary
-from evolvable_tools.evolve.task import ModelUsage, Price, Rollout, Task, TrialOutcome
 from evolvable_tools.sessions.parser import is_reviewing
 
 pytestmark = pytest.mark.process

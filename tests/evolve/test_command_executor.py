@@ -11,11 +11,11 @@ import pytest
 from processes import poll
 from trial_parts import BASE, ByFirstWord, program, task
 
+from evolvable_evolve.evolution.executors.base import open_workspace, remove_stale_workspaces, remove_tree, run_command
+from evolvable_evolve.evolution.executors.command_executor import CommandExecutor
+from evolvable_evolve.evolution.task import ModelUsage, Task, TrialOutcome
+from evolvable_evolve.evolution.trials.trial import TrialAttempt, TrialJob, run_job
 from evolvable_store.errors import InvalidArgument, InvalidPath
-from evolvable_tools.evolve.executors.base import open_workspace, remove_stale_workspaces, remove_tree, run_command
-from evolvable_tools.evolve.executors.command_executor import CommandExecutor
-from evolvable_tools.evolve.task import ModelUsage, Task, TrialOutcome
-from evolvable_tools.evolve.trials.trial import TrialAttempt, TrialJob, run_job
 
 pytestmark = pytest.mark.process
 

@@ -12,10 +12,10 @@ from baselines.evoskill_frontier import EvoSkillFrontier
 from baselines.evoskill_loop import Agents, Proposed, Settings, run
 from baselines.evoskill_split import stratified_split
 
+from evolvable_evolve.evolution import search_operators
+from evolvable_evolve.evolution.statistics import paired_tests
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools import metrics
-from evolvable_tools.evolve import search_operators
-from evolvable_tools.evolve.statistics import paired_tests
 
 HERE = Path(__file__).parent / "vectors"
 FRONTIER, GATES, MISC = (

@@ -10,18 +10,18 @@ import pytest
 from baselines.scripted_model import ScriptedModel
 from evolve_runs import plan, program, running, scripted, task, writes
 
-from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.composition import selection_tasks
-from evolvable_tools.evolve.elimination import undo_text
-from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
-from evolvable_tools.evolve.ledger.run_reducer import fold_records
-from evolvable_tools.evolve.ledger.run_state import RunState
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.proposers.proposer_model import ModelRole
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.staged_final import plan_stages
-from evolvable_tools.evolve.statistics.staged_test import EQUAL_SHARES
-from evolvable_tools.evolve.task import ModelUsage, Rollout, ScorerSpec, Split, Task, TrialOutcome
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.composition import selection_tasks
+from evolvable_evolve.evolution.elimination import undo_text
+from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor
+from evolvable_evolve.evolution.ledger.run_reducer import fold_records
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.proposers.proposer_model import ModelRole
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.staged_final import plan_stages
+from evolvable_evolve.evolution.statistics.staged_test import EQUAL_SHARES
+from evolvable_evolve.evolution.task import ModelUsage, Rollout, ScorerSpec, Split, Task, TrialOutcome
 
 USEFUL = ("Dates are ISO", ["rule: iso"])
 MORE = ("Sums are rounded", ["rule: sums"])

@@ -13,11 +13,11 @@ import pytest
 from driving_place import AGENT, COMMAND, LETTERS, NO_SANDBOX, PERSON, RUBRIC, RUN, driving, judged, letters
 from earned import verified, without
 
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerError
+from evolvable_evolve.evolution.report.render import write_report
+from evolvable_evolve.evolution.run_context import RunTampered
+from evolvable_evolve.evolution.run_control import read_status
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerError
-from evolvable_tools.evolve.report.render import write_report
-from evolvable_tools.evolve.run_context import RunTampered
-from evolvable_tools.evolve.run_control import read_status
 from evolvable_tools.trust import proven_resources
 from evolvable_tools.verbs import edit
 
@@ -210,7 +210,7 @@ def test_a_command_that_always_fails_stops_the_run_and_says_why_and_it_goes_on_w
     check = f"if 'val' in given['task_id'] and not __import__('os').path.exists({str(key)!r}): sys.exit('key expired')"
     place.save(letters(), run_py=RUN.replace("print", f"{check}\nprint", 1))
     place.begin(optimizer="evoskill")  # which measures the base on val alone
-    monkeypatch.setattr("evolvable_tools.evolve.driver.BACKOFF", (0.0, 0.0))
+    monkeypatch.setattr("evolvable_evolve.evolution.driver.BACKOFF", (0.0, 0.0))
 
     state = place.drive()
 

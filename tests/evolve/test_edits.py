@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from evolving import a_program, a_skill
 
-from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import (
+from evolvable_evolve.evolution.candidates.programs import (
     EditOperation,
     InvalidEdit,
     Program,
@@ -14,6 +13,7 @@ from evolvable_tools.evolve.candidates.programs import (
     apply_edits,
     make_part,
 )
+from evolvable_store.resource import Kind
 from evolvable_tools.file_edits import TextEdit
 
 CSV = a_skill("csv", "a", "b")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from evolve_runs import program, running, scripted, task
 
-from evolvable_tools.evolve.ledger.run_state import RunState
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.task import Split
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.task import Split
 
 NEEDS = (["needs:iso"], [], ["needs:sums"], ["chance:0.5"])
 TINY, NARROW, FULL = (4, 3, 7), (6, 8, 16), (24, 30, 50)

@@ -6,8 +6,8 @@ from evolution.report import AloneLine, Line, judged
 from evolution.scenarios import BASE, PROPOSALS, SCENARIOS, SIZES, Found, place
 from evolution.worlds import WORLDS, unfriendly_place
 
-from evolvable_tools.evolve.statistics.staged_test import alpha_of_look, staged_sign_flip
-from evolvable_tools.evolve.task import Split
+from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look, staged_sign_flip
+from evolvable_evolve.evolution.task import Split
 
 FREQUENT = SCENARIOS[3]
 TESTS = SIZES[2]

@@ -9,16 +9,16 @@ from itertools import chain
 import pytest
 from baselines.simulated_world import Effect, Law, make_taskset
 
-from evolvable_store.errors import InvalidArgument
-from evolvable_tools.evolve.ledger.run_state import RunCandidate
-from evolvable_tools.evolve.run_config import Admission, ParentStrategy
-from evolvable_tools.evolve.search_operators import (
+from evolvable_evolve.evolution.ledger.run_state import RunCandidate
+from evolvable_evolve.evolution.run_config import Admission, ParentStrategy
+from evolvable_evolve.evolution.search_operators import (
     AdmissionResult,
     Frontier,
     sample_batch,
     select_parent,
 )
-from evolvable_tools.evolve.task import Split
+from evolvable_evolve.evolution.task import Split
+from evolvable_store.errors import InvalidArgument
 
 
 def member(name: str, score: float = 0.0, size: int = 100, scores: Mapping[str, float] | None = None) -> RunCandidate:

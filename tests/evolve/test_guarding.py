@@ -3,7 +3,7 @@
 import pytest
 from driving_place import LETTERS, PERSON, driving, letters
 
-from evolvable_tools.evolve.tasks.locate import RECHECK_SECONDS, IntegrityGuard
+from evolvable_evolve.evolution.tasks.locate import RECHECK_SECONDS, IntegrityGuard
 from evolvable_tools.verbs import edit
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerBusy, LedgerDamaged, LedgerError, read_ledger
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerBusy, LedgerDamaged, LedgerError, read_ledger
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

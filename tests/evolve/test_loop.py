@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from evolve_runs import program, running, scripted, task
 
-from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory
-from evolvable_tools.evolve.ledger.run_state import RunPhase, RunState
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.report.render import write_report
-from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
-from evolvable_tools.evolve.task import Rollout, Split, Task, TrialOutcome
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor
+from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
+from evolvable_evolve.evolution.ledger.run_state import RunPhase, RunState
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.report.render import write_report
+from evolvable_evolve.evolution.run_config import RunSettings, SpendLimit
+from evolvable_evolve.evolution.task import Rollout, Split, Task, TrialOutcome
 
 USEFUL = ("Dates are ISO", ["rule: iso"])
 USELESS = ("Say hello", ["Say hello."])
@@ -178,7 +178,7 @@ def test_a_candidate_that_keeps_the_base_from_ending_in_time_gains_nothing_in_th
 def test_a_budget_below_what_one_candidate_takes_is_refused_at_once_and_one_that_ends_on_the_way_opens_no_test(
     tmp_path,
 ):
-    from evolvable_tools.evolve.acceptance import BudgetTooSmall
+    from evolvable_evolve.evolution.acceptance import BudgetTooSmall
 
     with pytest.raises(BudgetTooSmall, match="below the"):
         driven(tmp_path / "small", scripted([USEFUL]), settings(limit=SpendLimit(calls=20)))
@@ -202,8 +202,8 @@ def test_the_reflection_optimizer_keeps_one_program_and_runs_its_batch_anew_only
 
 
 def test_finalists_of_other_runs_are_tried_as_one_and_go_through_the_same_gates(tmp_path):
+    from evolvable_evolve.evolution.candidates.programs import make_part, make_program
     from evolvable_store.resource import Kind
-    from evolvable_tools.evolve.candidates.programs import make_part, make_program
 
     better, other = (
         program("rule: iso"),
@@ -224,7 +224,7 @@ def test_finalists_of_other_runs_are_tried_as_one_and_go_through_the_same_gates(
 
 @pytest.mark.process
 def test_a_run_that_is_asked_to_stop_goes_on_where_it_was_and_pays_nothing_twice(tmp_path):
-    from evolvable_tools.evolve.run_context import RunStopped
+    from evolvable_evolve.evolution.run_context import RunStopped
 
     whole = driven(tmp_path / "whole", scripted([USELESS, HARMFUL, USEFUL]))
     asked = 0

@@ -7,25 +7,25 @@ import pytest
 from command_line import CommandLine
 from evolve_runs import program, running, scripted, task
 
+from evolvable_evolve.evolution.deploy import adopt, preview_adoption
+from evolvable_evolve.evolution.driver import drive_run
+from evolvable_evolve.evolution.ledger.run_directory import find_run
+from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.measure import holm_adjusted, read_measurement, start_measurement
+from evolvable_evolve.evolution.plan import make_plan
+from evolvable_evolve.evolution.run_config import HostContext, RunSettings
+from evolvable_evolve.evolution.run_control import get_status
+from evolvable_evolve.evolution.start import start_run
+from evolvable_evolve.evolution.statistics.narrow_claim import narrow_sizes, permutation_p_value, permutation_result
+from evolvable_evolve.evolution.statistics.power import PowerDesign, chance_left, power_band
+from evolvable_evolve.evolution.statistics.staged_test import stratified_permutation_p_value
+from evolvable_evolve.evolution.task import Split
+from evolvable_evolve.evolution.tasks.reader import read_taskset
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_tools.evolve.deploy import adopt, preview_adoption
-from evolvable_tools.evolve.driver import drive_run
-from evolvable_tools.evolve.ledger.run_directory import find_run
-from evolvable_tools.evolve.ledger.run_reducer import load_run_state
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.measure import holm_adjusted, read_measurement, start_measurement
-from evolvable_tools.evolve.plan import make_plan
-from evolvable_tools.evolve.run_config import HostContext, RunSettings
-from evolvable_tools.evolve.run_control import get_status
-from evolvable_tools.evolve.start import start_run
-from evolvable_tools.evolve.statistics.narrow_claim import narrow_sizes, permutation_p_value, permutation_result
-from evolvable_tools.evolve.statistics.power import PowerDesign, chance_left, power_band
-from evolvable_tools.evolve.statistics.staged_test import stratified_permutation_p_value
-from evolvable_tools.evolve.task import Split
-from evolvable_tools.evolve.tasks.reader import read_taskset
 from evolvable_tools.library import Caller, Library
 
 PERSON = Caller(Actor.HUMAN, None)

@@ -13,15 +13,15 @@ from driving_place import LETTERS, PERSON, POLITE, DrivingPlace, driving, judged
 from evolving import a_program, a_skill, a_task
 from model_api import Asked, ModelApi, Reply, chats, fails, responds
 
+from evolvable_evolve.evolution.candidates.static_gate import find_executable_change
+from evolvable_evolve.evolution.executors.model_api import ApiSettings, ModelExecutor
+from evolvable_evolve.evolution.ledger.run_reducer import read_records
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, make_proposer_model
+from evolvable_evolve.evolution.run_config import RunSettings, parse_executor_spec
+from evolvable_evolve.evolution.start import start_run
+from evolvable_evolve.evolution.task import ModelUsage, Price, TrialOutcome
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
-from evolvable_tools.evolve.candidates.static_gate import find_executable_change
-from evolvable_tools.evolve.executors.model_api import ApiSettings, ModelExecutor
-from evolvable_tools.evolve.ledger.run_reducer import read_records
-from evolvable_tools.evolve.ledger.run_state import RunState
-from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, make_proposer_model
-from evolvable_tools.evolve.run_config import RunSettings, parse_executor_spec
-from evolvable_tools.evolve.start import start_run
-from evolvable_tools.evolve.task import ModelUsage, Price, TrialOutcome
 from evolvable_tools.llm.endpoint import ModelEndpoint, NamedModels
 
 KEY = "sk-secret-of-the-test"

@@ -15,15 +15,12 @@ import pytest
 from driving_place import AGENT, COMMAND, PERSON, DrivingPlace, driving, judged, letters
 from trial_parts import BASE, ByFirstWord, Scripted, program, task
 
-from evolvable_server.cli.cluster_health import check_cluster
-from evolvable_server.person_config import PersonConfig, parse_person_config
-from evolvable_server.run_launcher import ray_cluster
-from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools.evolve.backend_choice import RunRecipe, cluster_of, make_recipe
-from evolvable_tools.evolve.ledger.run_reducer import load_run_state
-from evolvable_tools.evolve.run_config import RayCluster
-from evolvable_tools.evolve.run_context import make_run_parts
-from evolvable_tools.evolve.task import (
+from evolvable_evolve.cli.cluster_health import check_cluster
+from evolvable_evolve.evolution.backend_choice import RunRecipe, cluster_of, make_recipe
+from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
+from evolvable_evolve.evolution.run_config import RayCluster
+from evolvable_evolve.evolution.run_context import make_run_parts
+from evolvable_evolve.evolution.task import (
     CodeOutcome,
     ModelUsage,
     Rollout,
@@ -32,16 +29,19 @@ from evolvable_tools.evolve.task import (
     Solution,
     TrialOutcome,
 )
-from evolvable_tools.evolve.trials.attempt_json import InvalidAttempt, decode_attempt, encode_attempt
-from evolvable_tools.evolve.trials.ray_backend import RayMissing
-from evolvable_tools.evolve.trials.ray_worker import (
+from evolvable_evolve.evolution.trials.attempt_json import InvalidAttempt, decode_attempt, encode_attempt
+from evolvable_evolve.evolution.trials.ray_backend import RayMissing
+from evolvable_evolve.evolution.trials.ray_worker import (
     GivenRecipe,
     NodeMismatch,
     pack_job,
     remove_stale_folders,
     run_on_node,
 )
-from evolvable_tools.evolve.trials.trial import TrialAttempt, TrialJob
+from evolvable_evolve.evolution.trials.trial import TrialAttempt, TrialJob
+from evolvable_evolve.run_launcher import ray_cluster
+from evolvable_server.person_config import PersonConfig, parse_person_config
+from evolvable_store.errors import InvalidArgument, Refused
 
 SECRET = "sk-ant-not-for-any-node"
 ANSWER = TrialAttempt(
@@ -235,7 +235,7 @@ def test_what_needs_a_key_stays_on_this_machine(place: DrivingPlace) -> None:
 def test_a_configured_cluster_is_used_where_nothing_else_is_said(
     place: DrivingPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evolvable_tools.evolve.backend_choice.find_spec", lambda name: object())
+    monkeypatch.setattr("evolvable_evolve.evolution.backend_choice.find_spec", lambda name: object())
     place.save(letters())
     place.begin()
     parts = parts_of(place)
@@ -250,7 +250,7 @@ def test_a_configured_cluster_is_used_where_nothing_else_is_said(
 def test_a_run_that_began_on_a_cluster_goes_on_on_no_other(
     place: DrivingPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evolvable_tools.evolve.backend_choice.find_spec", lambda name: object())
+    monkeypatch.setattr("evolvable_evolve.evolution.backend_choice.find_spec", lambda name: object())
     place.save(letters())
     place.means = replace(place.means, cluster=RayCluster("10.0.0.1:6379"))
     place.begin(backend="ray:10.0.0.1:6379")
@@ -262,7 +262,7 @@ def test_a_run_that_began_on_a_cluster_goes_on_on_no_other(
 
 @pytest.mark.process
 def test_without_the_package_a_run_on_ray_does_not_begin(place: DrivingPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evolvable_tools.evolve.backend_choice.find_spec", lambda name: None)
+    monkeypatch.setattr("evolvable_evolve.evolution.backend_choice.find_spec", lambda name: None)
     place.save(letters())
     with pytest.raises(RayMissing, match="Ray is not installed"):
         place.begin(COMMAND, backend="ray")
@@ -288,7 +288,7 @@ def test_the_doctor_speaks_of_a_cluster_only_where_one_is_configured(monkeypatch
     config: Any = SimpleNamespace(person=PersonConfig(None))
     assert check_cluster(config) == ([], [])
     assert "ray" not in sys.modules, "nothing imports Ray for it"
-    monkeypatch.setattr("evolvable_server.cli.cluster_health.find_spec", lambda name: None)
+    monkeypatch.setattr("evolvable_evolve.cli.cluster_health.find_spec", lambda name: None)
     config.person = PersonConfig(None, ray_address="head.example:6379")
     [problem], notes = check_cluster(config)
     assert "head.example:6379" in problem.what and "'.[ray]'" in problem.next and notes == []

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
+from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look
+from evolvable_evolve.evolution.task import Split
+from evolvable_evolve.evolution.tasks.holdout import look_at, opened_before
+from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog, TaskOpening
+from evolvable_evolve.evolution.tasks.reader import read_taskset
+from evolvable_evolve.evolution.tasks.similarity import TextSketch, find_groups, sketch_tasks
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory
-from evolvable_tools.evolve.statistics.staged_test import alpha_of_look
-from evolvable_tools.evolve.task import Split
-from evolvable_tools.evolve.tasks.holdout import look_at, opened_before
-from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog, TaskOpening
-from evolvable_tools.evolve.tasks.reader import read_taskset
-from evolvable_tools.evolve.tasks.similarity import TextSketch, find_groups, sketch_tasks
 
 LONG = "The harbour office of the northern town keeps a ledger of every ship that leaves in autumn; name the {} one."
 
@@ -112,9 +112,9 @@ def test_of_processes_that_open_one_test_at_once_only_one_has_the_first_look(tmp
 import json, sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from evolvable_tools.evolve.tasks.holdout import HeldOutTest, TestAccessLog, hold_out_test
-from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog
-from evolvable_tools.evolve.tasks.reader import read_taskset
+from evolvable_evolve.evolution.tasks.holdout import HeldOutTest, TestAccessLog, hold_out_test
+from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog
+from evolvable_evolve.evolution.tasks.reader import read_taskset
 home, number = Path({str(tmp_path)!r}), int(sys.argv[1])
 order, space = [*range(number, 20), *range(number)], " " * number
 lines = [{{"id": f"t{{n}}", "prompt": f"Add {{n}} {{space}} and 3.", "expected": "7", "split": "test"}} for n in order]

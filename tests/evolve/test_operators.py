@@ -7,16 +7,15 @@ import typing
 import pytest
 from evolve_runs import program, skill
 
-from evolvable_store.resource import Kind
-from evolvable_tools.evolve import operators
-from evolvable_tools.evolve.candidates.programs import (
+from evolvable_evolve.evolution import operators
+from evolvable_evolve.evolution.candidates.programs import (
     Program,
     make_part,
     make_program,
     program_from_json,
     program_to_json,
 )
-from evolvable_tools.evolve.operators import (
+from evolvable_evolve.evolution.operators import (
     EvaluationResult,
     Improve,
     Mask,
@@ -25,6 +24,7 @@ from evolvable_tools.evolve.operators import (
     commit_if_better,
     make_mask,
 )
+from evolvable_store.resource import Kind
 
 BASE = program("One.")
 

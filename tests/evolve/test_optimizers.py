@@ -16,23 +16,23 @@ import pytest
 from baselines.scripted_model import ScriptedModel
 from evolve_runs import program, running, scripted, task
 
-from evolvable_server.cli.evolve_commands import start_command
+from evolvable_evolve.cli.evolve_commands import start_command
+from evolvable_evolve.evolution.candidates.programs import Program, make_part, make_program
+from evolvable_evolve.evolution.ledger.run_directory import RunDirectory, read_ledger
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.optimizer_registry import OPTIMIZERS, optimizer_kind
+from evolvable_evolve.evolution.optimizers.textgrad import MAX_GRADIENTS, gradient_buffers
+from evolvable_evolve.evolution.proposers.proposer_model import HandOffModel, ModelRole, NeedsAnswer, PromptedModel
+from evolvable_evolve.evolution.proposers.role_prompts import Evidence, critic_question, rewrite_question
+from evolvable_evolve.evolution.report.render import write_report
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.task import ModelUsage, Rollout, ScorerSpec, Split, Task, Trial, TrialOutcome
+from evolvable_evolve.variables import ResourceVariable
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory, read_ledger
-from evolvable_tools.evolve.ledger.run_state import RunState
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.optimizer_registry import OPTIMIZERS, optimizer_kind
-from evolvable_tools.evolve.optimizers.textgrad import MAX_GRADIENTS, gradient_buffers
-from evolvable_tools.evolve.proposers.proposer_model import HandOffModel, ModelRole, NeedsAnswer, PromptedModel
-from evolvable_tools.evolve.proposers.role_prompts import Evidence, critic_question, rewrite_question
-from evolvable_tools.evolve.report.render import write_report
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.task import ModelUsage, Rollout, ScorerSpec, Split, Task, Trial, TrialOutcome
 from evolvable_tools.llm.command_model import CommandModel
 from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.verbs.variables import ResourceVariable
 
 DOCS = Path(__file__).parents[2] / "docs"
 SECRET = "the colour of the fourth lighthouse is vermilion"

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from evolve_runs import program, running, scripted, tasks
 
-from evolvable_tools.evolve.acceptance import ExecutorFailing
-from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
-from evolvable_tools.evolve.ledger.run_state import RunPhase
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.task import Rollout, Split, Task, TrialOutcome
+from evolvable_evolve.evolution.acceptance import ExecutorFailing
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor
+from evolvable_evolve.evolution.ledger.run_state import RunPhase
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.task import Rollout, Split, Task, TrialOutcome
 
 SPLITS = {split: tasks(split, 10) for split in Split}
 

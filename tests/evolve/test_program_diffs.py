@@ -4,9 +4,9 @@ import hashlib
 
 import pytest
 
+from evolvable_evolve.evolution.candidates.programs import Program, diff_programs, make_part, make_program
+from evolvable_evolve.evolution.candidates.static_gate import review_change
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, diff_programs, make_part, make_program
-from evolvable_tools.evolve.candidates.static_gate import review_change
 
 
 def holding(data: bytes | None) -> Program:

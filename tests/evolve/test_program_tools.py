@@ -14,16 +14,16 @@ from fake_clients import fake_claude, fake_codex
 from mcp import Client, StdioServerParameters
 from model_api import ModelApi, Reply, says
 
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, make_part
+from evolvable_evolve.evolution.candidates.static_gate import find_executable_change
+from evolvable_evolve.evolution.executors import tool_server
+from evolvable_evolve.evolution.executors.agent_cli import ClientSettings, read_client_version
+from evolvable_evolve.evolution.executors.coding_agents import ClaudeExecutor, CodexExecutor
+from evolvable_evolve.evolution.executors.installation import find_run_spec, tool_entry, write_part
+from evolvable_evolve.evolution.executors.model_api import ApiSettings, ModelExecutor
+from evolvable_evolve.evolution.executors.tool_runs import ToolSandbox
+from evolvable_evolve.evolution.operators import MaskViolation, make_mask
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, make_part
-from evolvable_tools.evolve.candidates.static_gate import find_executable_change
-from evolvable_tools.evolve.executors import tool_server
-from evolvable_tools.evolve.executors.agent_cli import ClientSettings, read_client_version
-from evolvable_tools.evolve.executors.coding_agents import ClaudeExecutor, CodexExecutor
-from evolvable_tools.evolve.executors.installation import find_run_spec, tool_entry, write_part
-from evolvable_tools.evolve.executors.model_api import ApiSettings, ModelExecutor
-from evolvable_tools.evolve.executors.tool_runs import ToolSandbox
-from evolvable_tools.evolve.operators import MaskViolation, make_mask
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 SCRIPT = "import json, sys\na = json.load(sys.stdin)['a']\nif a < 0: sys.exit('too small')\nprint(a + 1)\n"

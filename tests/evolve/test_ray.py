@@ -22,17 +22,17 @@ from processes import poll
 from ray_nodes import RayNodes, ray_nodes
 from trial_parts import BASE, ByFirstWord, Scripted, task, tasks
 
-from evolvable_tools.evolve.driver import drive_run
-from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
-from evolvable_tools.evolve.report.render import write_report
-from evolvable_tools.evolve.run_config import SpendLimit
-from evolvable_tools.evolve.run_control import stop_run
-from evolvable_tools.evolve.task import Task, Trial, TrialOutcome
-from evolvable_tools.evolve.trials.backends import ProcessBackend
-from evolvable_tools.evolve.trials.budget import BudgetSpent, RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
-from evolvable_tools.evolve.trials.ray_backend import RayBackend, RayUnavailable
-from evolvable_tools.evolve.trials.trial import TrialBackend, TrialJob
+from evolvable_evolve.evolution.driver import drive_run
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, read_ledger
+from evolvable_evolve.evolution.report.render import write_report
+from evolvable_evolve.evolution.run_config import SpendLimit
+from evolvable_evolve.evolution.run_control import stop_run
+from evolvable_evolve.evolution.task import Task, Trial, TrialOutcome
+from evolvable_evolve.evolution.trials.backends import ProcessBackend
+from evolvable_evolve.evolution.trials.budget import BudgetSpent, RunBudget
+from evolvable_evolve.evolution.trials.measurement import TrialRunner, TrialSettings
+from evolvable_evolve.evolution.trials.ray_backend import RayBackend, RayUnavailable
+from evolvable_evolve.evolution.trials.trial import TrialBackend, TrialJob
 from evolvable_tools.library import Library
 
 pytestmark = [
@@ -301,7 +301,7 @@ def test_a_wrong_token_and_an_address_without_a_cluster_say_what_to_do(nodes: Ra
 
 
 BOMB = """\
-import evolvable_tools.evolve.trials.ray_worker as worker, os
+import evolvable_evolve.evolution.trials.ray_worker as worker, os
 class Bomb:
     def __reduce__(self):
         return os.mkdir, ({place!r},)

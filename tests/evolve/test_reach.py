@@ -7,16 +7,16 @@ import pytest
 from driving_place import SKILL as TEXT
 from driving_place import DrivingPlace, letters
 
+from evolvable_evolve.evolution.ledger.run_directory import iter_runs
+from evolvable_evolve.evolution.measure import start_measurement
+from evolvable_evolve.evolution.reach import best_outcome, refuse_undecidable
+from evolvable_evolve.evolution.run_config import HostContext, RunSettings
+from evolvable_evolve.evolution.start import start_run
+from evolvable_evolve.evolution.task import Split
+from evolvable_evolve.evolution.tasks.reader import read_taskset
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.evolve.ledger.run_directory import iter_runs
-from evolvable_tools.evolve.measure import start_measurement
-from evolvable_tools.evolve.reach import best_outcome, refuse_undecidable
-from evolvable_tools.evolve.run_config import HostContext, RunSettings
-from evolvable_tools.evolve.start import start_run
-from evolvable_tools.evolve.task import Split
-from evolvable_tools.evolve.tasks.reader import read_taskset
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit
 

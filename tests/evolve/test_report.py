@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from evolve_runs import program, running, scripted, task, tasks
 
-from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory
-from evolvable_tools.evolve.ledger.run_reducer import fold_records, read_records
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.report.render import WrittenReport, write_report
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.run_context import RunStopped
-from evolvable_tools.evolve.run_control import read_status
-from evolvable_tools.evolve.task import Rollout, Split, Task
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor
+from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
+from evolvable_evolve.evolution.ledger.run_reducer import fold_records, read_records
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.report.render import WrittenReport, write_report
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.run_context import RunStopped
+from evolvable_evolve.evolution.run_control import read_status
+from evolvable_evolve.evolution.task import Rollout, Split, Task
 from evolvable_tools.redaction.redactor import Redactor
 
 USEFUL = ("Dates are ISO", ["rule: iso"])

@@ -7,15 +7,15 @@ import pytest
 from evolving import a_program, a_skill, a_task, a_trial
 from jsonschema import Draft202012Validator
 
+from evolvable_evolve.evolution.candidates.programs import AGENT_OPERATIONS, EditOperation, InvalidEdit, apply_edits
+from evolvable_evolve.evolution.candidates.static_gate import LeakCorpus
+from evolvable_evolve.evolution.proposers import edit_plan, role_prompts
+from evolvable_evolve.evolution.proposers.edit_plan import EditPlan, FailureCause, InvalidPlan, RepairTag
+from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion
+from evolvable_evolve.evolution.proposers.role_prompts import ANSWER_MASK, MAX_QUESTION, Evidence, PastIteration
+from evolvable_evolve.evolution.scorers import external_scorers
+from evolvable_evolve.evolution.task import Split
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import AGENT_OPERATIONS, EditOperation, InvalidEdit, apply_edits
-from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
-from evolvable_tools.evolve.proposers import edit_plan, role_prompts
-from evolvable_tools.evolve.proposers.edit_plan import EditPlan, FailureCause, InvalidPlan, RepairTag
-from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion
-from evolvable_tools.evolve.proposers.role_prompts import ANSWER_MASK, MAX_QUESTION, Evidence, PastIteration
-from evolvable_tools.evolve.scorers import external_scorers
-from evolvable_tools.evolve.task import Split
 from evolvable_tools.redaction.redactor import Redactor
 
 REDACTOR = Redactor()

@@ -19,13 +19,12 @@ from trial_parts import task
 
 import evolvable_store
 import evolvable_tools
-from evolvable_tools.evolve.executors.base import CommandHost, run_confined
-from evolvable_tools.evolve.executors.command_executor import CommandExecutor
-from evolvable_tools.evolve.scorers.external_scorers import command_score
-from evolvable_tools.evolve.task import Rollout, TrialOutcome
-from evolvable_tools.llm.command_model import ChildProcesses
-from evolvable_tools.sandbox.exchange import SandboxOutputError, bring_back
-from evolvable_tools.sandbox.mechanisms import (
+from evolvable_evolve.evolution.executors.base import CommandHost, run_confined
+from evolvable_evolve.evolution.executors.command_executor import CommandExecutor
+from evolvable_evolve.evolution.scorers.external_scorers import command_score
+from evolvable_evolve.evolution.task import Rollout, TrialOutcome
+from evolvable_evolve.sandbox.exchange import SandboxOutputError, bring_back
+from evolvable_evolve.sandbox.mechanisms import (
     NAMESPACES,
     SYSTEM_FOLDERS,
     Bubblewrap,
@@ -36,7 +35,8 @@ from evolvable_tools.sandbox.mechanisms import (
     environment_inside,
     shortcomings,
 )
-from evolvable_tools.sandbox.probe import SandboxChoice, probe, sandbox_of
+from evolvable_evolve.sandbox.probe import SandboxChoice, probe, sandbox_of
+from evolvable_tools.llm.command_model import ChildProcesses
 
 pytestmark = needs_sandbox
 
@@ -474,7 +474,7 @@ def test_the_sandbox_works_as_another_user_too():
         own = Path(evolvable_tools.__path__[0]) / "sandbox"
         shutil.copytree(own, place / "evolvable_tools" / "sandbox", ignore=shutil.ignore_patterns("__pycache__"))
         script = (
-            "from evolvable_tools.sandbox.probe import sandbox_of; found = sandbox_of(); print(found.name, found.why)"
+            "from evolvable_evolve.sandbox.probe import sandbox_of; found = sandbox_of(); print(found.name, found.why)"
         )
         version = subprocess.run([python, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True)
         if version.stdout.strip() != b"True":

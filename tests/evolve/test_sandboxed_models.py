@@ -13,10 +13,10 @@ from evolving import a_program, a_task
 from fake_clients import fake_claude, fake_codex
 from model_api import Asked, ModelApi, Reply, says
 
-from evolvable_tools.evolve.executors.agent_cli import ClientSettings
-from evolvable_tools.evolve.executors.coding_agents import ClaudeExecutor, CodexExecutor
-from evolvable_tools.evolve.executors.installation import run_canary
-from evolvable_tools.sandbox.exchange import ModelAccess, relay
+from evolvable_evolve.evolution.executors.agent_cli import ClientSettings
+from evolvable_evolve.evolution.executors.coding_agents import ClaudeExecutor, CodexExecutor
+from evolvable_evolve.evolution.executors.installation import run_canary
+from evolvable_evolve.sandbox.exchange import ModelAccess, relay
 
 pytestmark = [pytest.mark.process, needs_sandbox]
 

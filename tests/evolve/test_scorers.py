@@ -9,21 +9,30 @@ from pathlib import Path
 import pytest
 from baselines.dabstep_scorer import dabstep_compat
 
-from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.ledger.run_directory import Ledger
-from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, NoAnswer
-from evolvable_tools.evolve.scorers import numeric as compat
-from evolvable_tools.evolve.scorers.external_scorers import (
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.ledger.run_directory import Ledger
+from evolvable_evolve.evolution.proposers.proposer_model import ModelAnswer, NoAnswer
+from evolvable_evolve.evolution.scorers import numeric as compat
+from evolvable_evolve.evolution.scorers.external_scorers import (
     JudgeSample,
     JudgeScorer,
     is_same_family,
     rubric_digest,
     run_judge_calibration,
 )
-from evolvable_tools.evolve.scorers.numeric import numeric_strict, officeqa_compat
-from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.task import JudgeRefused, ModelUsage, Rollout, Score, ScorerError, ScorerSpec, Split, Task
-from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
+from evolvable_evolve.evolution.scorers.numeric import numeric_strict, officeqa_compat
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.task import (
+    JudgeRefused,
+    ModelUsage,
+    Rollout,
+    Score,
+    ScorerError,
+    ScorerSpec,
+    Split,
+    Task,
+)
+from evolvable_evolve.evolution.trials.measurement import TrialRunner, TrialSettings
 
 VECTORS = json.loads((Path(__file__).parent / "vectors/scorer_vectors.json").read_text(encoding="utf-8"))
 
@@ -263,7 +272,7 @@ def test_a_pattern_is_searched_for_or_fits_the_whole():
 
 @pytest.mark.process
 def test_a_pattern_that_would_run_for_ever_is_trouble_and_not_a_0(monkeypatch):
-    from evolvable_tools.evolve.scorers import registry
+    from evolvable_evolve.evolution.scorers import registry
 
     match_pattern = registry.match_pattern
 

@@ -11,12 +11,12 @@ from command_line import CommandLine, skill_text
 from session_cases import labelled_cases
 from transcripts import WRITERS, Says, User, session_id
 
+from evolvable_evolve.evolution.tasks import session_import
+from evolvable_evolve.evolution.tasks.diagnostics import TaskSetCheck, check_taskset
+from evolvable_evolve.evolution.tasks.session_import import SessionDraft
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_tools.evolve.tasks import session_import
-from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset
-from evolvable_tools.evolve.tasks.session_import import SessionDraft
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import proposal_inbox
 

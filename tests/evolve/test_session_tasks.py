@@ -11,16 +11,16 @@ from command_line import CommandLine
 from session_cases import CHECK, FAILED, PASSED, SessionCase, labelled_cases
 from transcripts import EditFile, ReadFile, Run, Says, User, session_id, write_claude_code, write_codex
 
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.task import Split
+from evolvable_evolve.evolution.tasks import session_import
+from evolvable_evolve.evolution.tasks.locate import load_taskset, refuse_untrusted
+from evolvable_evolve.evolution.tasks.session_import import LearnedFrom, refuse_learned_sessions
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.storage.proposals import Draft
-from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.task import Split
-from evolvable_tools.evolve.tasks import session_import
-from evolvable_tools.evolve.tasks.locate import load_taskset, refuse_untrusted
-from evolvable_tools.evolve.tasks.session_import import LearnedFrom, refuse_learned_sessions
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit, proposal_inbox
 

@@ -8,11 +8,11 @@ from statistics import fmean
 import pytest
 from baselines.simulated_world import Effect, Law, make_taskset, program_with
 
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor, find_rules, parse_truth
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.task import Split
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.simulated import SimulatedExecutor, find_rules, parse_truth
-from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.task import Split
 
 LAW = Law((Effect("useful", fixes=0.1), Effect("harmful", breaks=0.05), Effect("both", 0.15, 0.05), Effect("useless")))
 WORLD = make_taskset(LAW, (40, 40, 60), seed=1)

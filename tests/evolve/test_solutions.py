@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 from trial_parts import program
 
+from evolvable_evolve.evolution.candidates.programs import Program, program_from_json, program_to_json
+from evolvable_evolve.evolution.executors.base import CommandHost, parse_strict_json
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerRecord, read_ledger
+from evolvable_evolve.evolution.report.solution_table import SolutionRow, collect_rounds, round_costs, table_lines
+from evolvable_evolve.evolution.run_config import HostContext, SpendLimit
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.solutions import SolutionExecutor, public_files, refuse_without_checks, with_rounds
+from evolvable_evolve.evolution.start import MeasuredProgram, start_run
+from evolvable_evolve.evolution.task import CodeOutcome, ModelUsage, Rollout, Task, TaskSet, Trial, TrialOutcome
+from evolvable_evolve.evolution.tasks.locate import list_commands, needs_commands
+from evolvable_evolve.evolution.tasks.reader import InvalidTaskSet, read_taskset, scorer_files
+from evolvable_evolve.evolution.trials.budget import BudgetSpent, ConcurrencyLimit, RunBudget
+from evolvable_evolve.evolution.trials.measurement import TrialRunner, TrialSettings
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.evolve.candidates.programs import Program, program_from_json, program_to_json
-from evolvable_tools.evolve.executors.base import CommandHost, parse_strict_json
-from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerRecord, read_ledger
-from evolvable_tools.evolve.report.solution_table import SolutionRow, collect_rounds, round_costs, table_lines
-from evolvable_tools.evolve.run_config import HostContext, SpendLimit
-from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.solutions import SolutionExecutor, public_files, refuse_without_checks, with_rounds
-from evolvable_tools.evolve.start import MeasuredProgram, start_run
-from evolvable_tools.evolve.task import CodeOutcome, ModelUsage, Rollout, Task, TaskSet, Trial, TrialOutcome
-from evolvable_tools.evolve.tasks.locate import list_commands, needs_commands
-from evolvable_tools.evolve.tasks.reader import InvalidTaskSet, read_taskset, scorer_files
-from evolvable_tools.evolve.trials.budget import BudgetSpent, ConcurrencyLimit, RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
 from evolvable_tools.library import Caller, Library
 
 CHECK = """

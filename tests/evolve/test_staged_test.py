@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolvable_store.errors import InvalidArgument
-from evolvable_tools.evolve.statistics import paired_tests
-from evolvable_tools.evolve.statistics.staged_test import (
+from evolvable_evolve.evolution.statistics import paired_tests
+from evolvable_evolve.evolution.statistics.staged_test import (
     clopper_pearson_upper,
     harm_bound,
     missing_p_value,
@@ -17,6 +16,7 @@ from evolvable_tools.evolve.statistics.staged_test import (
     staged_sign_flip,
     stratified_permutation_p_value,
 )
+from evolvable_store.errors import InvalidArgument
 
 HALVES = st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0])
 

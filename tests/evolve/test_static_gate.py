@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from evolving import a_program, a_skill, a_task
 
+from evolvable_evolve.evolution.candidates.programs import Program, make_part
+from evolvable_evolve.evolution.candidates.static_gate import GateReport, LeakCorpus, SizeLimits, check_candidate
+from evolvable_evolve.evolution.task import ScorerSpec, Split, Task
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, make_part
-from evolvable_tools.evolve.candidates.static_gate import GateReport, LeakCorpus, SizeLimits, check_candidate
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task
 
 PROMPT = "Read the ledger of the harbour office and name the third ship that left in autumn."
 TRAIN = a_task("t1", PROMPT, "The Blue Heron")

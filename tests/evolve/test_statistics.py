@@ -9,8 +9,8 @@ from baselines import e_process
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evolvable_evolve.evolution.statistics import paired_tests
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.evolve.statistics import paired_tests
 
 SCORES = st.sampled_from([-1.0, -2 / 3, -0.5, -1 / 3, 0.0, 0.25, 1 / 3, 2 / 3, 1.0])
 

@@ -7,12 +7,9 @@ from evolving import a_program, a_skill
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolvable_store.errors import InvalidArgument
-from evolvable_store.frontmatter import parse_document
-from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates import agent_files
-from evolvable_tools.evolve.candidates.agent_files import MAIN, AgentCard, InvalidAgent, merged_agent, new_agent
-from evolvable_tools.evolve.candidates.programs import (
+from evolvable_evolve.evolution.candidates import agent_files
+from evolvable_evolve.evolution.candidates.agent_files import MAIN, AgentCard, InvalidAgent, merged_agent, new_agent
+from evolvable_evolve.evolution.candidates.programs import (
     EditOperation,
     InvalidEdit,
     Program,
@@ -23,10 +20,10 @@ from evolvable_tools.evolve.candidates.programs import (
     settle_owners,
     skill_owners,
 )
-from evolvable_tools.evolve.candidates.static_gate import LeakCorpus, check_candidate
-from evolvable_tools.evolve.proposers import edit_plan, role_prompts
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.structure.structure_evidence import (
+from evolvable_evolve.evolution.candidates.static_gate import LeakCorpus, check_candidate
+from evolvable_evolve.evolution.proposers import edit_plan, role_prompts
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.structure.structure_evidence import (
     AgentTrace,
     LocalRepair,
     StructureInput,
@@ -34,13 +31,16 @@ from evolvable_tools.evolve.structure.structure_evidence import (
     agent_utilities,
     summarise_structure,
 )
-from evolvable_tools.evolve.structure.structure_gate import (
+from evolvable_evolve.evolution.structure.structure_gate import (
     Restructure,
     StructureAction,
     StructureDecision,
     StructureThresholds,
     decide_structure,
 )
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.frontmatter import parse_document
+from evolvable_store.resource import Kind
 from evolvable_tools.metrics import Utility, wilson_interval
 from evolvable_tools.redaction.redactor import Redactor
 

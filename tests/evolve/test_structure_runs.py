@@ -17,15 +17,15 @@ from transplant import (
     transplant_world,
 )
 
+from evolvable_evolve.evolution.candidates.agent_files import MAIN
+from evolvable_evolve.evolution.candidates.programs import ProgramPart, make_part, make_program, skill_owners
+from evolvable_evolve.evolution.proposers.edit_plan import structure_schema
+from evolvable_evolve.evolution.proposers.proposer_model import ModelRole
+from evolvable_evolve.evolution.report.run_facts import collect_facts
+from evolvable_evolve.evolution.run_control import _describe_record
+from evolvable_evolve.evolution.start import start_run
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.agent_files import MAIN
-from evolvable_tools.evolve.candidates.programs import ProgramPart, make_part, make_program, skill_owners
-from evolvable_tools.evolve.proposers.edit_plan import structure_schema
-from evolvable_tools.evolve.proposers.proposer_model import ModelRole
-from evolvable_tools.evolve.report.run_facts import collect_facts
-from evolvable_tools.evolve.run_control import _describe_record
-from evolvable_tools.evolve.start import start_run
 from evolvable_tools.llm import NamedCommand, NamedCommands, schema_problem
 
 SMALL = (90, 110, 60)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evolvable_tools.evolve.optimizers import surrogates
+from evolvable_evolve.evolution.optimizers import surrogates
 
 VECTORS = json.loads((Path(__file__).parent / "vectors/rl_vectors.json").read_text(encoding="utf-8"))
 

@@ -6,16 +6,16 @@ import json
 import pytest
 from command_line import CommandLine
 
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.proposers.proposer_model import ModelAnswer, ModelQuestion, named_model
+from evolvable_evolve.evolution.report.tolerance_grid import tolerance_grid
+from evolvable_evolve.evolution.run_config import HostContext
+from evolvable_evolve.evolution.task import ModelUsage
+from evolvable_evolve.evolution.tasks.classify import label_tasks, name_categories, render_categories
+from evolvable_evolve.evolution.tasks.holdout import redact_file
+from evolvable_evolve.evolution.tasks.reader import InvalidTaskSet, read_taskset
+from evolvable_evolve.evolution.tasks.table_import import TableColumns, read_table
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.evolve.ledger.run_state import RunState
-from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, named_model
-from evolvable_tools.evolve.report.tolerance_grid import tolerance_grid
-from evolvable_tools.evolve.run_config import HostContext
-from evolvable_tools.evolve.task import ModelUsage
-from evolvable_tools.evolve.tasks.classify import label_tasks, name_categories, render_categories
-from evolvable_tools.evolve.tasks.holdout import redact_file
-from evolvable_tools.evolve.tasks.reader import InvalidTaskSet, read_taskset
-from evolvable_tools.evolve.tasks.table_import import TableColumns, read_table
 
 COLUMNS = TableColumns("question", "answer", category="kind")
 CSV = 'question,answer,kind\n"What is 1, and 1?",2,sums\nWhat is 2 and 2?,4,sums\nWhat is 2 and 2?,4,sums\n,5,sums\n'

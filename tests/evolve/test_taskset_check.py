@@ -8,14 +8,14 @@ import order_emails
 import pytest
 from command_line import CommandLine
 
-from evolvable_tools.evolve.executors.command_executor import CommandExecutor
-from evolvable_tools.evolve.plan import make_plan
-from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.statistics.power import PowerDesign, smallest_gain
-from evolvable_tools.evolve.task import Split
-from evolvable_tools.evolve.tasks.diagnostics import check_taskset
-from evolvable_tools.evolve.tasks.reader import read_taskset
-from evolvable_tools.evolve.tasks.scorer_calibration import IssueLevel
+from evolvable_evolve.evolution.executors.command_executor import CommandExecutor
+from evolvable_evolve.evolution.plan import make_plan
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.statistics.power import PowerDesign, smallest_gain
+from evolvable_evolve.evolution.task import Split
+from evolvable_evolve.evolution.tasks.diagnostics import check_taskset
+from evolvable_evolve.evolution.tasks.reader import read_taskset
+from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel
 
 SPLITS = ["train"] * 15 + ["val"] * 20 + ["test"] * 40
 

@@ -8,17 +8,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from evolvable_store.errors import InvalidArgument, LibraryCorrupt, Refused
-from evolvable_store.operation import Actor
-from evolvable_store.resource import Ref
-from evolvable_tools.evolve.task import Split, SplitRatios, task_fixtures
-from evolvable_tools.evolve.tasks import holdout
-from evolvable_tools.evolve.tasks.holdout import (
+from evolvable_evolve.evolution.task import Split, SplitRatios, task_fixtures
+from evolvable_evolve.evolution.tasks import holdout
+from evolvable_evolve.evolution.tasks.holdout import (
     OpenTasks,
     SealedTest,
     hold_out_test,
 )
-from evolvable_tools.evolve.tasks.locate import (
+from evolvable_evolve.evolution.tasks.locate import (
     TaskSetNotFound,
     count_unassigned,
     load_taskset,
@@ -27,7 +24,10 @@ from evolvable_tools.evolve.tasks.locate import (
     render_splits,
     write_files,
 )
-from evolvable_tools.evolve.tasks.reader import InvalidTaskSet, read_taskset, scorer_files
+from evolvable_evolve.evolution.tasks.reader import InvalidTaskSet, read_taskset, scorer_files
+from evolvable_store.errors import InvalidArgument, LibraryCorrupt, Refused
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit
 

@@ -14,18 +14,18 @@ import pytest
 import trial_children
 from trial_parts import BASE, USAGE, ByFirstWord, Scripted, program, task, tasks
 
-from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
-from evolvable_tools.evolve.run_config import SpendLimit
-from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerError, ScorerSpec, Trial, TrialOutcome
-from evolvable_tools.evolve.trials.budget import (
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, read_ledger
+from evolvable_evolve.evolution.run_config import SpendLimit
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.task import ModelUsage, Rollout, Score, ScorerError, ScorerSpec, Trial, TrialOutcome
+from evolvable_evolve.evolution.trials.budget import (
     BudgetSpent,
     ConcurrencyLimit,
     PriceUnknown,
     RunBudget,
     make_concurrency_limit,
 )
-from evolvable_tools.evolve.trials.measurement import (
+from evolvable_evolve.evolution.trials.measurement import (
     TrialRequest,
     TrialRunner,
     TrialSettings,

@@ -8,16 +8,16 @@ import pytest
 from confined import RUNNER, needs_sandbox
 from driving_place import AGENT, COMMAND, NO_SANDBOX, PERSON, POLITE, driving
 
-from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools.evolve.deploy import NotPromoted, adopt
-from evolvable_tools.evolve.report.render import write_report
-from evolvable_tools.evolve.run_control import (
+from evolvable_evolve.evolution.deploy import NotPromoted, adopt
+from evolvable_evolve.evolution.report.render import write_report
+from evolvable_evolve.evolution.run_control import (
     decide_held_candidate,
     get_held_candidate,
     list_pending,
     read_status,
     submit_answer,
 )
+from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_tools.scan import CapabilityDiff, Scan
 from evolvable_tools.verbs import edit
 
@@ -101,7 +101,7 @@ def test_the_setup_of_a_task_sees_no_library_and_no_network_and_leaves_its_files
 
 
 def test_without_a_sandbox_the_setup_of_a_task_runs_as_its_trial_does(place, tmp_path, monkeypatch):
-    monkeypatch.setattr("evolvable_tools.evolve.driver.BACKOFF", (0.0,))
+    monkeypatch.setattr("evolvable_evolve.evolution.driver.BACKOFF", (0.0,))
     place.means = replace(place.means, sandbox=NO_SANDBOX)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         begin_with_setup(place, tmp_path / "planted", listener.getsockname()[1])
@@ -123,7 +123,7 @@ def place(tmp_path):
 def _a_scan_that_notices_nothing(monkeypatch):
     """The sandbox has to hold where the static gate was passed; the scan itself refuses this thief."""
     nothing = Scan((), CapabilityDiff())
-    monkeypatch.setattr("evolvable_tools.evolve.candidates.static_gate.scan", lambda *_, **__: nothing)
+    monkeypatch.setattr("evolvable_evolve.evolution.candidates.static_gate.scan", lambda *_, **__: nothing)
 
 
 def steal(place):

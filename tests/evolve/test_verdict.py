@@ -2,8 +2,8 @@
 
 import pytest
 
+from evolvable_evolve.evolution.statistics.verdict import Ruling, RunVerdict, TokenCosts, decide_verdict
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.evolve.statistics.verdict import Ruling, RunVerdict, TokenCosts, decide_verdict
 
 N = 40
 TASKS = [f"t{number:02}" for number in range(N)]

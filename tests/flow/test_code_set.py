@@ -16,10 +16,10 @@ if os.name != "posix":
 from seeds import autogenesis, optimizers
 from seeds.code_set import build
 
-from evolvable_tools.evolve.executors.base import CommandHost
-from evolvable_tools.evolve.executors.command_executor import CommandExecutor
-from evolvable_tools.evolve.task import CodeOutcome, Split
-from evolvable_tools.evolve.tasks.reader import read_taskset, scorer_files
+from evolvable_evolve.evolution.executors.base import CommandHost
+from evolvable_evolve.evolution.executors.command_executor import CommandExecutor
+from evolvable_evolve.evolution.task import CodeOutcome, Split
+from evolvable_evolve.evolution.tasks.reader import read_taskset, scorer_files
 
 PUBLIC = Path(build.HERE) / "environment/public"
 PROBLEMS = [problem for problems in build.PROBLEMS.values() for problem in problems]

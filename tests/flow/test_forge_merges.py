@@ -12,10 +12,10 @@ from remote_place import Machine, commit_tree, git, skill_text
 
 from evolvable_store.errors import Refused, RemoteFailed
 from evolvable_store.resource import Ref
+from evolvable_teams.remotes.forge_merges import FORGES, Forge, MergeReader, named_forge, parse_forge
+from evolvable_teams.remotes.remote_pull import Consent
 from evolvable_tools.authors import authorships
 from evolvable_tools.llm.api_model import MAX_ANSWER_BYTES
-from evolvable_tools.verbs.forge_merges import FORGES, Forge, MergeReader, named_forge, parse_forge
-from evolvable_tools.verbs.remote_pull import Consent
 
 pytestmark = pytest.mark.process
 

@@ -22,9 +22,9 @@ from evolve_runs import program, running, scripted, task
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.task import Split
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.task import Split
 
 pytestmark = [
     pytest.mark.process,

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 from older_machine import COMMITS, FOLDER, OlderMachine, key_paths
 
-from evolvable_tools.sandbox.probe import sandbox_of
+from evolvable_evolve.sandbox.probe import sandbox_of
 
 pytestmark = [
     pytest.mark.process,

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from mcp_place import Place
 
+from evolvable_evolve.evolution.ledger.run_directory import create_run
+from evolvable_evolve.run_launcher import start_driver
 from evolvable_server.clients.registration import server_start
-from evolvable_server.run_launcher import start_driver
-from evolvable_tools.evolve.ledger.run_directory import create_run
 
 pytestmark = pytest.mark.process
 
@@ -97,7 +97,7 @@ def test_the_process_that_drives_an_evolution_imports_nothing_from_the_home(plac
 
 WORKERS = """
 import asyncio
-from evolvable_tools.evolve.trials.backends import ProcessBackend, _Worker
+from evolvable_evolve.evolution.trials.backends import ProcessBackend, _Worker
 
 async def main():
     backend = ProcessBackend()

@@ -21,10 +21,13 @@ from evolvable_store.errors import Conflict, InvalidArgument, Refused, RemoteFai
 from evolvable_store.fsck import check_library
 from evolvable_store.objects import MAX_FILE, File, make_manifest
 from evolvable_store.operation import Actor, Principal
-from evolvable_store.remotes import commit_reader
-from evolvable_store.remotes.git_process import BareRepository, check_address, git_program
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
+from evolvable_teams.remotes import commit_reader
+from evolvable_teams.remotes.git_process import BareRepository, check_address, git_program
+from evolvable_teams.remotes.remote import push
+from evolvable_teams.remotes.remote_pull import Consent, open_pull, purge_as_elsewhere
+from evolvable_teams.remotes.remote_records import SignedApproval
 from evolvable_tools.approvals_lock import ApprovalsLock, SigningKey, make_key
 from evolvable_tools.authors import AuthorKind, authorships
 from evolvable_tools.outcomes.learning import correct_task
@@ -32,9 +35,6 @@ from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.purge_content import plan_file, purge
 from evolvable_tools.verbs.registry import TOOLS as VERB_TOOLS
-from evolvable_tools.verbs.remote_pull import Consent, open_pull, purge_as_elsewhere
-from evolvable_tools.verbs.remote_records import SignedApproval
-from evolvable_tools.verbs.remotes import push
 
 pytestmark = pytest.mark.process
 

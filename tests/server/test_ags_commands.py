@@ -14,12 +14,12 @@ from ags_commands import AgsMachine
 from command_line import CommandLine
 from mcp import Client
 
+from evolvable_evolve.ags.plan import parse_plan
 from evolvable_server.config import Config, read_config
 from evolvable_server.mcp.server import Permission
 from evolvable_server.serving import Serving
-from evolvable_server.transport.http_access import required_permissions
 from evolvable_store.resource import Ref
-from evolvable_tools.ags.plan import parse_plan
+from evolvable_teams.http.http_access import required_permissions
 from evolvable_tools.library import Library
 
 MANUAL = Path(__file__).parents[2] / "docs/ags.md"

@@ -9,11 +9,11 @@ import pytest
 from command_line import CommandLine, skill_text
 from mcp_place import Place
 
+from evolvable_evolve.run_launcher import evolve_context
 from evolvable_server.cli.effective_settings import effective_settings
 from evolvable_server.cli.setup_commands import RESERVED
 from evolvable_server.config import read_config
 from evolvable_server.model_setup import approval_policies, budget_limits
-from evolvable_server.run_launcher import evolve_context
 from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.operation import Principal
 from evolvable_store.store import Store
@@ -285,8 +285,8 @@ def test_the_environment_may_be_stricter_and_the_person_looser(evolvable: Comman
 
 
 def test_a_run_of_an_older_version_with_a_command_line_is_reported_and_not_continued(evolvable: CommandLine) -> None:
-    from evolvable_tools.evolve.run_config import RunSettings
-    from evolvable_tools.evolve.run_context import check_commands_named
+    from evolvable_evolve.evolution.run_config import RunSettings
+    from evolvable_evolve.evolution.run_context import check_commands_named
 
     means = evolve_context(read_config({"EVOLVABLE_HOME": str(evolvable.home)}), person=True)
     old = RunSettings("environment:x", executor={"kind": "command", "command": ["touch", "owned"]})

@@ -179,7 +179,7 @@ async def test_an_agent_runs_a_round_which_never_asks_a_model_that_no_person_nam
 
 async def test_over_http_no_command_is_run_for_a_client(tmp_path):
     from evolvable_server.mcp.server import Permission
-    from evolvable_server.transport.http_access import required_permissions
+    from evolvable_teams.http.http_access import required_permissions
     from evolvable_tools.verbs.registry import TOOLS
 
     assert required_permissions("evolve_start", {}) == {Permission.APPROVE} == required_permissions("evolve_adopt", {})

@@ -13,8 +13,8 @@ from http_place import http_server, made_token
 from mcp_place import Place
 
 from evolvable_server.mcp.server import Permission
-from evolvable_server.transport.http_auth import FILE, Tokens
 from evolvable_store.errors import Refused
+from evolvable_teams.http.http_auth import FILE, Tokens
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows guards a home by access lists, not by modes")
 

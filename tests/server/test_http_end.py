@@ -10,8 +10,8 @@ from http_place import http_server, modern, received
 from mcp_place import Place
 from processes import poll
 
-from evolvable_server.transport.http_auth import HttpSettings, Tokens, check_reach
 from evolvable_store.errors import InvalidArgument
+from evolvable_teams.http.http_auth import HttpSettings, Tokens, check_reach
 
 
 @pytest.fixture

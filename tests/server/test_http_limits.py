@@ -15,7 +15,7 @@ from http_place import Answer, HttpServer, http_server, modern, received
 from mcp_place import Place
 from uvicorn.server import ServerState
 
-from evolvable_server.transport.connection_limits import TimedConnection
+from evolvable_teams.http.connection_limits import TimedConnection
 
 pytestmark = pytest.mark.process
 

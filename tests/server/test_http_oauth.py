@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from http_place import http_server
 from mcp_place import Place
 
-from evolvable_server.transport.http_access import OAuthVerifier
-from evolvable_server.transport.http_auth import OAuth
+from evolvable_teams.http.http_access import OAuthVerifier
+from evolvable_teams.http.http_auth import OAuth
 
 pytestmark = pytest.mark.process
 

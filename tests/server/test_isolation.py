@@ -26,16 +26,16 @@ from oidc_provider import Browser, Provider, fill_login
 from page_place import PageAnswer, open_page
 from postgres_place import address_home, administer, as_role, server_url
 
+from evolvable_page.app import MODULES
 from evolvable_server.config import GROUPS, Config, library_names
 from evolvable_server.grants import Grant, SignIn
 from evolvable_server.mcp.server import Permission
 from evolvable_server.serving import Serving
-from evolvable_server.transport.http_auth import Tokens
-from evolvable_server.ui.app import MODULES
-from evolvable_server.ui.sign_in import LoginFlow
 from evolvable_store.errors import NotFound
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_teams.http.http_auth import Tokens
+from evolvable_teams.sign_in import LoginFlow
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.load import get_resource

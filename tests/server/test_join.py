@@ -22,9 +22,9 @@ from mcp import Client, StdioServerParameters
 from mcp_place import ERAS, Place
 from oidc_provider import Browser, Provider, fill_login
 
-from evolvable_server import joining
-from evolvable_server.joining import Membership, ServedLibrary
 from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_teams import joining
+from evolvable_teams.joining import Membership, ServedLibrary
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
 

@@ -8,10 +8,10 @@ import pytest
 from command_line import CommandLine
 from remote_place import commit_tree, git, make_hub
 
-from evolvable_tools.evolve.tasks.holdout import ACCESS_FILE, look_at
-from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog, TaskOpening
-from evolvable_tools.evolve.tasks.reader import read_taskset
-from evolvable_tools.evolve.tasks.similarity import sketch_tasks
+from evolvable_evolve.evolution.tasks.holdout import ACCESS_FILE, look_at
+from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog, TaskOpening
+from evolvable_evolve.evolution.tasks.reader import read_taskset
+from evolvable_evolve.evolution.tasks.similarity import sketch_tasks
 
 ABOUT = "---\nname: {}\ndescription: Sums to do.\n---\n"
 

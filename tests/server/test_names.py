@@ -11,10 +11,10 @@ from mcp_place import Place
 from remote_place import Machine, make_hub
 from rich.cells import cell_len
 
-from evolvable_store.remotes.layout import folder_of, locate
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.registry import WorkingCopies
+from evolvable_teams.remotes.layout import folder_of, locate
 
 NAMES = ("отчёт", "번역", "翻译-v2", "データ", "café")
 

@@ -13,14 +13,14 @@ from evolve_runs import running, scripted, skill, task
 from page_place import AGENT, PERSON, PagePlace, open_page, skill_text
 from processes import poll
 
-from evolvable_server.ui import library_pages
-from evolvable_server.ui.site import PageAction, PageView
+from evolvable_evolve.evolution.candidates import programs
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.task import Split
+from evolvable_page import library_pages
+from evolvable_page.site import PageAction, PageView
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import Ref
-from evolvable_tools.evolve.candidates import programs
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.task import Split
 from evolvable_tools.verbs import edit, load
 
 

@@ -15,23 +15,23 @@ import pytest
 from command_line import CommandLine
 from page_place import PagePlace, open_page
 
+from evolvable_page import access
+from evolvable_page.access import PageAccess
+from evolvable_page.app import MODULES, PageServer
 from evolvable_server.mcp.server import Permission
 from evolvable_server.person_config import read_person_config
-from evolvable_server.transport.http_auth import Tokens
-from evolvable_server.ui import access
-from evolvable_server.ui.access import PageAccess
-from evolvable_server.ui.app import MODULES, PageServer
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import Draft
+from evolvable_teams.http.http_auth import Tokens
 from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.registry import VERBS
 
 ROOT = Path(__file__).parents[2]
-STATIC = ROOT / "server/evolvable_server/ui/static"
+STATIC = ROOT / "server/evolvable_page/static"
 
 
 @pytest.fixture(scope="module")

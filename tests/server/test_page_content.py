@@ -22,21 +22,21 @@ from processes import poll
 from samples import ATTACKS
 from transcripts import Says, User, session_id, write_claude_code
 
-from evolvable_server.cli.ui_command import PageCommands
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.run_context import RunStopped
+from evolvable_evolve.evolution.task import Split
+from evolvable_page.diff_view import parse_diff
+from evolvable_page.layout import resource_address
+from evolvable_page.text import make_visible, render_markdown, restore_line_ends
+from evolvable_page.ui_command import PageCommands
 from evolvable_server.mcp.server import Permission
-from evolvable_server.transport.http_auth import Tokens
-from evolvable_server.ui.diff_view import parse_diff
-from evolvable_server.ui.layout import resource_address
-from evolvable_server.ui.text import make_visible, render_markdown, restore_line_ends
 from evolvable_store.objects import File
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Outcome
 from evolvable_store.storage.proposals import Draft
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.run_context import RunStopped
-from evolvable_tools.evolve.task import Split
+from evolvable_teams.http.http_auth import Tokens
 from evolvable_tools.verbs import edit, load
 
 HIDDEN = "\u202e\u2066\u2069\u200b\U000e0041\x7f\x01\u2028"

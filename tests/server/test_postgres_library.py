@@ -14,8 +14,8 @@ import pytest
 from command_line import CommandLine, skill_text
 from postgres_place import public_folder, server_url
 
-from evolvable_tools.evolve.tasks.opened_tasks import OpenedTaskLog, TaskOpening
-from evolvable_tools.evolve.tasks.similarity import TextSketch
+from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog, TaskOpening
+from evolvable_evolve.evolution.tasks.similarity import TextSketch
 
 pwd = pytest.importorskip("pwd")  # POSIX only, as the server that the tests start
 
@@ -34,7 +34,7 @@ def url(tmp_path: Path) -> str:
 
 
 def registered(evolvable: CommandLine, url: str) -> None:
-    from evolvable_store.storage.postgres.address import Address
+    from evolvable_store.storage.address import Address
 
     evolvable.configure(f'homes = ["{Address.parse(url).name}"]\n')
 
@@ -178,8 +178,8 @@ def test_a_watched_folder_follows_the_shared_library_of_its_own_machine_only(
 
 def plant(url: str, evolvable: CommandLine, path: Path) -> None:
     """Write rows of a home's folders into the database, as its owner can."""
-    from evolvable_store.storage.postgres.storage import PostgresStorage
     from evolvable_store.store import Store
+    from evolvable_teams.postgres.storage import PostgresStorage
 
     (address,) = (evolvable.user / ".evolvable/postgres").rglob("postgres.json")
     with Store.open(address.parent) as store:

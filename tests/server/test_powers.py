@@ -11,12 +11,12 @@ from command_line import CommandLine, skill_text
 from confined import needs_sandbox
 from mcp_place import Place
 
+from evolvable_evolve.ags.workers import open_agent
 from evolvable_store.errors import Refused
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref, main_file
 from evolvable_store.store import Store
-from evolvable_tools.ags.workers import open_agent
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs.scan_import import ask_trust, trust
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine, skill_text
 
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory, read_ledger
 from evolvable_store.fsck import check_library
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
@@ -27,7 +28,6 @@ from evolvable_store.resource import Ref
 from evolvable_store.search.index import check_index
 from evolvable_store.search.index_file import FILE
 from evolvable_store.store import Store
-from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, read_ledger
 from evolvable_tools.library import Library
 
 pytestmark = pytest.mark.process

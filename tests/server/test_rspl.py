@@ -15,10 +15,10 @@ from mcp_place import ERAS, Place
 from evolvable_server.config import Config
 from evolvable_server.mcp.server import Permission
 from evolvable_server.serving import Serving
-from evolvable_server.transport.http_access import required_permissions
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref
+from evolvable_teams.http.http_access import required_permissions
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.tool_commands import approve_tool, tool_version

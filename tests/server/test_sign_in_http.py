@@ -13,17 +13,17 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp_place import Place
 from oidc_provider import Provider
 
-from evolvable_server import oidc
 from evolvable_server.grants import Grant
-from evolvable_server.oidc import KeySet
-from evolvable_server.transport import http_auth
-from evolvable_server.transport.http_access import OAuthVerifier
-from evolvable_server.transport.http_auth import OAuth, Tokens, Verifier
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
+from evolvable_teams import oidc
+from evolvable_teams.http import http_auth
+from evolvable_teams.http.http_access import OAuthVerifier
+from evolvable_teams.http.http_auth import OAuth, Tokens, Verifier
+from evolvable_teams.oidc import KeySet
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
 

@@ -17,10 +17,10 @@ from page_place import PageAnswer, PagePlace, open_page, propose_text
 from evolvable_server.app import lock_of
 from evolvable_server.approval_keys import MAX_WRONG, WAIT_SECONDS, ApproverKeys, approver_path
 from evolvable_server.person_config import read_person_config
-from evolvable_server.ui.sign_in import LoginFlow
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
+from evolvable_teams.sign_in import LoginFlow
 from evolvable_tools.approvals_lock import open_key
 from evolvable_tools.authors import authorships
 from evolvable_tools.library import Caller, Library

@@ -9,8 +9,8 @@ from browser import Tab, chromium
 from oidc_provider import Browser, Provider, form_of
 from sign_in_page import page_of
 
-from evolvable_server import joining
-from evolvable_server.joining import ServedLibrary
+from evolvable_teams import joining
+from evolvable_teams.joining import ServedLibrary
 
 pytestmark = [pytest.mark.process, pytest.mark.nightly]
 

@@ -10,13 +10,13 @@ from oidc_provider import Browser, Provider, fill_login
 from page_place import PageAnswer, PagePlace
 from sign_in_page import page_of
 
+from evolvable_page import access
 from evolvable_server.mcp.server import Permission
-from evolvable_server.oidc import KeySet
-from evolvable_server.transport.http_auth import Tokens
-from evolvable_server.ui import access
-from evolvable_server.ui.sign_in import LoginFlow, check_address
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Principal
+from evolvable_teams.http.http_auth import Tokens
+from evolvable_teams.oidc import KeySet
+from evolvable_teams.sign_in import LoginFlow, check_address
 
 pytestmark = pytest.mark.process
 

@@ -27,9 +27,9 @@ from oidc_provider import Browser, Provider, fill_login
 from page_place import PageAnswer, PageBrowser, propose_text
 from processes import poll
 
-from evolvable_server.cli.ui_command import PageCommands, services_of
+from evolvable_page.app import PageServer
+from evolvable_page.ui_command import PageCommands, services_of
 from evolvable_server.config import Config
-from evolvable_server.ui.app import PageServer
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.store import Store

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from evolvable_server.transport.state_key import FILE, read_state_key
 from evolvable_store.errors import LibraryCorrupt, Refused
+from evolvable_teams.http.state_key import FILE, read_state_key
 
 posix = pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
 

@@ -14,12 +14,12 @@ from evolve_runs import program, running, scripted, task
 from golden_tables import assert_as_agreed
 from transcripts import Run, Says, User, write_claude_code, write_codex
 
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.run_context import RunStopped
+from evolvable_evolve.evolution.task import Split
 from evolvable_store.workingcopy.file_moves import Trash
 from evolvable_store.workingcopy.openat import open_real
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.run_context import RunStopped
-from evolvable_tools.evolve.task import Split
 from evolvable_tools.library import Library
 
 LONG = "/home/ada-king/work/customers/acme-corporation/日本語の請求書/invoices-and-reminders"

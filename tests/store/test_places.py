@@ -10,9 +10,9 @@ from evolvable_store.bundle.export import backup
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.bindings import Binding, WatchedFolder
-from evolvable_store.storage.postgres.storage import PostgresStorage
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.registry import WorkingCopies
+from evolvable_teams.postgres.storage import PostgresStorage
 
 pytestmark = pytest.mark.process
 

@@ -33,8 +33,8 @@ from evolvable_store.storage.protocol import SharedVector
 from evolvable_store.store import Store
 
 if TYPE_CHECKING:
-    from evolvable_store.storage.postgres.connection import PostgresConnection
-    from evolvable_store.storage.postgres.storage import PostgresStorage
+    from evolvable_teams.postgres.connection import PostgresConnection
+    from evolvable_teams.postgres.storage import PostgresStorage
 
 process = pytest.mark.process
 
@@ -70,7 +70,7 @@ def test_a_role_that_is_no_member_sees_no_row_of_any_table_and_can_write_none(
     """It chooses the project itself, as any client of the server can."""
     import psycopg
 
-    from evolvable_store.storage.postgres.address import read_home
+    from evolvable_store.storage.address import read_home
 
     with Store.open(home, create=True) as store:
         write(store, "secret")
@@ -107,7 +107,7 @@ def test_a_role_that_is_no_member_sees_no_row_of_any_table_and_can_write_none(
 
 @process
 def test_a_member_who_may_only_read_reads_and_writes_nothing(home: Path, tmp_path: Path, stranger: str) -> None:
-    from evolvable_store.storage.postgres.address import read_home
+    from evolvable_store.storage.address import read_home
 
     with Store.open(home, create=True) as store:
         write(store)
@@ -194,7 +194,7 @@ def test_commits_are_announced_on_a_channel_whose_name_only_members_can_read(
     """PostgreSQL lets every role listen to a channel whose name it knows."""
     import psycopg
 
-    from evolvable_store.storage.postgres.address import read_home
+    from evolvable_store.storage.address import read_home
 
     with Store.open(home, create=True) as store:
         write(store)
@@ -282,7 +282,7 @@ def test_vectors_are_shared_in_a_project_with_exactly_the_numbers_that_were_give
 
 @process
 def test_a_member_who_may_only_read_uses_the_vectors_and_adds_none(home: Path, tmp_path: Path, stranger: str) -> None:
-    from evolvable_store.storage.postgres.address import read_home
+    from evolvable_store.storage.address import read_home
 
     with Store.open(home, create=True) as store:
         ours = store.backend.shared_vectors()
@@ -301,7 +301,7 @@ def test_a_member_who_may_only_read_uses_the_vectors_and_adds_none(home: Path, t
 
 def own_database(home: Path, name: str, project: str = "library") -> None:
     """Make a home whose library lies in a project of another database of the server."""
-    from evolvable_store.storage.postgres.address import Address, save_address
+    from evolvable_store.storage.address import Address, save_address
 
     home.mkdir(mode=0o700)
     url = server_url().replace("@/evolvable?", f"@/{name}?")
@@ -335,7 +335,7 @@ def test_a_database_without_pgvector_shares_no_vectors_until_it_has_it(tmp_path:
 def test_the_newest_change_is_found_without_a_look_at_the_others(home: Path, statement: str) -> None:
     """The planner must be able to read an index in its order, through row-level security."""
     from evolvable_store.storage import sql
-    from evolvable_store.storage.postgres.dialect import translate
+    from evolvable_teams.postgres.dialect import translate
 
     given = {
         "_STATE": [1, "skill", "user", "other-0"],
@@ -542,7 +542,7 @@ def test_a_program_that_is_older_than_the_tables_writes_nothing_and_reads_on(
 
 
 def test_an_address_never_shows_its_password_and_takes_no_unknown_option() -> None:
-    from evolvable_store.storage.postgres.address import Address
+    from evolvable_store.storage.address import Address
 
     address = Address.parse("postgresql://me:hunter2@db.example:5433/team?sslmode=verify-full&project=web")
     assert address.project == "web" and "hunter2" in address.url
@@ -561,7 +561,7 @@ def test_an_address_never_shows_its_password_and_takes_no_unknown_option() -> No
 
 def test_steps_of_the_schema_that_postgresql_takes_over_change_no_rows() -> None:
     """Its tables are made of SQLite's steps; one that changes rows needs a statement of its own there."""
-    schema = pytest.importorskip("evolvable_store.storage.postgres.schema")
+    schema = pytest.importorskip("evolvable_teams.postgres.schema")
     for number, name in enumerate(migrations.NAMES, 1):
         words = {line.split()[0] for line in _statements(connection.read_script(f"{name}.sql"))}
         if number > schema.FIRST and not words <= {"CREATE", "ALTER"}:

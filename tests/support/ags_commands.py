@@ -9,8 +9,8 @@ from typing import Any
 from ags_place import item, save_agent
 from command_line import CommandLine
 
-from evolvable_tools.ags.driver import AGS_DIR
-from evolvable_tools.evolve.ledger.run_directory import find_run, read_ledger
+from evolvable_evolve.ags.driver import AGS_DIR
+from evolvable_evolve.evolution.ledger.run_directory import find_run, read_ledger
 from evolvable_tools.library import Library
 
 WORKER = """\

@@ -12,25 +12,25 @@ from typing import Any
 
 from baselines.scripted_model import ScriptedModel
 
+from evolvable_evolve.ags.bus import AgsState, Bus, spending_records
+from evolvable_evolve.ags.driver import AGS_DIR, keep_evidence, publish_plan
+from evolvable_evolve.ags.engine import AgsRun, drive_until_stopped
+from evolvable_evolve.ags.plan import Plan
+from evolvable_evolve.ags.workers import Workers
+from evolvable_evolve.contracts import contract_of
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory, create_run
+from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, ProposerModel
+from evolvable_evolve.evolution.run_config import HostContext, SpendLimit
+from evolvable_evolve.evolution.task import ModelUsage, Rollout, TrialOutcome
+from evolvable_evolve.evolution.trials.budget import ConcurrencyLimit, RunBudget
+from evolvable_evolve.evolution.trials.trial import TrialAttempt, TrialBackend, TrialJob
+from evolvable_evolve.sandbox.probe import SandboxChoice
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.ags.bus import AgsState, Bus, spending_records
-from evolvable_tools.ags.driver import AGS_DIR, keep_evidence, publish_plan
-from evolvable_tools.ags.engine import AgsRun, drive_until_stopped
-from evolvable_tools.ags.plan import Plan
-from evolvable_tools.ags.workers import Workers
-from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, create_run
-from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, ProposerModel
-from evolvable_tools.evolve.run_config import HostContext, SpendLimit
-from evolvable_tools.evolve.task import ModelUsage, Rollout, TrialOutcome
-from evolvable_tools.evolve.trials.budget import ConcurrencyLimit, RunBudget
-from evolvable_tools.evolve.trials.trial import TrialAttempt, TrialBackend, TrialJob
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import NamedCommand, NamedCommands
 from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.sandbox.probe import SandboxChoice
 from evolvable_tools.verbs import edit
-from evolvable_tools.verbs.contracts import contract_of
 
 PERSON = Caller(Actor.HUMAN)
 AGENT = Caller(Actor.AGENT, session="s")

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from trial_parts import ByFirstWord, task
 
+from evolvable_evolve.evolution.candidates.programs import Program, make_part
+from evolvable_evolve.evolution.executors.base import CommandHost
+from evolvable_evolve.evolution.executors.command_executor import CommandExecutor
+from evolvable_evolve.evolution.task import Task
+from evolvable_evolve.evolution.trials.trial import TrialAttempt, TrialJob, run_job
+from evolvable_evolve.sandbox.mechanisms import Sandbox
+from evolvable_evolve.sandbox.probe import ProbeReport, sandbox_of
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, make_part
-from evolvable_tools.evolve.executors.base import CommandHost
-from evolvable_tools.evolve.executors.command_executor import CommandExecutor
-from evolvable_tools.evolve.task import Task
-from evolvable_tools.evolve.trials.trial import TrialAttempt, TrialJob, run_job
-from evolvable_tools.sandbox.mechanisms import Sandbox
-from evolvable_tools.sandbox.probe import ProbeReport, sandbox_of
 
 FOUND: ProbeReport = sandbox_of()
 needs_sandbox = pytest.mark.skipif(FOUND.sandbox is None, reason=f"no sandbox on this machine: {FOUND.why}")

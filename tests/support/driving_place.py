@@ -11,17 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from evolvable_evolve.evolution.driver import drive_run
+from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord, RunDirectory, find_run, read_ledger
+from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.run_config import HostContext, parse_executor_spec
+from evolvable_evolve.evolution.start import StartedRun, start_run
+from evolvable_evolve.sandbox.probe import SandboxChoice
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.evolve.driver import drive_run
-from evolvable_tools.evolve.ledger.run_directory import LedgerRecord, RunDirectory, find_run, read_ledger
-from evolvable_tools.evolve.ledger.run_reducer import load_run_state
-from evolvable_tools.evolve.ledger.run_state import RunState
-from evolvable_tools.evolve.run_config import HostContext, parse_executor_spec
-from evolvable_tools.evolve.start import StartedRun, start_run
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import NamedCommand, NamedCommands
-from evolvable_tools.sandbox.probe import SandboxChoice
 from evolvable_tools.verbs import edit
 
 PERSON, AGENT = Caller(Actor.HUMAN), Caller(Actor.AGENT, session="s")

@@ -22,12 +22,12 @@ from baselines.scripted_model import ScriptedModel
 from evolve_runs import program, running, scripted, task
 from transplant import InterferenceExecutor, repairer, transplant_world
 
-from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
-from evolvable_tools.evolve.ledger.run_reducer import fold_records
-from evolvable_tools.evolve.loop import run_phases
-from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.task import Split
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, read_ledger
+from evolvable_evolve.evolution.ledger.run_reducer import fold_records
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.task import Split
 
 SPLITS = {
     split: [task(split, n, "broken_by:shout", *(["needs:iso"] if n % 4 != 1 else [])) for n in range(size)]

@@ -8,18 +8,18 @@ from typing import Any
 
 from baselines.scripted_model import ScriptedModel
 
+from evolvable_evolve.evolution.candidates.programs import Program, make_part, make_program
+from evolvable_evolve.evolution.executors.base import UNCONFINED, CommandHost, Executor
+from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory
+from evolvable_evolve.evolution.ledger.run_reducer import Journal
+from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, ProposerModel
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.task import ScorerSpec, Split, Task
+from evolvable_evolve.evolution.trials.budget import RunBudget
+from evolvable_evolve.evolution.trials.measurement import TrialRunner, TrialSettings
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
-from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost, Executor
-from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
-from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory
-from evolvable_tools.evolve.ledger.run_reducer import Journal
-from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, ProposerModel
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.run_context import RunContext
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task
-from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
 from evolvable_tools.redaction.redactor import Redactor
 
 CATEGORIES = ("dates", "sums", "names")

@@ -1,8 +1,8 @@
 """Small programs, tasks and trials for the tests of evolution."""
 
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, make_part, make_program
+from evolvable_evolve.evolution.task import ModelUsage, ScorerSpec, Split, Task, Trial, TrialOutcome
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, make_part, make_program
-from evolvable_tools.evolve.task import ModelUsage, ScorerSpec, Split, Task, Trial, TrialOutcome
 
 
 def a_skill(name: str, *lines: str, description: str = "", more: str = "", **files: str) -> ProgramPart:

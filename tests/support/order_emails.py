@@ -5,10 +5,10 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, make_part, make_program
+from evolvable_evolve.evolution.task import ModelUsage, Rollout, Task, TaskSet
+from evolvable_evolve.evolution.tasks.locate import read_taskset_path
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, make_part, make_program
-from evolvable_tools.evolve.task import ModelUsage, Rollout, Task, TaskSet
-from evolvable_tools.evolve.tasks.locate import read_taskset_path
 
 FOLDER = Path(__file__).parents[2] / "examples/order-emails"
 SKILL = FOLDER.parent / "order-fields"

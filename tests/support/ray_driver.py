@@ -6,7 +6,7 @@ from pathlib import Path
 
 from driving_place import driving, letters
 
-from evolvable_tools.evolve.run_config import RayCluster
+from evolvable_evolve.evolution.run_config import RayCluster
 
 SLOW = """\
 import json, pathlib, sys, time

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 from processes import poll
 
-from evolvable_tools.evolve.run_config import RayCluster
+from evolvable_evolve.evolution.run_config import RayCluster
 
 SUPPORT = Path(__file__).parent
 

@@ -9,11 +9,11 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref, main_file
 from evolvable_store.store import Store
+from evolvable_teams.remotes.forge_merges import MergeReader
+from evolvable_teams.remotes.remote import PushResult, Remote, push
+from evolvable_teams.remotes.remote_merge import PullResult
+from evolvable_teams.remotes.remote_pull import Consent, open_pull
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.verbs.forge_merges import MergeReader
-from evolvable_tools.verbs.remote_merge import PullResult
-from evolvable_tools.verbs.remote_pull import Consent, open_pull
-from evolvable_tools.verbs.remotes import PushResult, Remote, push
 
 PERSON = Caller(Actor.HUMAN, principal=Principal.PERSON, via="terminal")
 AGENT = Caller(Actor.AGENT)

@@ -10,7 +10,7 @@ from oidc_provider import Provider
 from page_place import PagePlace, open_page
 
 from evolvable_server.grants import Grant, SignIn
-from evolvable_server.ui.sign_in import LoginFlow
+from evolvable_teams.sign_in import LoginFlow
 
 GRANTS = (
     Grant(("groups",), "deciders", frozenset({"write", "approve"})),

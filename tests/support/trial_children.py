@@ -19,12 +19,12 @@ from typing import Any
 
 from trial_parts import BASE, ByFirstWord, Scripted, program, task
 
-from evolvable_tools.evolve.executors.command_executor import CommandExecutor
-from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
-from evolvable_tools.evolve.run_config import SpendLimit
-from evolvable_tools.evolve.trials.backends import ProcessBackend
-from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
+from evolvable_evolve.evolution.executors.command_executor import CommandExecutor
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, read_ledger
+from evolvable_evolve.evolution.run_config import SpendLimit
+from evolvable_evolve.evolution.trials.backends import ProcessBackend
+from evolvable_evolve.evolution.trials.budget import RunBudget
+from evolvable_evolve.evolution.trials.measurement import TrialRunner, TrialSettings
 
 SHARES = 4
 """Runs at once: they wait for the disk most of the time."""

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart
+from evolvable_evolve.evolution.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, TrialOutcome
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
-from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, TrialOutcome
 
 USAGE = ModelUsage(100, 20, 2, 0.0123)
 BASE = Program()

@@ -6,13 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolvable_store import validation
-from evolvable_store.errors import InvalidArgument, NoSuchResource
-from evolvable_store.objects import File
-from evolvable_store.operation import Actor, Identity, Principal
-from evolvable_store.resource import Kind, Ref
-from evolvable_tools.verbs import contracts, edit, resource_info
-from evolvable_tools.verbs.contracts import (
+from evolvable_evolve import contracts
+from evolvable_evolve.contracts import (
     CONTRACTS,
     FILE,
     MAX_TOKENS,
@@ -23,6 +18,12 @@ from evolvable_tools.verbs.contracts import (
     save_contract,
     tokens_of,
 )
+from evolvable_store import validation
+from evolvable_store.errors import InvalidArgument, NoSuchResource
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor, Identity, Principal
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools.verbs import edit, resource_info
 
 
 @pytest.mark.parametrize("table", [validation._RULES, contracts._ACTIONS, resource_info.RUNS])

@@ -29,8 +29,8 @@ from transcripts import (
     write_codex,
 )
 
+from evolvable_evolve.evolution.tasks import session_import
 from evolvable_store.storage.evidence import Outcome
-from evolvable_tools.evolve.tasks import session_import
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import RecordedSession, record_uses
 from evolvable_tools.review.session_signals import signals

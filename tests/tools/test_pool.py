@@ -9,6 +9,15 @@ from command_line import CommandLine
 from earned import WORDS, client, seen, verified, without
 from talks import Talk
 
+from evolvable_evolve.rounds.pool import (
+    decide_trial,
+    list_pool,
+    look_at_trials,
+    put_on_trial,
+    show_trial,
+    start_trial,
+)
+from evolvable_evolve.rounds.pool_looks import LOOKS, alpha_of, fisher_p_value
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, Unsafe
 from evolvable_store.fsck import check_library
 from evolvable_store.operation import Actor, Principal
@@ -18,15 +27,6 @@ from evolvable_tools.approvals_lock import ApprovalsLock, make_key
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller
 from evolvable_tools.outcomes.ingest import record_uses
-from evolvable_tools.rounds.pool import (
-    decide_trial,
-    list_pool,
-    look_at_trials,
-    put_on_trial,
-    show_trial,
-    start_trial,
-)
-from evolvable_tools.rounds.pool_looks import LOOKS, alpha_of, fisher_p_value
 from evolvable_tools.trust import proven_resources
 from evolvable_tools.verbs import edit, proposal_inbox, versions
 from evolvable_tools.verbs.load import load_skill, report_outcome

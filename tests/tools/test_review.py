@@ -12,13 +12,13 @@ from model_api import ModelApi, asking, says
 from samples import Clock, teach
 from transcripts import REJECTED
 
+from evolvable_evolve.evolution.tasks.locate import load_taskset
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.proposals import Reviews
 from evolvable_store.store import Store
 from evolvable_tools.approvals import ApprovalPolicy, parse_policies
-from evolvable_tools.evolve.tasks.locate import load_taskset
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import ProviderError
 from evolvable_tools.redaction.redactor import Redactor

@@ -19,25 +19,25 @@ from round_simulation import look_rates
 from talks import Talk
 from transcripts import Run, Says, Subagent
 
+from evolvable_evolve.evolution.driver import drive_run
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerDamaged, NoSuchRun, find_run, read_ledger
+from evolvable_evolve.evolution.proposers.edit_plan import FailureCause, RepairTag
+from evolvable_evolve.evolution.proposers.proposer_model import NeedsAnswer
+from evolvable_evolve.evolution.run_config import HostContext
+from evolvable_evolve.evolution.start import start_run
+from evolvable_evolve.evolution.statistics.staged_test import clopper_pearson_upper
+from evolvable_evolve.rounds.diagnosis import ProposalSign, TraceDiagnosis, diagnose, proposal_sign
+from evolvable_evolve.rounds.pool import decide_trial, list_pool, start_trial
+from evolvable_evolve.rounds.round_source import TrialSource
+from evolvable_evolve.rounds.round_state import LEDGER, fold_rounds
+from evolvable_evolve.rounds.service import round_state, run_round
+from evolvable_evolve.rounds.traces import PER_CLUSTER, RetainReason, RoundTrace, retain
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.evolve.driver import drive_run
-from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerDamaged, NoSuchRun, find_run, read_ledger
-from evolvable_tools.evolve.proposers.edit_plan import FailureCause, RepairTag
-from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer
-from evolvable_tools.evolve.run_config import HostContext
-from evolvable_tools.evolve.start import start_run
-from evolvable_tools.evolve.statistics.staged_test import clopper_pearson_upper
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.outcomes.task_types import TASK_TYPES
-from evolvable_tools.rounds.diagnosis import ProposalSign, TraceDiagnosis, diagnose, proposal_sign
-from evolvable_tools.rounds.pool import decide_trial, list_pool, start_trial
-from evolvable_tools.rounds.round_source import TrialSource
-from evolvable_tools.rounds.round_state import LEDGER, fold_rounds
-from evolvable_tools.rounds.service import round_state, run_round
-from evolvable_tools.rounds.traces import PER_CLUSTER, RetainReason, RoundTrace, retain
 from evolvable_tools.verbs import edit, proposal_inbox, versions
 
 PERSON = Caller(Actor.HUMAN)

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from confined import needs_sandbox
 
+from evolvable_evolve import contracts, variables
+from evolvable_evolve.rspl import OPERATORS, RunHost, build_resource, run_resource
 from evolvable_store import bundle
 from evolvable_store.errors import NoSuchResource, Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.rspl import OPERATORS, RunHost, build_resource, run_resource
-from evolvable_tools.verbs import contracts, edit, load, resource_info, search, tool_commands, variables
+from evolvable_tools.verbs import edit, load, resource_info, search, tool_commands
 from evolvable_tools.verbs.registry import VERBS
 
 PERSON = Caller(Actor.HUMAN)

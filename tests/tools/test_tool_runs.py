@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from confined import needs_sandbox
 
+from evolvable_evolve.evolution.executors import tool_runs as runs
+from evolvable_evolve.evolution.executors.tool_runs import ToolFailed
+from evolvable_evolve.rspl import RunHost, build_resource, run_resource
+from evolvable_evolve.sandbox.probe import SandboxChoice
 from evolvable_store.errors import InvalidArgument, NoSuchResource, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.approvals_lock import ApprovalsLock, make_key
-from evolvable_tools.evolve.executors import tool_runs as runs
-from evolvable_tools.evolve.executors.tool_runs import ToolFailed
-from evolvable_tools.rspl import RunHost, build_resource, run_resource
-from evolvable_tools.sandbox.probe import SandboxChoice
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.tool_commands import (
     APPROVALS_FILE,

@@ -9,8 +9,8 @@ import pytest
 from command_line import CommandLine
 from transcripts import Raw, Says, User, session_id, write_claude_code, write_codex
 
+from evolvable_evolve.evolution.tasks import session_import
 from evolvable_store.review_queue import enqueue
-from evolvable_tools.evolve.tasks import session_import
 from evolvable_tools.library import Library
 from evolvable_tools.sessions import NoTranscript, UnreadableMessages
 from evolvable_tools.sessions.parser import list_sessions, outline, read_session

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from evolvable_evolve.variables import apply_variables, get_variables, set_variables
 from evolvable_store.errors import EvolvableError, Frozen, InvalidArgument, Refused, VersionConflict
 from evolvable_store.objects import File
 from evolvable_store.operation import Head, Identity, Principal
@@ -16,7 +17,6 @@ from evolvable_tools import markdown_sections
 from evolvable_tools.approvals import touches_frozen_section
 from evolvable_tools.markdown_sections import changed_frozen_sections, read_sections
 from evolvable_tools.verbs import edit, load
-from evolvable_tools.verbs.variables import apply_variables, get_variables, set_variables
 
 PDF = Ref.parse("pdf")
 TEXT = """\

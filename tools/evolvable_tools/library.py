@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
 
 from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity, parse_document, summarize
@@ -19,6 +19,7 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.storage.audit import Decision
 from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
 from evolvable_store.storage.impression_log import ImpressionLog
+from evolvable_store.storage.trial_pool import PooledVersion
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.projects import Projects
 from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy, ContentGate
@@ -78,6 +79,21 @@ class Caller:
         return self.actor is Actor.HUMAN and self.identity.principal in (Principal.PERSON, Principal.SCRIPT)
 
 
+class TrialArms(Protocol):
+    """What says which version of a resource a session gets in place of the head, while versions are on trial."""
+
+    def version(self, library: "Library", caller: Caller, head: Head, seen_by: str) -> int | None:
+        """Return the version on trial that a call is served, None for the head. seen_by: the use or the search."""
+
+    def known_version(self, library: "Library", caller: Caller, head: Head) -> int | None:
+        """Return the version on trial that the session was served before, None where it was not."""
+
+    def described(
+        self, library: "Library", caller: Caller, resources: Iterable[int], search: str
+    ) -> Mapping[int, PooledVersion]:
+        """Return the versions whose descriptions a search shows in place of the heads', by resource."""
+
+
 class LibraryOptions(TypedDict, total=False):
     """What a library is opened with.
 
@@ -87,7 +103,8 @@ class LibraryOptions(TypedDict, total=False):
     decisions are signed with, None where the person did not lock approvals. trusted_folders: those that the person
     trusts now, by default every one; decisions on other folders do not count. followed_folders: those where the scan
     alone decides on what a pull brings, by default none. bulk: what indexes many changes in
-    another process; by default this process does. marks_agents: whether what an agent changed stands between marks
+    another process; by default this process does. trials: which version a session gets in place of the head, by
+    default none. marks_agents: whether what an agent changed stands between marks
     until a person looks, by default where approvals are locked.
     """
 
@@ -99,6 +116,7 @@ class LibraryOptions(TypedDict, total=False):
     trusted_folders: TrustedFolders
     followed_folders: FollowedFolders
     bulk: "BulkIndexer | None"
+    trials: "TrialArms | None"
     marks_agents: bool | None
 
 
@@ -118,6 +136,7 @@ class Library:
         self._made: dict[str, set[int]] = {}
         self._tainted = set[str]()
         self._bulk = options.get("bulk")
+        self.trials = options.get("trials")
         self._redactor = options.get("redactor") or built_in_redactor
         self.shown = ImpressionLog(store.backend)
         self.served = ServedTexts()

@@ -1,6 +1,7 @@
 """The commands import, export and backup: resources and libraries in and out."""
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import click
 
+from evolvable_server import plugins
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_left_out, warn_of_secrets
 from evolvable_server.cli.options import KIND, REF
@@ -16,7 +18,7 @@ from evolvable_server.cli.progress import Progress
 from evolvable_server.cli.terminal import count, progress, say, warn
 from evolvable_store import bundle
 from evolvable_store.bundle.export import backup, select_heads
-from evolvable_store.bundle.folders import find_folders
+from evolvable_store.bundle.folders import find_folders, read_looks
 from evolvable_store.errors import InvalidArchive, InvalidArgument, quoted
 from evolvable_store.objects import File
 from evolvable_store.operation import QUICKSTART, Actor, Head, Principal
@@ -26,13 +28,6 @@ from evolvable_store.store import Store
 from evolvable_store.workingcopy.leftovers import copied_from
 from evolvable_store.workingcopy.sync_plan import reasons_against
 from evolvable_store.workingcopy.tree_reader import read_folder
-from evolvable_tools.evolve.tasks.look_transfer import (
-    as_records,
-    backup_files,
-    import_looks,
-    looks_to_export,
-    read_looks,
-)
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_anything_leaves, held_back
 from evolvable_tools.verbs import scan_import
@@ -175,7 +170,7 @@ def import_command(
         taken = _import(library, caller, source, form, {**options, "accepted": accept, "answer": answer})
         imported = taken.imported
         lines = b"\n".join(imported.looks) if form == "json" else read_looks(source, form)
-        looks = import_looks(library.store.home, lines)
+        looks = sum(part.add(library.store.home, lines) for part in plugins.archive_parts())
         # An archive's history may end with a removal.
         heads = {ref: library.store.head_or_none(ref) for ref in imported.added}
         living = [ref for ref, head in heads.items() if head is not None and head.version is not None]
@@ -264,17 +259,27 @@ def export_command(
         check_anything_leaves("The export", held, kept)
         if form == "json":
             wanted, without = kept if refs else None, [ref for ref in leaving if str(ref) in names]
-            looks = looks_to_export(library, caller, wanted)
-            written = bundle.export_json(store, target, wanted, as_records(looks), without=without)
+            looks = _lines_beside(library, caller, wanted)
+            written = bundle.export_json(store, target, wanted, map(json.loads, looks.splitlines()), without=without)
         else:
             # Without refs a zip and folders hold skills alone, and so no look.
-            looks = looks_to_export(library, caller, kept if refs else ())
+            looks = _lines_beside(library, caller, kept if refs else ())
             writer = bundle.export_zip if form == "zip" else bundle.export_folders
             written = writer(store, target, kept if refs or held else None, looks=looks)
         if not store.read_only:
             note_copy(store.home, target)
     result = {"target": str(target.absolute()), "format": form, "resources": list(map(str, written)), "left_out": held}
     return Output(result, _show_exported, 1 if held else 0)
+
+
+def _lines_beside(library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:
+    """Return what the parts of the program add to an archive of these resources, by default of all."""
+    return b"".join(part.export(library, caller, refs) for part in plugins.archive_parts())
+
+
+def _files_beside(home: Path) -> dict[str, bytes]:
+    """Return the files that the parts of the program have a backup take along, by their names below the home."""
+    return {name: data for part in plugins.archive_parts() for name, data in part.backup_files(home).items()}
 
 
 def _all_heads(store: Store) -> Collection[Head]:
@@ -298,7 +303,7 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> Output
     Into the new folder TARGET, while others go on writing. To use it: evolvable --home TARGET ...
     """
     with state.library() as (library, _), progress("Copying") as show:
-        beside = partial(backup_files, library.store.home)
+        beside = partial(_files_beside, library.store.home)
         made = backup(library.store, target.absolute(), show, replace=replace, beside=beside)
         if not library.store.read_only:
             note_copy(library.store.home, made)

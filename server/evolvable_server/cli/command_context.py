@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import click
 
+from evolvable_server import plugins
 from evolvable_server.cli.terminal import ask, progress, remark, show_error, warn
 from evolvable_server.config import (
     NO_TERMINAL,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from evolvable_tools.library import Caller, Library
 
 # Start time: functions import the library and the tokens, so that help and usage errors do not wait for them.
+
+plugins.hooks()  # the verbs and tools of the parts are in the registry from here on
 
 TOOLS = {tool.name: tool.command for tool in registry.TOOLS.values() if tool.command}
 """MCP tool -> the command that does the same."""
@@ -108,15 +111,14 @@ def runner_of(environment: Mapping[str, str], token_file: Path | None, home: Pat
     identity = cli_identity(environment)
     if token_file is None or marked_client(environment) is not None:
         return Runner(identity)
-    from evolvable_server.transport.http_auth import Tokens
-
-    found = Tokens(home).find(_secret(token_file))
+    found = plugins.hooks().find_token(home=home, secret=_secret(token_file))
     if found is None:
         raise Refused(
             f"The token in {token_file} is not valid for the library in {home}.",
             "It was revoked, has expired or belongs to another library; `evolvable token list` shows those there are.",
         )
-    return Runner(Identity(Principal.SCRIPT, f"token:{found.name}"), frozenset(found.permissions))
+    name, permissions = found
+    return Runner(Identity(Principal.SCRIPT, f"token:{name}"), frozenset(permissions))
 
 
 def _secret(path: Path) -> str:
@@ -252,6 +254,7 @@ class CommandContext:
                 marks_agents=marks_agents(config),
                 trusted_folders=(listed := ListedFolders(config.home)),
                 followed_folders=listed.followed,
+                trials=plugins.trial_arms(),
             ) as library,
         ):
             _report_regraded(library)
@@ -436,7 +439,7 @@ class VerbGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        modules = (importlib.import_module(f"evolvable_server.cli.{name}") for name in self._modules)
+        modules = (importlib.import_module(name) for name in self._modules)
         function = f"{cmd_name.replace('-', '_')}_command"
         found: click.Command = next(vars(module)[function] for module in modules if function in vars(module))
         return found

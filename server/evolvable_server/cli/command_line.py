@@ -3,26 +3,26 @@
 Exit codes: 0 done; 1 an error, with its hint; 2 wrong usage; 3 `find`: nothing fits; 4 `undo`: it waits for a person;
 130 interrupted.
 
-The command `serve` is here too, so that a client does not wait for modules of other commands, and so are the groups
-`evolve` and `taskset`, whose help needs none of their modules. `serve` without options does not come here.
+The command `serve` is here too, so that a client does not wait for modules of other commands. `serve` without options
+does not come here.
 """
 
-import contextlib
 import dataclasses
 import errno
 import importlib
 import os
+import pkgutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
+from evolvable_server import plugins
 from evolvable_server.cli import INTERRUPTED, serve_on_stdio
 from evolvable_server.cli.command_context import (
     CommandContext,
-    VerbGroup,
     home_option,
     json_option,
     pass_state,
@@ -31,19 +31,11 @@ from evolvable_server.cli.command_context import (
     token_option,
 )
 from evolvable_server.cli.terminal import remark, show_usage_error
-from evolvable_server.config import Config, library_names, read_oauth_client, toolsets_of
+from evolvable_server.config import Config, toolsets_of
 from evolvable_server.environment import NO_ACCOUNT_HOME
-from evolvable_server.person_config import registered_homes
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
-from evolvable_store.paths import check_home
 from evolvable_tools.verbs.registry import ALIASES, GROUPS, HINTS, VERBS
-
-if TYPE_CHECKING:
-    from evolvable_server.transport.http_auth import OAuth
-
-# Start time: no command but `serve --http` needs these modules.
-
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "read_commands": ("find", "load", "report", "list", "get", "history"),
@@ -54,30 +46,31 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "editor_commands": ("new", "edit"),
     "session_commands": ("stats", "sessions", "review", "memory", "compress"),
     "inbox_commands": ("inbox", "publish", "channel"),
-    "round_commands": ("round", "pool", "learned"),
     "person_commands": ("approvals", "approve", "trust"),
-    "ui_command": ("ui",),
-    "ags_commands": ("ags",),
-    "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer", "quickstart", "token"),
+    "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer", "quickstart"),
     "model_commands": ("model",),
     "folder_commands": ("init", "folders", "sync"),
     "collection_commands": ("collection",),
     "archive_commands": ("backup", "export", "import"),
     "checkout_commands": ("checkout",),
-    "remote_commands": ("remote", "clone", "push", "pull"),
     "client_commands": ("connect", "disconnect"),
-    "join_commands": ("join", "bridge"),
-    "command_line": ("serve", "evolve", "taskset"),
+    "command_line": ("serve",),
     "doctor": ("doctor",),
     "scan_command": ("scan",),
     "lifecycle_commands": ("recover", "uninstall"),
-    "rspl_commands": ("rspl", "tool"),
-    "postgres_commands": ("move",),
     "maintenance": ("fsck", "gc", "purge", "trash"),
 }
 """Module of this package -> the commands that it holds."""
 
-COMMANDS = {name: module for module, names in _MODULES.items() for name in names}
+_OWN = {name: f"evolvable_server.cli.{module}:{name}_command" for module, names in _MODULES.items() for name in names}
+
+COMMANDS: Mapping[str, str] = plugins.merged_tables([_OWN, *plugins.hooks().commands()])
+"""Command -> `module:attribute` of it, with those of the parts that come with the program."""
+
+
+def _all_commands() -> Mapping[str, str]:
+    """Return the commands with those of other distributions, whose metadata is read."""
+    return plugins.merged_tables([COMMANDS, *plugins.all_hooks().commands()])
 
 
 def _sections() -> dict[str, dict[str, str]]:
@@ -102,17 +95,19 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of this name; the names of the MCP tools and aliases do as well."""
         name, _, action = resolve_name(cmd_name).partition(" ")
-        if name not in COMMANDS:
+        target = COMMANDS.get(name) or _all_commands().get(name)
+        if target is None:
             return None
-        module = importlib.import_module(f"evolvable_server.cli.{COMMANDS[name]}")
-        found: click.Command = getattr(module, f"{name}_command")
+        found: click.Command = pkgutil.resolve_name(target)
         return found.get_command(ctx, action) if action and isinstance(found, click.Group) else found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and resolve_name(args[0]).split()[0] not in COMMANDS:
-            suggest_command(ctx, args[0], (*COMMANDS, *ALIASES), HINTS)
+            known = _all_commands()
+            if args[0] not in known:
+                suggest_command(ctx, args[0], (*known, *ALIASES), HINTS)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -202,27 +197,6 @@ def cli(ctx: click.Context) -> None:
         importlib.import_module("evolvable_server.cli.status_command").show_overview(ctx.obj)
 
 
-@click.group("evolve", cls=VerbGroup, modules=("evolve_results", "evolve_measure", "evolve_commands"))
-@home_option
-@json_option
-def evolve_command() -> None:
-    """Search for better resources with a task set, and promote only what a sealed test carries.
-
-    A run is driven by a process of its own. It stops when it waits for an answer, and can be stopped and continued at
-    any time, from any terminal.
-    """
-
-
-@click.group("taskset", cls=VerbGroup, modules=("taskset_commands", "taskset_sources"))
-@home_option
-@json_option
-def taskset_command() -> None:
-    """Check, list and split the tasks of an evolution.
-
-    WHAT is a folder with tasks.jsonl, such a file, or an environment of the library: environment:NAME.
-    """
-
-
 def _address(_: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
     if value is None:
         return None
@@ -270,57 +244,12 @@ def serve_command(
         if given["grace"] is not None or any(given.values()):
             raise click.UsageError("These options go with --http.")
         serve_on_stdio(_serve_config(state, toolsets))
-    from evolvable_server.transport.http_auth import GRACE, HttpSettings
-    from evolvable_server.transport.http_server import serve_http
-
     host, port = http
-    config = _serve_config(state, toolsets)
-    settings = HttpSettings(
-        host,
-        port,
-        hosts=given["allowed_host"],
-        origins=given["allowed_origin"],
-        proxies=given["trusted_proxy"],
-        oauth=_oauth(given, config),
-        grace=GRACE if given["grace"] is None else given["grace"],
-    )
-    with contextlib.ExitStack() as ends:
-        if given["postgres"] or given["postgres_data"]:
-            from evolvable_store.store import import_postgres
-
-            start = import_postgres("embedded").start_for_home
-            check_home(config.home, registered_homes, create=True)
-            server = ends.enter_context(start(config.home, given["postgres_data"]))
-            remark(f"The library lies in PostgreSQL: {server.url}")
-        serve_http(config, settings, lambda url: remark(f"Serving {url}; Ctrl-C ends it."), ends.close)
+    service = plugins.HttpService(_serve_config(state, toolsets), host, port, given)
+    if not plugins.hooks().serve_http(service=service, ready=lambda text: remark(text)):
+        raise InvalidArgument(f"--http needs {plugins.TEAMS}, which is not installed.", "Serve on stdio.")
 
 
 def _serve_config(state: CommandContext, toolsets: str | None) -> Config:
     config = state.config()
     return config if toolsets is None else dataclasses.replace(config, toolsets=toolsets_of(toolsets))
-
-
-def _oauth(given: Mapping[str, Any], config: Config) -> "OAuth | None":
-    """Return the authorization server that the options or the person's `[sign_in]` name. Only the latter grants."""
-    from evolvable_server.transport.http_auth import OAuth
-
-    sign_in = config.person.sign_in
-    issuer, resource, jwks, introspection = (
-        given[f"oauth_{name}"] for name in ("issuer", "resource", "jwks", "introspection")
-    )
-    if sign_in is not None:
-        if issuer not in (None, sign_in.issuer):
-            hint = "Leave --oauth-issuer out, or change the file."
-            raise InvalidArgument(f"[sign_in] of {config.person.path} names another issuer, {sign_in.issuer}.", hint)
-        resource = resource or sign_in.resource
-        issuer = sign_in.issuer if resource else None
-    if not (issuer or resource or jwks or introspection):
-        return None
-    if not (issuer and resource) or (jwks and introspection):
-        raise click.UsageError(
-            "--oauth-issuer and --oauth-resource go together; beside them --oauth-jwks or --oauth-introspection."
-        )
-    client, secret = read_oauth_client()
-    # Settings without the signature that a lock needs grant nothing, and must not fall back to the scopes of a token.
-    grants = sign_in.grants if sign_in is not None else () if config.person.unsigned else None
-    return OAuth(issuer, resource, jwks, introspection, client, secret, grants, library_names(config.home))

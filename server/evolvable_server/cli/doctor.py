@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
+from evolvable_server import plugins
 from evolvable_server.app import ListedFolders, approvals_lock
 from evolvable_server.cli.client_commands import Connected, HealthProblem, check_clients
-from evolvable_server.cli.cluster_health import check_cluster
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.effective_settings import effective_settings
 from evolvable_server.cli.health import Health, check_library
@@ -27,7 +27,6 @@ from evolvable_server.clients.skill_list import chosen_lists, unlisted_newcomers
 from evolvable_server.config import EMBEDDER, RERANKER, Config, Machine, read_machine
 from evolvable_server.model_setup import Redaction, check_model_folders, own_patterns
 from evolvable_server.person_config import config_path, registered_homes
-from evolvable_server.run_launcher import choose_sandbox
 from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import holds_library, home_exposure
 from evolvable_store.resource import USER_SCOPE, is_plugins
@@ -35,7 +34,6 @@ from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS,
 from evolvable_tools.approvals_lock import lost_lock_message, lost_locks
 from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, join_reranker, parse_spec, split_reranker
 from evolvable_tools.library import Library
-from evolvable_tools.sandbox.probe import sandbox_of
 
 try:
     hub: Any = import_module("huggingface_hub.constants")
@@ -254,7 +252,7 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
     clients = check_clients(machine, config)
     health.clients = clients.connected
     problems, notes = check_embedder(config)
-    of_cluster, about_cluster = check_cluster(config)
+    parts: list[tuple[list[HealthProblem], list[str]]] = plugins.all_hooks().doctor_checks(config=config)
     health.problems += [
         *clients.problems,
         *cloud_folder_problems(config.home),
@@ -263,7 +261,7 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
         *conflicting_skills(machine),
         *(HealthProblem(what, "Everything else in it works.") for what in own_patterns(config.home)[1]),
         *model_problems(config),
-        *of_cluster,
+        *(problem for found, _ in parts for problem in found),
     ]
     health.problems += [
         HealthProblem(
@@ -273,7 +271,7 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
         for one in config.person.parts
         if one.unsigned
     ]
-    health.notes += [*clients.notes, *notes, *about_cluster]
+    health.notes += [*clients.notes, *notes, *(note for _, about in parts for note in about)]
     if holds_library(config.home):
         with suppress(EvolvableError), _opened(config) as library:  # `check_library` says why it cannot be opened
             _check_decisions(health, config, machine, library)
@@ -323,13 +321,14 @@ def doctor_command(state: CommandContext, verbose: bool) -> Output[Health]:
     with progress("Starting the servers of clients"):
         check_environment(health, config, read_machine(config.project))
     with progress("Trying the sandbox"):
-        health.sandbox = _sandbox(config)
+        health.sandbox = plugins.hooks().describe_sandbox(config=config) or ""
     health.settings = effective_settings(config, home=state.home)
     return Output(health, lambda _: _show_health(health, verbose), 1 if health.problems else 0)
 
 
 def _show_health(health: Health, verbose: bool) -> None:
-    rows = [*_program_rows(health), ("sandbox", health.sandbox), *_library_rows(health)]
+    sandbox = [("sandbox", health.sandbox)] if health.sandbox else []
+    rows = [*_program_rows(health), *sandbox, *_library_rows(health)]
     rows += [("client", _client(one)) for one in health.clients]
     rows += [("setting", f"{one.name}: {one.value} ({one.source})") for one in health.settings]
     rows += [("memory", f"{one.title} reads it in {one.path}: {one.state}") for one in health.memory]
@@ -342,14 +341,6 @@ def _show_health(health: Health, verbose: bool) -> None:
     for problem in health.problems:
         click.echo(f"{click.style('Wrong:', fg='red', bold=True)} {safe(f'{problem.what} {problem.next}'.strip())}")
     say(f"{count(len(health.problems), 'problem')}." if health.problems else "All is well.")
-
-
-def _sandbox(config: Config) -> str:
-    """Return what trials of an evolution run in, found out by a run, and why nothing better is used."""
-    found = sandbox_of(choose_sandbox(config), fresh=True)
-    if found.sandbox is not None:
-        return f"{found.name}" + (f" ({found.why})" if found.why else "")
-    return f"none: what a candidate could execute waits for a person ({found.why or 'no mechanism is known here'})"
 
 
 def _client(one: Connected) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from evolvable_server import plugins
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.folder_choice import FolderChoice
 from evolvable_server.cli.folder_commands import SyncResult, add_folders, show_sync
@@ -48,7 +49,6 @@ from evolvable_store.store import Store
 from evolvable_store.workingcopy import project_map
 from evolvable_store.workingcopy.folder_names import FolderNames
 from evolvable_store.workingcopy.staging_dir import possible_staging
-from evolvable_tools.evolve.tasks.look_transfer import merge_backup
 
 _REPLACED = (LIBRARY_FILE, index_file.FILE, *index_file.EARLIER, vector_store.FILE)
 """Files of a library that a backup replaces, or that are derived from the one it replaces; with their journals."""
@@ -131,7 +131,8 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
         confirm(f"Replace the library in {home} by it?", yes=yes, refused="Nothing was changed.")
         state.unlock()
         _check_closed(home)
-        merge_backup(home, source)
+        for part in plugins.archive_parts():
+            part.merge_backup(home, source)
         project_map.add_projects(home, source)
         before = _exchange(home, draft)
         if not watched and (source / CARRIED_PLACES).is_file():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evolvable_server import plugins
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.options import page_option, say_more
 from evolvable_server.cli.terminal import (
@@ -148,13 +149,8 @@ def _work_queue(
 
 def _watch(library: "Library", caller: "Caller") -> None:
     """Look whether what was adopted does worse by what the sessions showed; then it is proposed to be taken back."""
-    from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
-
-    if (library.store.home / EVOLVE_DIR).is_dir():
-        from evolvable_tools.evolve.deploy import monitor_adoptions
-
-        with contextlib.suppress(EvolvableError):  # the next review looks again
-            monitor_adoptions(library, caller)
+    with contextlib.suppress(EvolvableError):  # the next review looks again
+        plugins.hooks().after_review(library=library, caller=caller)
 
 
 def _answer(file: click.File) -> dict[str, Any]:

@@ -1,14 +1,12 @@
-"""The commands that name a person's commands (executor, scorer, judge, reviewer, proposer), token and quickstart."""
+"""The commands that name a person's commands (executor, scorer, judge, reviewer, proposer), and quickstart."""
 
-import dataclasses
 import re
 import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +15,6 @@ import click
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import (
     confirm_replacement,
-    local_time,
     progress,
     remark,
     say,
@@ -33,24 +30,21 @@ from evolvable_server.person_config import (
     ROLES,
     Command,
     PersonConfig,
-    registered_homes,
 )
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 from evolvable_store.objects import make_manifest
-from evolvable_store.paths import check_home, seed_folder, work_tree
+from evolvable_store.paths import seed_folder, work_tree
 from evolvable_store.resource import Kind
 from evolvable_store.workingcopy.tree_reader import read_folder
 from evolvable_tools.verbs.library_status import proposal_request
 
 if TYPE_CHECKING:
     from evolvable_server.cli.archive_commands import Copied
-    from evolvable_server.mcp.server import Permission
-    from evolvable_server.transport.http_auth import Token
     from evolvable_store.store import Store
     from evolvable_tools.library import Caller, Library
 
-# Start time: only `token` and `quickstart` need the MCP SDK, and only `quickstart` needs to copy folders.
+# Start time: only `quickstart` needs the MCP SDK and copies folders.
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -175,100 +169,6 @@ reviewer_command = _group("reviewers", "EVOLVABLE_REVIEW")
 proposer_command = _group("proposers", "`evolve start --brain`")
 
 assert {one.removesuffix("s") for one in ROLES} == {"executor", "scorer", "judge", "reviewer", "proposer"}
-
-_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
-
-
-def lifetime(value: str) -> timedelta:
-    """Return a time from now on, such as 12h, 30d or 8w."""
-    found = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", value)
-    if not found:
-        raise click.BadParameter(f"{ascii(value)} is no time such as 12h, 30d or 8w.")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
-
-
-@command("token")
-@click.argument("action", type=click.Choice(["add", "list", "revoke"]), default="list")
-@click.argument("name", required=False)
-@click.option("--report", is_flag=True, help="With add: it may report outcomes.")
-@click.option("--write", is_flag=True, help="With add: it may change the library, and report outcomes.")
-@click.option("--approve", is_flag=True, help="With add: it may decide about proposals.")
-@click.option("--expires", type=lifetime, metavar="TIME", help="With add: how long it is good for, such as 30d.")
-def token_command(
-    state: CommandContext,
-    action: str,
-    name: str | None,
-    expires: timedelta | None,
-    **given: bool,
-) -> Output[Any]:
-    """Make, list and end tokens for HTTP.
-
-    Every token may read. Its secret is shown once, when it is made; only its hash is stored. A token that is revoked is
-    refused at once, by servers that run too. To give a token another permission, revoke it and add it again.
-    """
-    from evolvable_server.mcp.server import Permission
-    from evolvable_server.transport.http_auth import Tokens
-
-    if (action == "list") != (name is None):
-        raise click.UsageError("`token list` takes no name, every other action the name of a token.")
-    if action != "add" and (expires or any(given.values())):
-        raise click.UsageError("--report, --write, --approve and --expires go with `token add`.")
-    home = state.config().home
-    check_home(home, registered_homes)
-    tokens = Tokens(home)
-    if name is None:
-        found = tokens.all()
-        return Output({"tokens": list(map(_token_row, found))}, lambda _: _show_tokens(found))
-    if action == "revoke":
-        revoked = tokens.revoke(name)
-        state.record("revoke token", name)
-        return Output(_token_row(revoked), lambda _: say(f"Token {name} is revoked."))
-    asked = [permission for permission in Permission if given.get(permission)]
-    state.unlock()
-    made, secret = tokens.add(name, asked, expires)
-    state.record("add token", f"{name}: {', '.join(made.permissions)}")
-    return Output(_token_row(made, secret), lambda _: _show_secret(made.name, made.permissions, secret))
-
-
-def _token_row(token: "Token", secret: str | None = None) -> dict[str, Any]:
-    """Return a token as it is shown: its secret only when it was just made."""
-    row = dataclasses.asdict(token) | {"secret": secret}
-    del row["digest"]
-    return row
-
-
-def _show_secret(name: str, permissions: "tuple[Permission, ...]", secret: str) -> None:
-    remark(f"Token {name} may {', '.join(permissions)}. This is its secret; it is not kept and not shown again:")
-    say(secret)
-
-
-def _show_tokens(tokens: "Sequence[Token]") -> None:
-    if not tokens:
-        say("There are no tokens. `evolvable token add NAME` makes one.")
-        return
-    now = datetime.now(UTC)
-    show_table(
-        ["token", "may", "made", "last used", "until"],
-        [
-            [
-                (token.name, "bold"),
-                ", ".join(token.permissions),
-                local_time(token.created),
-                local_time(token.last_used) if token.last_used else "never",
-                _until(token.expires, now),
-            ]
-            for token in tokens
-        ],
-        names=("token",),
-        spare=("made", "last used", "may"),
-    )
-
-
-def _until(expires: str | None, now: datetime) -> str:
-    if expires is None:
-        return "no end"
-    return local_time(expires) + (" (over)" if datetime.fromisoformat(expires) <= now else "")
-
 
 TASK = "write a good commit message for my staged changes"
 """What is looked up in a library of the program's own skills; one of them is for it."""

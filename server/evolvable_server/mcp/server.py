@@ -43,7 +43,6 @@ from evolvable_tools.library import Caller, Library
 if TYPE_CHECKING:
     from evolvable_server.mcp.prompts_and_skills import LibraryPrompts
     from evolvable_server.mcp.review_tools import SettingsFactory
-    from evolvable_server.mcp.rspl_tools import ApprovedTools
     from evolvable_server.mcp.tools import ToolSpec
 
 # Start time: tools and hooks are imported at their first call.
@@ -278,6 +277,21 @@ class ToolGate(Protocol):
         """Make the call, by `call`, once it is approved."""
 
 
+class ApprovedTools(Protocol):
+    """Tools of the library that a person approved, which a part of the program lists and runs."""
+
+    async def listed(self) -> list[types.Tool]:
+        """Return them, by name."""
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], context: Context[Any, Any] | None
+    ) -> types.CallToolResult:
+        """Run one; whatever goes wrong is an error text for the model."""
+
+    async def watch(self, notifier: Any) -> None:
+        """Notify clients whenever a person approves or withdraws one, for as long as the server runs."""
+
+
 class LibraryServer(MCPServer[Any]):
     """An MCPServer whose tools answer every mistake with a text that says what, which and what next."""
 
@@ -286,7 +300,7 @@ class LibraryServer(MCPServer[Any]):
     """Each makes a registered prompt, when one is first asked for: the schemas of their arguments take a while."""
 
     live_prompts: "LibraryPrompts | None" = None
-    approved_tools: "ApprovedTools | None" = None
+    approved_tools: ApprovedTools | None = None
 
     def __init__(self, *, tools_change: bool = False, **options: Any) -> None:
         """tools_change: the list of tools changes while the server runs, as the library's own are in it."""

@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
+from evolvable_store.bundle.archive_reader import MAX_LOOKS
 from evolvable_store.bundle.export import Stream, disk_errors, open_atomic, select_heads
 from evolvable_store.bundle.import_ import (
     FolderImport,
@@ -491,3 +492,23 @@ def _own_name(kind: Kind, files: Files) -> str:
     """Return the name that the main file gives itself, empty where it gives none."""
     main = next(path for path in files if is_main(kind, path))
     return summarize(parse_document(files[main].data)).name
+
+
+def read_looks(source: Path, form: str) -> bytes:
+    """Return the lines on opened test tasks that came with a zip or folders, empty where none did.
+
+    Raises InvalidArchive or TooLarge for a zip that is not plain.
+    """
+    if form == "zip":
+        with open_zip(source) as archive:
+            member = archive.members.get(LOOKS_PATH)
+            return archive.read(LOOKS_PATH) if member is not None and member.size <= MAX_LOOKS else b""
+    path = source / LOOKS_PATH
+    if path.parent.is_symlink():
+        return b""
+    try:
+        # A link could lead to any file of the person.
+        with open(regular_file(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as stream:
+            return stream.read(MAX_LOOKS)
+    except OSError:
+        return b""

@@ -16,7 +16,6 @@ from evolvable_tools.file_edits import decode_text
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import earned_maturity
 from evolvable_tools.secret_leaks import check_served, is_env_file
-from evolvable_tools.trial_arms import known_trial_version, trial_version
 from evolvable_tools.verbs.skill_folder import SkillFolder, place_text
 
 _Word = TypeVar("_Word", Outcome, Usage)
@@ -177,8 +176,8 @@ def _read(
     # Every version can be read permanently, also of a resource that was removed.
     head = store.head_or_none(ref, caller.scopes) if number else None
     head = head or store.head(ref, caller.scopes)
-    if number is None and use is not None:
-        number = trial_version(library, caller, head, use)
+    if number is None and use is not None and library.trials is not None:
+        number = library.trials.version(library, caller, head, use)
     manifest = store.manifest(head, number)
     path = path or _main(head, manifest.keys())
     file = store.file(head, path, number)
@@ -253,7 +252,8 @@ def report_outcome(
         version = use.version
     elif ref is not None and use_id is None:
         head = store.head(ref, caller.scopes)
-        version = ref.version or known_trial_version(library, caller, head) or head.latest
+        trial = library.trials.known_version(library, caller, head) if library.trials is not None else None
+        version = ref.version or trial or head.latest
         store.version(head, version)
     else:
         raise InvalidArgument("Name either the use_id or the ref.", "load_skill returned the use_id.")

@@ -17,9 +17,8 @@ from evolvable_store.bundle.export import open_atomic
 from evolvable_store.errors import InvalidArgument, NoSuchFile
 from evolvable_store.gc import DetectedSecret, blobs_with, purge_content
 from evolvable_store.operation import Head
-from evolvable_store.paths import LIBRARY_FILE
+from evolvable_store.paths import LIBRARY_FILE, MIRRORS
 from evolvable_store.regular_files import read_regular
-from evolvable_store.remotes.git_process import MIRRORS
 from evolvable_store.resource import Ref, main_file
 from evolvable_store.search import index_file
 from evolvable_store.search.vector_store import forget_vectors

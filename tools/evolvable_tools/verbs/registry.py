@@ -100,16 +100,31 @@ class Tool:
         return self.permission or VERBS[chosen].authority
 
 
-_TABLE: Mapping[str, Any] = json.loads(Path(__file__).with_name("registry.json").read_text("utf-8"))
+_TABLE: dict[str, Any] = json.loads(Path(__file__).with_name("registry.json").read_text("utf-8"))
 # `evolve drive` is for writers: its process has no terminal, and continues only what a person started, no stopped run.
 # `quickstart` makes a library of copies and changes no folder. `init` without a terminal gives the trust `local`.
 # `serve` reads: what a client may do is decided at each call. `import` without a person leaves proposals in the inbox.
 
-VERBS: Mapping[str, Verb] = {
-    name: replace(Verb(name, Effect(effect), Authority(authority), *more), section=section)
-    for section, rows in _TABLE["verbs"].items()
-    for name, effect, authority, *more in rows
-}
+
+def _verbs(table: Mapping[str, Any]) -> dict[str, Verb]:
+    return {
+        name: replace(Verb(name, Effect(effect), Authority(authority), *more), section=section)
+        for section, rows in table["verbs"].items()
+        for name, effect, authority, *more in rows
+    }
+
+
+def _tools(table: Mapping[str, Any]) -> dict[str, Tool]:
+    return {
+        name: Tool(name, title, toolset, tuple(names), *map(Authority, permission))
+        for name, title, toolset, names, *permission in table.get("tools", ())
+    }
+
+
+_VERBS = _verbs(_TABLE)
+_TOOLS = _tools(_TABLE)
+
+VERBS: Mapping[str, Verb] = _VERBS
 """Name -> verb, in the order of the help. A row of the table: name, effect, authority, summary, function, command."""
 
 ALIASES: Mapping[str, str] = _TABLE["aliases"]
@@ -121,11 +136,22 @@ HINTS: Mapping[str, str] = _TABLE["hints"]
 GROUPS: Mapping[str, str] = _TABLE["groups"]
 """Command with several actions -> summary."""
 
-TOOLS: Mapping[str, Tool] = {
-    name: Tool(name, title, toolset, tuple(names), *map(Authority, permission))
-    for name, title, toolset, names, *permission in _TABLE["tools"]
-}
+TOOLS: Mapping[str, Tool] = _TOOLS
 """Name -> MCP tool, in the order in which a client lists them. A row: name, title, toolset, verbs, permission."""
+
+
+def add_table(path: Path) -> None:
+    """Add the verbs and tools of a part of the program. What is there already stays as it is.
+
+    Raise OSError, ValueError.
+    """
+    table: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
+    for name, verb in _verbs(table).items():
+        _VERBS.setdefault(name, verb)
+    for name, tool in _tools(table).items():
+        _TOOLS.setdefault(name, tool)
+    for key in ("groups", "reasons"):
+        _TABLE[key] |= {name: text for name, text in table.get(key, {}).items() if name not in _TABLE[key]}
 
 
 def refusal_reason(name: str) -> str:

@@ -21,7 +21,6 @@ from evolvable_tools.delegation import DelegateStatus, delegate_status, parse_de
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import verified_utilities
 from evolvable_tools.retrieval import FITS, Alternative, ChooseBetween, SearchDependencies, SearchMatch, StageReport
-from evolvable_tools.trial_arms import described_trials
 from evolvable_tools.trust import proven_resources
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text
 from evolvable_tools.verbs.load import proven_maturity, summarise
@@ -155,7 +154,9 @@ def find_skill(
     marks = _marks(caller)
     search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
     fitting = [] if found.none_fits else [match for match in order if match.confidence >= found.fits]
-    tried = described_trials(library, caller, [match.entry.id for match in fitting], search)
+    tried: Mapping[int, PooledVersion] = {}
+    if library.trials is not None:
+        tried = library.trials.described(library, caller, [match.entry.id for match in fitting], search)
     matches = [_match(library, scopes, m, whose.get(m.entry.id, NOBODYS), known.get(m.entry.id), marks) for m in order]
     for place, one in enumerate(order if tried else ()):
         if one.entry.id in tried:

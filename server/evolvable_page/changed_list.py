@@ -1,0 +1,132 @@
+"""Changed since you last looked: what agents changed or created, approved one by one or as one list."""
+
+from collections.abc import Sequence
+
+import htpy as h
+from htpy import Node
+
+from evolvable_page.decision_notes import operation_note, undo_form
+from evolvable_page.diff_view import draw_diff
+from evolvable_page.layout import PageBody, author_tag, form, passphrase_field, resource_link, swapping, tag, when
+from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
+from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.resource import Ref
+from evolvable_tools.verbs.unseen_changes import UnseenChange, approve_seen, count_unseen, list_unseen
+
+ADDRESS = "/inbox/changed"
+
+TITLE = "Changed since you last looked"
+
+MAX_CHANGES = 50
+"""Resources that the list shows; the others follow once these are approved."""
+
+MAX_NAMED = 5
+"""Resources that a note names."""
+
+
+def _changed(site: Site, asked: PageRequest) -> PageBody:
+    """Show the list, and what was done last."""
+    note = _approved_note(site, asked) or operation_note(site, asked)
+    listed = draw_changed(site, asked) or h.p["Nothing that you have not looked at."]
+    inbox = h.p[h.a(href="/inbox")["Proposals that wait"]]
+    return PageBody(TITLE, [h.h1["Inbox"], note, listed, inbox], "inbox")
+
+
+def link_changed(site: Site) -> Node:
+    """Return the link to the list with its length, nothing where it is empty."""
+    number = count_unseen(site.library, site.caller)
+    return h.p[h.a(href=ADDRESS, id="changed-link")[f"{TITLE}: {number:,}"]] if number else None
+
+
+def draw_changed(site: Site, asked: PageRequest) -> Node:
+    """Return the list, nothing where it is empty. The change in the frame is the one that the keys are about."""
+    found, number = list_unseen(site.library, site.caller, limit=MAX_CHANGES, with_diff=True)
+    if not found:
+        return None
+    current = next((place for place, one in enumerate(found) if one.ref == asked.get("at")), 0)
+    more = number - len(found)
+    return h.section(".changed", id="changed", data_live=True)[
+        h.h2[TITLE],
+        h.p(".none")["Agents follow it already. New skills stand between marks for other sessions until you look."],
+        _approve_form(site, asked, found, f"All {len(found)} fine") if len(found) > 1 else None,
+        [_draw(site, asked, found, place, is_current=place == current) for place in range(len(found))],
+        h.p(".none")[f"And {more:,} more, once these are approved."] if more > 0 else None,
+        h.p(".keys")["Keys: a approve, j next, k previous, ? all keys."],
+    ]
+
+
+def _draw(site: Site, asked: PageRequest, found: Sequence[UnseenChange], place: int, *, is_current: bool) -> Node:
+    one = found[place]
+    back = h.button(".bad", type="submit")[f"Take back operation {one.operation}"]
+    said = {"class_": "current", "aria_current": "true", "id": "current"} if is_current else {}
+    return h.article(aria_label=make_visible(one.ref), **said)[
+        h.h3[
+            resource_link(one.ref, f"{one.ref}@{one.version}"),
+            " ",
+            author_tag(one.author, one.by),
+            [" ", tag("new", "doubtful")] if one.is_new else None,
+        ],
+        h.p[make_visible(one.line)],
+        h.p(".none")[when(one.at), ": ", one_line(one.reason)],
+        draw_diff(one.diff),
+        h.div(".buttons")[
+            _approve_form(site, asked, [one], "Approve", key="approve" if is_current else ""),
+            undo_form(asked, one.operation, back, ADDRESS),
+        ],
+        _neighbours(found, place) if is_current else None,
+    ]
+
+
+def _neighbours(found: Sequence[UnseenChange], place: int) -> Node:
+    links: list[Node] = []
+    for name, key, at in (("Previous", "k", place - 1), ("Next", "j", place + 1)):
+        if 0 <= at < len(found):
+            address = f"{ADDRESS}?at={quoted(found[at].ref)}#current"
+            links += [h.a(href=address, id=name.lower(), aria_keyshortcuts=key)[name], " "]
+    return h.p[links] if links else None
+
+
+def _approve_form(site: Site, asked: PageRequest, seen: Sequence[UnseenChange], word: str, key: str = "") -> Node:
+    """Return the form that approves exactly these contents. key: its button is the one that the key presses."""
+    contents = [
+        [h.input(type="hidden", name="ref", value=one.ref), h.input(type="hidden", name="seen", value=one.tree)]
+        for one in seen
+    ]
+    named = {"id": key, "aria_keyshortcuts": key[0]} if key else {}
+    return form(
+        asked.session.csrf,
+        action_path("approve"),
+        contents,
+        passphrase_field(site.passphrase_label),
+        h.button(".good", type="submit", **named)[word],
+        id="approve-form" if key else None,
+        **swapping(),
+    )
+
+
+def _approved_note(site: Site, asked: PageRequest) -> Node:
+    """Return which resources were approved last. Of what the address names, only what stands approved is said."""
+    refs = [Ref.parse(text) for text in asked.fields.get("approved", ())[:MAX_CHANGES]]
+    if not refs:
+        return None
+    waiting = {one.ref for one in list_unseen(site.library, site.caller).listed}
+    heads = [site.library.store.head_or_none(ref, site.caller.scopes) for ref in refs]
+    done = [head.ref for head in heads if head is not None and str(head.ref) not in waiting]
+    more = f" and {len(done) - MAX_NAMED} more" if len(done) > MAX_NAMED else ""
+    links = [[resource_link(ref), " "] for ref in done[:MAX_NAMED]]
+    return h.div(".done", role="status", id="done")[h.p["You looked at ", links, more]] if done else None
+
+
+def _approve(site: Site, asked: PageRequest) -> str:
+    """Approve what the form names, all of it or nothing."""
+    refs, trees = asked.fields.get("ref", ()), asked.fields.get("seen", ())
+    if not refs or len(refs) != len(trees):
+        raise InvalidArgument("The form names no resource.", "Follow a link of the page.")
+    done = approve_seen(site.library, site.decider(asked), dict(zip(refs, trees, strict=True)))
+    return f"{ADDRESS}?{'&'.join(f'approved={quoted(ref)}' for ref in done[:MAX_CHANGES])}"
+
+
+VIEWS = (PageView(ADDRESS, _changed),)
+
+ACTIONS = (PageAction("approve", _approve),)

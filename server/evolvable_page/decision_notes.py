@@ -1,0 +1,134 @@
+"""What a form did, as the next page says it, with the form that takes it back."""
+
+from collections.abc import Sequence
+
+import htpy as h
+from htpy import Node
+
+from evolvable_page.layout import form, resource_link, swapping
+from evolvable_page.site import MOST_WAITING, PageRequest, Site, action_path
+from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_store.resource import Ref
+from evolvable_store.storage.proposals import APPROVED, OPEN, REJECTED, Proposal
+from evolvable_tools.library import Library
+
+MAX_NAMED = 5
+"""Proposals of one decision that a note names; the others are counted."""
+
+MAX_MOVED = 6
+"""Resources that are named of one operation."""
+
+ANSWERS = ("done", "operation", "nothing")
+"""Fields of an address that say what was done last."""
+
+
+def link_or_name(library: Library, ref: object) -> Node:
+    """Return a link to a resource, only its name while it is no more than proposed and has no page."""
+    there = library.store.head_or_none(Ref.parse(str(ref))) is not None
+    return resource_link(ref) if there else one_line(str(ref), 120)
+
+
+def moved_resources(library: Library, operation: int) -> Node:
+    """Return what an operation changed, as links; an import may have changed thousands."""
+    # The id of an operation is the sequence of its first change.
+    changes = [one for one in library.store.changes(operation - 1, MAX_MOVED + 1) if one.operation == operation]
+    names: list[Node] = []
+    for change in changes[:MAX_MOVED]:
+        to = f"{change.ref}@{change.after}" if change.after else f"{change.ref} removed"
+        names.append([resource_link(change.ref, to), " "])
+    return [*names, "and more" if len(changes) > MAX_MOVED else None]
+
+
+def operation_note(site: Site, asked: PageRequest) -> Node:
+    """Return what an undo or another form did, named by the number of its operation; nothing without one."""
+    number = asked.number("operation")
+    if number is None:
+        text = "Nothing had to be changed."
+        return h.div(".done", role="status", id="done")[h.p[text]] if asked.get("nothing") else None
+    made = site.library.store.operation(number)
+    if made.intent.undoes:
+        text = f"Operation {number} took back operation {', '.join(map(str, made.intent.undoes))}: "
+    else:
+        text = f"Operation {number}, {make_visible(made.reason)}: "
+    # No key: `u` pressed twice would do again what it took back.
+    back = undo_form(asked, number, h.button(type="submit")["Take it back"], "/operations")
+    return h.div(".done", role="status", id="done")[h.p[text, moved_resources(site.library, number)], back]
+
+
+def decision_note(site: Site, asked: PageRequest) -> Node:
+    """Return what was decided or taken back last, with what takes that back. Only numbers come from the address."""
+    numbers = [int(text) for text in asked.get("done").split(",")[:MOST_WAITING] if text.isascii() and text.isdigit()]
+    if not numbers:
+        return operation_note(site, asked)
+    proposals = [site.library.store.backend.proposals.get(number) for number in numbers]
+    lines = [h.p[proposal_line(site.library, one)] for one in proposals[:MAX_NAMED]]
+    more = h.p[f"And {len(proposals) - MAX_NAMED} more."] if len(proposals) > MAX_NAMED else None
+    return h.div(".done", role="status", id="done")[lines, more, take_back_forms(site, asked, proposals, key="u")]
+
+
+def proposal_line(library: Library, proposal: Proposal) -> Node:
+    """Return what became of a proposal, as it is now."""
+    link, text = link_or_name(library, proposal.ref), f"Proposal {proposal.id} is {proposal.state}: "
+    if proposal.state == OPEN:
+        return [f"Proposal {proposal.id} waits again: ", link, "."]
+    if proposal.state == REJECTED:
+        why = f" Reason: {one_line(proposal.decision)}" if proposal.decision else ""
+        return [text, link, f" stays as it is.{why}"]
+    if proposal.state != APPROVED or proposal.operation is None:
+        return [text, link, "."]
+    later = _changed_since(library, proposal)
+    if later is not None and _is_taken_back(library, proposal):
+        return [f"Proposal {proposal.id} was approved, and operation {later} took it back: ", link, "."]
+    since = f" Operation {later} changed it since." if later is not None else ""
+    return [text, moved_resources(library, proposal.operation), f"by operation {proposal.operation}.{since}"]
+
+
+def take_back_forms(site: Site, asked: PageRequest, proposals: Sequence[Proposal], key: str | None = None) -> Node:
+    """Return the forms that take decisions back, as long as they stand: one for what was rejected, one for each
+    operation that was not taken back yet. key: presses the first of them."""
+    rejected = [one.id for one in proposals if one.state == REJECTED]
+    approved = dict.fromkeys(
+        one.operation
+        for one in proposals
+        if one.state == APPROVED and one.operation is not None and not _is_taken_back(site.library, one)
+    )
+    forms: list[Node] = []
+
+    def button() -> Node:
+        text = "Take it back" if len(proposals) == 1 else "Take these back"
+        return h.button(type="submit", id="undo" if key and not forms else None, aria_keyshortcuts=key)[text]
+
+    if rejected:
+        numbers = [h.input(type="hidden", name="number", value=str(number)) for number in rejected]
+        forms.append(form(asked.session.csrf, action_path("inbox reopen"), numbers, button(), **swapping()))
+    for operation in approved:
+        forms.append(undo_form(asked, operation, button(), "/inbox"))
+    return forms
+
+
+def next_address(address: str, asked: PageRequest) -> str:
+    """Return the address of a page with what was done last, as the request says it."""
+    text = "&".join(f"{name}={quoted(asked.get(name))}" for name in ANSWERS if asked.get(name))
+    return address + (f"?{text}" if text else "")
+
+
+def undo_form(asked: PageRequest, operation: int, button: Node, back: str) -> Node:
+    """Return the form that takes an operation back. back: the address of the page that says so."""
+    fields = {"operation": operation, "back": back}
+    return form(asked.session.csrf, action_path("undo"), button, fields=fields, **swapping())
+
+
+def _is_taken_back(library: Library, proposal: Proposal) -> bool:
+    """Return whether the last operation that changed the resource took the approval of a proposal back."""
+    later = _changed_since(library, proposal)
+    return later is not None and proposal.operation in library.store.operation(later).intent.undoes
+
+
+def _changed_since(library: Library, proposal: Proposal) -> int | None:
+    """Return the last operation that changed the resource after a proposal was approved, None without one."""
+    head = library.store.head_or_none(proposal.ref)
+    if head is None or proposal.operation is None:
+        return None
+    # The id of an operation is the sequence of its first change.
+    changes = library.store.backend.changes_to(head.id, proposal.operation - 1)
+    return next((one.operation for one in reversed(changes) if one.operation != proposal.operation), None)

@@ -1,0 +1,200 @@
+"""Health: what doctor finds, the clients, the tokens, the watched folders, and which of them are trusted."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import htpy as h
+from htpy import Node
+
+from evolvable_page.diff_view import draw_diff
+from evolvable_page.layout import PageBody, form, passphrase_field, resource_link, table, tag, when, with_code
+from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
+from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_server.config_edits import set_trusted
+from evolvable_server.second_config import read_library_config
+from evolvable_store.errors import Conflict, InvalidArgument
+from evolvable_tools.verbs import scan_import
+from evolvable_tools.verbs.folder_states import folder_states
+from evolvable_tools.verbs.library_status import list_held_files
+from evolvable_tools.verbs.scan_import import TrustOffer, TrustQuestion
+
+MAX_OFFERED = 200
+"""Resources of a folder that are shown before a person trusts it; a larger folder is for the terminal."""
+
+
+def _health(site: Site, asked: PageRequest) -> PageBody:
+    """Show what is wrong, and around what the library works."""
+    return PageBody("Health", [h.h1["Health"], _doctor(site), _tokens(site), _folders(site), _trusted(site)], "health")
+
+
+def _doctor(site: Site) -> Node:
+    health = _ask(site, "doctor")
+    if health is None:
+        return h.div(id="doctor", data_live=True)[
+            h.p[with_code("`evolvable doctor` runs now; this page shows what it finds.")]
+        ]
+    problems = [
+        h.li[h.p(".warning")[make_visible(str(one.get("what"))), " ", make_visible(str(one.get("next", "")))]]
+        for one in health.get("problems", ())
+    ]
+    notes = [h.li[make_visible(str(note))] for note in health.get("notes", ())]
+    similar = [h.li[make_visible(str(line))] for line in health.get("doubles", ())]
+    return h.div(id="doctor", data_live=True)[
+        h.h2["Problems"],
+        h.ul[problems] if problems else h.p[tag("all is well", "good")] if health else h.p["Doctor said nothing."],
+        [h.h2["Notes"], h.ul[notes]] if notes else None,
+        [h.h2["Similar resources"], h.ul[similar]] if similar else None,
+        _clients(health),
+        _settings(health),
+    ]
+
+
+def _ask(site: Site, *words: str) -> Mapping[str, Any] | None:
+    """Return the result of a command that only reads, None before there is one."""
+    return site.value(" ".join(words), lambda: site.services.run(*words), site.revision())
+
+
+def _clients(health: Mapping[str, Any]) -> Node:
+    rows = [
+        [
+            one_line(str(one.get("client"))),
+            one_line(str(one.get("scope"))),
+            one_line(str(one.get("path"))),
+            f"{one['seconds']:.1f} s" if one.get("seconds") is not None else "not started",
+            when(one.get("last_session")),
+        ]
+        for one in health.get("clients", ())
+    ]
+    none = h.p[with_code("None. `evolvable connect claude-code` connects one.")]
+    heads = ("client", "scope", "configuration", "starts in", "last session")
+    return [h.h2["Clients"], table(heads, rows, "Connected clients") if rows else none]
+
+
+def _tokens(site: Site) -> Node:
+    found = _ask(site, "token", "list")
+    if found is None:
+        return h.div(id="tokens", data_live=True)[h.h2["Tokens"], h.p["They are being read."]]
+    rows = [
+        [
+            one_line(str(one.get("name"))),
+            ", ".join(map(str, one.get("permissions", ()))),
+            when(one.get("expires")) if one.get("expires") else "never",
+            when(one.get("last_used")),
+        ]
+        for one in found.get("tokens", ())
+    ]
+    said = h.p(".none")[
+        with_code("At a terminal, `evolvable token add` makes one and `evolvable token revoke` ends one.")
+    ]
+    heads = ("token", "may", "expires", "last used")
+    listed = table(heads, rows, "Tokens for HTTP") if rows else h.p["None."]
+    return h.div(id="tokens", data_live=True)[h.h2["Tokens"], listed, said]
+
+
+def _settings(health: Mapping[str, Any]) -> Node:
+    rows = [
+        [one_line(str(one.get("name"))), one_line(str(one.get("value"))), one_line(str(one.get("source")))]
+        for one in health.get("settings", ())
+    ]
+    listed = table(("setting", "value", "from"), rows, "Settings in force")
+    return h.details[h.summary["Settings"], listed] if rows else None
+
+
+def _folders(site: Site) -> Node:
+    rows = [
+        [
+            make_visible(str(one.path)),
+            one.kind,
+            one.scope,
+            make_visible(one.obstacle or one.state),
+            h.a(href=f"/trust?folder={quoted(str(one.path))}", aria_label=f"what it brings: {one.path}")[
+                "what it brings"
+            ],
+        ]
+        for one in folder_states(site.library)
+    ]
+    none = h.p[with_code("None. `evolvable init FOLDER` imports one and follows it.")]
+    heads = ("folder", "kind", "scope", "state", "trust")
+    return [h.h2["Watched folders"], table(heads, rows, "Watched folders") if rows else none, _held_files(site)]
+
+
+def _held_files(site: Site) -> Node:
+    """Return the files whose text agents do not read, because a person has to decide on it; nothing for none."""
+    held = list_held_files(site.library)
+    lines = [
+        h.li[make_visible(one.text), " ", h.a(href=f"/inbox/{one.proposal}")[f"Proposal {one.proposal}"]]
+        for one in held
+    ]
+    return [h.h3["Held files"], h.ul[lines]] if lines else None
+
+
+def _trusted(site: Site) -> Node:
+    home = site.library.store.home
+    folders = sorted(read_library_config(home).trusted_folders(home))
+    rows = [h.li[h.code[make_visible(folder)]] for folder in folders]
+    said = h.p(".none")[with_code("`evolvable trust --withdraw FOLDER` ends it.")]
+    return [h.h2["Trusted folders"], [h.ul[rows], said] if rows else h.p["None beyond what you wrote yourself."]]
+
+
+def _asked(site: Site, asked: PageRequest) -> TrustQuestion:
+    """Return the question about a watched folder; an address can name no other one."""
+    known = {str(folder.path): folder.path for folder in site.library.folders()}
+    folder = known.get(asked.get("folder"))
+    if folder is None:
+        raise InvalidArgument("This is no watched folder.", "Health lists those that are.")
+    return scan_import.ask_trust(site.library, site.caller, folder=folder)
+
+
+def _seen(question: TrustQuestion) -> str:
+    """Return the hash of all that a question shows."""
+    shown = [(one.ref, one.resource, one.tree, one.proposal) for one in question.offered]
+    return sha256(repr((question.folder, shown)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _trust_form(site: Site, asked: PageRequest) -> PageBody:
+    """Show what a folder brought that nobody vouches for, and ask once."""
+    question = _asked(site, asked)
+    title = h.h1["What ", h.code[make_visible(question.what)], " brings"]
+    trusted = h.p[f"{len(question.trusted)} of its resources are trusted already."]
+    if not question.offered:
+        return PageBody("Trust", [title, trusted, h.p["Nothing waits for your trust."]], "health")
+    if len(question.offered) > MAX_OFFERED:
+        said = f"{len(question.offered):,} resources wait; `evolvable trust` shows them at a terminal."
+        return PageBody("Trust", [title, trusted, h.p[with_code(said)]], "health")
+    high = sum(1 for one in question.offered if one.high)
+    button = h.button(".good", type="submit")[f"Trust these {len(question.offered)} as they are now"]
+    fields = {"folder": asked.get("folder"), "seen": _seen(question)}
+    ask = form(asked.session.csrf, action_path("trust"), passphrase_field(site.passphrase_label), button, fields=fields)
+    warning = h.p(".warning")[f"{high} of them have findings of high severity."] if high else None
+    return PageBody("Trust", [title, trusted, warning, [_offer(one) for one in question.offered], ask], "health")
+
+
+def _offer(one: TrustOffer) -> Node:
+    findings = [
+        h.li[tag(str(found.severity), "bad" if one.high else "doubtful"), " ", make_visible(str(found))]
+        for found in one.findings
+    ]
+    means = ", ".join(make_visible(str(name)) for name in one.capabilities)
+    return h.section[
+        h.h2[resource_link(one.ref), " ", tag(one.author, "bad" if one.high else "doubtful")],
+        h.ul[findings] if findings else h.p(".none")["The scan found nothing."],
+        h.p["It has the means: ", means] if means else None,
+        draw_diff(one.diff) if one.diff else None,
+    ]
+
+
+def _trust(site: Site, asked: PageRequest) -> str:
+    question = _asked(site, asked)
+    if _seen(question) != asked.get("seen"):
+        raise Conflict("The folder holds something else than you saw.", "Look at it again.")
+    caller = site.decider(asked)
+    scan_import.trust(site.library, caller, question)
+    set_trusted(Path(question.folder), site.library.store.home.resolve(), caller.signer)
+    return f"/trust?folder={quoted(asked.get('folder'))}"
+
+
+VIEWS = (PageView("/health", _health), PageView("/trust", _trust_form))
+
+ACTIONS = (PageAction("trust", _trust),)

@@ -1,0 +1,64 @@
+"""The signing key of a person who signs in: it is made here, and counts when the configuration lists it."""
+
+import htpy as h
+from htpy import Node
+
+from evolvable_page.access import PageSession
+from evolvable_page.layout import PageBody, form
+from evolvable_page.site import PageRequest, PageView, Site
+from evolvable_page.text import make_visible
+from evolvable_store.errors import InvalidArgument, NotFound, Refused
+
+PATH = "/key"
+
+
+def _key(site: Site, asked: PageRequest) -> PageBody:
+    """Show the person's key, or the form that makes it."""
+    via = _via(site, asked.session)
+    made, listed = site.keys.public_key(via), site.listed_key(via)
+    return PageBody("Your signing key", [h.h1["Your signing key"], _state(asked, via, made, listed)])
+
+
+def _state(asked: PageRequest, via: str, made: str, listed: str) -> Node:
+    if not made:
+        fields = [_passphrase("passphrase", "A passphrase of your own"), _passphrase("again", "The same again")]
+        return [
+            h.p["Approvals are locked here. What you decide counts when a key of your own signs it."],
+            form(asked.session.csrf, PATH, fields, h.button(type="submit")["Make my signing key"]),
+        ]
+    key = h.p["Your key: ", h.code(id="key-made")[made]]
+    if listed == made:
+        return [key, h.p["It is listed: decisions that you sign with it count."]]
+    words = f"evolvable approvals allow {via.partition(':')[2]} {made}"
+    return [
+        key,
+        h.p(".warning")["Another key of yours is listed than this one."] if listed else None,
+        h.p["It does not count yet. Tell the person who serves this page, by another way than this page, to run:"],
+        h.pre[make_visible(words)],
+        h.p["Then the page and the servers have to be started again."],
+    ]
+
+
+def _passphrase(name: str, label: str) -> Node:
+    return h.label[label, h.input(type="password", name=name, autocomplete="new-password", required=True)]
+
+
+def make_key(site: Site, asked: PageRequest) -> str:
+    """Make the key of the person who signed in. Raise Refused without the permission `approve`."""
+    via, signed = _via(site, asked.session), asked.session.signed
+    if signed is None or "approve" not in signed.permissions:
+        raise Refused("Your groups do not let you decide, so you need no key.", "Ask for a grant.")
+    if asked.get("passphrase") != asked.get("again"):
+        raise InvalidArgument("The two passphrases differ.", "Go back and type the same twice.")
+    key = site.keys.create(via, asked.get("passphrase"))
+    site.library.record(site.caller, "make signing key", f"key {key}")
+    return PATH
+
+
+def _via(site: Site, session: PageSession) -> str:
+    if session.signed is None or not site.locked:
+        raise NotFound("There is no key to make here.", "Follow a link of the page.")
+    return session.signed.identity.via
+
+
+VIEWS = (PageView(PATH, _key),)

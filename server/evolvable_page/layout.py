@@ -1,0 +1,231 @@
+"""The parts that every page is made of: the frame, tables, forms, times, shares with their intervals."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from secrets import token_urlsafe
+from typing import Any
+
+import htpy as h
+from htpy import Element, Node
+from markupsafe import Markup
+
+from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_tools.authors import author_words
+from evolvable_tools.outcomes.usage_report import Share
+
+SECTIONS = {
+    "inbox": ("/inbox", "Inbox"),
+    "library": ("/library", "Library"),
+    "search": ("/search", "Search"),
+    "sessions": ("/sessions", "Sessions"),
+    "operations": ("/operations", "Operations"),
+    "health": ("/health", "Health"),
+}
+"""Section -> its address and its name, in the order of the navigation."""
+
+KEYS = {
+    "a": "approve the proposal, or the change in the frame",
+    "r": "reject it: type why, then Enter; Escape leaves",
+    "e": "edit it before you approve",
+    "j, k": "next and previous",
+    "u": "take the last decision back",
+    "/": "to the search field",
+    "?": "show these keys",
+}
+"""Key -> what it does, as `static/page.js` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageBody:
+    """What a view answers with. section: of the navigation. status: of HTTP.
+
+    of: names what the page is about; its live parts are replaced only by those of a page about the same.
+    """
+
+    title: str
+    main: Node
+    section: str = ""
+    status: int = 200
+    of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What stands around a body: the addresses of the files of the page, how many proposals wait, the form token.
+
+    signed: the person whom a provider named. left_out: sections that are not shown.
+    added: sections of other parts of the program, which come after the search.
+    """
+
+    files: Mapping[str, str]
+    waiting: str
+    csrf: str
+    locked: bool
+    signed: str = ""
+    left_out: frozenset[str] = frozenset()
+    added: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def _sections(added: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    names = list(SECTIONS)
+    place = names.index("search") + 1
+    first, rest = names[:place], names[place:]
+    return {name: SECTIONS[name] for name in first} | dict(added) | {name: SECTIONS[name] for name in rest}
+
+
+def draw_page(body: PageBody, frame: Frame) -> str:
+    """Return the whole document."""
+    links = [
+        h.a(href=address, aria_current="page" if name == body.section else None)[
+            title, h.span(".count", id="waiting", data_live=True)[frame.waiting] if name == "inbox" else None
+        ]
+        for name, (address, title) in _sections(frame.added).items()
+        if name not in frame.left_out
+    ]
+    document = h.html(lang="en")[
+        h.head[
+            h.meta(charset="utf-8"),
+            h.meta(name="viewport", content="width=device-width, initial-scale=1"),
+            h.meta(
+                name="htmx-config",
+                content='{"includeIndicatorCSS":false,"history":"reload","defaultSettleDelay":0,"extensions":"evolvable"}',
+            ),
+            h.title[f"{one_line(body.title, 80)} · Evolvable"],
+            h.link(rel="icon", href="data:,"),
+            h.link(rel="stylesheet", href=frame.files["style.css"]),
+            h.script(src=frame.files["htmx.min.js"], defer=True),
+            h.script(src=frame.files["page.js"], defer=True),
+        ],
+        h.body[
+            h.a(".skip", href="#main")["Skip to the content"],
+            h.header[h.nav(aria_label="Sections")[h.strong(".brand")["Evolvable"], links]],
+            h.main(id="main", tabindex="-1", data_of=body.of or body.title)[body.main],
+            h.footer[
+                h.p(id="live", role="status")["Live updates need JavaScript; reload to see what is new."],
+                h.details(id="keys")[h.summary["Keys"], h.dl[[[h.dt[key], h.dd[does]] for key, does in KEYS.items()]]],
+                _signed_in(frame),
+                form(frame.csrf, "/end", h.button(type="submit")["Sign this browser out"]),
+            ],
+        ],
+    ]
+    return str(document)
+
+
+def form(
+    csrf: str, action: str, *content: Node, fields: Mapping[str, object] | None = None, **attributes: str | None
+) -> Element:
+    """Return a form that posts to this page, by one of its buttons only. fields: hidden ones.
+
+    `once` differs in every form that is drawn: the same form counts once, however often a browser sends it.
+    """
+    named = {"csrf": csrf, "once": token_urlsafe(12), **(fields or {})}
+    hidden = [h.input(type="hidden", name=name, value=str(value)) for name, value in named.items()]
+    made = {"method": "post", "action": action, **attributes}
+    # HTML: Enter in a field presses the first submit button, and does nothing where that one is disabled.
+    return h.form(**made)[h.input(type="submit", disabled=True, hidden=True), hidden, content]
+
+
+def swapping() -> dict[str, Any]:
+    """Return the attributes of a form that htmx sends: the main part of the answer replaces that of the page."""
+    return {"hx-boost": "true", "hx-target": "#main", "hx-select": "#main", "hx-swap": "outerHTML"}
+
+
+def _signed_in(frame: Frame) -> Node:
+    if not frame.signed:
+        return None
+    key = [" · ", h.a(href="/key", id="key")["Your signing key"]] if frame.locked else None
+    return h.p["Signed in as ", h.strong(id="signed")[one_line(frame.signed, 120)], key]
+
+
+def passphrase_field(label: str) -> Node:
+    """Return the question for the passphrase, nothing where approvals are not locked (no label)."""
+    if not label:
+        return None
+    return h.label(".passphrase")[label, h.input(type="password", name="passphrase", autocomplete="off", required=True)]
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Node]], caption: str = "", **attributes: str) -> Node:
+    """Return a table that scrolls inside of its own frame on a narrow screen. The first cell of a row is its head."""
+    # Rendered row by row: a text that passes through fewer generators takes half the time.
+    body = [Markup(h.tr[h.th(scope="row")[row[0]], *(h.td[cell] for cell in row[1:])]) for row in rows]
+    return h.div(class_="wide", tabindex="0", role="region", aria_label=caption or "Table", **attributes)[
+        h.table[
+            h.caption[caption] if caption else None,
+            h.thead[h.tr[[h.th(scope="col")[head] for head in heads]]],
+            h.tbody[body],
+        ]
+    ]
+
+
+def when(at: str | None) -> Node:
+    """Return a time in this machine's zone."""
+    if not at:
+        return "never"
+    try:
+        local = datetime.fromisoformat(at).astimezone()
+    except ValueError:
+        return one_line(at, 40)
+    return h.time(datetime=at)[local.strftime("%Y-%m-%d %H:%M")]
+
+
+def resource_address(ref: object, **query: object) -> str:
+    """Return the address of a resource's page."""
+    asked = "&".join(f"{name}={quoted(str(value))}" for name, value in query.items() if value is not None)
+    return f"/resource/{quoted(str(ref))}" + (f"?{asked}" if asked else "")
+
+
+def resource_link(ref: object, said: str = "", **query: object) -> Node:
+    """Return a link to a resource's page."""
+    return h.a(href=resource_address(ref, **query))[one_line(said or str(ref), 120)]
+
+
+def share_bar(share: Share) -> Node:
+    """Return a share in words, and drawn where its counts are enough: the filled part is the share, the line its
+    interval."""
+    if not share.n:
+        return h.span(".none")["outcome unknown"]
+    if not share.is_enough:
+        return h.span(".share")[str(share)]
+    low, high, mean = 100 * share.low, 100 * share.high, 100 * share.successes / share.n
+    return h.span(".share")[
+        svg(viewBox="0 0 100 12", width="100", height="12", aria_hidden="true", class_="wilson")[
+            shape("rect", x="0", y="2", width="100", height="8", class_="axis"),
+            shape("rect", x="0", y="2", width=f"{mean:.1f}", height="8", class_="mean"),
+            shape("rect", x=f"{low:.1f}", y="5", width=f"{max(high - low, 1):.1f}", height="2", class_="interval"),
+        ],
+        f" {share}",
+    ]
+
+
+def shape(name: str, **attributes: str) -> Element:
+    """Return an element of SVG, which htpy has no names for."""
+    return Element(name)(**attributes)
+
+
+def svg(**attributes: str) -> Element:
+    """Return a picture; its elements are made by `shape`."""
+    return Element("svg")(**attributes)
+
+
+def plain(text: str) -> Node:
+    """Return a text of many lines as it is, with every hidden character visible."""
+    return h.pre[make_visible(text)]
+
+
+def with_code(sentence: str) -> Node:
+    """Return a sentence of ours whose commands, between backticks, are set as code."""
+    return [h.code[part] if place % 2 else part for place, part in enumerate(sentence.split("`"))]
+
+
+_AUTHOR_TAGS = {"you": "good", "agent": "", "member": ""}
+
+
+def author_tag(kind: str, by: str) -> Node:
+    """Return whose something is."""
+    return tag(author_words(kind, by), _AUTHOR_TAGS.get(kind, "doubtful"))
+
+
+def tag(word: str, kind: str = "") -> Node:
+    """Return a word as a label. kind: good, bad or doubtful."""
+    return h.span(class_=f"tag {kind}".strip())[word]

@@ -1,0 +1,445 @@
+"""Answer requests of the local page: views that read, and actions that run one verb of the registry as the person."""
+
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from urllib.parse import parse_qs
+
+import htpy as h
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from evolvable_page.access import BodyTooLong, PageAccess, PageSession
+from evolvable_page.layout import Frame, PageBody, draw_page, with_code
+from evolvable_page.text import make_visible
+from evolvable_server.app import lock_of
+from evolvable_server.approval_keys import ApproverKeys
+from evolvable_server.config import Config
+from evolvable_server.second_config import read_library_config
+from evolvable_store.errors import (
+    Conflict,
+    EvolvableError,
+    InvalidArgument,
+    InvalidResource,
+    LibraryError,
+    NotFound,
+    Refused,
+)
+from evolvable_store.operation import Actor, Signer
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs.registry import VERBS, Authority
+
+log = logging.getLogger(__name__)
+
+_SESSION: ContextVar[PageSession | None] = ContextVar("evolvable_page_session", default=None)
+"""Whose request this thread answers."""
+
+MAX_FIELDS = 1_000
+"""Fields of a form."""
+
+MOST_WAITING = 100
+"""Proposals that the inbox lists, and counts, at once."""
+
+_FILES = {"style.css": "text/css", "page.js": "text/javascript", "htmx.min.js": "text/javascript"}
+
+FIRST_SECONDS = 0.06
+"""How long a page waits for the first value of a computation."""
+
+MAX_VALUES = 64
+"""Computations whose last value is kept."""
+
+Result = TypeVar("Result")
+
+
+class BackgroundValue(Generic[Result]):
+    """A value that takes long to compute: the last one is shown while a thread computes the next."""
+
+    def __init__(self, compute: Callable[[], Result], done: Callable[[], None], least_seconds: float = 5.0) -> None:
+        """done: called when a new value is there. least_seconds: between two computations."""
+        self._compute, self._done, self._least = compute, done, least_seconds
+        self._lock = threading.Lock()
+        self._value: Result | None = None
+        self._key: Hashable = None
+        self._began = -least_seconds
+        self._running = False
+        self._first = threading.Event()
+
+    def get(self, key: Hashable) -> Result | None:
+        """Return the last value, None before there is one. key: when it differs, the value is computed again.
+
+        The first value is waited for, but not for long: without JavaScript a page is not drawn again by itself.
+        """
+        self._begin(key)
+        self._first.wait(FIRST_SECONDS)
+        return self._value
+
+    def _begin(self, key: Hashable) -> None:
+        with self._lock:
+            stale = self._key != key and time.monotonic() - self._began >= self._least
+            if stale and not self._running:
+                self._running, self._key, self._began = True, key, time.monotonic()
+                threading.Thread(target=self._run, name="evolvable-page-value", daemon=True).start()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            self._value = self._compute()
+        except EvolvableError as error:
+            log.warning("%s", error)
+        finally:
+            # However often it is asked for, it takes a twentieth of one processor.
+            self._least = max(self._least, 20 * (time.monotonic() - began))
+            self._running = False
+            self._first.set()
+            self._done()
+
+
+@dataclass(frozen=True)
+class PageServices:
+    """What the command hands to the page.
+
+    caller: the person, known by `page`. signer: returns what signs decisions, for a passphrase; None where approvals
+    are not locked. run: returns the result of a command that only reads, {} for none. changed: called after an action.
+    """
+
+    config: Config
+    library: Library
+    caller: Caller
+    signer: Callable[[str], Signer | None]
+    run: Callable[..., Mapping[str, Any]]
+    changed: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A request as a view reads it. path: the parts of the address; fields: of the query, or of the form."""
+
+    path: Mapping[str, str]
+    fields: Mapping[str, Sequence[str]]
+    session: PageSession
+
+    def get(self, name: str) -> str:
+        """Return a field, '' without it."""
+        return next(iter(self.fields.get(name, ())), "")
+
+    def number(self, name: str) -> int | None:
+        """Return a field that is a number, None without it. Raise InvalidArgument."""
+        text = str(self.path.get(name, "")) or self.get(name)
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) < 16):
+            raise InvalidArgument(f"{name} is no number.", "Follow a link of the page.")
+        return int(text)
+
+    def needed(self, name: str) -> int:
+        """Return a field that is a number. Raise InvalidArgument."""
+        found = self.number(name)
+        if found is None:
+            raise InvalidArgument(f"{name} is missing.", "Follow a link of the page.")
+        return found
+
+
+View = Callable[["Site", PageRequest], "PageBody | str"]
+"""Returns a page, or the address of another one."""
+
+Action = Callable[["Site", PageRequest], str]
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """A page that is read."""
+
+    path: str
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class PageAction:
+    """What a form does: one verb of the registry. run returns the address of the page that shows the result."""
+
+    verb: str
+    run: Action
+
+    @property
+    def path(self) -> str:
+        """The address that the form is sent to."""
+        return action_path(self.verb)
+
+
+def action_path(verb: str) -> str:
+    """Return the address of the action that runs a verb."""
+    return f"/do/{VERBS[verb].name.replace(' ', '-')}"
+
+
+@dataclass
+class Site:
+    """The services, and the values that are computed in the background.
+
+    notify: tells open pages of a change. version: the number of the last change that was seen. values: by name.
+    left_out: sections that this page does not have. added: those of other parts of the program.
+    keys: of people who sign in.
+    """
+
+    services: PageServices
+    access: PageAccess
+    notify: Callable[[], None] = lambda: None
+    version: Callable[[], int] = lambda: 0
+    values: dict[str, BackgroundValue[Any]] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
+    added: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    keys: ApproverKeys = field(default_factory=ApproverKeys)
+
+    def __post_init__(self) -> None:
+        folder = Path(__file__).with_name("static")
+        self._content = {name: (folder / name).read_bytes() for name in _FILES}
+        # The hash in the address lets a browser keep a file until it changes.
+        self.files = {name: f"/static/{name}?v={sha256(data).hexdigest()[:12]}" for name, data in self._content.items()}
+
+    @property
+    def library(self) -> Library:
+        """The library that the page shows."""
+        return self.services.library
+
+    @property
+    def caller(self) -> Caller:
+        """The person whose request is answered, who sees every scope that a watched folder has."""
+        own, session = self.services.caller, _SESSION.get()
+        scopes = dict.fromkeys((*own.scopes, *(folder.scope for folder in self.library.folders())))
+        own = replace(own, address=session.address if session is not None else "")
+        if session is not None and session.signed is not None:
+            who = session.signed.identity
+            # The actor too: a service runs for nobody, and its own caller is no person.
+            own = replace(own, actor=Actor.HUMAN, principal=who.principal, via=who.via, session=who.via, signer=None)
+        return replace(own, scopes=tuple(scopes))
+
+    @property
+    def locked(self) -> bool:
+        """Whether decisions need the passphrase."""
+        return self.library.lock is not None
+
+    @property
+    def passphrase_label(self) -> str:
+        """The question for the passphrase that decisions need, '' where approvals are not locked."""
+        if not self.locked:
+            return ""
+        session = _SESSION.get()
+        own = session is not None and session.signed is not None
+        return "Passphrase of your signing key" if own else "Passphrase of the approvals lock"
+
+    def listed_key(self, via: str) -> str:
+        """Return the key that the configuration lists for a person who signs in, '' without one."""
+        return self.library.lock.people.get(via, "") if self.library.lock is not None else ""
+
+    def decider(self, request: PageRequest) -> Caller:
+        """Return the person with what signs a decision. Raise Refused without the passphrase that a lock needs."""
+        if lock_of(read_library_config(self.library.store.home)) != self.library.lock:
+            raise Refused("The approvals lock was changed since this page was opened.", "Run `evolvable ui` again.")
+        if self.locked and not request.get("passphrase"):
+            raise Refused("Approvals are locked, and the passphrase is missing.", "Go back and type the passphrase.")
+        return self.signing(request)
+
+    def signing(self, request: PageRequest) -> Caller:
+        """Return the person with what signs, for what needs a signature in some cases only. Raise Refused."""
+        signed, passphrase = request.session.signed, request.get("passphrase")
+        if signed is None:
+            return replace(self.caller, signer=self.services.signer(passphrase))
+        if not self.locked or not passphrase:
+            return self.caller
+        if not (key := self.listed_key(signed.identity.via)):
+            hint = "Make one by the link `Your signing key`, and have the person who serves this page list it."
+            raise Refused("Approvals are locked, and no signing key of yours is listed.", hint)
+        return replace(self.caller, signer=self.keys.open(signed.identity.via, key, passphrase))
+
+    def revision(self) -> Hashable:
+        """Return what differs after every change that an open page is told of, and after a minute."""
+        return self.library.store.sequence(), self.version(), time.monotonic() // 60
+
+    def value(self, name: str, compute: Callable[[], Result], key: Hashable) -> Result | None:
+        """Return the last value of a computation in the background; see `BackgroundValue`."""
+        while len(self.values) >= MAX_VALUES and name not in self.values:
+            self.values.pop(next(iter(self.values)), None)
+        found = self.values.get(name) or self.values.setdefault(name, BackgroundValue(compute, self.notify))
+        return found.get(key)
+
+    def waiting(self) -> str:
+        """Return how many proposals wait, '' for none."""
+        found = len(self.library.store.backend.proposals.waiting(MOST_WAITING))
+        return "" if not found else f"{found}" if found < MOST_WAITING else f"{MOST_WAITING}+"
+
+    def draw(self, body: PageBody, session: PageSession) -> Response:
+        """Return a page in its frame."""
+        signed = session.signed.identity.via.partition(":")[2] if session.signed is not None else ""
+        frame = Frame(self.files, self.waiting(), session.csrf, self.locked, signed, self.left_out, self.added)
+        return HTMLResponse(draw_page(body, frame), body.status)
+
+    def routes(self, views: Sequence[PageView], actions: Sequence[PageAction]) -> list[Route]:
+        """Return the routes of these views and actions, of the files of the page, and of the end of a session."""
+        return [
+            Route("/static/{name}", self._file, methods=["GET"]),
+            Route("/end", self._posting(self._end), methods=["POST"]),
+            # Who reloads the page of a form that was refused.
+            Route("/do/{verb}", lambda _: RedirectResponse("/inbox", 303), methods=["GET"]),
+            *(Route(one.path, self._viewing(one.view), methods=["GET"]) for one in views),
+            *(self.form_route(one.path, one.run, one.verb) for one in actions),
+        ]
+
+    def form_route(self, path: str, run: Action, verb: str = "") -> Route:
+        """Return the route of a form. verb: whose permission it needs, '' where `run` looks at it."""
+        return Route(path, self._posting(self._acting(run, verb)), methods=["POST"])
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._content:
+            return PlainTextResponse("There is no such file.\n", 404)
+        kept = {"cache-control": "private, max-age=31536000, immutable"}
+        return Response(self._content[name], media_type=_FILES[name], headers=kept)
+
+    def _viewing(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            asked = PageRequest(request.path_params, _fields(request.url.query), request.scope["page_session"])
+            return await to_thread.run_sync(self._shown, view, asked)
+
+        return answer
+
+    def _shown(self, view: View, asked: PageRequest) -> Response:
+        _SESSION.set(asked.session)
+        try:
+            body = view(self, asked)
+            return RedirectResponse(body, 303) if isinstance(body, str) else self.draw(body, asked.session)
+        except EvolvableError as error:
+            return self._failed(_failure(error), asked.session)
+        except Exception:
+            log.exception("a page failed")
+            return self._failed(BROKEN_PAGE, asked.session)
+
+    def _failed(self, body: PageBody, session: PageSession) -> Response:
+        """Return a page about a failure; as text alone where the frame cannot be drawn either."""
+        try:
+            return self.draw(body, session)
+        except Exception:
+            log.exception("the page about a failure failed")
+            return PlainTextResponse("The library cannot be read. `evolvable doctor` says more.\n", 500)
+
+    def _posting(self, answer: Callable[[PageRequest], Response]) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint of a form: it compares the form's token before anything else is read of it."""
+
+        async def posted(request: Request) -> Response:
+            session: PageSession = request.scope["page_session"]
+            try:
+                fields = _fields((await request.body()).decode("utf-8", "replace"))
+            except BodyTooLong:
+                return PlainTextResponse("This form is too long.\n", 413)
+            asked = PageRequest(request.path_params, fields, session)
+            if not _same(asked.get("csrf"), session.csrf):
+                return PlainTextResponse("This form is not of this session. Reload the page.\n", 403)
+            return await to_thread.run_sync(answer, asked)
+
+        return posted
+
+    def _acting(self, run: Action, verb: str) -> Callable[[PageRequest], Response]:
+        def acted(asked: PageRequest) -> Response:
+            _SESSION.set(asked.session)
+            try:
+                if verb:
+                    _check_permission(asked.session, verb)
+                address = asked.session.answer_once(_form_hash(asked), lambda: run(self, asked))
+            except EvolvableError as error:
+                answer = self._failed(_failure(error), asked.session)
+                answer.headers["hx-push-url"] = "false"  # the address of a form shows nothing
+                return answer
+            except Exception:
+                log.exception("an action failed")
+                answer = self._failed(BROKEN_ACTION, asked.session)
+                answer.headers["hx-push-url"] = "false"
+                return answer
+            self.services.changed()
+            return RedirectResponse(address, 303)
+
+        return acted
+
+    def _end(self, asked: PageRequest) -> Response:
+        self.access.end(asked.session)
+        if asked.session.signed is not None:
+            return PlainTextResponse("You are signed out here. Your session at the provider goes on.\n")
+        return PlainTextResponse("This browser is signed out. Press Enter where `evolvable ui` runs for a new link.\n")
+
+
+def _check_permission(session: PageSession, verb: str) -> None:
+    """Raise Refused where a person who signed in may not do this. Who opened the page by a link may do everything."""
+    if session.signed is None:
+        return
+    authority = VERBS[verb].authority
+    if authority is Authority.PERSON:
+        hint = "It decides about the machine that serves the library."
+        raise Refused(f"`{verb}` is for the person who serves this page.", hint)
+    # Every form changes something, also where its verb can be used to look.
+    needed = authority if authority is Authority.APPROVE else Authority.WRITE
+    if needed not in session.signed.permissions:
+        may = ", ".join(sorted(session.signed.permissions))
+        raise Refused(
+            f"`{verb}` needs the permission {needed}; your groups give {may}.",
+            "Ask the person who serves this page for a grant.",
+        )
+
+
+def _fields(text: str) -> dict[str, list[str]]:
+    try:
+        return parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="replace")
+    except ValueError:
+        return {}
+
+
+def _form_hash(asked: PageRequest) -> str:
+    """Return the hash of all fields of a form, '' for one without the field that differs in every form."""
+    fields = repr(sorted(asked.fields.items()))
+    return sha256(fields.encode("utf-8", "replace")).hexdigest() if asked.get("once") else ""
+
+
+def _same(one: str, other: str) -> bool:
+    return sha256(one.encode("utf-8", "replace")).digest() == sha256(other.encode("utf-8")).digest()
+
+
+_STATUS: Sequence[tuple[type[EvolvableError], int]] = (
+    (NotFound, 404),
+    (Conflict, 409),
+    (Refused, 403),
+    (LibraryError, 500),
+)
+
+
+def _failure(error: EvolvableError) -> PageBody:
+    """Return the page that says what went wrong and what to do."""
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
+    problems = error.problems if isinstance(error, InvalidResource) else ()
+    title = "Not found" if status == 404 else "Not done"
+    return PageBody(
+        title,
+        [
+            h.h1[title],
+            h.p(".warning", role="alert")[make_visible(str(error))],
+            h.ul[[h.li[make_visible(problem)] for problem in problems]] if problems else None,
+            h.p[with_code(make_visible(error.hint))] if error.hint else None,
+            h.p[h.a(href="/inbox", id="next")["To the inbox"]],
+        ],
+        status=status,
+    )
+
+
+def _broken(what: str, hint: str) -> PageBody:
+    text = f"{what} This is a defect of Evolvable; the terminal where `evolvable ui` runs shows it."
+    main = [h.h1["Something broke"], h.p(".warning", role="alert")[text], h.p[hint], _HOME]
+    return PageBody("Something broke", main, status=500)
+
+
+_HOME = h.p[h.a(href="/inbox", id="next")["To the inbox"]]
+
+BROKEN_PAGE = _broken("This page could not be made.", "Nothing was changed.")
+BROKEN_ACTION = _broken("The action ended in the middle.", "Look at Operations: what is not listed there was not done.")

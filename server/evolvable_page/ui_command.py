@@ -1,0 +1,180 @@
+"""The command ui: the local page for the person at this machine."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from evolvable_page.app import PageServer
+from evolvable_page.site import PageServices
+from evolvable_server import plugins
+from evolvable_server.approval_keys import PassphraseSigner
+from evolvable_server.cli.command_context import CommandContext, command
+from evolvable_server.cli.progress import paused_progress
+from evolvable_server.cli.terminal import remark, say
+from evolvable_server.clients.memory_files import refresh_memory_files
+from evolvable_server.config import Config
+from evolvable_server.grants import listen_address
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Identity, Principal, Signer
+from evolvable_tools.library import Caller, Library
+
+if TYPE_CHECKING:
+    from evolvable_server.page_kit import LoginFlow
+
+PAGE = Identity(Principal.PERSON, "page")
+"""On whose behalf the page acts: the person who opened it with a link from their terminal."""
+
+SECONDS = 120.0
+"""How long a check of the health page may take."""
+
+
+@command("ui")
+@click.option("--port", type=click.IntRange(0, 65_535), default=0, help="Of 127.0.0.1 and ::1 [default: any free one].")
+@click.option("--proposal", type=click.IntRange(min=1), help="Open this proposal of the inbox first.")
+@click.option("--sign-in", "signing", is_flag=True, help="Let others sign in at the provider of your configuration.")
+@click.option("--trusted-proxy", multiple=True, metavar="ADDRESS", help="Whose X-Forwarded-For is believed.")
+def ui_command(
+    state: CommandContext, port: int, proposal: int | None, signing: bool, trusted_proxy: tuple[str, ...]
+) -> None:
+    """Open the local page: inbox, library, search, evolution, sessions, operations, health.
+
+    Prints a link that opens the page once, in a browser of this machine. Enter prints a new one, Ctrl-C ends the page.
+    What you do there is yours, as at this terminal. With --sign-in there is no link: people sign in at the OpenID
+    provider that [sign_in] of your configuration names, and do what its grants say. That needs no terminal, so it can
+    run as a service; SIGTERM ends it.
+    """
+    if not signing:
+        state.require_person("The local page")
+        if trusted_proxy:
+            raise click.UsageError("--trusted-proxy goes with --sign-in.")
+    flow = _login_flow(state.config(), port) if signing else None
+    with state.library(create=True) as (library, caller):
+        start = "/"
+        if proposal is not None:
+            start = f"/inbox/{library.store.backend.proposals.get(proposal).id}"  # raises NotFound
+        commands = PageCommands(state.config().home)
+        services = services_of(state.config(), library, caller, commands)
+        with contextlib.closing(commands):
+            if flow is not None:
+                _serve_with_sign_in(services, port, start, flow, trusted_proxy)
+                return
+            server = PageServer(services, port, start)
+            threading.Thread(target=_print_links, args=(state, server), name="evolvable-links", daemon=True).start()
+            with paused_progress(), contextlib.suppress(KeyboardInterrupt):
+                server.serve(lambda: _print_link(state, server))
+
+
+def _serve_with_sign_in(
+    services: PageServices, port: int, start: str, flow: "LoginFlow", trusted_proxy: tuple[str, ...]
+) -> None:
+    settings = services.config.person.sign_in
+    if settings is None:
+        raise InvalidArgument("The configuration has no sign-in any more.", "Restore the table sign_in.")
+    host, listening = listen_address(settings.listen)
+    proxies = (*settings.proxies, *trusted_proxy)
+    port = port or listening or urlsplit(flow.origin).port or 0
+    server = PageServer(services, port, start, flow, proxies, host)
+    # On a thread of its own: the handler interrupts the main one, which may hold a lock that stopping needs.
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.stop, daemon=True).start())
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve(lambda: remark(f"Serving {flow.origin}; people sign in at {flow.provider}. Ctrl-C ends it."))
+
+
+def _login_flow(config: Config, port: int) -> "LoginFlow":
+    flow: LoginFlow | None = plugins.hooks().login_flow(config=config, port=port)
+    if flow is None:
+        raise InvalidArgument(f"--sign-in needs {plugins.TEAMS}, which is not installed.", "Open the page by its link.")
+    return flow
+
+
+def services_of(config: Config, library: Library, caller: Caller, commands: "PageCommands") -> PageServices:
+    """Return what the page works with. caller: the person at this terminal."""
+    return PageServices(
+        config,
+        library,
+        replace(caller, principal=PAGE.principal, via=PAGE.via),
+        lambda passphrase: _signer(library, passphrase),
+        commands.run,
+        lambda: _refresh(library),
+    )
+
+
+def _print_link(state: CommandContext, server: PageServer) -> None:
+    link = server.access.new_link()
+    if state.json:
+        state.show_json({"link": link})
+        return
+    say("Open this link in a browser of this machine. It opens the page once, within ten minutes:", f"\n  {link}\n")
+    remark("Enter prints a new link, Ctrl-C ends the page.")
+
+
+def _print_links(state: CommandContext, server: PageServer) -> None:
+    """Print a new link for every line that the person enters."""
+    for _ in sys.stdin:
+        _print_link(state, server)
+
+
+def _signer(library: Library, passphrase: str) -> Signer | None:
+    """Return what signs one decision with the passphrase that its form carried."""
+    return PassphraseSigner(library.lock.key, lambda: passphrase) if library.lock is not None else None
+
+
+def _refresh(library: Library) -> None:
+    refresh_memory_files(library.store.home, library)
+
+
+class PageCommands:
+    """Runs the commands that need modules which the page does without. They end with the page."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+
+    def run(self, *words: str) -> dict[str, Any]:
+        """Return the result of a command, {} when it has none or the page ends meanwhile."""
+        command = [sys.executable, "-P", "-m", "evolvable_server", *words, "--json", "--home", str(self._home)]
+        try:
+            with self._started(command) as process:
+                found = json.loads(process.communicate(timeout=SECONDS)[0])
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def close(self) -> None:
+        """End the commands that run, and let none begin."""
+        with self._lock:
+            self._ended = True
+            for process in self._running:
+                process.kill()
+
+    @contextlib.contextmanager
+    def _started(self, command: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
+        """Yield the process; it is ended with the context. Raises OSError when the page has ended."""
+        with self._lock:
+            if self._ended:
+                raise OSError("the page has ended")
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+            self._running.add(process)
+        try:
+            with process:
+                try:
+                    yield process
+                finally:
+                    process.kill()
+        finally:
+            with self._lock:
+                self._running.discard(process)

@@ -1,0 +1,111 @@
+"""What a part of the program draws pages with, and what it adds to the local page. The page itself is an annex."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from evolvable_store.operation import Identity
+from evolvable_tools.library import Caller, Library
+
+Value = TypeVar("Value")
+
+
+class PageForm(Protocol):
+    """A request: the parts of its address, and the fields of its query or its form."""
+
+    @property
+    def path(self) -> Mapping[str, str]:
+        """The parts of the address by name."""
+
+    @property
+    def session(self) -> Any:
+        """The session of the browser, with the `csrf` that forms carry."""
+
+    def get(self, name: str) -> str:
+        """Return a field, '' without it."""
+
+
+class PageSite(Protocol):
+    """The page that is served."""
+
+    @property
+    def library(self) -> Library:
+        """The library that it shows."""
+
+    @property
+    def passphrase_label(self) -> str:
+        """The question for the passphrase that decisions need, '' where approvals are not locked."""
+
+    def decider(self, request: Any) -> Caller:
+        """Return the person with what signs a decision. Raise Refused without the passphrase that a lock needs."""
+
+    def value(self, name: str, compute: Callable[[], Value], key: Hashable) -> Value | None:
+        """Return the last value of a computation in the background, None before there is one."""
+
+
+class PageKit(Protocol):
+    """What pages are drawn with; `evolvable_page.kit` is one, and documents each function."""
+
+    PageBody: Callable[..., Any]
+    PageView: Callable[..., Any]
+    PageAction: Callable[..., Any]
+    action_path: Callable[..., str]
+    draw_diff: Callable[..., Any]
+    form: Callable[..., Any]
+    make_visible: Callable[..., str]
+    operation_note: Callable[..., Any]
+    passphrase_field: Callable[..., Any]
+    table: Callable[..., Any]
+    tag: Callable[..., Any]
+    when: Callable[..., Any]
+    with_code: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PageParts:
+    """What a part adds to the page. section: its name, its address and its title in the navigation.
+
+    views, actions: made by `PageView` and `PageAction` of the kit. waiting: draws what waits for the person in the
+    inbox, nothing where nothing does.
+    """
+
+    views: Sequence[Any]
+    actions: Sequence[Any]
+    section: tuple[str, str, str] | None = None
+    waiting: Callable[[PageSite], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A person as the provider named them.
+
+    claims: of the ID token, without those that userinfo says. token: opens userinfo, '' without one.
+    """
+
+    identity: Identity
+    permissions: frozenset[str]
+    subject: str
+    claims: Mapping[str, Any]
+    token: str
+    seconds: float
+
+
+class LoginFlow(Protocol):
+    """How people sign in to the page at a provider. origin: of the page. provider: its host, as people are shown it."""
+
+    @property
+    def origin(self) -> str:
+        """The origin that browsers see the page at."""
+
+    @property
+    def provider(self) -> str:
+        """The host of the provider."""
+
+    async def begin(self) -> tuple[str, str]:
+        """Return where to send a browser, and the value of the cookie that it comes back with. Raise Refused."""
+
+    async def finish(self, query: str, cookie: str) -> SignedIn:
+        """Return who came back with this query and this cookie. Raise Refused with what to tell the person."""
+
+    async def recheck(self, signed: SignedIn) -> SignedIn | None:
+        """Return the person with the groups that they have now; None when the provider ended their session."""

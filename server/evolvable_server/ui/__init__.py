@@ -1,1 +1,0 @@
-"""The local page: what `evolvable ui` serves to the browser of the person at this machine."""

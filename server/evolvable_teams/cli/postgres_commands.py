@@ -1,0 +1,79 @@
+"""The command move: copy the library between a folder and PostgreSQL."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from evolvable_server import plugins
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.terminal import count, progress, say
+from evolvable_server.config import open_address
+from evolvable_server.person_config import registered_homes
+from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt
+from evolvable_store.fsck import check_library
+from evolvable_store.paths import holds_library, is_address
+from evolvable_store.storage.address import Address
+from evolvable_store.storage.carried_places import carry_places
+from evolvable_store.store import Store
+from evolvable_store.workingcopy.project_map import add_projects
+from evolvable_teams.postgres import import_postgres
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A library that was copied. home: what to set EVOLVABLE_HOME to. folders: what the source watches."""
+
+    source: str
+    home: str
+    rows: int
+    digest: str
+    folders: list[str]
+
+
+@command("move")
+@click.option("--to", "target", required=True, metavar="URL|FOLDER", help="An empty project, or a new folder.")
+def move_command(state: CommandContext, target: str) -> Output[Moved]:
+    """Copy the whole library into PostgreSQL, or back into a folder.
+
+    Everything of the library is copied in one transaction, and compared row by row; both libraries are checked as
+    `fsck` does. Looks at sealed tests go along. The source stays as it is. Tokens and runs stay with it.
+    The new library watches the same folders after `evolvable folders confirm` there; first end that here with
+    `evolvable folders drop`.
+    """
+    home = open_address(target) if is_address(target) else Path(target).expanduser().absolute()
+    if not is_address(target) and holds_library(home):
+        raise AlreadyExists(f"{home} holds a library.", "Name a new folder.")
+    state.unlock()
+    with state.library() as (library, _), progress("Copying"):
+        source = library.store
+        if is_address(target) == (source.backend.journal == "postgresql"):
+            raise InvalidArgument("Source and target are of one kind.", "--to takes a URL for a library in a folder.")
+        _check(source)
+        with Store.open(home, create=True, registered=registered_homes) as made:
+            copied = import_postgres("transfer").transfer(source.backend, made.backend)
+            for part in plugins.archive_parts():
+                part.merge_backup(made.home, source.home)
+            add_projects(made.home, source.home)
+            carry_places(source.backend.bindings, made.home)
+            _check(made)
+        folders = [str(folder.path) for folder in source.backend.bindings.folders()]
+        where = source.backend.where
+    result = Moved(where, target if is_address(target) else str(home), copied.rows, copied.digest, folders)
+    return Output(result, _show)
+
+
+def _check(store: Store) -> None:
+    if faults := check_library(store).faults:
+        raise LibraryCorrupt(f"{store.backend.where} is damaged: {faults[0]}", "`evolvable fsck` lists everything.")
+
+
+def _show(result: Moved) -> None:
+    say(f"{count(result.rows, 'row')} copied and compared; the library in {result.source} stays as it is.")
+    say(f"To use the new one: EVOLVABLE_HOME={_without_password(result.home)}")
+    for folder in result.folders:
+        say(f"Not watched there until `evolvable folders confirm`: {folder}")
+
+
+def _without_password(home: str) -> str:
+    return str(Address.parse(home).name) if is_address(home) else home

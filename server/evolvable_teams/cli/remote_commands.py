@@ -1,0 +1,454 @@
+"""The commands remote, clone, push and pull: the library in a git repository."""
+
+import dataclasses
+import re
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from evolvable_server import plugins
+from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
+from evolvable_server.cli.maintenance import warn_left_out, warn_of_secrets
+from evolvable_server.cli.person_commands import MAX_FINDINGS, MAX_LISTED
+from evolvable_server.cli.progress import announced_progress
+from evolvable_server.cli.terminal import (
+    Row,
+    ask_yes,
+    confirm,
+    confirm_replacement,
+    count,
+    local_time,
+    one_line,
+    progress,
+    remark,
+    say,
+    show_table,
+    some,
+    warn,
+)
+from evolvable_server.config_edits import check_account_file, edit_config
+from evolvable_server.person_config import NamedRemote
+from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NotFound
+from evolvable_store.operation import Principal, Signer
+from evolvable_store.resource import USER_SCOPE, check_scope, is_plugins
+from evolvable_teams.cli.forge_setup import describe_forge, forge_options, make_forge, open_merges
+from evolvable_teams.remotes import remote as remotes
+from evolvable_teams.remotes.git_process import check_address, check_branch, is_local
+from evolvable_teams.remotes.remote import PARTS, PushResult, Remote, check_remote_name
+from evolvable_teams.remotes.remote_merge import Arrival, PullResult
+from evolvable_teams.remotes.remote_pull import Consent, IncomingResource, open_pull, purge_as_elsewhere
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.scan import FindingSeverity
+from evolvable_tools.verbs.purge_content import plan_blobs
+
+DEFAULT = "origin"
+"""The remote that a command means when it names none."""
+
+LONGEST_PAUSE = 900.0
+"""Seconds between two pulls of --watch that fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStatus:
+    """A remote, and how far the library is synchronised with it. operations: those that were not pushed."""
+
+    name: str
+    url: str
+    branch: str
+    scopes: list[str]
+    parts: list[str]
+    synchronised: str = ""
+    commit: str = ""
+    waiting: list[str] = field(default_factory=list)
+    forge: str = ""
+
+
+_branch_option = click.option("--branch", default="main", show_default=True, help="The branch of the repository.")
+_scope_option = click.option("--scope", "scopes", multiple=True, help="Whose resources go there; repeatable.")
+_with_option = click.option(
+    "--with", "parts", multiple=True, type=click.Choice(PARTS), help="What else goes there; repeatable."
+)
+_signed_option = click.option(
+    "--signed", is_flag=True, help="Refuse commits without a signature that your git verifies, and sign on push."
+)
+
+
+@command("remote")
+@click.argument("action", type=click.Choice(["add", "list", "remove", "allow", "disallow", "forge"]), default="list")
+@click.argument("name", required=False)
+@click.argument("url", required=False)
+@_branch_option
+@_scope_option
+@_with_option
+@_signed_option
+@forge_options
+@click.option("--yes", is_flag=True, help="With forge: do not ask whether another forge is replaced.")
+def remote_command(
+    state: CommandContext,
+    action: str,
+    name: str | None,
+    url: str | None,
+    branch: str,
+    scopes: tuple[str, ...],
+    parts: tuple[str, ...],
+    signed: bool,
+    yes: bool,
+    **forge: Any,
+) -> Output[Any]:
+    """Name the git repositories that the library goes to.
+
+    URL is a folder, host:path, https:// or ssh://. The user's resources go there, but for memories; --scope names
+    others. Quotes of evidence, sessions, learned tasks and memories go there only where --with names them. The names
+    are kept in your own configuration. `allow KEY` lists the key of another person's approvals lock: what that key
+    approved needs no question when it is pulled. `forge NAME [URL]` names the interface of GitHub, GitLab, Gitea or
+    Forgejo, and whose merges there count as approvals; `forge NAME none` ends it.
+    """
+    if action == "list":
+        if name is not None:
+            raise click.UsageError("`remote list` takes no name.")
+        return Output(_statuses(state), _show_all)
+    if action == "forge" and name is not None:
+        return _set_forge(state, name, url, forge, yes=yes)
+    if yes or any(forge.values()):
+        raise click.UsageError("The options of a forge, and --yes, are for `remote forge`.")
+    if name is None or (action == "add") != (url is not None):
+        raise click.UsageError("`remote add` takes a name and an address, the other actions one name or key.")
+    if action in ("allow", "disallow"):
+        return _set_key(state, name, wanted=action == "allow")
+    if action == "remove":
+        return _remove(state, name)
+    return _add(state, name, url or "", branch, scopes, parts, signed=signed)
+
+
+def _add(
+    state: CommandContext,
+    name: str,
+    url: str,
+    branch: str,
+    scopes: tuple[str, ...],
+    parts: tuple[str, ...],
+    *,
+    signed: bool,
+) -> Output[Any]:
+    known = {one.name: one for one in _named(state)}
+    there = known.get(check_remote_name(name))
+    place = state.config().home.resolve()
+    wanted = tuple(dict.fromkeys(check_scope(one) for one in scopes)) or (USER_SCOPE,)
+    if plugins := list(filter(is_plugins, wanted)):
+        raise InvalidArgument(
+            f"{plugins[0]} is a plugin's.", "A plugin comes from its own marketplace; push your scopes."
+        )
+    where = check_address(url), str(place), check_branch(branch)
+    made = NamedRemote(name, *where, wanted, tuple(dict.fromkeys(parts)), signed=signed)
+    if there is not None and dataclasses.replace(there, forge={}) != made:
+        wants = f"It goes to {there.url}, branch {there.branch}; this would be {made.url}, branch {made.branch}."
+        raise AlreadyExists(f"A remote is named {name} already. {wants}", "Remove it first, or choose another name.")
+    if there is None:
+        _store(name, place, made, state.signer())
+    return Output(dataclasses.asdict(made), lambda _: say(f"{name} is {made.url}; `evolvable push` sends the library."))
+
+
+def _set_forge(
+    state: CommandContext, name: str, address: str | None, options: Mapping[str, Any], *, yes: bool
+) -> Output[Any]:
+    check_account_file("Whose merges count")
+    remote, proxy = _named_one(state, name), state.config().person.models.get("proxy")
+    made = None if address == "none" else make_forge(address, proxy, **options)
+    changed = dataclasses.replace(remote, forge=made.to_table() if made is not None else {})
+    if remote.forge and changed.forge not in ({}, remote.forge):
+        confirm_replacement(f"The forge of {name}", describe_forge(remote), describe_forge(changed), yes=yes)
+    _store(name, Path(remote.home), changed, state.signer())
+    said = f"Merges count as approvals of {name}: {made}" if made is not None else f"No merge counts for {name}"
+    return Output(dataclasses.asdict(changed), lambda _: say(f"{said}."))
+
+
+def _remove(state: CommandContext, name: str) -> Output[Any]:
+    remote, said = _named_one(state, name), state.config().person.edited
+    if remote not in said.remotes:
+        hint = "Unset EVOLVABLE_CONFIG to change the account's configuration. Nothing was changed."
+        raise NotFound(f"{said.path} does not name {name}: the account's configuration does.", hint)
+    _store(name, state.config().home.resolve(), None, state.signer())
+    with state.library() as (library, _):
+        library.store.backend.remotes.forget(name)
+    return Output(
+        {"removed": name}, lambda _: say(f"{name} is removed. The repository and the library are as they were.")
+    )
+
+
+def _set_key(state: CommandContext, key: str, *, wanted: bool) -> Output[Any]:
+    if not re.fullmatch(r"[0-9a-f]{64}", key):
+        hint = "The owner of the key sees it with `evolvable approvals status --json`."
+        raise InvalidArgument(f"{ascii(key[:80])} is not a public key of 64 hexadecimal digits.", hint)
+    _store_key(key, state.config().home, state.signer(), wanted=wanted)
+    said = "count when they are pulled" if wanted else "count no longer"
+    return Output({"key": key, "allowed": wanted}, lambda _: say(f"Approvals that {key[:16]} signed {said}."))
+
+
+def _store(name: str, home: Path, remote: NamedRemote | None, signer: Signer | None) -> None:
+    """Name a remote of a library, or take its name out of the configuration. Raise as `edit_config`."""
+
+    def change(document: Any) -> None:
+        known = document.pop("remotes", [])
+        kept = [one for one in known if (one.get("name"), one.get("home")) != (name, str(home))]
+        if remote is not None:
+            scopes, parts = list(remote.scopes), list(remote.parts)
+            entry = {"name": name, "url": remote.url, "home": str(home), "branch": remote.branch}
+            more = {name: value for name in ("forge", "signed") if (value := getattr(remote, name))}
+            kept.append(entry | {"scopes": scopes, "with": parts} | more)
+        if kept:
+            document["remotes"] = kept
+
+    edit_config(change, home, signer)
+
+
+def _store_key(key: str, home: Path, signer: Signer | None, *, wanted: bool) -> None:
+    """List a public key whose approvals count when they are pulled, or take it out. Raise as `edit_config`."""
+
+    def change(document: Any) -> None:
+        kept = [one for one in document.pop("remote_keys", []) if one != key]
+        if keys := [*kept, *[key] * wanted]:
+            document["remote_keys"] = keys
+
+    check_account_file("Whose approvals count")
+    edit_config(change, home, signer)
+
+
+def _named(state: CommandContext) -> list[NamedRemote]:
+    config = state.config()
+    place = str(config.home.resolve())
+    return [one for one in config.person.remotes if one.home == place]
+
+
+def _find(state: CommandContext, name: str) -> Remote:
+    one, keys = _named_one(state, name), state.config().person.remote_keys
+    where = check_address(one.url), check_branch(one.branch)
+    return Remote(one.name, *where, one.scopes, one.parts, keys, one.signed, next(iter(plugins.archive_parts()), None))
+
+
+def _named_one(state: CommandContext, name: str) -> NamedRemote:
+    for one in _named(state):
+        if one.name == name:
+            return one
+    known = ", ".join(one.name for one in _named(state)) or "none"
+    raise NotFound(
+        f"No remote is named {ascii(name[:80])}.", f"Those named: {known}. `evolvable remote add` names one."
+    )
+
+
+def _statuses(state: CommandContext) -> list[RemoteStatus]:
+    found = []
+    with state.library() as (library, _):
+        log = library.store.backend.remotes
+        for one in _named(state):
+            known = log.state(one.name, one.url)
+            waits = [str(row.ref) for row in log.waiting(known) if not row.is_unsent]
+            said = (one.name, one.url, one.branch, [*one.scopes], [*one.parts], known.at, known.seen, waits)
+            found.append(RemoteStatus(*said, describe_forge(one)))
+    return found
+
+
+def _show_all(found: list[RemoteStatus]) -> None:
+    if not found:
+        say("The library has no remote. `evolvable remote add origin URL` names one.")
+        return
+    rows: list[Row] = [
+        [(one.name, "bold"), one.url, one.branch, local_time(one.synchronised) if one.synchronised else "never"]
+        for one in found
+    ]
+    show_table(["name", "address", "branch", "synchronised"], rows, names=("address",), spare=("branch",))
+    for one in found:
+        if one.forge:
+            say(f"Merges that count as approvals, of {one.name}: {one.forge}")
+        if one.waiting:
+            say(f"Waits for you, of {one.name}: {some(one.waiting, 10)}")
+
+
+@command("push")
+@click.argument("name", default=DEFAULT)
+def push_command(state: CommandContext, name: str) -> Output[PushResult]:
+    """Push the operations that a remote does not have: one commit for each.
+
+    Nothing of the remote is ever replaced: where it has something new, pull first. A resource with a secret in any
+    version is left out; the remote keeps what it has of it. Exit code 1: something was left out.
+    """
+    remote = _find(state, name)
+    with state.library() as (library, caller), _at_work("Pushing to", remote):
+        result = remotes.push(library, caller, remote)
+    return Output(result, _show_push, 1 if result.left_out else 0)
+
+
+def _at_work(what: str, remote: Remote) -> AbstractContextManager[Any]:
+    """Return a context that shows what is done. ssh may ask for a passphrase, so nothing is drawn over it."""
+    label = one_line(f"{what} {remote.name}")
+    if is_local(remote.url) or remote.url.startswith(("http://", "https://")):
+        return progress(label)
+    return announced_progress(label)
+
+
+def _show_push(result: PushResult) -> None:
+    warn(*result.warnings)
+    warn_left_out(result.left_out)
+    if not result.commits:
+        say(f"{result.remote} has everything{' else' if result.left_out else ''}.")
+        return
+    say(f"{count(result.commits, 'commit')} pushed to {result.remote}, which stands at {result.commit[:12]}.")
+
+
+@command("pull")
+@click.argument("name", default=DEFAULT)
+@click.option("--yes", is_flag=True, help="Do not ask: import all but what the scan finds of high severity.")
+@click.option("--purge", is_flag=True, help="Purge here what others purged, without a question.")
+@click.option("--watch", type=click.FloatRange(1), metavar="SECONDS", help="Pull again and again, until interrupted.")
+def pull_command(
+    state: CommandContext, name: str, yes: bool, purge: bool, watch: float | None
+) -> Output[PullResult] | None:
+    """Merge what a remote has into the library.
+
+    At a terminal you see what comes and what the scan found, and are asked once; findings of high severity wait in the
+    inbox. A conflict keeps what is here and waits in the inbox. Without a person, and with --watch, everything waits;
+    with --watch and --yes, what the scan finds nothing in is imported. Exit code 1: something was refused.
+    """
+    remote = _find(state, name)
+    if watch is None:
+        with state.library() as (library, caller):
+            result = _pull(state, library, caller, remote, yes=yes, attended=True)
+            _purge(state, library, caller, remote, result.purged, purge=purge, yes=yes)
+        return Output(result, _show_pull, 1 if result.refused else 0)
+    _watch(state, remote, watch, yes=yes)
+    return None
+
+
+def _watch(state: CommandContext, remote: Remote, seconds: float, *, yes: bool) -> NoReturn:
+    """Pull until interrupted. An error is said once; the pauses grow while it lasts."""
+    pause, said = seconds, ""
+    while True:
+        error = _pull_once(state, remote, yes=yes)
+        if error is None:
+            if said:
+                remark(f"{remote.name} can be pulled again.")
+            pause, said = seconds, ""
+        else:
+            pause = max(seconds, min(2 * pause, LONGEST_PAUSE))
+            if str(error) != said:
+                state.fail(error)
+                remark(f"It is tried again, after up to {max(seconds, LONGEST_PAUSE):,.0f} seconds each time.")
+            said = str(error)
+        time.sleep(pause)
+
+
+def _pull_once(state: CommandContext, remote: Remote, *, yes: bool) -> EvolvableError | None:
+    """Pull for --watch, and return the error that it failed with."""
+    try:
+        with state.library() as (library, caller):
+            result = _pull(state, library, caller, remote, yes=yes, attended=False)
+    except EvolvableError as error:
+        return error
+    if result.commits:
+        state.show(result, _show_pull)
+    return None
+
+
+def _pull(
+    state: CommandContext, library: Library, caller: Caller, remote: Remote, *, yes: bool, attended: bool
+) -> PullResult:
+    person = caller.identity.principal is Principal.PERSON
+    merges = open_merges(_named_one(state, remote.name), state.config().person)
+    with _at_work("Pulling from", remote), open_pull(library, caller, remote, merges) as pull:
+        consent = Consent.NONE
+        if person and yes:
+            consent = Consent.ASKED if attended else Consent.UNATTENDED
+        elif person and attended:
+            if coming := pull.coming():
+                (remark if state.json else say)(*_lines(remote, coming))
+                confirm(f"Import {count(len(coming), 'resource')}?", refused="Nothing was imported.")
+            consent = Consent.ASKED
+        result = pull.accept(consent)
+    warn_of_secrets(library)
+    return dataclasses.replace(result, warnings=[to_cli_words(text) for text in result.warnings])
+
+
+def _purge(
+    state: CommandContext, library: Library, caller: Caller, remote: Remote, found: list[str], *, purge: bool, yes: bool
+) -> None:
+    """Purge here what others purged, after the person agreed; bytes that are gone do not come back."""
+    if not found:
+        return
+    places = plan_blobs(library, found).versions
+    remark(f"Others purged {count(len(found), 'file')} that {remote.name} had; here they are in:", *places[:MAX_LISTED])
+    if len(places) > MAX_LISTED:
+        remark(f"and {len(places) - MAX_LISTED:,} more versions")
+    asked = caller.identity.principal is Principal.PERSON and not yes and not state.json
+    if purge or (asked and ask_yes("Purge them here too, for good?", err=True)):
+        done = purge_as_elsewhere(library, caller, remote, found)
+        warn(*(f"still there: {one}" for one in done.remains))
+    else:
+        remark(f"They stay here. `evolvable pull {remote.name} --purge` purges them.")
+
+
+def _lines(remote: Remote, coming: list[IncomingResource]) -> list[str]:
+    lines = [f"{remote.name} brings {count(len(coming), 'resource')}:"]
+    for one in coming[:MAX_LISTED]:
+        lines.append(f"\n{one.ref}  {one.arrival}{f': {one.why}' if one.why else ''}")
+        lines += [f"  approved: {one.approved}"] * bool(one.approved)
+        lines += [f"  {finding.severity}: {finding}" for finding in one.findings[:MAX_FINDINGS]]
+        if len(one.findings) > MAX_FINDINGS:
+            lines.append(f"  and {len(one.findings) - MAX_FINDINGS} more findings")
+        if one.capabilities:
+            lines.append(f"  it has the means: {', '.join(one.capabilities)}")
+    rest = coming[MAX_LISTED:]
+    if rest:
+        found = sum(1 for one in rest if any(mark.severity is not FindingSeverity.LOW for mark in one.findings))
+        lines.append(f"\nand {len(rest):,} more, {found:,} of them with findings.")
+    return lines
+
+
+def _show_pull(result: PullResult) -> None:
+    warn(*result.warnings)
+    if not result.commits:
+        say(f"{result.remote} has nothing new.")
+        return
+    for arrival in (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED, Arrival.MERGED):
+        refs = [ref for ref, what in result.resources.items() if what == arrival]
+        if refs:
+            say(f"{arrival}: {some(refs, 20)}")
+    say(*(f"waits for you: {text} (evolvable inbox show {number})" for number, text in result.proposals.items()))
+    say(f"{count(result.commits, 'commit')} of {result.remote} merged.")
+    say(*(f"refused: {ref}: {why}" for ref, why in result.refused.items()))
+
+
+@command("clone")
+@click.argument("url")
+@click.option("--name", default=DEFAULT, show_default=True, help="What the remote is called from then on.")
+@_branch_option
+@_scope_option
+@_with_option
+@_signed_option
+@click.option("--yes", is_flag=True, help="Do not ask: import all but what the scan finds of high severity.")
+def clone_command(
+    state: CommandContext,
+    url: str,
+    name: str,
+    branch: str,
+    scopes: tuple[str, ...],
+    parts: tuple[str, ...],
+    signed: bool,
+    yes: bool,
+) -> Output[PullResult]:
+    """Make a library of a git repository.
+
+    The library must be empty; `evolvable remote add` and `pull` merge a repository into one that is not.
+    """
+    with state.library(create=True) as (library, _):
+        if library.store.sequence():
+            hint = f"`evolvable remote add {name} URL` and `evolvable pull {name}` merge the two."
+            raise InvalidArgument("The library is not empty.", hint)
+    _add(state, name, url, branch, scopes, parts, signed=signed)
+    remote = _find(state, name)
+    with state.library() as (library, caller):
+        result = _pull(state, library, caller, remote, yes=yes, attended=True)
+    return Output(result, _show_pull, 1 if result.refused else 0)

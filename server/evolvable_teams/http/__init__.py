@@ -1,0 +1,1 @@
+"""Serve a library over HTTP, and pass one on to a client over stdio."""

@@ -1,0 +1,88 @@
+"""Serve a joined library over stdio: pass every message on to the server, with the person's token.
+
+The SDK speaks both transports. What is added is the headers that a message needs over HTTP, and the token.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import mcp_types as types
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+
+from evolvable_server.environment import PROJECTS
+from evolvable_store.errors import EvolvableError
+from evolvable_teams.joining import MembershipAuth, projects_at
+from evolvable_teams.oidc import new_client
+
+_VERSION = "io.modelcontextprotocol/protocolVersion"
+
+READ_SECONDS = 300.0
+"""How long an answer may take; a stream says that it lives more often."""
+
+
+def run_bridge(name: str) -> None:
+    """Serve until the client closes stdin. Raise NotFound or Refused for a membership that cannot be used."""
+    auth = MembershipAuth(name)
+    anyio.run(_serve, auth, ", ".join(projects_at(name, Path.cwd())))
+    sys.stdout.flush()
+    os._exit(0)  # a thread of the SDK may still wait for stdin
+
+
+async def _serve(auth: MembershipAuth, projects: str) -> None:
+    timeout = httpx2.Timeout(30.0, read=READ_SECONDS)
+    async with (
+        new_client(timeout, auth) as http,
+        stdio_server() as (from_client, to_client),
+        streamable_http_client(auth.resource, http_client=http) as (from_server, to_server),
+        anyio.create_task_group() as tasks,
+    ):
+        negotiated: dict[str, Any] = {"asked": None, "version": None, "projects": projects}
+
+        async def answers() -> None:
+            async for message in from_server:
+                if isinstance(message, Exception):
+                    _say(message)
+                    continue
+                _note_version(negotiated, message)
+                await to_client.send(message)
+
+        tasks.start_soon(answers)
+        async for message in from_client:
+            if not isinstance(message, Exception):
+                await to_server.send(_with_headers(negotiated, message))
+        tasks.cancel_scope.cancel()
+
+
+def _say(error: Exception) -> None:
+    text = error.text if isinstance(error, EvolvableError) else f"{type(error).__name__}: {error}"
+    print(f"evolvable: {text}", file=sys.stderr, flush=True)
+
+
+def _with_headers(negotiated: dict[str, Any], message: SessionMessage) -> SessionMessage:
+    """Return a message of the client with the headers that say over HTTP what it says in its body."""
+    body = message.message
+    params = getattr(body, "params", None) or {}
+    method = getattr(body, "method", "")
+    if method == "initialize":
+        negotiated["asked"] = getattr(body, "id", None)
+    version = (params.get("_meta") or {}).get(_VERSION) or negotiated["version"]
+    headers = {"mcp-protocol-version": str(version)} if version else {}
+    headers |= {PROJECTS: negotiated["projects"]} if negotiated["projects"] else {}
+    if (params.get("_meta") or {}).get(_VERSION):
+        headers["mcp-method"] = method
+        name = params.get("name") or params.get("uri")
+        if isinstance(name, str) and name.isascii() and name.isprintable():
+            headers["mcp-name"] = name
+    return SessionMessage(body, ClientMessageMetadata(headers=headers) if headers else None)
+
+
+def _note_version(negotiated: dict[str, Any], message: SessionMessage) -> None:
+    body = message.message
+    if isinstance(body, types.JSONRPCResponse) and body.id == negotiated["asked"] is not None:
+        negotiated["version"] = body.result.get("protocolVersion")

@@ -1,0 +1,240 @@
+"""Decide what a request over HTTP may do: the Hosts and Origins, its bearer's permissions, the files that it names.
+
+Tokens of an external authorization server are checked here too: JWTs by its published keys, others by asking it. What
+they give is said by their scopes, or by the grants of the operator's configuration.
+"""
+
+import ipaddress
+import logging
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import jwt
+from mcp.server.auth.provider import AccessToken
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from evolvable_server.grants import SCOPE, granted, narrowed
+from evolvable_server.mcp.server import Permission, name_of, permissions_of
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_teams.http.http_auth import HttpSettings, OAuth
+from evolvable_teams.oidc import (
+    LEEWAY_SECONDS,
+    MAX_TOKEN,
+    KeySet,
+    in_time,
+    is_loopback,
+    is_of_sign_in,
+    new_client,
+    read_json,
+)
+from evolvable_tools.verbs.registry import TOOLS
+
+_HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_ORIGIN = re.compile(rf"https?://{_HOST.pattern}")
+_USUAL = {"http": ":80", "https": ":443"}
+
+
+def accepted_hosts(settings: HttpSettings, port: int) -> frozenset[str]:
+    """Return the values of Host that are answered: this machine's names, the address, and those that are set.
+
+    Raise InvalidArgument for a host that no client would send.
+    """
+    names = ["127.0.0.1", "localhost", "[::1]"]
+    if not is_loopback(settings.host) and not _is_wildcard(settings.host):
+        names.append(f"[{settings.host}]" if ":" in settings.host else settings.host.lower())
+    own = {f"{name}:{port}" for name in names} | (set(names) if port == 80 else set())
+    return frozenset(own | set(_checked(settings.hosts, _HOST, "host", "skills.example.org or 10.0.0.5:8642")))
+
+
+def accepted_origins(settings: HttpSettings, port: int) -> frozenset[str]:
+    """Return the values of Origin that are answered: pages of this server itself, and those that are set."""
+    own = {f"http://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+    return frozenset(own | set(_checked(settings.origins, _ORIGIN, "origin", "https://skills.example.org")))
+
+
+def _checked(values: Iterable[str], form: re.Pattern[str], what: str, example: str) -> Iterable[str]:
+    for value in values:
+        small = value.lower()
+        if not form.fullmatch(small):
+            raise InvalidArgument(f"{ascii(value[:200])} is no {what}.", f"Write it as clients send it: {example}.")
+        yield small
+        scheme, _, rest = small.rpartition("://")
+        usual = _USUAL.get(scheme or "https", "")
+        if small.endswith(usual):  # clients leave the usual port out
+            yield small.removesuffix(usual)
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+log = logging.getLogger(__name__)
+
+
+class OAuthVerifier:
+    """A TokenVerifier of the SDK over an authorization server."""
+
+    def __init__(self, oauth: OAuth) -> None:
+        self._oauth = oauth
+        keys = KeySet(oauth.issuer, oauth.jwks or "")
+        self._claims: Callable[[str], Awaitable[dict[str, Any] | None]] = (
+            partial(_introspected, oauth)
+            if oauth.introspection
+            else lambda token: keys.access_claims(token, oauth.resource)
+        )
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return what a token is good for; None when it is not, or when its server cannot be asked."""
+        if len(token) > MAX_TOKEN or not token.isascii():
+            return None
+        try:
+            claims = await self._claims(token)
+        except (httpx2.HTTPError, ValueError, KeyError, TypeError, jwt.PyJWTError, EvolvableError) as error:
+            log.warning("the authorization server cannot be asked: %s: %s", type(error).__name__, error)
+            return None
+        return _access(token, claims, self._oauth) if claims is not None else None
+
+
+async def _introspected(oauth: OAuth, token: str) -> dict[str, Any] | None:
+    """Ask the authorization server about a token (RFC 7662); it can end one at any moment, so nothing is kept."""
+    assert oauth.introspection is not None
+    auth = (oauth.client, oauth.secret or "") if oauth.client else None
+    async with new_client() as client:
+        claims = await read_json(client, "POST", oauth.introspection, data={"token": token}, auth=auth)
+    audience, issuer = claims.get("aud"), claims.get("iss", oauth.issuer)
+    meant = audience if isinstance(audience, list) else [audience]
+    good = claims.get("active") is True and oauth.resource in meant and issuer == oauth.issuer
+    good = good and not is_of_sign_in(claims) and not is_of_sign_in(_own_claims(token))
+    return {**claims, "iss": oauth.issuer} if good and in_time(claims) else None
+
+
+def _own_claims(token: str) -> dict[str, Any]:
+    """Return what a token says of itself, unchecked; nothing for one that is no JWT."""
+    try:
+        claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
+    except jwt.PyJWTError:
+        return {}
+    return claims
+
+
+def _access(token: str, claims: dict[str, Any], oauth: OAuth) -> AccessToken | None:
+    scope, subject = claims.get("scope", claims.get("scp", "")), claims.get("sub")
+    client = claims.get("client_id") or claims.get("azp") or subject
+    if not isinstance(client, str) or not isinstance(subject, str | None):
+        return None
+    scopes = scope.split() if isinstance(scope, str) else [str(one) for one in scope] if isinstance(scope, list) else []
+    if oauth.grants is not None:
+        given = granted(oauth.grants, claims, oauth.projects)
+        scopes = [f"{SCOPE}{one}" for one in sorted(narrowed(given, scopes))]
+        if not scopes:
+            log.warning("%s signed in, and no grant of [sign_in] lets them read this library", ascii(subject or client))
+    expires = claims.get("exp")
+    return AccessToken(
+        token=token,
+        client_id=client,
+        subject=subject,
+        scopes=scopes,
+        expires_at=int(expires) + LEEWAY_SECONDS if isinstance(expires, int | float) else None,
+        resource=oauth.resource,
+        claims={"iss": oauth.issuer},
+    )
+
+
+def required_permissions(tool: str, arguments: Mapping[str, Any]) -> frozenset[Permission]:
+    """Return the permissions that a call needs.
+
+    A tool that the registry of verbs does not name needs every permission, so that a forgotten one opens nothing.
+    """
+    if tool == "hook_event" and arguments.get("hook_event_name") == "UserPromptSubmit":
+        return frozenset({Permission.READ})
+    if tool.startswith("tool_"):  # an approved tool of the library
+        return frozenset({Permission.WRITE})
+    return (
+        frozenset({Permission(TOOLS[tool].needs(arguments.get("action")))}) if tool in TOOLS else frozenset(Permission)
+    )
+
+
+async def check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Middleware: answers a call that its bearer may not make with an error that the model can read.
+
+    Every bearer may read, so only calls of tools are checked: everything else that the server answers is reading.
+    """
+    if ctx.method != "tools/call":
+        return await call_next(ctx)
+    params = ctx.params or {}
+    tool, arguments = params.get("name"), params.get("arguments")
+    has = permissions_of(ctx.request)
+    missing = required_permissions(str(tool), arguments if isinstance(arguments, Mapping) else {}) - has
+    if not missing:
+        return await call_next(ctx)
+    text = (
+        f"The token {name_of(ctx.request)} may {_listed(has)}; {ascii(tool)} needs {_listed(missing)}. "
+        f"Go on without it, or ask the owner of the library for a token that may {_listed(missing)}."
+    )
+    return _refused(ctx, text)
+
+
+def _refused(ctx: ServerRequestContext[Any, Any], text: str) -> dict[str, Any]:
+    """Return an error result for the model. A middleware that answers has to fill the whole result."""
+    result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
+    return result | ({"resultType": "complete"} if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else {})
+
+
+def _listed(permissions: frozenset[Permission]) -> str:
+    return " and ".join(permission.value for permission in Permission if permission in permissions)
+
+
+ARGUMENT = "transcript_path"
+"""The argument of any tool that names such a file."""
+
+
+class Transcripts:
+    """Middleware: refuses a call that names a transcript it may not; of a hook's call it only drops the name.
+
+    A client over stdio runs as the person who owns the files. A caller over HTTP need not be that person, and a review
+    shows others what it finds in a file. So a bearer names none; without tokens only files in `folders` count.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        """folders: where clients of this machine's person write transcripts."""
+        self._folders = [Path(os.path.realpath(folder)) for folder in folders]
+        self._said = False
+
+    async def check(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Check one call, and answer it or pass it on."""
+        params = ctx.params or {}
+        given = params.get("arguments")
+        arguments: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+        named = arguments.get(ARGUMENT)
+        if ctx.method != "tools/call" or not named or self._may(ctx.request, named):
+            return await call_next(ctx)
+        if params.get("name") == "hook_event":
+            if not self._said:
+                self._said = True
+                log.warning(
+                    "a hook named a transcript over HTTP that is not read; its session is not queued for review"
+                )
+            return await call_next(replace(ctx, params={**params, "arguments": {**arguments, ARGUMENT: ""}}))
+        return _refused(ctx, REFUSAL)
+
+    def _may(self, request: Any, named: Any) -> bool:
+        if name_of(request) is not None or not isinstance(named, str) or "\0" in named:
+            return False
+        place = Path(os.path.realpath(named))
+        return place.suffix == ".jsonl" and any(place.is_relative_to(folder) for folder in self._folders)
+
+
+REFUSAL = (
+    f"Over HTTP {ARGUMENT} is refused: it names a file on the server's machine, and this one may not be read for you. "
+    "Leave it out, or call the tool of a server that your client starts itself."
+)

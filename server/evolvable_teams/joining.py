@@ -1,0 +1,405 @@
+"""Join a served library: find its provider, sign in there, and keep the token in the person's own folder.
+
+What a server says about itself is hostile input. It names an issuer, which the person confirms; it chooses no command,
+no path and no name. A token that was not made for this very server is never sent to it.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import anyio
+import httpx2
+from anyio.to_thread import run_sync
+from filelock import FileLock
+
+from evolvable_server.config_file import check_owner
+from evolvable_server.second_config import own_path
+from evolvable_store.errors import InvalidArgument, NotFound, Refused
+from evolvable_store.private_files import write_private
+from evolvable_store.regular_files import regular_file
+from evolvable_store.workingcopy import project_map
+from evolvable_store.workingcopy.projects import scopes_by_map
+from evolvable_teams.oidc import (
+    KeySet,
+    ProviderMetadata,
+    ask_json,
+    check_url,
+    discover,
+    is_loopback,
+    new_client,
+    read_json,
+)
+
+SCOPES = ("openid", "offline_access", "evolvable:read", "evolvable:report", "evolvable:write")
+"""What is asked for by default: all but deciding about proposals."""
+
+METADATA = "/.well-known/oauth-protected-resource"
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+
+DEVICE_SECONDS = 900.0
+"""How long a person may take with another device, at most."""
+
+EARLY_SECONDS = 60.0
+"""How long before its end a token is renewed."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A served library that this account joined, with its tokens. expires: in seconds since 1970."""
+
+    resource: str
+    issuer: str
+    client: str
+    token: str
+    expires: float
+    refresh: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedLibrary:
+    """What was found about a server before anybody signed in."""
+
+    resource: str
+    issuer: str
+    provider: ProviderMetadata
+
+    @property
+    def name(self) -> str:
+        """The name of the membership: made of the address that the person typed, never of what the server says."""
+        return membership_name(self.resource)
+
+
+def membership_name(resource: str) -> str:
+    """Return the name under which a server's membership is kept."""
+    host = re.sub(r"[^a-z0-9]+", "-", urlsplit(resource).netloc.lower()).strip("-")[:40]
+    return f"{host}-{hashlib.sha256(resource.encode()).hexdigest()[:6]}"
+
+
+def memberships() -> Path:
+    """Return the folder of the memberships. Raise Refused for an account without a home directory."""
+    path = own_path()
+    if path is None:
+        raise Refused("This account has no home directory to keep a token in.", "Use an account that has one.")
+    return path.with_name("joined")
+
+
+def normalized(url: str) -> str:
+    """Return the address of a server's /mcp. Raise InvalidArgument."""
+    check_url(url)
+    parts = urlsplit(url)
+    if parts.query or parts.username or parts.password or not url.isascii():
+        raise InvalidArgument("The address of a server has no user, password or query.", "Such as https://host/mcp.")
+    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path if parts.path not in ('', '/') else '/mcp'}"
+
+
+async def find_library(url: str) -> ServedLibrary:
+    """Return what a server says of its provider, checked (RFC 9728). Raise InvalidArgument, Refused."""
+    resource = normalized(url)
+    parts = urlsplit(resource)
+    try:
+        async with new_client() as client:
+            said = await read_json(client, "GET", f"{parts.scheme}://{parts.netloc}{METADATA}{parts.path}")
+            servers = said.get("authorization_servers")
+            if said.get("resource") != resource:
+                raise Refused(f"{parts.netloc} says that it is another server than {resource}.", _ASK)
+            if not isinstance(servers, list) or len(servers) != 1 or not isinstance(servers[0], str):
+                raise Refused(f"{parts.netloc} does not name one provider to sign in at.", _ASK)
+            issuer = servers[0]
+            check_url(issuer)
+            if is_loopback(urlsplit(issuer).hostname or "") and not is_loopback(parts.hostname or ""):
+                raise Refused(f"{parts.netloc} names a provider on this machine, {ascii(issuer[:200])}.", _ASK)
+            return ServedLibrary(resource, issuer, await discover(client, issuer))
+    except (httpx2.HTTPError, ValueError) as error:
+        hint = "Look at the address; the server says `Serving ...` where it runs."
+        raise Refused(f"{resource} cannot be joined: {ascii(str(error))[:300]}.", hint) from None
+
+
+_ASK = "Ask the person who gave you the address."
+
+
+async def register(found: ServedLibrary, redirect: str) -> str:
+    """Return the id of a client that is registered for this machine at the provider (RFC 7591). Raise Refused."""
+    if not found.provider.registration:
+        hint = "Ask the person who serves the library for the id of a public client, and pass it with --client-id."
+        raise Refused(f"{found.issuer} registers no clients by itself.", hint)
+    given = {
+        "client_name": "Evolvable",
+        "application_type": "native",
+        "redirect_uris": [redirect],
+        "response_types": ["code"],
+        "grant_types": ["authorization_code", "refresh_token", *([DEVICE_GRANT] if found.provider.device else [])],
+        "token_endpoint_auth_method": "none",
+    }
+    answer = await _asked(found.provider.registration, json=given)
+    if not isinstance(answer.get("client_id"), str):
+        raise Refused(f"{found.issuer} did not register a client: {_error(answer)}.", "Pass --client-id.")
+    return str(answer["client_id"])
+
+
+async def sign_in_by_browser(
+    found: ServedLibrary,
+    client: str,
+    redirect: str,
+    scopes: Sequence[str],
+    tell: Callable[[str], None],
+    wait: Callable[[str], Awaitable[Mapping[str, str]]],
+) -> Membership:
+    """Sign in by the code flow with PKCE over a loopback address (RFC 8252).
+
+    tell: shows the person the address to open. wait: returns the answer that came to `redirect` with this state.
+    """
+    state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
+    challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode("ascii")).digest()).rstrip(b"=")
+    asked = {
+        "response_type": "code",
+        "client_id": client,
+        "redirect_uri": redirect,
+        "scope": " ".join(scopes),
+        "state": state,
+        "code_challenge": challenge.decode("ascii"),
+        "code_challenge_method": "S256",
+        "resource": found.resource,
+        **({"prompt": "consent"} if "offline_access" in scopes else {}),
+    }
+    joint = "&" if urlsplit(found.provider.authorization).query else "?"
+    tell(f"{found.provider.authorization}{joint}{urlencode(asked)}")
+    answer = await wait(state)
+    if answer.get("iss", "" if found.provider.names_issuer else found.issuer) != found.issuer:
+        raise Refused("Another provider answered.", "Nothing was stored. Join again.")
+    if "code" not in answer:
+        raise Refused(f"{found.issuer} refused: {_error(answer)}.", "Nothing was stored. Join again.")
+    given = {
+        "grant_type": "authorization_code",
+        "code": answer["code"],
+        "redirect_uri": redirect,
+        "client_id": client,
+        "code_verifier": verifier,
+        "resource": found.resource,
+    }
+    return await _membership(found, client, await _asked(found.provider.token, data=given))
+
+
+async def sign_in_by_device(
+    found: ServedLibrary, client: str, scopes: Sequence[str], tell: Callable[[str, str], None]
+) -> Membership:
+    """Sign in by the device flow (RFC 8628). tell: shows the person the address to open and the code to type there."""
+    if not found.provider.device:
+        raise Refused(f"{found.issuer} has no device flow.", "Join from a machine with a browser, without --device.")
+    given = {"client_id": client, "scope": " ".join(scopes), "resource": found.resource}
+    begun = await _asked(found.provider.device, data=given)
+    code, address, shown = (begun.get(key) for key in ("device_code", "verification_uri", "user_code"))
+    if not (isinstance(code, str) and isinstance(address, str) and isinstance(shown, str)):
+        raise Refused(f"{found.issuer} did not begin a device flow: {_error(begun)}.", "Join without --device.")
+    check_url(address)
+    tell(address, shown)
+    pause, end = _number(begun.get("interval"), 5.0), time.monotonic() + DEVICE_SECONDS
+    asked = {"grant_type": DEVICE_GRANT, "device_code": code, "client_id": client, "resource": found.resource}
+    while time.monotonic() < end:
+        await anyio.sleep(min(max(pause, 0.2), 60.0))
+        answer = await _asked(found.provider.token, data=asked)
+        if answer.get("error") == "slow_down":
+            pause += 5
+        elif answer.get("error") != "authorization_pending":
+            return await _membership(found, client, answer)
+    raise Refused("Nobody confirmed the code in time.", "Nothing was stored. Join again.")
+
+
+async def renewed(one: Membership) -> Membership:
+    """Return a membership with a new token. Raise Refused where the provider gives none: the person joins again."""
+    hint = f"Run: evolvable join {one.resource}"
+    if not one.refresh:
+        raise Refused(f"The sign-in to {one.resource} has ended.", hint)
+    try:
+        async with new_client() as http:
+            provider = await discover(http, one.issuer)
+    except (httpx2.HTTPError, ValueError) as error:
+        raise Refused(f"{one.issuer} cannot be asked: {ascii(str(error))[:200]}.", "Try again in a moment.") from None
+    found = ServedLibrary(one.resource, one.issuer, provider)
+    asked = {
+        "grant_type": "refresh_token",
+        "refresh_token": one.refresh,
+        "client_id": one.client,
+        "resource": one.resource,
+    }
+    answer = await _asked(found.provider.token, data=asked)
+    if "access_token" not in answer:
+        raise Refused(f"The sign-in to {one.resource} has ended: {_error(answer)}.", hint)
+    made = await _membership(found, one.client, answer)
+    return made if made.refresh else replace(made, refresh=one.refresh)
+
+
+async def _membership(found: ServedLibrary, client: str, answer: Mapping[str, Any]) -> Membership:
+    """Return what a token answer gives, once the token is known to be made for this server and no other."""
+    token = answer.get("access_token")
+    if not isinstance(token, str) or str(answer.get("token_type", "")).lower() != "bearer":
+        raise Refused(f"{found.issuer} gave no token: {_error(answer)}.", "Nothing was stored. Join again.")
+    try:
+        claims = await KeySet(found.issuer, found.provider.keys).access_claims(token, found.resource)
+    except (httpx2.HTTPError, ValueError) as error:
+        raise Refused(f"The keys of {found.issuer} cannot be read: {ascii(str(error))[:200]}.") from None
+    # A token for others too could be used there by this server.
+    if claims is None or claims["aud"] not in (found.resource, [found.resource]):
+        raise Refused(
+            f"{found.issuer} gave a token that is not for {found.resource} alone, so it is not sent there.",
+            "Ask the person who serves the library to have the provider issue JWTs for this resource.",
+        )
+    refresh = answer.get("refresh_token")
+    return Membership(
+        found.resource,
+        found.issuer,
+        client,
+        token,
+        float(claims["exp"]),
+        refresh if isinstance(refresh, str) else "",
+    )
+
+
+async def _asked(url: str, **body: Any) -> dict[str, Any]:
+    try:
+        async with new_client() as client:
+            return (await ask_json(client, "POST", url, **body))[1]
+    except (httpx2.HTTPError, ValueError) as error:
+        raise Refused(f"{urlsplit(url).netloc} cannot be asked: {ascii(str(error))[:200]}.", "Try again.") from None
+
+
+def _error(answer: Mapping[str, Any]) -> str:
+    return ascii(str(answer.get("error", "its answer is not one of the protocol"))[:100])
+
+
+def _number(value: object, usual: float) -> float:
+    return float(value) if isinstance(value, int | float) else usual
+
+
+def save_membership(name: str, one: Membership) -> Path:
+    """Write a membership to a file of mode 0600 in the person's own folder; return the file."""
+    folder = memberships()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / f"{name}.json"
+    write_private(path, json.dumps({"version": 1, **asdict(one)}, indent=1) + "\n")
+    return path
+
+
+def load_membership(name: str) -> Membership:
+    """Return a membership.
+
+    Raise NotFound, Refused for a file that others can write, InvalidArgument for a broken one.
+    """
+    path = membership_file(name)
+    try:
+        with open(path, "rb", opener=regular_file) as file:
+            check_owner(path, os.fstat(file.fileno()))
+            said = json.loads(file.read(1_000_000))
+        said.pop("version")
+        one = Membership(**said)
+        texts = (one.resource, one.issuer, one.client, one.token, one.refresh)
+        if not all(isinstance(text, str) for text in texts) or not isinstance(one.expires, int | float):
+            raise ValueError("types")
+        check_url(one.resource)
+        check_url(one.issuer)
+    except FileNotFoundError:
+        raise NotFound(f"No library was joined as {name}.", "`evolvable join URL` joins one.") from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise InvalidArgument(f"{path} is not a membership.", "Delete it, and join again.") from None
+    return one
+
+
+def membership_file(name: str) -> Path:
+    """Return where a membership lies. Raise InvalidArgument for a name that is none."""
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(f"{ascii(name[:80])} is no name of a joined library.")
+    return memberships() / f"{name}.json"
+
+
+def name_project(name: str, place: Path, scope: str) -> Path:
+    """Note which project of a joined library a folder is; return the file. It stays on this machine.
+
+    Raise InvalidArgument for a name that is none, LibraryBusy.
+    """
+    folder = _projects_folder(name)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    project_map.change_projects(folder, lambda known: known.having(project_map.Project(place, scope)))
+    return folder / project_map.FILE
+
+
+def projects_at(name: str, directory: Path) -> tuple[str, ...]:
+    """Return the projects of a joined library that are read from a directory, the nearest first."""
+    return scopes_by_map(project_map.read_projects(_projects_folder(name)), directory, Path.home())
+
+
+def _projects_folder(name: str) -> Path:
+    return membership_file(name).with_suffix(".projects")
+
+
+class MembershipAuth(httpx2.Auth):
+    """Shows the token of a membership to its own server, and renews it before it ends.
+
+    Several processes share a membership, and a provider may take back all tokens when one refresh token comes twice.
+    So one process renews at a time, and the others read what it wrote.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name, self._one = name, load_membership(name)
+        self._lock = anyio.Lock()
+
+    @property
+    def resource(self) -> str:
+        """The address of the server."""
+        return self._one.resource
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Add the token to a request of the membership's own server."""
+        if not _is_same_origin(str(request.url), self._one.resource):
+            yield request
+            return
+        if self._one.expires - EARLY_SECONDS < time.time():
+            await self._renew(self._one.token)
+        tried = self._one.token
+        request.headers["authorization"] = f"Bearer {tried}"
+        answer = yield request
+        if answer.status_code == 401:
+            await self._renew(tried)
+            request.headers["authorization"] = f"Bearer {self._one.token}"
+            yield request
+
+    async def _renew(self, tried: str) -> None:
+        async with self._lock:
+            if self._one.token != tried:
+                return
+            lock = FileLock(memberships() / f".{self._name}.lock", timeout=20, mode=0o600, thread_local=False)
+            await run_sync(lock.acquire)
+            try:
+                self._one = load_membership(self._name)
+                if self._one.token == tried:
+                    self._one = await renewed(self._one)
+                    save_membership(self._name, self._one)
+            finally:
+                lock.release()
+
+
+def _is_same_origin(one: str, other: str) -> bool:
+    first, second = urlsplit(one), urlsplit(other)
+    return (first.scheme, first.netloc.lower()) == (second.scheme, second.netloc.lower())
+
+
+def forget_membership(name: str) -> bool:
+    """Delete a membership; return whether there was one."""
+    path = membership_file(name)
+    shutil.rmtree(_projects_folder(name), ignore_errors=True)
+    with suppress(FileNotFoundError):
+        path.unlink()
+        return True
+    return False

@@ -1,0 +1,67 @@
+"""What the annex for teams adds to the core: HTTP, tokens, git remotes, libraries in PostgreSQL."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evolvable_server.plugins import HttpService, hookimpl
+from evolvable_teams.postgres import import_postgres
+
+if TYPE_CHECKING:
+    from evolvable_server.config import Config
+    from evolvable_store.paths import Registered
+    from evolvable_store.storage.protocol import Storage
+    from evolvable_teams.sign_in import LoginFlow
+
+_CLI = "evolvable_teams.cli"
+_COMMANDS = {
+    "remote_commands": ("remote", "clone", "push", "pull"),
+    "join_commands": ("join", "bridge"),
+    "token_commands": ("token",),
+    "postgres_commands": ("move",),
+}
+
+
+@hookimpl
+def verb_table() -> Path:
+    """Return the verbs of this annex."""
+    return Path(__file__).with_name("registry.json")
+
+
+@hookimpl
+def commands() -> Mapping[str, str]:
+    """Return the commands of this annex."""
+    return {name: f"{_CLI}.{module}:{name}_command" for module, names in _COMMANDS.items() for name in names}
+
+
+@hookimpl
+def open_storage(home: Path, create: bool, registered: "Registered") -> "Storage":
+    """Open a library in PostgreSQL. Raise as PostgresStorage."""
+    storage: Storage = import_postgres("storage").PostgresStorage(home, create=create, registered=registered)
+    return storage
+
+
+@hookimpl
+def find_token(home: Path, secret: str) -> tuple[str, Sequence[str]] | None:
+    """Return name and permissions of the token with this secret."""
+    from evolvable_teams.http.http_auth import Tokens  # late: few commands run with a token
+
+    found = Tokens(home).find(secret)
+    return (found.name, tuple(found.permissions)) if found is not None else None
+
+
+@hookimpl
+def serve_http(service: HttpService, ready: Callable[[str], None]) -> bool:
+    """Serve the library over HTTP."""
+    from evolvable_teams.http.service import serve  # late: few processes serve HTTP
+
+    serve(service, ready)
+    return True
+
+
+@hookimpl
+def login_flow(config: "Config", port: int) -> "LoginFlow":
+    """Return how people sign in to the page. Raise InvalidArgument without [sign_in]."""
+    from evolvable_teams.sign_in import page_flow  # late: few pages are served to others
+
+    return page_flow(config, port)

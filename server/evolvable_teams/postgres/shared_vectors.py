@@ -1,0 +1,130 @@
+"""Vectors of texts in PostgreSQL, computed once for all servers of a project.
+
+They lie in a table with pgvector's type, where the database has that extension. The table is derived: without it every
+home computes the vectors itself. Its rows belong to texts, by the hash, and not to resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from struct import calcsize, unpack_from
+from typing import TYPE_CHECKING, cast
+
+from psycopg import sql
+
+from evolvable_store.storage.protocol import SharedVector
+from evolvable_teams.postgres.schema import protect
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from evolvable_teams.postgres.connection import PostgresConnection
+    from evolvable_teams.postgres.storage import PostgresStorage
+
+TABLE = "embedding"
+
+_LOCK = 0x45564C57
+
+_FOUND = """SELECT (SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+        WHERE e.extname = 'vector'),
+    EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'evolvable' AND tablename = 'embedding')"""
+
+# The values have no fixed number of dimensions: a project may have vectors of several models.
+_MAKE = """CREATE TABLE evolvable.embedding (
+    model text COLLATE "C" NOT NULL, hash bytea NOT NULL, value {vector} NOT NULL, tokens bytea,
+    project bigint NOT NULL DEFAULT evolvable.visible_project(), PRIMARY KEY (project, model, hash))"""
+
+_FIND = """SELECT hash, {send}(value), tokens FROM embedding
+    WHERE project = visible_project() AND model = $1 AND hash = ANY($2)"""
+
+_ADD = """INSERT INTO embedding (model, hash, value, tokens)
+    SELECT $1, given.hash, given.value::{vector}, given.tokens
+    FROM unnest($2::bytea[], $3::text[], $4::bytea[]) AS given (hash, value, tokens) ORDER BY given.hash
+    ON CONFLICT (project, model, hash)
+    DO UPDATE SET value = excluded.value, tokens = coalesce(excluded.tokens, embedding.tokens)"""
+
+
+def make_table(raw: Connection) -> None:
+    """Make the table where the database has pgvector and no table. The role owns the schema."""
+    namespace, there = _look(raw)
+    if namespace is None or there:
+        return
+    with raw.transaction():
+        raw.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        if _look(raw)[1]:
+            return
+        raw.execute(_with_type(_MAKE, namespace))
+        raw.execute("SET LOCAL search_path = evolvable")
+        for statement in protect(TABLE):
+            raw.execute(statement.encode())
+        raw.execute(f"SELECT grant_table('{TABLE}')")
+
+
+def _look(raw: Connection) -> tuple[str | None, bool]:
+    """Return the schema of the extension, None without it, and whether the table exists."""
+    row = raw.execute(_FOUND).fetchone()
+    assert row is not None
+    return row[0], bool(row[1])
+
+
+def _with_type(statement: str, namespace: str) -> bytes:
+    names = {"vector": sql.Identifier(namespace, "vector"), "send": sql.Identifier(namespace, "vector_send")}
+    used = {name: value for name, value in names.items() if f"{{{name}}}" in statement}
+    return sql.SQL(statement).format(**used).as_bytes(None)
+
+
+class PostgresVectors:
+    """The vectors that the servers of a project share. Safe to share between threads.
+
+    Its writes take no lock of the project and are not announced: nobody waits for a vector.
+    """
+
+    def __init__(self, storage: PostgresStorage, namespace: str) -> None:
+        self._storage = storage
+        self._find, self._add = (_with_type(statement, namespace) for statement in (_FIND, _ADD))
+
+    def find(self, model: str, hashes: Collection[bytes]) -> dict[bytes, SharedVector]:
+        """Return those of these texts that have a vector of the model."""
+        with self._storage.reading() as db:
+            rows = cast("PostgresConnection", db).query(self._find, [model, list(hashes)]).fetchall()
+        return {digest: SharedVector(_numbers(value), tokens) for digest, value, tokens in rows}
+
+    def add(self, model: str, vectors: Mapping[bytes, SharedVector]) -> None:
+        """Store vectors by the hash of their texts, in place of any that are there."""
+        if self._storage.read_only or not vectors:
+            return
+        values = [f"[{','.join(map(repr, one.numbers))}]" for one in vectors.values()]
+        tokens = [one.tokens for one in vectors.values()]
+        self._write(self._add, [model, list(vectors), values, tokens])
+
+    def remove(self, hashes: Iterable[bytes]) -> None:
+        """Delete the vectors of these texts, of every model."""
+        if gone := list(hashes):
+            self._write(b"DELETE FROM embedding WHERE hash = ANY($1)", [gone])
+
+    def remove_others(self, hashes: Iterable[bytes]) -> None:
+        """Delete the vectors of all texts but these, of every model."""
+        self._write(b"DELETE FROM embedding WHERE hash <> ALL($1::bytea[])", [list(hashes)])
+
+    def _write(self, statement: bytes, values: list[object]) -> None:
+        if not self._storage.read_only:
+            with self._storage.reading() as db:
+                cast("PostgresConnection", db).query(statement, values)
+
+
+def _numbers(value: bytes) -> tuple[float, ...]:
+    """Return the numbers of pgvector's binary form: their count, an unused number, and each as a float4."""
+    (count,) = unpack_from(">H", value)
+    return unpack_from(f">{count}f", value, calcsize(">HH"))
+
+
+def open_shared_vectors(storage: PostgresStorage) -> PostgresVectors | None:
+    """Return the vectors that the servers share, or None where the database or the role has none."""
+    with storage.reading() as db:
+        raw = cast("PostgresConnection", db).raw
+        namespace, there = _look(raw)
+        if namespace is None or not there:
+            return None
+        readable = "SELECT has_table_privilege('evolvable.embedding', 'SELECT'), has_schema_privilege($1, 'USAGE')"
+        row = raw.execute(readable, [namespace]).fetchone()
+    return PostgresVectors(storage, namespace) if row and all(row) else None

@@ -1,0 +1,98 @@
+"""Copy a whole library between SQLite and PostgreSQL, and compare the two row by row."""
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from evolvable_store.errors import AlreadyExists, LibraryCorrupt
+from evolvable_store.storage.protocol import Storage
+from evolvable_store.storage.sql import SqlStorage
+from evolvable_teams.postgres.schema import TableShape, declared_tables
+from evolvable_teams.postgres.storage import PostgresStorage
+
+_BATCH = 200  # rows
+
+NOT_COPIED = frozenset(("folder", "binding", "held", "listing"))
+"""Watched folders, and settings of clients, belong to one library: two must not write into one folder or file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """What was copied. digest: SHA-256 of every row, equal in both libraries."""
+
+    rows: int
+    digest: str
+
+
+def transfer(source: Storage, target: Storage, progress: Callable[[int], None] = lambda rows: None) -> Transferred:
+    """Copy every row of a library into an empty one, in one transaction, and verify the copy.
+
+    The source is read as it is at the beginning, while others go on writing.
+
+    Raises:
+        AlreadyExists: The target holds something.
+        LibraryCorrupt: The copy differs from the source; nothing was copied.
+    """
+    here, there = cast(SqlStorage, source), cast(SqlStorage, target)
+    tables = [table for table in declared_tables() if table.name not in NOT_COPIED]
+    with _snapshot(here) as reader, there.writing() as writer:
+        for table in tables:
+            if writer.execute(f"SELECT 1 FROM {table.name} LIMIT 1").fetchone() is not None:
+                raise AlreadyExists(f"{there.where} holds a library.", "Name a project or a folder that has none.")
+        rows = 0
+        read, written = hashlib.sha256(), hashlib.sha256()
+        for table in tables:
+            names, places = ", ".join(f'"{column[0]}"' for column in table.columns), ", ".join("?" * len(table.columns))
+            for batch in _batches(reader, table):
+                writer.executemany(f"INSERT INTO {table.name} ({names}) VALUES ({places})", batch)
+                _update(read, table, batch)
+                rows += len(batch)
+                progress(rows)
+            for batch in _batches(writer, table):
+                _update(written, table, batch)
+            if table.numbered == "counter" and isinstance(there, PostgresStorage):
+                key = table.primary[0]
+                highest = f"SELECT ?, max({key}) FROM {table.name} HAVING max({key}) IS NOT NULL"
+                writer.execute(f"INSERT INTO counter (name, value) {highest}", (table.name,))
+        if read.digest() != written.digest():
+            raise LibraryCorrupt("The copy differs from the library.", "Nothing was copied; run `evolvable fsck`.")
+    return Transferred(rows, read.hexdigest())
+
+
+@contextlib.contextmanager
+def _snapshot(storage: SqlStorage) -> Iterator[Any]:
+    """Lend a connection that sees the library as it is now."""
+    if isinstance(storage, PostgresStorage):
+        with storage.snapshot() as db:
+            yield db
+        return
+    with storage.reading() as db:
+        db.execute("BEGIN")
+        try:
+            yield db
+        finally:
+            db.execute("ROLLBACK")
+
+
+def _batches(db: Any, table: TableShape) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows of a table in the order of its key, some at a time: a blob may have megabytes."""
+    names = [column[0] for column in table.columns]
+    listed, key = ", ".join(f'"{name}"' for name in names), ", ".join(f'"{name}"' for name in table.primary)
+    places = [names.index(name) for name in table.primary]
+    beyond = f"WHERE ({key}) > ({', '.join('?' * len(places))})"
+    last: tuple[Any, ...] = ()
+    while True:
+        query = f"SELECT {listed} FROM {table.name} {beyond if last else ''} ORDER BY {key} LIMIT {_BATCH}"
+        rows = [tuple(row) for row in db.execute(query, last).fetchall()]
+        if not rows:
+            return
+        yield rows
+        last = tuple(rows[-1][place] for place in places)
+
+
+def _update(digest: Any, table: TableShape, rows: list[tuple[Any, ...]]) -> None:
+    for row in rows:
+        plain = [bytes(value) if isinstance(value, bytes | memoryview) else value for value in row]
+        digest.update(repr((table.name, plain)).encode("utf-8", "surrogatepass"))

@@ -1,0 +1,316 @@
+"""Read commits that a remote sent: which resources they changed, and what those held. Nothing is checked out.
+
+All of it is hostile input: counts and sizes are bounded before anything is read, links and submodules are refused,
+and every path is checked by the rules for paths of resources.
+"""
+
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from evolvable_store.errors import EvolvableError, RemoteFailed, TooLarge, quoted
+from evolvable_store.frontmatter import is_frozen
+from evolvable_store.objects import (
+    ABSENT,
+    EXECUTABLE,
+    MAX_FILE,
+    MAX_FILES,
+    MAX_RESOURCE,
+    PLAIN,
+    File,
+    Files,
+    Manifest,
+    Tombstone,
+    blob_hash,
+    make_manifest,
+    pack,
+    pack_tombstone,
+    unpack,
+)
+from evolvable_store.paths import MAX_DEPTH, is_ignored, is_sync_copy
+from evolvable_store.resource import Ref
+from evolvable_store.storage.protocol import Packed
+from evolvable_store.transaction import format_time
+from evolvable_store.validation import blocking_problems, find_problems, main_path
+from evolvable_teams.remotes.git_process import NO_ID, PATIENCE, BareRepository
+from evolvable_teams.remotes.layout import BESIDE, CommitMessage, folder_of, read_message
+from evolvable_teams.remotes.tree_walk import (
+    FOLDER,
+    LINK,
+    MAX_FOLDERS_INSIDE,
+    MAX_TREE,
+    SUBMODULE,
+    TreeChanges,
+    TreeWalk,
+)
+
+MAX_COMMITS = 500_000
+MAX_CHANGED = 1_000_000
+"""Files that commits may change together."""
+
+MAX_COMMIT = 2**20
+_PARENTS = re.compile(rb"tree [0-9a-f]{40}\n((?:parent [0-9a-f]{40}\n)*)")
+_AUTHOR = re.compile(rb"^author [^\n]* (\d{1,11}) [+-]\d{4}$", re.MULTILINE)
+_FRESH = PATIENCE / 2
+"""Seconds after which a process is replaced before it is asked: it ends after PATIENCE, also while a person thinks."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeContent:
+    """What a tree of git holds as a resource. problems: why it cannot be one; then the manifest is empty."""
+
+    manifest: Manifest
+    problems: tuple[str, ...] = ()
+    frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingCommit:
+    """One commit of a remote. changed: resource -> its tree in the commit, '' where it was removed."""
+
+    id: str
+    at: str
+    message: CommitMessage
+    changed: dict[Ref, str]
+
+
+class CommitReader:
+    """Reads from a repository through two long-lived processes of git. A context manager."""
+
+    def __init__(self, repository: BareRepository, room: Path) -> None:
+        """room: a folder on whose disk there is room for what is read."""
+        self._repository, self._open = repository, ExitStack()
+        self._spool = self._open.enter_context(tempfile.TemporaryFile(dir=room))  # noqa: SIM115
+        self._packed: dict[str, tuple[int, int, int, str]] = {}
+        self._known: dict[str, tuple[str, int]] = {}
+        self._contents: dict[tuple[Ref, str], TreeContent] = {}
+        self.stones: Mapping[str, tuple[Tombstone, int]] = {}
+        """What was purged elsewhere, by hash: its bytes are read and go no further."""
+
+        self._running: dict[str, tuple[float, ExitStack, subprocess.Popen[bytes]]] = {}
+        self._walk = TreeWalk(lambda tree: self.object(tree, "tree", MAX_TREE), MAX_CHANGED)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+
+    def _process(self, how: str) -> "subprocess.Popen[bytes]":
+        """Return a process of `git cat-file` that has time for a question."""
+        began, opened, process = self._running.get(how, (0.0, None, None))
+        if process is None or time.monotonic() - began > _FRESH:
+            if opened is not None:
+                opened.close()
+            opened = self._open.enter_context(ExitStack())
+            process = opened.enter_context(self._repository.process("cat-file", how))
+            self._running[how] = time.monotonic(), opened, process
+        return process
+
+    def find(self, name: str) -> tuple[str, str, int] | None:
+        """Return the id, the type and the size of the object that an expression names, None for none."""
+        line = self._ask(self._process("--batch-check"), name)
+        parts = line.split(" ")
+        if len(parts) != 3 or not parts[2].isdigit():
+            return None
+        return parts[0], parts[1], int(parts[2])
+
+    def tree_id(self, commit: str, folder: str) -> str:
+        """Return the id of the tree of a folder in a commit, '' when it has none there."""
+        found = self.find(f"{commit}:{folder}") if commit else None
+        return found[0] if found is not None and found[1] == "tree" else NO_ID
+
+    def object(self, identity: str, wanted: str, limit: int) -> bytes:
+        """Return the content of an object of a type. Raises TooLarge over the limit, RemoteFailed for another type."""
+        found = self.find(identity)
+        if found is None or found[1] != wanted:
+            raise RemoteFailed(f"The object {identity[:12]} is missing or no {wanted}.", "The repository is damaged.")
+        if found[2] > limit:
+            raise TooLarge(f"The {wanted} {identity[:12]} has {found[2]:,} bytes.", f"The limit is {limit:,}.")
+        process = self._process("--batch")
+        self._ask(process, found[0])
+        assert process.stdout is not None
+        data = process.stdout.read(found[2] + 1)
+        if len(data) != found[2] + 1:
+            raise RemoteFailed("git ended early.", "Try again; nothing was imported.")
+        return data[:-1]
+
+    @staticmethod
+    def _ask(process: "subprocess.Popen[bytes]", name: str) -> str:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(name.encode("utf-8", "surrogateescape") + b"\n")
+            process.stdin.flush()
+        except OSError:
+            raise RemoteFailed("git ended early.", "Try again; nothing was imported.") from None
+        line = process.stdout.readline(65_536)
+        if not line.endswith(b"\n"):
+            raise RemoteFailed("git ended early.", "Try again; nothing was imported.")
+        return line.decode("utf-8", "surrogateescape").rstrip("\n")
+
+    def content(self, ref: Ref, tree: str) -> TreeContent:
+        """Return what a tree holds as this resource; the empty id is no content at all."""
+        found = self._contents.get((ref, tree))
+        if found is None:
+            found = self._contents[(ref, tree)] = self._content(ref, tree) if tree else TreeContent(Manifest({}))
+        return found
+
+    def _content(self, ref: Ref, tree: str) -> TreeContent:
+        try:
+            entries = dict(self._files(tree))
+            sizes = sum(size for _, _, size in entries.values())
+            if sizes > MAX_RESOURCE:
+                raise TooLarge(f"its files have {sizes:,} bytes together", f"the limit is {MAX_RESOURCE:,}")
+            files = {path: File(self._blob(identity), mode) for path, (mode, identity, _) in entries.items()}
+            manifest = make_manifest(files)
+        except EvolvableError as error:
+            return TreeContent(Manifest({}), (error.text,))
+        stops = blocking_problems(find_problems(ref.kind, ref.name, files)) if files else []
+        if not files or stops:
+            return TreeContent(Manifest({}), tuple(map(str, stops)) or ("it has no file",))
+        main = files.get(main_path(ref.kind, ref.name, files))
+        return TreeContent(manifest, (), main is not None and is_frozen(main.data))
+
+    def _files(self, tree: str) -> Iterator[tuple[str, tuple[int, str, int]]]:
+        """Yield path -> (mode, id, size) of the files of a tree. Raises TooLarge, RemoteFailed."""
+        waiting, folders, files = [("", tree)], 0, 0
+        while waiting:
+            above, identity = waiting.pop()
+            folders += 1
+            if folders > MAX_FOLDERS_INSIDE or above.count("/") > MAX_DEPTH:
+                raise TooLarge("It has too many folders.", "Nothing of it was imported.")
+            for name, (mode, found) in self._walk.entries(identity).items():
+                path = above + _text(name)
+                kind = mode & 0o170000
+                if is_ignored(_text(name)) or kind != FOLDER and is_sync_copy(_text(name)):
+                    continue
+                if kind == FOLDER:
+                    waiting.append((f"{path}/", found.hex()))
+                    continue
+                if kind in (LINK, SUBMODULE):
+                    what = "a link" if kind == LINK else "a submodule"
+                    raise RemoteFailed(f"{quoted(path)} is {what}.", "Nothing of it was imported.")
+                files += 1
+                if files > MAX_FILES:
+                    raise TooLarge(f"It has more than {MAX_FILES} files.", "Nothing of it was imported.")
+                yield path, (EXECUTABLE if mode & 0o100 else PLAIN, found.hex(), self._size(path, found.hex()))
+
+    def _size(self, path: str, identity: str) -> int:
+        if identity in self._known:
+            return self._known[identity][1]
+        found = self.find(identity)
+        if found is None or found[1] != "blob":
+            raise RemoteFailed(f"{quoted(path)} is missing.", "Nothing of it was imported.")
+        if found[2] > MAX_FILE:
+            raise TooLarge(f"{quoted(path)} has {found[2]:,} bytes.", f"The limit for one file is {MAX_FILE:,}.")
+        return found[2]
+
+    def _blob(self, identity: str) -> bytes:
+        if identity in self._known:
+            return self._bytes(self._known[identity][0])
+        data = self.object(identity, "blob", MAX_FILE)
+        name = blob_hash(data)
+        self._known[identity] = name, len(data)
+        if name not in self._packed:
+            packed, codec = pack(data)
+            place = self._spool.seek(0, 2)
+            self._spool.write(packed)
+            self._packed[name] = place, len(packed), len(data), codec
+        return data
+
+    def packed(self, sha256: str) -> Packed:
+        """Return a blob that was read, as a library stores it: the tombstone of one that was purged elsewhere."""
+        if sha256 in self.stones:
+            stone, size = self.stones[sha256]
+            return sha256, size, pack_tombstone(stone), ABSENT
+        place, length, size, codec = self._packed[sha256]
+        self._spool.seek(place)
+        return sha256, size, self._spool.read(length), codec
+
+    def _bytes(self, sha256: str) -> bytes:
+        place, length, _, codec = self._packed[sha256]
+        self._spool.seek(place)
+        return unpack(self._spool.read(length), codec)
+
+    def files(self, content: TreeContent) -> Files:
+        """Return the files of a content that was read; the notice in place of what was purged elsewhere."""
+        return {path: File(self._shown(entry.sha256), entry.mode) for path, entry in content.manifest.items()}
+
+    def _shown(self, sha256: str) -> bytes:
+        return self.stones[sha256][0].content if sha256 in self.stones else self._bytes(sha256)
+
+    def commits(self, known: str, head: str) -> list[IncomingCommit]:
+        """Return the commits that lead to `head` and not to `known`, parents before children. Raises TooLarge."""
+        behind = [f"^{known}"] if known else []
+        words = ["rev-list", "--topo-order", "--reverse", f"--max-count={MAX_COMMITS + 1}", head, *behind, "--"]
+        ids = self._repository.run(*words).split()
+        if len(ids) > MAX_COMMITS:
+            raise TooLarge("The remote has too many new commits.", f"The limit is {MAX_COMMITS:,}.")
+        self._walk.allow(len(ids))
+        return [self._commit(one) for one in ids]
+
+    def _commit(self, identity: str) -> IncomingCommit:
+        head, _, text = self.object(identity, "commit", MAX_COMMIT).partition(b"\n\n")
+        said = _AUTHOR.search(head)
+        at = format_time(datetime.fromtimestamp(min(int(said[1]) if said else 0, 2**34), UTC))
+        parents = _PARENTS.match(head)
+        refs = self._changed_refs(identity, parents[1].decode("ascii").split()[1::2] if parents else [])
+        trees = {ref: self.tree_id(identity, folder_of(ref)) for ref in sorted(refs, key=str)}
+        return IncomingCommit(identity, at, read_message(text), trees)
+
+    def _changed_refs(self, commit: str, parents: Sequence[str]) -> set[Ref]:
+        """Return the resources of which a commit has a file that none of these parents has."""
+        olds = [self.tree_id(parent, "") for parent in parents]
+        return self._walk.changed_refs(self.tree_id(commit, ""), olds or [NO_ID])
+
+    def changes(self, base: str, head: str) -> TreeChanges:
+        """Return what differs between two commits; base: '' for a commit that holds nothing. Raises TooLarge."""
+        return self._walk.changes(self.tree_id(head, ""), self.tree_id(base, ""))
+
+    def branch_commits(self, base: str, head: str, refs: Collection[Ref]) -> dict[Ref, list[str]]:
+        """Return the commits of the branch itself that led each resource from its content in `base` to that in `head`.
+
+        A commit that a merge brought is not one of them, the merge is. A resource that did not go from one content to
+        the next, such as one whose branch was joined the wrong way round, is left out. Raises TooLarge.
+        """
+        behind = [f"^{base}"] if base else []
+        limit = f"--max-count={MAX_COMMITS}"
+        words = ["rev-list", "--first-parent", "--topo-order", "--reverse", "--parents", limit, head, *behind, "--"]
+        lines = [line.split()[:2] for line in self._repository.run(*words).splitlines()]
+        self._walk.allow(len(lines))
+        last = {ref: self.tree_id(base, folder_of(ref)) for ref in refs}
+        found: dict[Ref, list[str]] = {ref: [] for ref in refs}
+        for commit, *parents in lines:
+            for ref in self._changed_refs(commit, parents) & found.keys():
+                before = self.tree_id(parents[0] if parents else NO_ID, folder_of(ref))
+                if before != last[ref]:
+                    del found[ref]
+                    continue
+                last[ref] = self.tree_id(commit, folder_of(ref))
+                found[ref].append(commit)
+        return {ref: one for ref, one in found.items() if last[ref] == self.tree_id(head, folder_of(ref))}
+
+    def beside(self, commit: str) -> list[str]:
+        """Return the paths of what lies beside the resources in a commit."""
+        return [f"{BESIDE}/{_text(path)}" for path in self._walk.files(self.tree_id(commit, BESIDE))]
+
+    def file(self, commit: str, path: str) -> bytes:
+        """Return a file of a commit; b'' when there is none, and for one that is too large."""
+        found = self.find(f"{commit}:{path}") if commit and "\n" not in path else None
+        if found is None or found[1] != "blob" or found[2] > MAX_TREE:
+            return b""
+        return self.object(found[0], "blob", MAX_TREE)
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")

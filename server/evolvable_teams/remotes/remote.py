@@ -1,0 +1,234 @@
+"""The verbs that push a library to a git remote, and what pull and push share."""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from filelock import FileLock, Timeout
+
+from evolvable_store.errors import Conflict, InvalidArgument, LibraryBusy, Refused
+from evolvable_store.objects import PLAIN
+from evolvable_store.operation import Head, Intent, Principal
+from evolvable_store.paths import MIRRORS
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.storage.remotes import RemoteState, RemoteWaiting
+from evolvable_teams.remotes.commit_reader import CommitReader
+from evolvable_teams.remotes.commit_writer import TIP, WORK, Exported, export_operations, open_stream
+from evolvable_teams.remotes.git_process import BareRepository
+from evolvable_teams.remotes.layout import BESIDE, folder_of, signature_line, write_message
+from evolvable_teams.remotes.remote_records import RECORDS, LookRecords, purged_hashes, write_records
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.secret_leaks import HeldBack, held_back
+
+PARTS = ("memory", "quotes", "sessions", "learned")
+"""What goes to a remote only where a person chose it by name."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_LOCK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A git repository that a person named. scopes: whose resources go there. parts: of PARTS, those chosen.
+
+    keys: public keys of approvals that the person listed. signed: the newest commit has to carry a signature that the
+    person's git verifies, and a push makes one. looks: the looks at sealed tests, which travel along.
+    """
+
+    name: str
+    url: str
+    branch: str = "main"
+    scopes: tuple[str, ...] = (USER_SCOPE,)
+    parts: tuple[str, ...] = ()
+    keys: frozenset[str] = frozenset()
+    signed: bool = False
+    looks: LookRecords | None = None
+
+    def chooses(self, ref: Ref) -> bool:
+        """Return whether a resource goes to this remote, and may come from it."""
+        return (ref.scope or USER_SCOPE) in self.scopes and (ref.kind is not Kind.MEMORY or "memory" in self.parts)
+
+
+def check_remote_name(name: str) -> str:
+    """Return a name that a remote may have. Raises InvalidArgument."""
+    if _NAME.fullmatch(name):
+        return name
+    hint = "Use up to 64 small letters, digits, dashes and underscores."
+    raise InvalidArgument(f"{ascii(name[:80])} cannot be the name of a remote.", hint)
+
+
+@dataclass(slots=True)
+class Mirror:
+    """Our bare repository for a remote, locked, with the state of the synchronisation."""
+
+    library: Library
+    remote: Remote
+    repository: BareRepository
+    state: RemoteState
+    waiting: Sequence[RemoteWaiting]
+    held: Mapping[Ref, HeldBack] = field(default_factory=dict)
+    """What a secret kept out of the last export."""
+
+    def fetch(self) -> str:
+        """Return the commit at which the remote stands, '' for an empty remote.
+
+        Raises RemoteFailed, and Refused where commits are gone that the remote had.
+        """
+        head = self.repository.fetch(self.remote.url, self.remote.branch)
+        seen = self.state.seen
+        if seen and (not head or not self.repository.is_ancestor(seen, head)):
+            raise Refused(
+                f"The history of {self.remote.name} was rewritten: commit {seen[:12]}, which it had, is gone.",
+                f"Ask who did that. `evolvable remote remove {self.remote.name}` and add accept the new history.",
+            )
+        if self.state.tip and not self.repository.id_of(self.state.tip):
+            # The mirror was deleted, by a purge or with a restored backup: equal contents are merged again.
+            self.state, self.waiting = RemoteState(self.state.name, self.state.url, self.state.library), ()
+        return head
+
+    def export(self) -> int:
+        """Write the newest operations as commits, and return how many. Only the repository changes.
+
+        No version of a resource is written while one of its versions has a secret that nobody decided on.
+        """
+        refs = [head.ref for head in _all_heads(self.library) if self.remote.chooses(head.ref)]
+        by_name = {one.ref: one for one in held_back(self.library, refs, history=True)}
+        self.held = {ref: by_name[str(ref)] for ref in refs if str(ref) in by_name}
+        done: Exported = export_operations(
+            self.library.store, self.repository, self.state, self.waiting, self.remote.chooses, self.held
+        )
+        self.state, self.waiting = done.state, done.waiting
+        return done.commits
+
+    def sign(self) -> str:
+        """Put a signed commit onto the tip, unless it is one, and return the tip. Raises RemoteFailed."""
+        tip = self.state.tip
+        if tip and not self.repository.is_signed(tip):
+            tip = self.repository.sign(tip, "Sign what came before")
+            self.repository.run("update-ref", TIP, tip)
+            self.state = replace(self.state, tip=tip)
+        return tip
+
+    def check_signed(self, head: str) -> None:
+        """Raise Refused where the remote's newest commit carries no signature that the person's git verifies.
+
+        A commit names its parents by hash, so the signature covers everything before it.
+        """
+        if self.remote.signed and head and not self.repository.is_signed(head):
+            raise Refused(
+                f"Commit {head[:12]} of {self.remote.name} carries no signature that your git verifies.",
+                "Nothing was imported. `git verify-commit` says why; gpg.ssh.allowedSignersFile lists ssh keys.",
+            )
+
+    def save(self) -> None:
+        """Store the state."""
+        self.state = replace(self.state, at=self.library.store.now())
+        self.library.store.backend.remotes.save(self.state, self.waiting)
+
+
+@contextlib.contextmanager
+def open_mirror(library: Library, remote: Remote) -> Iterator[Mirror]:
+    """Yield the mirror of a remote; one process at a time has it. Raises LibraryBusy, RemoteFailed."""
+    folder = library.store.home / MIRRORS
+    folder.mkdir(exist_ok=True, mode=0o700)
+    try:
+        with FileLock(folder / f"{remote.name}.lock", timeout=_LOCK_SECONDS, mode=0o600):
+            repository = BareRepository(folder / f"{remote.name}.git")
+            repository.make(remote.branch)
+            state = library.store.backend.remotes.state(remote.name, remote.url)
+            yield Mirror(library, remote, repository, state, library.store.backend.remotes.waiting(state))
+    except Timeout:
+        raise LibraryBusy(f"Another process synchronises with {remote.name}.", "Try again in a moment.") from None
+
+
+def check_may_sync(library: Library, caller: Caller, what: str) -> None:
+    """Raise Refused unless a person calls, or a script whose token may decide."""
+    if caller.identity.principal not in (Principal.PERSON, Principal.SCRIPT) or not caller.decides:
+        raise Refused(f"{what} is for a person, or a script with the permission approve.", "Tell the user.")
+
+
+@dataclass(frozen=True, slots=True)
+class PushResult:
+    """What a push did. commits: those that the remote did not have; commit: at which it stands.
+
+    left_out: resources that a secret keeps here; the remote has of them what it had.
+    """
+
+    remote: str
+    commits: int
+    commit: str
+    warnings: list[str] = field(default_factory=list)
+    left_out: list[HeldBack] = field(default_factory=list)
+
+
+def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
+    """Push the operations that a remote does not have; one commit for each.
+
+    A resource with a secret is left out. Raises Refused for a history that was rewritten and for callers that may not,
+    Conflict where the remote has what is not here or a change waits for a decision, RemoteFailed.
+    """
+    check_may_sync(library, caller, "A push")
+    library.take_in(head for head in library.store.heads() if remote.chooses(head.ref))
+    with open_mirror(library, remote) as mirror:
+        there = mirror.fetch()
+        mirror.export()
+        _write_records(mirror, caller)
+        tip = mirror.state.tip
+        if there and not (tip and mirror.repository.is_ancestor(there, tip)):
+            hint = f"`evolvable pull {remote.name}` merges it; push again then."
+            raise Conflict(f"{remote.name} has commits that are not here.", hint)
+        _check_decided(mirror)
+        if remote.signed and tip != there:
+            tip = mirror.sign()
+        unsent = sorted((one.ref for one in mirror.waiting if one.ref in mirror.held and not one.here), key=str)
+        left_out = [mirror.held[ref] for ref in unsent]
+        if not tip or tip == there:
+            mirror.save()
+            return PushResult(remote.name, 0, there, left_out=left_out)
+        count = int(mirror.repository.run("rev-list", "--count", tip, *([f"^{there}"] if there else []), "--"))
+        mirror.repository.push(remote.url, remote.branch, tip)
+        mirror.state = replace(mirror.state, seen=tip)
+        mirror.save()
+    return PushResult(remote.name, count, tip, left_out=left_out)
+
+
+def _write_records(mirror: Mirror, caller: Caller) -> None:
+    """Write what lies beside the resources, and the notices in place of what was purged, as one commit if need be."""
+    library, remote, tip = mirror.library, mirror.remote, mirror.state.tip
+    if not tip:
+        return
+    folder = f"{BESIDE}/{mirror.state.library}"
+    with CommitReader(mirror.repository, library.store.home) as reader:
+        before = {name: reader.file(tip, f"{folder}/{name}") for name in RECORDS}
+    files = write_records(library, caller, remote.chooses, remote.parts, before, remote.looks, mirror.held)
+    changed = {name: data for name, data in files.items() if data != before[name]}
+    if not changed:
+        return
+    fresh = purged_hashes(files.get("tombstones.json", b"")) - purged_hashes(before["tombstones.json"])
+    why = Intent(library.store.now(), caller.actor, "Evidence, approvals and tombstones")
+    with open_stream(mirror.repository, tip) as stream:
+        stream.commit(signature_line(why), write_message("", why, ()))
+        for name, data in sorted(changed.items()):
+            stream.file(f"{folder}/{name}", PLAIN, data)
+        sent = (head for head in library.store.heads() if remote.chooses(head.ref) and head.ref not in mirror.held)
+        for head in sent if fresh else ():
+            for path, entry in library.store.manifest(head, head.version).items():
+                if entry.sha256 in fresh:
+                    stream.file(f"{folder_of(head.ref)}/{path}", entry.mode, library.store.blob(entry.sha256))
+    mirror.repository.run("update-ref", TIP, made := mirror.repository.id_of(WORK))
+    mirror.state = replace(mirror.state, tip=made)
+
+
+def _all_heads(library: Library) -> Iterator[Head]:
+    store = library.store
+    yield from store.backend.heads_by_id(store.backend.resource_ids()).values()
+
+
+def _check_decided(mirror: Mirror) -> None:
+    """Raise Conflict where a resource was changed here while the remote's change of it waits for a decision."""
+    waits = [one for one in mirror.waiting if one.here and one.proposal is not None]
+    if waits:
+        names = ", ".join(f"{one.ref} (proposal {one.proposal})" for one in waits[:10])
+        why = f"Changes by {mirror.remote.name} wait for a decision, and the same was changed here: {names}."
+        raise Conflict(why, "`evolvable inbox show` shows each; approve or reject them, then push.")

@@ -1,0 +1,243 @@
+"""The one transaction of a pull: operations for the commits of others, proposals, and the merge commit."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from evolvable_store.objects import EXECUTABLE, Files, Manifest, make_manifest, pack
+from evolvable_store.operation import Actor, Intent, Principal
+from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.storage.proposals import REJECTED, Draft, ProposalBatch
+from evolvable_store.storage.protocol import ArrivedStep, Packed, Writer
+from evolvable_store.storage.remotes import RemoteWaiting
+from evolvable_store.transaction import arrive
+from evolvable_teams.remotes.commit_reader import CommitReader, IncomingCommit, TreeContent
+from evolvable_teams.remotes.commit_writer import TIP, WORK, open_stream
+from evolvable_teams.remotes.layout import folder_of, signature_line, write_message
+from evolvable_teams.remotes.remote import Mirror
+from evolvable_teams.remotes.tree_walk import TreeChanges
+from evolvable_tools.approvals import dump_scan
+from evolvable_tools.scan import Scan
+
+
+class Arrival(StrEnum):
+    """What a pull does with a resource."""
+
+    NEW = "new"
+    CHANGED = "changed"
+    REMOVED = "removed"
+    MERGED = "merged"
+    HISTORY = "history"
+    """What is here is what the remote has; the versions that it had on the way are new."""
+
+    CONFLICT = "conflict"
+    """Both sides changed the same: there what is here stays, and the remote's waits as a proposal."""
+
+    WAITS = "waits"
+    """A person decides on it first."""
+
+    REFUSED = "refused"
+    """It is no resource; it stays in the repository alone."""
+
+
+KEPT = (Arrival.HISTORY, Arrival.CONFLICT)
+"""What leaves the content as it is here, at least where both sides changed it."""
+
+ACCEPTED = (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED, Arrival.MERGED)
+
+
+@dataclass(slots=True)
+class PlannedResource:
+    """One resource. trees: what both sides have in common, and theirs. result: its files in the end, if accepted.
+
+    kept: of a conflict, what is here with the remote's other changes; None where all of it stays as it is. approved:
+    which approval elsewhere spares the question, in words; '' for none. voucher: how it is recorded where it makes the
+    content trusted.
+    """
+
+    ref: Ref
+    trees: tuple[str, str]
+    theirs: TreeContent
+    version: int
+    ours: Manifest
+    result: Files
+    arrival: Arrival
+    why: str = ""
+    found: Scan | None = None
+    must_wait: str = ""
+    voucher: str = ""
+    approved: str = ""
+    kept: Files | None = None
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the pull changes what is here."""
+        return self.arrival in ACCEPTED or (self.arrival is Arrival.CONFLICT and self.kept is not None)
+
+    @property
+    def asks(self) -> bool:
+        return self.found is not None and self.found.asks
+
+    @property
+    def blocks(self) -> bool:
+        return self.found is not None and self.found.blocks
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """What a pull did. commits: new ones of the remote; operations: those that became operations here.
+
+    proposals: proposal_id -> ref, what waits for a person. refused: ref -> why. purged: hashes of what was purged
+    elsewhere and still is here.
+    """
+
+    remote: str
+    commits: int
+    operations: list[int] = field(default_factory=list)
+    resources: dict[str, str] = field(default_factory=dict)
+    proposals: dict[int, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    purged: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+class PullTransaction:
+    """The one transaction of a pull, and the merge commit that goes with it."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        reader: CommitReader,
+        planned: Sequence[PlannedResource],
+        changes: TreeChanges,
+        commits: Sequence[IncomingCommit],
+        head: str,
+    ) -> None:
+        self._mirror, self._reader, self._planned = mirror, reader, planned
+        self._changes, self._commits, self._head = changes, commits, head
+        self._library, self._remote = mirror.library, mirror.remote
+        self._made: dict[str, Packed] = {}
+        self._taken = {one.ref: one for one in planned if one.arrival in (*ACCEPTED, *KEPT)}
+
+    def run(self) -> PullResult:
+        """Do it."""
+        store, expected = self._library.store, self._mirror.state.sequence
+        tip = self._merge_commit()
+        waits = [one for one in self._planned if one.arrival in (Arrival.CONFLICT, Arrival.WAITS)]
+        session = f"remote-{self._remote.name}-{self._head[:8]}"
+        ids: list[int] = []
+        before = {one.ref: one for one in self._mirror.waiting}
+        stale = [one for one in before.values() if one.ref in self._changes.refs]
+
+        def finish(writer: Writer) -> None:
+            for old in stale:
+                if old.proposal is not None:
+                    why = f"replaced by a newer change of {self._remote.name}"
+                    writer.close_proposal(old.proposal, REJECTED, why, None)
+            for one in waits:
+                self._name_version(writer, one)
+            drafts = [self._draft(one) for one in waits]
+            ids.extend(writer.propose(ProposalBatch(store.now(), Actor.IMPORT, session, drafts)))
+            self._mirror.waiting = self._waiting(before, dict(zip((one.ref for one in waits), ids, strict=True)))
+            state = replace(self._mirror.state, tip=tip, seen=self._head, sequence=writer.sequence(), at=store.now())
+            writer.save_remote(state, self._mirror.waiting)
+            self._mirror.state = state
+
+        done = arrive(store.backend, expected, self._operations(), self._packed, finish, at=store.now())
+        return PullResult(
+            self._remote.name,
+            len(self._commits),
+            [one.id for one in done],
+            {str(one.ref): one.arrival.value for one in self._planned if one.arrival is not Arrival.HISTORY},
+            {number: f"{one.ref}: {one.why}" for number, one in zip(ids, waits, strict=True)},
+            {str(one.ref): one.why for one in self._planned if one.arrival is Arrival.REFUSED},
+        )
+
+    def _waiting(self, before: Mapping[Ref, RemoteWaiting], proposals: Mapping[Ref, int]) -> list[RemoteWaiting]:
+        touched = self._changes.refs
+        kept = [one for one in before.values() if one.ref not in touched]
+        for one in self._planned:
+            if one.ref in proposals or one.arrival is Arrival.REFUSED:
+                kept.append(RemoteWaiting(one.ref, one.trees[0], one.trees[1], proposals.get(one.ref)))
+        return kept
+
+    def _name_version(self, writer: Writer, one: PlannedResource) -> None:
+        """Say of a conflict which version has the remote's side, and compare its proposal with what is here then."""
+        head = writer.head(one.ref.kind, one.ref.scope or USER_SCOPE, one.ref.name)
+        if one.arrival is not Arrival.CONFLICT or head is None or not one.theirs.manifest:
+            return
+        made = range(head.latest, one.version, -1)
+        trees = ((number, writer.manifest(head.id, number)) for number in made)
+        found = (number for number, content in trees if content and content.tree == one.theirs.manifest.tree)
+        if number := next(found, None):
+            one.why += f"; version {number} is the remote's"
+        one.version = head.version or 0
+
+    def _draft(self, one: PlannedResource) -> Draft:
+        reason = self._library.redacted(f"pulled from {self._remote.name}: {one.why}")
+        return Draft(one.ref, one.version, one.result, reason, findings=dump_scan(one.found) if one.found else None)
+
+    def _operations(self) -> Iterator[tuple[Intent, list[ArrivedStep]]]:
+        """Yield an operation for each commit that changed what is accepted, and one that makes the result of it all."""
+        last: dict[Ref, Manifest] = {}
+        for commit in self._commits:
+            steps = []
+            for ref, tree in commit.changed.items():
+                content = self._reader.content(ref, tree)
+                if ref in self._taken and not content.problems:
+                    steps.append(ArrivedStep(ref, content.manifest, content.frozen))
+                    last[ref] = content.manifest
+            if steps:
+                yield self._intent(commit), steps
+        settled = [step for one in self._taken.values() if (step := self._settled(one, last)) is not None]
+        if settled:
+            why = f"merged {self._remote.name} at {self._head[:12]}"
+            yield replace(self._intent(self._commits[-1]), at=self._library.store.now(), reason=why), settled
+
+    def _settled(self, one: PlannedResource, last: Mapping[Ref, Manifest]) -> ArrivedStep | None:
+        target = one.ours if one.arrival in KEPT else one.theirs.manifest
+        made = one.result if one.arrival is Arrival.MERGED else one.kept if one.arrival is Arrival.CONFLICT else None
+        if made is not None:
+            target = make_manifest(made)
+            for path, entry in target.items():
+                self._made[entry.sha256] = entry.sha256, entry.size, *pack(made[path].data)
+        return None if last.get(one.ref, one.ours) == target else ArrivedStep(one.ref, target)
+
+    def _intent(self, commit: IncomingCommit) -> Intent:
+        said = f", said to be made by {commit.message.actor}" if commit.message.actor else ""
+        reason = self._library.redacted(commit.message.reason) or "no message"
+        evidence = (f"commit {commit.id} of {self._remote.name}{said}",)
+        via = f"remote:{self._remote.name}"
+        return Intent(commit.at, Actor.IMPORT, reason, None, evidence, (), Principal.IMPORT, via)
+
+    def _packed(self, sha256: str) -> Packed:
+        if sha256 in self._made:
+            return self._made[sha256]
+        here = self._library.store.backend.maintenance.packed_blob(sha256)
+        if here is not None:  # a purged one stays purged
+            return sha256, self._library.store.backend.maintenance.blob_size(sha256) or 0, *here
+        return self._reader.packed(sha256)
+
+    def _merge_commit(self) -> str:
+        """Write the commit that joins both histories, and return its id; the remote's where nothing is to join."""
+        repository, tip = self._mirror.repository, self._mirror.state.tip
+        merged = [one for one in self._planned if one.arrival is Arrival.MERGED]
+        ahead = not tip or repository.is_ancestor(tip, self._head)
+        if ahead and not merged:
+            repository.run("update-ref", TIP, self._head)
+            return self._head
+        why = Intent(self._library.store.now(), Actor.IMPORT, f"Merge {self._remote.name} at {self._head[:12]}")
+        message = write_message("", why, ())
+        with open_stream(repository, self._head if ahead else tip) as stream:
+            stream.commit(signature_line(why), message, "" if ahead else self._head)
+            if not ahead:
+                for other, (mode, identity) in self._changes.others.items():
+                    stream.entry(other, mode, identity)
+                for ref in self._changes.refs - {one.ref for one in merged}:
+                    stream.entry(folder_of(ref).encode(), 0o040000, self._reader.tree_id(self._head, folder_of(ref)))
+            for one in merged:
+                stream.delete(folder_of(one.ref))
+                for path, file in one.result.items():
+                    stream.file(f"{folder_of(one.ref)}/{path}", EXECUTABLE if file.mode & 0o111 else 0, file.data)
+        repository.run("update-ref", TIP, made := repository.id_of(WORK))
+        return made

@@ -1,0 +1,316 @@
+"""The verb that pulls from a git remote: a three-way merge, in which what comes is an import.
+
+What a person accepts becomes operations of the library, one for each commit, as history that grants nothing. What
+both sides changed is merged; a conflict keeps what is here, and becomes a proposal. What no person accepted, what the
+scan finds of high severity, and what only a person may change waits as a proposal too. All of it is stored in one
+transaction, together with how far the two are synchronised.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from evolvable_store.errors import VersionConflict
+from evolvable_store.merge import merge_files
+from evolvable_store.objects import TOMBSTONES, Files, Manifest
+from evolvable_store.operation import Actor, Head, Identity, Principal
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage.remotes import RemoteWaiting
+from evolvable_store.validation import blocking_problems, find_problems
+from evolvable_store.workingcopy.resource_merge import merge_resource, name_overlaps
+from evolvable_teams.remotes.commit_reader import CommitReader, IncomingCommit, TreeContent
+from evolvable_teams.remotes.forge_merges import MergeReader
+from evolvable_teams.remotes.layout import folder_of
+from evolvable_teams.remotes.remote import Mirror, Remote, check_may_sync, open_mirror
+from evolvable_teams.remotes.remote_merge import ACCEPTED, Arrival, PlannedResource, PullResult, PullTransaction
+from evolvable_teams.remotes.remote_records import IncomingRecords, import_records, read_records
+from evolvable_teams.remotes.tree_walk import TreeChanges
+from evolvable_tools.approvals import SOUL, check_change
+from evolvable_tools.authors import authorships
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.scan import Finding
+from evolvable_tools.verbs.purge_content import Purged, plan_blobs, purge
+
+_TRIES = 5
+
+
+class Consent(StrEnum):
+    """How far the person who pulls answers for what comes."""
+
+    NONE = "none"
+    """Nobody was asked: all of it waits."""
+
+    UNATTENDED = "unattended"
+    """The person said yes beforehand: what the scan finds anything in waits."""
+
+    ASKED = "asked"
+    """The person saw the list and said yes: what the scan finds of high severity waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingResource:
+    """One resource that a pull would change. base: the version here, 0 for none. why: why it waits or is refused.
+
+    findings: of the scan, the worst first. capabilities: what it gains the means to do. approved: who approved it
+    already, by a listed key or a merge on the forge.
+    """
+
+    ref: str
+    arrival: Arrival
+    base: int
+    files: int
+    findings: list[Finding] = field(default_factory=list)
+    capabilities: list[str] = field(default_factory=list)
+    why: str = ""
+    approved: str = ""
+
+
+class Pull:
+    """A pull that was fetched. `coming` shows what it would do; `accept` does it."""
+
+    def __init__(self, mirror: Mirror, reader: CommitReader, head: str, merges: MergeReader | None) -> None:
+        self._mirror, self._reader, self.head, self._merges = mirror, reader, head, merges
+        self._library, self._remote = mirror.library, mirror.remote
+        self._planned: list[PlannedResource] = []
+        self._changes = TreeChanges()
+        self.commits: list[IncomingCommit] = []
+        self._records = IncomingRecords()
+        if head:
+            own, keys = mirror.state.library, self._remote.keys
+            self._records = read_records(reader.beside(head), lambda path: reader.file(head, path), own, keys)
+        reader.stones = self._records.stones
+        self._plan()
+
+    def coming(self) -> list[IncomingResource]:
+        """Return what would change, what needs a look first."""
+        shown = [_describe(one) for one in self._planned if one.arrival is not Arrival.HISTORY]
+        return sorted(
+            shown, key=lambda one: (one.arrival not in (Arrival.REFUSED, Arrival.WAITS), not one.findings, one.ref)
+        )
+
+    def _plan(self) -> None:
+        """Compare the two sides; local edits in watched folders count."""
+        mirror, head = self._mirror, self.head
+        if not head or (mirror.state.tip and mirror.repository.is_ancestor(head, mirror.state.tip)):
+            return
+        base = mirror.repository.common_ancestor(mirror.state.tip, head) if mirror.state.tip else ""
+        self._changes = self._reader.changes(base, head)
+        self._library.take_in([ref for ref in self._changes.refs if self._remote.chooses(ref)])
+        mirror.export()
+        self.commits = self._reader.commits(mirror.state.tip, head)
+        waiting = {one.ref: one for one in mirror.waiting}
+        named = self._changes.refs.union(*(commit.changed for commit in self.commits))
+        chosen = sorted((ref for ref in named if self._remote.chooses(ref)), key=str)
+        found = (self._compare(ref, base, waiting.get(ref)) for ref in chosen)
+        self._planned = [one for one in found if one is not None]
+        self._look_for_approvals(base)
+
+    def _look_for_approvals(self, base: str) -> None:
+        """Note which of what comes a person approved elsewhere: by a listed key, or by a merge on the forge."""
+        for one in self._planned:
+            if self._is_signed(one):
+                one.voucher, one.approved = f"signed:{self._remote.name}", "signed by a key that you listed"
+        if self._merges is None:
+            return
+        # A merge approves what it changed, so what was there before has to be what this library holds and trusts.
+        waiting = {one.ref for one in self._mirror.waiting}
+        open_ones = (one for one in self._planned if not one.approved and one.ref not in waiting)
+        wanted = {one.ref: one for one in open_ones if _can_be_approved(one)}
+        chains = self._reader.branch_commits(base, self.head, wanted) if wanted else {}
+        merges = self._merges.read(commit for commits in chains.values() for commit in commits)
+        for ref, commits in chains.items():
+            if commits and all(commit in merges for commit in commits):
+                last = merges[commits[-1]]
+                wanted[ref].approved = f"merged by {last.login} in request {last.number}"
+                wanted[ref].voucher = f"merged:{self._remote.name}" if self._is_trusted(ref) else ""
+
+    def _is_trusted(self, ref: Ref) -> bool:
+        """Return whether a person vouches for what a resource holds here; for nothing, if it is not here."""
+        head = self._library.store.head_or_none(ref)
+        if head is None or not head.version:
+            return True
+        return authorships(self._library, [head.id])[head.id].stands
+
+    def _compare(self, ref: Ref, base: str, waits: RemoteWaiting | None) -> PlannedResource | None:
+        store, reader, folder = self._library.store, self._reader, folder_of(ref)
+        trees = waits.base if waits else reader.tree_id(base, folder), reader.tree_id(self.head, folder)
+        common, theirs = reader.content(ref, trees[0]), reader.content(ref, trees[1])
+        here = store.head_or_none(ref)
+        version = (here.version if here else None) or 0
+        ours = store.manifest(here, version) if here is not None and version else Manifest({})
+        if theirs.problems:
+            return PlannedResource(ref, trees, theirs, version, ours, {}, Arrival.REFUSED, "; ".join(theirs.problems))
+        frozen = here is not None and version > 0 and here.frozen
+        if theirs.manifest == ours:
+            planned = PlannedResource(ref, trees, theirs, version, ours, reader.files(theirs), Arrival.HISTORY)
+            return None if self._must_wait(planned, frozen) else planned
+        if ours == common.manifest:
+            arrival = Arrival.NEW if not ours else Arrival.CHANGED if theirs.manifest else Arrival.REMOVED
+            planned = PlannedResource(ref, trees, theirs, version, ours, reader.files(theirs), arrival)
+        else:
+            planned = self._merge(PlannedResource(ref, trees, theirs, version, ours, {}, Arrival.MERGED), here, common)
+        before = store.files_of(ours)
+        planned.found = check_change(ref, before, planned.result, Actor.HUMAN)
+        if planned.result and not before:
+            planned.found = self._library.names.add_to(planned.found, ref)
+        planned.must_wait = self._must_wait(planned, frozen)
+        return planned
+
+    def _merge(self, planned: PlannedResource, here: Head | None, common: TreeContent) -> PlannedResource:
+        theirs, name = self._reader.files(planned.theirs), self._remote.name
+        if not theirs or not planned.ours or here is None:
+            side = (name, "this library") if not theirs else ("this library", name)
+            planned.why = f"{side[0]} removed it, and {side[1]} changed it"
+            planned.arrival, planned.result = Arrival.CONFLICT, theirs
+            return planned
+        base, ours = self._reader.files(common), self._library.store.files_of(planned.ours)
+        merged = merge_files(base, ours, theirs)
+        stops = _stops(planned.ref, merged.files)
+        planned.result = theirs if stops else merged.files
+        if not merged.conflicts and not stops:
+            return planned
+        planned.arrival = Arrival.CONFLICT
+        # The person's side wins in the overlapping lines; the remote's lines there wait as the proposal.
+        kept = merge_resource(here, base, theirs, ours)
+        planned.why = f"{name} and this library both changed {name_overlaps(kept) or 'its frontmatter'}"
+        if kept.files != ours and not _stops(planned.ref, kept.files):
+            planned.kept = kept.files
+            planned.why += "; yours stays there, with every other change of both"
+        return planned
+
+    def _must_wait(self, planned: PlannedResource, frozen: bool) -> str:
+        """Return why only a person's own decision lets this in, '' where a yes to the whole pull does."""
+        if planned.ref.kind is Kind.MEMORY and planned.ref.name == SOUL:
+            return "it is written by a person alone"
+        chain = [self._reader.content(planned.ref, tree) for tree in self._trees_of(planned.ref)]
+        later = chain[:-1] if planned.arrival in (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED) else chain
+        if frozen or any(one.frozen for one in later):
+            return "it is frozen"
+        if planned.blocks:
+            return "the scan found something of high severity"
+        is_merged = planned.arrival is Arrival.MERGED or planned.kept is not None
+        if is_merged and planned.ref in self._mirror.held:
+            return "a secret keeps what is here from the remote"  # the merged text has it, and the next push sends that
+        return ""
+
+    def _trees_of(self, ref: Ref) -> Iterator[str]:
+        return (commit.changed[ref] for commit in self.commits if ref in commit.changed)
+
+    def accept(self, consent: Consent) -> PullResult:
+        """Store what may be stored, and propose the rest. Raises as every write."""
+        shown = {one.ref: one.trees[1] for one in self._planned}
+        for attempt in range(_TRIES):
+            try:
+                return self._accept(consent, shown)
+            except VersionConflict:
+                if attempt == _TRIES - 1:
+                    raise
+                self._plan()  # another process changed the library meanwhile
+        raise AssertionError
+
+    def _accept(self, consent: Consent, shown: Mapping[Ref, str]) -> PullResult:
+        if not self.head or not self.commits:
+            if self.head:
+                self._mirror.state = replace(self._mirror.state, seen=self.head)
+                self._mirror.save()
+            return PullResult(self._remote.name, 0, purged=self._purged())
+        if consent is Consent.NONE:
+            self._planned = [one for one in self._planned if one.arrival is not Arrival.HISTORY]
+        for one in self._planned:
+            if one.arrival is not Arrival.REFUSED:
+                one.why = self._wait_reason(one, consent, shown) or one.why
+        apply = PullTransaction(self._mirror, self._reader, self._planned, self._changes, self.commits, self.head)
+        result = apply.run()
+        if self._merges is not None and self._merges.warning:
+            result.warnings.append(self._merges.warning)
+        self._vouch()
+        import_records(self._library, self._records, self._remote.chooses, self._remote.looks)
+        result.warnings.extend(self._checkout())
+        result.purged.extend(self._purged())
+        return result
+
+    def _purged(self) -> list[str]:
+        """Return the hashes of what was purged elsewhere, and whose bytes are here."""
+        here = ((name, self._library.store.backend.maintenance.packed_blob(name)) for name in self._records.stones)
+        return sorted(name for name, blob in here if blob is not None and blob[1] not in TOMBSTONES)
+
+    def _is_signed(self, one: PlannedResource) -> bool:
+        """Return whether somebody whose key the person listed approved a content that was never here before.
+
+        An older version that was approved once would else come back without a question.
+        """
+        tree = one.theirs.manifest.tree
+        if not _can_be_approved(one):
+            return False
+        if not self._records.is_approved(one.ref, tree, self._remote.keys):
+            return False
+        head = self._library.store.head_or_none(one.ref)
+        known = self._library.store.backend.versions(head.id, 100_000) if head is not None else []
+        return all(version.tree != tree for version in known)
+
+    def _vouch(self) -> None:
+        """Note what was approved elsewhere as approved. Where approvals are locked here, only this lock's count."""
+        for one in self._planned:
+            head = self._library.store.head_or_none(one.ref) if one.voucher else None
+            if head is not None and one.arrival in ACCEPTED and head.tree == one.theirs.manifest.tree:
+                identity = Identity(Principal.PERSON, one.voucher)
+                content = [(head.id, head.tree)]
+                self._library.store.backend.attestations.vouch(content, self._library.store.now(), identity)
+
+    def _wait_reason(self, one: PlannedResource, consent: Consent, shown: Mapping[Ref, str]) -> str:
+        why = one.must_wait
+        if one.approved and not why:
+            return ""
+        if not why and (consent is Consent.NONE or shown.get(one.ref) != one.trees[1]):
+            why = "no person was asked"
+        if not why and consent is Consent.UNATTENDED and one.asks:
+            why = "the scan found what a person is to see"
+        if why and one.arrival is not Arrival.HISTORY:
+            one.arrival = Arrival.WAITS
+        return why
+
+    def _checkout(self) -> list[str]:
+        went = [one for one in self._planned if one.is_written]
+        new = [one.ref for one in went if one.arrival is Arrival.NEW]
+        warnings = self._library.checkout([one.ref for one in went if one.arrival is not Arrival.NEW])
+        return warnings + self._library.checkout(new, created=True)
+
+
+def _describe(one: PlannedResource) -> IncomingResource:
+    findings = list(one.found.findings) if one.found else []
+    gains = [str(gain) for gain in one.found.capabilities.added] if one.found else []
+    arrival = Arrival.WAITS if one.must_wait else one.arrival
+    why = one.must_wait or one.why
+    return IncomingResource(str(one.ref), arrival, one.version, len(one.result), findings, gains, why, one.approved)
+
+
+def _stops(ref: Ref, files: Files) -> bool:
+    """Return whether these files are no content that this resource may have."""
+    return bool(blocking_problems(find_problems(ref.kind, ref.name, files)))
+
+
+def _can_be_approved(one: PlannedResource) -> bool:
+    """Return whether what comes is the remote's content as it is, which an approval there is about."""
+    return one.arrival in (Arrival.NEW, Arrival.CHANGED) and bool(one.theirs.manifest)
+
+
+@contextlib.contextmanager
+def open_pull(library: Library, caller: Caller, remote: Remote, merges: MergeReader | None = None) -> Iterator[Pull]:
+    """Fetch from a remote, and yield what a pull would do; nothing is stored before `accept`.
+
+    merges: reads who merged a commit, where the person named the forge of the remote.
+    Raises Refused for callers that may not, for a history that was rewritten and for a missing signature, RemoteFailed,
+    TooLarge.
+    """
+    check_may_sync(library, caller, "A pull")
+    with open_mirror(library, remote) as mirror:
+        head = mirror.fetch()
+        mirror.check_signed(head)
+        with CommitReader(mirror.repository, library.store.home) as reader:
+            yield Pull(mirror, reader, head, merges)
+
+
+def purge_as_elsewhere(library: Library, caller: Caller, remote: Remote, hashes: Sequence[str]) -> Purged:
+    """Purge here what was purged in another library, after the person agreed. Raises as `purge`."""
+    return purge(library, caller, plan_blobs(library, hashes), f"it was purged by others in {remote.name}")

@@ -1,0 +1,307 @@
+"""What lies beside the resources in a remote: evidence, approvals and tombstones as JSON, in a folder for each library.
+
+    .evolvable/LIBRARY/evidence.jsonl     uses and outcomes by content; history that counts nothing elsewhere
+    .evolvable/LIBRARY/approvals.json     contents that a person wrote or approved, signed where approvals are locked
+    .evolvable/LIBRARY/tombstones.json    what was purged, by hash
+    .evolvable/LIBRARY/learned.jsonl      learned tasks, where a person chose them
+    .evolvable/LIBRARY/looks.jsonl        which test tasks were opened, as hashes of words; can only raise a look
+
+Anybody who may push can write any of it. Only a signature by a key that the person listed makes an approval count.
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from evolvable_store.bundle.archive_reader import check_evidence
+from evolvable_store.bundle.export import SHAPES, import_evidence
+from evolvable_store.errors import EvolvableError
+from evolvable_store.objects import MAX_FILE, Tombstone
+from evolvable_store.operation import Head
+from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_teams.remotes.layout import BESIDE
+from evolvable_tools.approvals_lock import ApprovalsLock
+from evolvable_tools.authors import authorships
+from evolvable_tools.library import Caller, Library
+
+RECORDS = ("evidence.jsonl", "approvals.json", "tombstones.json", "learned.jsonl", "looks.jsonl")
+
+MAX_RECORDS = 200_000
+"""Records of one file that are read."""
+
+_READ = r"evidence\.jsonl|approvals\.json|tombstones\.json|looks\.jsonl"
+_FILE = re.compile(rf"{re.escape(BESIDE)}/([0-9a-f]{{1,40}})/({_READ})")
+_HASH = re.compile(r"[0-9a-f]{64}")
+_PERSON, _APPROVED = "person", "approved"
+"""The words of the records for a content that a person wrote, and for one that a person approved."""
+
+_QUOTES = ("evidence", "task_type")
+"""Fields of evidence that may hold words of a session."""
+
+_line = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+
+Chooses = Callable[[Ref], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class SignedApproval:
+    """A person's decision for a content. tree: its identity in every library. signature: '' where none was made."""
+
+    ref: str
+    tree: str
+    at: str
+    trust: str
+    key: str = ""
+    signature: str = ""
+
+    @property
+    def statement(self) -> bytes:
+        """What is signed."""
+        return json.dumps(["evolvable approval", 1, self.ref, self.tree, self.at]).encode("ascii")
+
+    def is_signed_by(self, keys: Collection[str]) -> bool:
+        """Return whether one of these public keys signed it."""
+        try:
+            return self.key in keys and ApprovalsLock(self.key).verify(self.statement, bytes.fromhex(self.signature))
+        except (ValueError, EvolvableError):
+            return False
+
+
+class LookRecords(Protocol):
+    """The looks at sealed tests, which belong to evolution."""
+
+    def export(self, library: Library, caller: Caller, refs: Sequence[Ref]) -> bytes:
+        """Return the lines about the tasks of these resources."""
+        ...
+
+    def add(self, home: Path, lines: bytes) -> object:
+        """Add the lines of another library to those of the library in `home`; they can only raise a look."""
+        ...
+
+
+def write_records(
+    library: Library,
+    caller: Caller,
+    chooses: Chooses,
+    parts: Collection[str],
+    before: Mapping[str, bytes],
+    looks: LookRecords | None,
+    held: Collection[Ref] = (),
+) -> dict[str, bytes]:
+    """Return the files of this library, by name. before: those that the remote has, whose signatures are kept.
+
+    parts: what the person chose to send besides. held: resources whose newest version the remote does not get; their
+    approvals there stay as they are. Raises as `Caller.signer.unlock`.
+    """
+    heads = {head.id: head for head in library.store.heads() if chooses(head.ref)}
+    files = {
+        "evidence.jsonl": _lines(_evidence(library, chooses, parts)),
+        "approvals.json": _document(_approvals(library, caller, heads, before.get("approvals.json", b""), held)),
+        "tombstones.json": _document(_tombstones(library)),
+        "learned.jsonl": _lines(_learned(library, heads)) if "learned" in parts else b"",
+        "looks.jsonl": looks.export(library, caller, [head.ref for head in heads.values()]) if looks else b"",
+    }
+    return {name: data for name, data in files.items() if data or before.get(name)}
+
+
+def _lines(records: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(f"{_line(record)}\n" for record in records).encode("utf-8", "replace")
+
+
+def _document(records: Iterable[Mapping[str, Any]]) -> bytes:
+    listed = [_line(record) for record in records]
+    return ("[\n" + ",\n".join(listed) + "\n]\n").encode("utf-8", "replace") if listed else b""
+
+
+def _evidence(library: Library, chooses: Chooses, parts: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield the evidence of this library's own sessions. A version is named by its content, whose number differs."""
+    trees: dict[Ref, dict[int, str]] = {}
+    kinds = ("use", "outcome", *(("sighting",) if "sessions" in parts else ()))
+    for kind in kinds:
+        columns = [one for one in SHAPES[kind] if one != "ref"]
+        for ref, values in library.store.backend.evidence.export_rows(kind, [*columns, "origin"]):
+            row = dict(zip(columns, values, strict=False))
+            if ref is None or values[-1] == "import" or not chooses(ref):
+                continue
+            if ref not in trees:
+                trees[ref] = _numbers(library, ref)
+            tree = trees[ref].get(row.pop("version"))
+            if tree is not None:
+                yield {"type": kind, "ref": str(ref), "tree": tree} | _without_words(row, parts)
+
+
+def _without_words(row: dict[str, Any], parts: Collection[str]) -> dict[str, Any]:
+    hidden = (*(() if "quotes" in parts else _QUOTES), *(() if "sessions" in parts else ("session", "search")))
+    return {key: None if key in hidden else value for key, value in row.items()}
+
+
+def _numbers(library: Library, ref: Ref) -> dict[int, str]:
+    head = library.store.head_or_none(ref)
+    versions = library.store.backend.versions(head.id, 100_000) if head is not None else []
+    return {one.number: one.tree for one in versions}
+
+
+def _approvals(
+    library: Library, caller: Caller, heads: Mapping[int, Head], before: bytes, held: Collection[Ref]
+) -> Iterator[dict[str, Any]]:
+    known = {(one.ref, one.tree): one for one in read_approvals(before)}
+    kept = set(map(str, held))
+    yield from (asdict(one) for one in known.values() if one.ref in kept)
+    heads = {identity: head for identity, head in heads.items() if str(head.ref) not in kept}
+    signer = caller.signer if library.lock is not None else None
+    # Levels of 10,000 heads take a second. Anybody who may push can write the file, so what is signed is looked up.
+    written = {key for key, one in known.items() if one.trust == _PERSON} if signer is None else set()
+    whose = authorships(library, [one.id for one in heads.values() if (str(one.ref), one.tree) not in written])
+    for identity, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
+        author = whose.get(identity)
+        if author is not None and not author.stands:
+            continue
+        level = _APPROVED if author is not None and author.approved else _PERSON
+        made = known.get((str(head.ref), head.tree))
+        if made is None or (signer is not None and made.key != signer.key):
+            made = SignedApproval(str(head.ref), head.tree, library.store.now(), level)
+            if signer is not None:
+                signer.unlock()
+                signature = signer.sign(made.statement).hex()
+                made = SignedApproval(made.ref, made.tree, made.at, made.trust, signer.key, signature)
+        yield {name: getattr(made, name) for name in ("ref", "tree", "at", "trust", "key", "signature")}
+
+
+def _tombstones(library: Library) -> Iterator[dict[str, Any]]:
+    for name, size, stone in library.store.backend.purges.tombstones():
+        said = {"at": stone.at, "actor": stone.actor, "reason": stone.reason, "kind": stone.kind}
+        yield {"sha256": name, "size": size, **said}
+
+
+def _learned(library: Library, heads: Mapping[int, Head]) -> Iterator[dict[str, Any]]:
+    for resource, tasks in sorted(library.store.backend.learned.tasks_of(heads).items()):
+        for one in (one for one in tasks if not one.held_out):
+            yield {"ref": str(heads[resource].ref), "task": one.task, "at": one.at, "against": one.against}
+
+
+@dataclass(slots=True)
+class IncomingRecords:
+    """What lies beside the resources of a remote. stones: by hash, with the size that the bytes had."""
+
+    approvals: dict[tuple[str, str], list[SignedApproval]] = field(default_factory=dict)
+    stones: dict[str, tuple[Tombstone, int]] = field(default_factory=dict)
+    evidence: list[dict[str, Any]] = field(default_factory=list)
+    looks: list[bytes] = field(default_factory=list)
+
+    def is_approved(self, ref: Ref, tree: str, keys: Collection[str]) -> bool:
+        """Return whether the owner of one of these keys approved a content."""
+        return any(one.is_signed_by(keys) for one in self.approvals.get((str(ref), tree), ()))
+
+
+def read_records(
+    paths: Iterable[str], read: Callable[[str], bytes], own: str, keys: Collection[str]
+) -> IncomingRecords:
+    """Return the records in these files; what is damaged or unknown is left out.
+
+    own: this library's own folder. keys: those that the person listed; approvals are read where there are any.
+    """
+    found = IncomingRecords()
+    for path in paths:
+        named = _FILE.fullmatch(path)
+        if named is None or named[1] == own or (named[2] == "approvals.json" and not keys):
+            continue
+        data = read(path)
+        if named[2] == "approvals.json":
+            for one in read_approvals(data):
+                found.approvals.setdefault((one.ref, one.tree), []).append(one)
+        elif named[2] == "tombstones.json":
+            found.stones |= dict(_read_stones(data))
+        elif named[2] == "looks.jsonl":
+            found.looks.append(data)
+        else:
+            found.evidence += _read_lines(data)
+    return found
+
+
+def is_record(path: str) -> bool:
+    """Return whether a file of a remote is one of those that are read."""
+    return _FILE.fullmatch(path) is not None
+
+
+def _read_document(data: bytes) -> list[dict[str, Any]]:
+    try:
+        listed = json.loads(data) if data else []
+    except (ValueError, RecursionError):
+        return []
+    return [one for one in listed if isinstance(one, dict)][:MAX_RECORDS] if isinstance(listed, list) else []
+
+
+def _read_lines(data: bytes) -> list[dict[str, Any]]:
+    found = []
+    for line in data.split(b"\n", MAX_RECORDS)[:MAX_RECORDS]:
+        try:
+            record = json.loads(line) if line else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            found.append(record)
+    return found
+
+
+def read_approvals(data: bytes) -> list[SignedApproval]:
+    """Return the approvals in a file; their signatures are not checked."""
+    names = ("ref", "tree", "at", "trust", "key", "signature")
+    rows = ([one.get(name) for name in names] for one in _read_document(data))
+    return [SignedApproval(*map(str, row)) for row in rows if all(isinstance(value, str) for value in row)]
+
+
+def _read_stones(data: bytes) -> Iterator[tuple[str, tuple[Tombstone, int]]]:
+    for one in _read_document(data):
+        name, size = str(one.get("sha256")), one.get("size")
+        if not _HASH.fullmatch(name) or type(size) is not int or not 0 <= size <= MAX_FILE:
+            continue
+        at, actor, reason, kind = (str(one.get(key, ""))[:1_000] for key in ("at", "actor", "reason", "kind"))
+        notice = f"[This file was purged elsewhere on {at[:10]} by {actor[:40]}: {reason}]\n".encode("utf-8", "replace")
+        yield name, (Tombstone(at, actor, reason, kind, notice), size)
+
+
+def purged_hashes(data: bytes) -> set[str]:
+    """Return the hashes in a file of tombstones."""
+    return {name for name, _ in _read_stones(data)}
+
+
+def import_records(library: Library, records: IncomingRecords, chooses: Chooses, looks: LookRecords | None) -> None:
+    """Add the evidence of others as history that counts nothing, as far as it is about contents that are here.
+
+    Their looks at test tasks are added to those of this library.
+    """
+    if looks is not None:
+        for lines in records.looks:
+            looks.add(library.store.home, lines)
+    known: dict[str, tuple[int, int]] = {}
+    import_evidence(library.store, list(_numbered(library, records.evidence, chooses, known)), known)
+
+
+def _numbered(
+    library: Library,
+    records: Iterable[dict[str, Any]],
+    chooses: Chooses,
+    known: dict[str, tuple[int, int]],
+) -> Iterator[dict[str, Any]]:
+    numbers: dict[str, dict[str, int]] = {}
+    for record in records:
+        try:
+            ref = Ref.parse(str(record.get("ref"))[:200]).at(None)
+            ref = ref if ref.scope else ref.within(USER_SCOPE)
+            name = str(ref)
+            if not chooses(ref):
+                continue
+            if name not in numbers:
+                head = library.store.head_or_none(ref)
+                trees = {tree: number for number, tree in _numbers(library, ref).items()}
+                numbers[name] = trees
+                known[name] = (head.id, head.latest) if head else (0, 0)
+            number = numbers[name].get(str(record.get("tree")), 0)
+            checked = check_evidence({**record, "ref": name, "version": number}) if number else None
+        except EvolvableError:
+            continue
+        if checked is not None and checked["type"] in ("use", "outcome", "sighting"):
+            yield checked

@@ -1,0 +1,240 @@
+"""Sign people in to the page at an OpenID provider: authorization code flow with PKCE.
+
+What a login needs to remember lies in the browser, in a cookie that only this process can read and that counts for ten
+minutes. So no stranger can fill a memory of open logins, and an answer of the provider counts only in the browser that
+asked.
+"""
+
+import base64
+import hashlib
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import httpx2
+from cryptography.fernet import Fernet, InvalidToken
+
+from evolvable_server.config import Config, library_names, read_sign_in_secret
+from evolvable_server.grants import SignIn
+from evolvable_server.page_kit import SignedIn
+from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
+from evolvable_store.operation import Identity, Principal
+from evolvable_teams.oidc import KeySet, ProviderMetadata, ask_json, discover, new_client
+
+CALLBACK_PATH = "/callback"
+
+LOGIN_SECONDS = 600
+"""How long a person may take at the provider."""
+
+SIGNED_IN_SECONDS = 3600.0
+"""How long a session lasts before the provider is asked for a new login. It ends earlier when the provider says so."""
+
+MAX_SUBJECT = 255
+
+log = logging.getLogger(__name__)
+
+
+def check_address(address: str) -> str:
+    """Return the origin that browsers see the page at. Raise InvalidArgument for one that cannot hold a cookie alone.
+
+    Without encryption only a name below localhost will do: browsers send the cookies of 127.0.0.1 and localhost to
+    every port of the machine.
+    """
+    parts = urlsplit(address)
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    bare = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username) and port != 0
+    host = parts.hostname or ""
+    good = parts.scheme == "https" or (parts.scheme == "http" and host.endswith(".localhost") and port is not None)
+    if not bare or not good or not host or not host.isascii():
+        raise InvalidArgument(
+            f"{ascii(address[:200])} cannot be the address of the page.",
+            "Write `address` of [sign_in] as https://inbox.example.org, or to try it http://NAME.localhost:PORT.",
+        )
+    return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+class LoginFlow:
+    """Sends browsers to one provider and reads what they come back with."""
+
+    def __init__(
+        self,
+        settings: SignIn,
+        projects: tuple[str, ...],
+        secret: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """projects: names of the library, as grants say them. secret: of our client, None for a public one.
+
+        Raise InvalidArgument for settings that name no client or no usable address.
+        """
+        if not settings.client:
+            hint = "Register the page at the provider, and write its client id as `client` of [sign_in]."
+            raise InvalidArgument("[sign_in] names no client.", hint)
+        self.origin = check_address(settings.address)
+        self.redirect = self.origin + CALLBACK_PATH
+        self._settings, self._projects, self._secret, self._clock = settings, projects, secret, clock
+        self._seal = Fernet(Fernet.generate_key())
+        self._keys = KeySet(settings.issuer)
+        self._metadata: ProviderMetadata | None = None
+
+    @property
+    def provider(self) -> str:
+        """The host of the provider, as people are shown it."""
+        return urlsplit(self._settings.issuer).netloc
+
+    async def begin(self) -> tuple[str, str]:
+        """Return where to send a browser, and the value of the cookie that it comes back with. Raise Refused."""
+        metadata = await self._discovered()
+        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode("ascii")).digest()).rstrip(b"=")
+        asked = {
+            "response_type": "code",
+            "client_id": self._settings.client,
+            "redirect_uri": self.redirect,
+            "scope": " ".join(self._settings.scopes),
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": challenge.decode("ascii"),
+            "code_challenge_method": "S256",
+        }
+        kept = json.dumps([state, nonce, verifier]).encode("ascii")
+        joint = "&" if urlsplit(metadata.authorization).query else "?"
+        sealed = self._seal.encrypt_at_time(kept, int(self._clock()))
+        return f"{metadata.authorization}{joint}{urlencode(asked)}", sealed.decode("ascii")
+
+    async def finish(self, query: str, cookie: str) -> SignedIn:
+        """Return who came back with this query and this cookie. Raise Refused with what to tell the person."""
+        try:
+            kept = self._seal.decrypt_at_time(cookie.encode("ascii", "replace"), LOGIN_SECONDS, int(self._clock()))
+        except InvalidToken:
+            raise Refused("This browser did not begin this login, or began it too long ago.", _AGAIN) from None
+        state, nonce, verifier = json.loads(kept)
+        answer = _single(query)
+        if not secrets.compare_digest(answer.get("state", "").encode(), state.encode()):
+            raise Refused("This answer belongs to another login.", _AGAIN)
+        metadata = await self._discovered()
+        # Another provider's answer (RFC 9207): its code must not be sent to ours.
+        if answer.get("iss", metadata.issuer if not metadata.names_issuer else "") != metadata.issuer:
+            raise Refused("Another provider than ours answered.", _AGAIN)
+        if "error" in answer or not answer.get("code"):
+            raise Refused(f"{self.provider} refused the login: {ascii(answer.get('error', 'no code')[:80])}.", _AGAIN)
+        return await self._redeem(metadata, answer["code"], nonce, verifier)
+
+    async def recheck(self, signed: SignedIn) -> SignedIn | None:
+        """Return the person with the groups that they have now; None when the provider ended their session."""
+        if not signed.token:
+            return signed
+        try:
+            own = await self._userinfo(await self._discovered(), signed.token, signed.subject)
+        except Refused:
+            return None
+        return self._person(signed.claims, own, signed.token, signed.seconds)
+
+    async def _redeem(self, metadata: ProviderMetadata, code: str, nonce: str, verifier: str) -> SignedIn:
+        given = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self.redirect,
+            "client_id": self._settings.client,
+            "code_verifier": verifier,
+        }
+        auth = (self._settings.client, self._secret) if self._secret else None
+        try:
+            async with new_client() as client:
+                status, answer = await ask_json(client, "POST", metadata.token, data=given, auth=auth)
+            identity = str(answer.get("id_token", ""))
+            claims = await self._keys.identity_claims(identity, self._settings.client, nonce) if status == 200 else None
+        except (httpx2.HTTPError, ValueError, EvolvableError) as error:
+            raise self._unreachable(error) from None
+        if status != 200 or claims is None:
+            said = ascii(str(answer.get("error", "its answer holds no valid ID token"))[:80])
+            raise Refused(f"{self.provider} did not confirm the login: {said}.", _AGAIN)
+        lasts = answer.get("expires_in")
+        seconds = min(SIGNED_IN_SECONDS, float(lasts)) if isinstance(lasts, int | float) else SIGNED_IN_SECONDS
+        token = answer.get("access_token")
+        token = token if isinstance(token, str) and metadata.userinfo else ""
+        own: Mapping[str, Any] = {}
+        if token:
+            own = await self._userinfo(metadata, token, claims["sub"])
+            # What userinfo says once it decides from then on: a claim that it leaves out later is gone.
+            claims = {name: value for name, value in claims.items() if name == "sub" or name not in own}
+        signed = self._person(claims, own, token, seconds)
+        if signed is None:
+            log.warning("%s signed in, and no grant of [sign_in] lets them read this library", ascii(claims["sub"]))
+            raise Refused(
+                f"{self.provider} knows you as {ascii(claims['sub'][:MAX_SUBJECT])}, and no group of yours may open "
+                "this library.",
+                "Ask the person who serves this page for a grant.",
+            )
+        return signed
+
+    async def _userinfo(self, metadata: ProviderMetadata, token: str, subject: str) -> Mapping[str, Any]:
+        headers = {"authorization": f"Bearer {token}"}
+        try:
+            async with new_client() as client:
+                status, claims = await ask_json(client, "GET", metadata.userinfo, headers=headers)
+        except (httpx2.HTTPError, ValueError) as error:
+            raise self._unreachable(error) from None
+        if status != 200 or claims.get("sub") != subject:  # another's answer (OpenID Connect Core, 5.3.2)
+            raise Refused(f"{self.provider} ended this session.", _AGAIN)
+        return claims
+
+    def _person(self, claims: Mapping[str, Any], own: Mapping[str, Any], token: str, seconds: float) -> SignedIn | None:
+        """Return the person, None without a permission. own: what userinfo says, which counts before the claims."""
+        subject = str(claims["sub"])
+        if len(subject) > MAX_SUBJECT or not subject.isascii() or not subject.isprintable():
+            raise Refused("The provider named you by an id that is not printable ASCII.", "No action is recorded so.")
+        permissions = self._settings.permissions({**claims, **own}, self._projects)
+        identity = Identity(Principal.PERSON, f"oidc:{subject}@{self.provider}")
+        return SignedIn(identity, permissions, subject, claims, token, seconds) if permissions else None
+
+    async def _discovered(self) -> ProviderMetadata:
+        if self._metadata is None:
+            try:
+                async with new_client() as client:
+                    found = await discover(client, self._settings.issuer)
+                if not found.authorization or not found.token:
+                    raise ValueError("it has no authorization or token endpoint")
+            except (httpx2.HTTPError, ValueError, EvolvableError) as error:
+                raise self._unreachable(error) from None
+            self._metadata = found
+        return self._metadata
+
+    def _unreachable(self, error: Exception) -> Refused:
+        log.warning("%s cannot be asked: %s: %s", self._settings.issuer, type(error).__name__, error)
+        return Refused(f"{self.provider} cannot be asked at the moment.", "Try again in a moment.")
+
+
+_AGAIN = "Begin the sign-in again."
+
+
+def _single(query: str) -> dict[str, str]:
+    """Return the parameters of a query that stand in it once; one that is repeated could be read in two ways."""
+    try:
+        found = parse_qs(query, keep_blank_values=True, max_num_fields=20, errors="replace")
+    except ValueError:
+        return {}
+    return {name: values[0] for name, values in found.items() if len(values) == 1}
+
+
+def page_flow(config: Config, port: int) -> LoginFlow:
+    """Return the login of the page as `[sign_in]` of the configuration says. port: where the page listens, 0 for any.
+
+    Raise InvalidArgument.
+    """
+    settings = config.person.sign_in
+    if settings is None:
+        hint = "docs/sign-in.md says how to write it."
+        raise InvalidArgument("There is no [sign_in] in your configuration.", hint)
+    flow = LoginFlow(settings, library_names(config.home), read_sign_in_secret())
+    if flow.origin.startswith("https:") and not (port or settings.listen):
+        hint = "Write `listen` of [sign_in], such as 127.0.0.1:8650, or pass --port."
+        raise InvalidArgument("The page needs an address that your proxy passes requests on to.", hint)
+    return flow

@@ -1,1 +1,0 @@
-"""The second storage: one project in a PostgreSQL database, which servers on several machines read and write."""

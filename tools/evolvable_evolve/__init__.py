@@ -1,0 +1,1 @@
+"""The annex of evolution: runs of evolution, rounds, agents that plan, the sandbox."""

@@ -1,0 +1,316 @@
+"""The bus of a run: messages in an append-only ledger, and the state that they add up to.
+
+Only the driver writes messages, under ids that it makes: what a worker or a planner says is a value in a body. A
+message is delivered at least once; a second one with the same id changes nothing.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from evolvable_evolve.ags.plan import ItemState, Plan, PlanChange, PlanItem, with_blocked
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerRecord
+from evolvable_evolve.evolution.task import ModelUsage
+from evolvable_evolve.evolution.trials.budget import Bill, to_bill
+from evolvable_tools.llm import printable_line
+
+MAX_ROUNDS = 10
+"""Answers of the planner in one run."""
+
+MAX_IDLE_ROUNDS = 2
+"""Rounds in a row without progress that end a run."""
+
+MAX_ATTEMPTS = 3
+"""Dispatches of one item that infrastructure may spoil before it counts as failed."""
+
+PLANNER, RUN, PERSON = "planner", "run", "person"
+"""The names of senders and receivers beside the items, whose names are `item:ID`."""
+
+
+class MessageKind(StrEnum):
+    """What a message is."""
+
+    DISPATCH = "dispatch"
+    RESULT = "result"
+    ERROR = "error"
+    NOTE = "note"
+    REPLAN = "replan"
+    DONE = "done"
+
+
+class EndReason(StrEnum):
+    """Why a run ended."""
+
+    DONE = "done"
+    BUDGET = "budget"
+    NO_PROGRESS = "no progress"
+    ROUNDS = "rounds"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemOutcome:
+    """What became of one dispatch. agent: with its version. round: in which it ended."""
+
+    item: str
+    agent: str
+    ok: bool
+    summary: str
+    files: tuple[Mapping[str, Any], ...]
+    round: int
+
+    @property
+    def line(self) -> str:
+        """The outcome in one line of the plan's history."""
+        return f"{self.item} {'done' if self.ok else 'failed'} by {self.agent}: {printable_line(self.summary)}"
+
+
+@dataclass
+class AgsState:
+    """The state of a run. round: answers of the planner so far. asked: questions to the planner so far.
+
+    outcomes: by item. dispatches: how often each item was dispatched. answers: of the person, by round. request: the
+    artefact of the planner's open question. refused: why the last answer of the planner was not taken, '' when it was.
+    idle: rounds in a row without progress, before this one. ended: '' while it goes on.
+    """
+
+    run: str = ""
+    label: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    round: int = 0
+    asked: int = 0
+    items: dict[str, PlanItem] = field(default_factory=dict)
+    outcomes: dict[str, ItemOutcome] = field(default_factory=dict)
+    dispatches: dict[str, int] = field(default_factory=dict)
+    answers: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    notes: list[Mapping[str, Any]] = field(default_factory=list)
+    past: list[str] = field(default_factory=list)
+    request: str = ""
+    question: str = ""
+    refused: str = ""
+    result: str = ""
+    idle: int = 0
+    ended: str = ""
+    stopped: str = ""
+    bill: Bill = Bill()
+    messages: int = 0
+
+    @property
+    def task(self) -> str:
+        """What the run is to do."""
+        return str(self.settings["task"])
+
+    @property
+    def listed(self) -> list[PlanItem]:
+        """The items as the plan shows them."""
+        return with_blocked(self.items.values())
+
+    @property
+    def ready(self) -> list[PlanItem]:
+        """The items that may begin now, in the order of the plan."""
+        done = {item.id for item in self.items.values() if item.state is ItemState.DONE}
+        return [item for item in self.items.values() if item.state is ItemState.OPEN and done.issuperset(item.needs)]
+
+    @property
+    def in_round(self) -> list[ItemOutcome]:
+        """What ended in this round, in the order of the plan and not of time."""
+        found = (self.outcomes[name] for name in self.items if name in self.outcomes)
+        return [one for one in found if one.round == self.round]
+
+    @property
+    def progressed(self) -> bool:
+        """Whether this round came to something: an item was done, or the person answered."""
+        return any(one.ok for one in self.in_round) or self.round in self.answers
+
+    @property
+    def waits_for_person(self) -> bool:
+        """Whether the planner asked the person and nobody answered yet."""
+        return bool(self.question) and self.round not in self.answers
+
+    @property
+    def must_end(self) -> EndReason | None:
+        """Why no more questions go to the planner, None while they may. Only to be asked between two rounds."""
+        if self.result:
+            return EndReason.DONE
+        if self.round and not self.progressed and self.idle + 1 >= MAX_IDLE_ROUNDS:
+            return EndReason.NO_PROGRESS
+        return EndReason.ROUNDS if self.round >= MAX_ROUNDS else None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan as it is now; equal states give equal plans, whatever the order in which workers ended."""
+        history = [*self.past, *(one.line for one in self.in_round)]
+        if self.ended:
+            history.append(f"ended: {self.ended}")
+        return Plan(self.run, self.task, tuple(self.listed), tuple(history), self.result)
+
+    def apply(self, record: LedgerRecord) -> None:
+        """Change the state by one record. One of an unknown type changes nothing."""
+        match record["type"]:
+            case "run":
+                self.run, self.label, self.settings = record["run"], record["label"], record["settings"]
+            case "message":
+                self.messages += 1
+                self._take(record, record["body"])
+            case "stopped":
+                self.stopped = record["why"]
+                self._release()
+            case "continued":
+                self.stopped = ""
+                self._release()
+                if "limit" in record:
+                    self.settings = {**self.settings, "limit": record["limit"]}
+                    self.ended = "" if self.ended == EndReason.BUDGET else self.ended
+
+    def _release(self) -> None:
+        """Let items begin again whose worker is gone."""
+        for item in self.items.values():
+            if item.state is ItemState.RUNNING:
+                self.items[item.id] = replace(item, state=ItemState.OPEN)
+
+    def _take(self, message: LedgerRecord, body: Mapping[str, Any]) -> None:
+        if "usage" in body:
+            self.bill += to_bill(ModelUsage(**body["usage"]))
+        match kind := MessageKind(message["kind"]):
+            case MessageKind.DISPATCH if message["to"] == PLANNER:
+                self.asked, self.request = self.asked + 1, message["refs"][0]
+            case MessageKind.DISPATCH:
+                name = body["item"]
+                self.dispatches[name] = self.dispatches.get(name, 0) + 1
+                self.items[name] = replace(self.items[name], state=ItemState.RUNNING)
+            case MessageKind.RESULT | MessageKind.ERROR:
+                self._end_item(kind is MessageKind.RESULT, body)
+            case MessageKind.REPLAN:
+                self._replan(body)
+            case MessageKind.NOTE if "answer" in body:
+                self.answers[self.round] = body
+                self.past.append(f"the {body['by']} answered: {printable_line(body['answer'])}")
+            case MessageKind.NOTE:
+                self.notes.append(body)
+            case MessageKind.DONE:
+                self.ended = body["reason"]
+
+    def _end_item(self, ok: bool, body: Mapping[str, Any]) -> None:
+        item = self.items[body["item"]]
+        if item.ended:
+            return  # a worker that was given up answered after all
+        if body.get("retry"):
+            self.items[item.id] = replace(item, state=ItemState.OPEN)
+            return
+        self.items[item.id] = replace(item, state=ItemState.DONE if ok else ItemState.FAILED)
+        self.outcomes[item.id] = ItemOutcome(
+            item.id, body["agent"], ok, body["summary"], tuple(body["files"]), self.round
+        )
+
+    def _replan(self, body: Mapping[str, Any]) -> None:
+        self.past += [one.line for one in self.in_round]
+        self.idle = 0 if self.progressed or not self.round else self.idle + 1
+        change = PlanChange.parse(body["change"])
+        self.round, self.request, self.refused = self.round + 1, "", body["refused"]
+        if self.refused:
+            self.past.append(f"round {self.round}: the plan was refused: {self.refused}")
+            self.question = ""
+            return
+        self.items |= {item.id: item for item in change.items}
+        for name in change.drop:
+            self.items[name] = replace(self.items[name], state=ItemState.DROPPED)
+        self.question, self.result = change.question, change.result
+        said = [change.note] if change.note else []
+        said += [f"planned {', '.join(item.id for item in change.items)}"] if change.items else []
+        said += [f"dropped {', '.join(change.drop)}"] if change.drop else []
+        said += [f"asked the person: {change.question}"] if change.question else []
+        self.past.append(printable_line(f"round {self.round}: {'; '.join(said) or 'nothing new'}"))
+
+
+class Bus:
+    """The messages of one run in its ledger, and the state after them."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._state, self._ids, self._seen = AgsState(), set[str](), 0
+
+    @property
+    def state(self) -> AgsState:
+        """Return the state after all records so far."""
+        for record in once(self._ledger.records[self._seen :], self._ids):
+            self._state.apply(record)
+        self._seen = len(self._ledger.records)
+        return self._state
+
+    def post(self, kind: MessageKind, id: str, sender: str, to: str, body: Mapping[str, Any], *refs: str) -> bool:
+        """Append a message; return False where one with this id is on the bus already."""
+        if self.has(id):
+            return False
+        said = {"id": id, "from": sender, "to": to, "kind": kind.value, "refs": list(refs), "body": dict(body)}
+        self._ledger.append("message", said)
+        return True
+
+    def has(self, id: str) -> bool:
+        """Return whether a message with this id is on the bus."""
+        _ = self.state
+        return id in self._ids
+
+    def note(self, type: str, **fields: Any) -> None:
+        """Append a record that is no message: how the run was begun, stopped or continued."""
+        self._ledger.append(type, fields)
+
+
+def once(records: Iterable[LedgerRecord], seen: set[str]) -> Iterator[LedgerRecord]:
+    """Yield the records without messages whose id was seen; add the ids to `seen`."""
+    for record in records:
+        if record["type"] == "message":
+            if record["id"] in seen:
+                continue
+            seen.add(record["id"])
+        yield record
+
+
+def fold_bus(records: Iterable[LedgerRecord]) -> AgsState:
+    """Return the state after these records, in their order."""
+    state = AgsState()
+    for record in once(records, set()):
+        state.apply(record)
+    return state
+
+
+def spending_records(records: Iterable[LedgerRecord]) -> Iterator[LedgerRecord]:
+    """Yield what the messages say was reserved and spent, as records that `RunBudget.replay` reads."""
+    for record in once(records, set()):
+        body = record.get("body", {})
+        if record["type"] != "message" or "dispatch" not in body:
+            continue
+        about = {"key": body["dispatch"], "attempt": 0}
+        if record["kind"] == MessageKind.DISPATCH:
+            yield {"type": "started", **about, "reserved": body["reserved"]}
+        elif "usage" in body:
+            trial = {"key": body["dispatch"], "cached": False, "usage": body["usage"], "wall": body["wall"]}
+            lost, elapsed = body.get("lost", False), body["elapsed"]
+            yield {"type": "trial", "attempt": 0, "lost": lost, "elapsed": elapsed, "trial": trial}
+
+
+def message_text(record: LedgerRecord) -> str:
+    """Return a message in one line for a person."""
+    body = record["body"]
+    match record["kind"]:
+        case MessageKind.DISPATCH if record["to"] == PLANNER:
+            return "the planner is asked"
+        case MessageKind.DISPATCH:
+            return f"{body['item']} is dispatched to {body['agent']}"
+        case MessageKind.RESULT | MessageKind.ERROR:
+            how = "done" if record["kind"] == MessageKind.RESULT else "tried again" if body.get("retry") else "failed"
+            return f"{body['item']} {how}: {printable_line(body['summary'])}"
+        case MessageKind.REPLAN:
+            return f"the plan was refused: {body['refused']}" if body["refused"] else _change_text(body["change"])
+        case MessageKind.DONE:
+            return f"ended: {body['reason']}"
+        case _:
+            return printable_line(str(body.get("answer") or body.get("text") or json.dumps(body)))
+
+
+def _change_text(change: Mapping[str, Any]) -> str:
+    if change["result"]:
+        return f"the planner has the result: {printable_line(change['result'])}"
+    if change["question"]:
+        return f"the planner asks the person: {printable_line(change['question'])}"
+    return f"planned: {', '.join(one['id'] for one in change['items']) or 'nothing new'}"

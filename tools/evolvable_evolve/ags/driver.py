@@ -1,0 +1,219 @@
+"""The parts of a run of agents: its planner, its executor, its budget, and the resource that holds its plan."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from filelock import Timeout
+
+from evolvable_evolve.ags.bus import AgsState, Bus, spending_records
+from evolvable_evolve.ags.engine import AgsRun, drive_until_stopped
+from evolvable_evolve.ags.item_evidence import record_items
+from evolvable_evolve.ags.plan import FILE, Plan, render_plan
+from evolvable_evolve.ags.planner import NO_PLANNER, SingleItemPlan
+from evolvable_evolve.ags.workers import Workers, worker_author
+from evolvable_evolve.contracts import contract_of
+from evolvable_evolve.evolution.executors.command_executor import check_named_executor
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerBusy, LedgerRecord, RunDirectory
+from evolvable_evolve.evolution.proposers.proposer_model import HandOffModel, NeedsAnswer, ProposerModel, named_model
+from evolvable_evolve.evolution.run_config import HostContext, SpendLimit, parse_price
+from evolvable_evolve.evolution.run_context import RunStopped, executor_kind
+from evolvable_evolve.evolution.trials.backends import ProcessBackend
+from evolvable_evolve.evolution.trials.budget import ConcurrencyLimit, RunBudget
+from evolvable_evolve.evolution.trials.trial import AsyncioBackend, TrialBackend
+from evolvable_evolve.sandbox.mechanisms import Bubblewrap
+from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, Refused, Unsafe, VersionConflict
+from evolvable_store.operation import Head
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import edit
+
+AGS_DIR = "ags"
+"""The folder of all runs of agents, in that of the library."""
+
+_LOCK_TIMEOUT = 15.0  # seconds for a driver before this one to be gone
+
+
+def plan_ref(run: str) -> Ref:
+    """Return the resource that holds the plan of a run."""
+    return Ref(Kind.ENVIRONMENT, f"{AGS_DIR}-{run}", USER_SCOPE)
+
+
+def check_executor(spec: Mapping[str, Any], host: HostContext) -> None:
+    """Raise where an executor cannot do the work of agents here: unknown, not named by a person, or not confined."""
+    kind = executor_kind(spec)
+    if not kind.target or spec.get("kind") == "simulated":
+        raise InvalidArgument(
+            "That is no executor of agents.", "claude:MODEL, codex:MODEL, anthropic:MODEL, or a name."
+        )
+    if kind.uses_taskset_files:
+        check_named_executor(spec, host)
+    if kind.runs_commands and host.working_sandbox is None:
+        hint = "`evolvable doctor` says what is missing. anthropic:MODEL runs no command."
+        raise Refused("Agents work in a sandbox, and this machine has none that works.", hint)
+
+
+def open_planner(
+    settings: Mapping[str, Any], host: HostContext, home: Path, answer: Callable[[str], Any]
+) -> ProposerModel:
+    """Return the planner that the settings of a run name.
+
+    Raises InvalidArgument, Refused for a command that the person did not name.
+    """
+    who, executor = settings["planner"], settings["executor"]
+    kind, _, model = who.partition(":")
+    if who == NO_PLANNER:
+        return SingleItemPlan(settings["agents"][0])
+    if kind == "handoff":
+        return HandOffModel(answer, model)
+    made = named_model(who, host, home)
+    if kind == "anthropic" and not host.key:
+        raise InvalidArgument("There is no key for the Anthropic API, which is to plan.", "Set ANTHROPIC_API_KEY.")
+    return replace(made, scripted=bool(executor.get("scripted")), price=parse_price(executor) if model else None)
+
+
+async def drive_ags(
+    library: Library, caller: Caller, folder: RunDirectory, host: HostContext, stop: Callable[[], bool] = lambda: False
+) -> AgsState:
+    """Take a run as far as it comes and return its state: ended, stopped, or waiting for an answer.
+
+    Raises LedgerBusy when another process drives it, LedgerDamaged.
+    """
+    lock = folder.driver_lock()
+    try:
+        await asyncio.to_thread(lock.acquire, timeout=_LOCK_TIMEOUT)
+    except Timeout:
+        raise LedgerBusy(f"Run {folder.id} is driven already.", "`evolvable ags status` shows it.") from None
+    folder.mark_driver_starting(False)
+    try:
+        with Ledger.open(folder.ledger) as ledger:
+            bus = Bus(ledger)
+            await _drive(library, caller, folder, host, ledger, bus, lambda: stop() or folder.is_stop_requested)
+            return bus.state
+    finally:
+        lock.release()
+
+
+async def _drive(
+    library: Library,
+    caller: Caller,
+    folder: RunDirectory,
+    host: HostContext,
+    ledger: Ledger,
+    bus: Bus,
+    stop: Callable[[], bool],
+) -> None:
+    if bus.state.messages:
+        bus.note("continued")  # items under way when the process before this one ended begin again
+    backend: TrialBackend | None = None
+    try:
+        run = open_run(library, caller, folder, host, ledger, bus, stop)
+        backend = run.backend
+        keep_evidence(library, ledger.records)  # the process before this one may have ended right after a message
+        await drive_until_stopped(run)
+    except NeedsAnswer:
+        return
+    except RunStopped:
+        bus.note("stopped", why="a stop was requested", trouble=False)
+    except EvolvableError as error:
+        bus.note("stopped", why=library.redacted(error.text), trouble=True)
+    except Exception as error:  # a defect of ours: the status tells it, and the process still fails
+        bus.note("stopped", why=f"it failed: {type(error).__name__}", trouble=True)
+        raise
+    finally:
+        if backend is not None:
+            await backend.close()
+
+
+def open_run(
+    library: Library,
+    caller: Caller,
+    folder: RunDirectory,
+    host: HostContext,
+    ledger: Ledger,
+    bus: Bus,
+    stop: Callable[[], bool],
+) -> AgsRun:
+    """Return the collaborators of a run. Raises Refused for a command that the person did not name."""
+    settings = bus.state.settings
+    who = replace(caller, scopes=tuple(settings["scopes"]))
+    check_executor(settings["executor"], host)
+    workers = Workers(
+        library,
+        who,
+        host,
+        folder,
+        settings["executor"],
+        agents=settings["agents"],
+        memory=settings["memory"],
+        seconds=settings["seconds"],
+    )
+    budget = RunBudget(SpendLimit(**settings["limit"]))
+    budget.replay(spending_records(ledger.records))
+
+    def contracts() -> str:
+        heads = [library.store.head_or_none(Ref.parse(ref), who.scopes) for ref in settings["agents"]]
+        return contract_of(library, [head for head in heads if head is not None and head.version is not None])
+
+    return AgsRun(
+        folder,
+        bus,
+        open_planner(settings, host, library.store.home, folder.answer),
+        workers,
+        _open_backend(workers, host),
+        budget,
+        ConcurrencyLimit(settings["concurrency"], most=settings["concurrency"]),
+        contracts,
+        lambda plan: publish_plan(library, who, plan),
+        library.redactor(),
+        stop,
+        lambda item: keep_evidence(library, ledger.records, item),
+    )
+
+
+def keep_evidence(library: Library, records: Iterable[LedgerRecord], item: str | None = None) -> str:
+    """Keep ended items of a run as evidence; return why they were not kept, '' when they were. The run goes on."""
+    try:
+        record_items(library, records, item)
+    except EvolvableError as error:
+        return error.text
+    return ""
+
+
+def _open_backend(workers: Workers, host: HostContext) -> TrialBackend:
+    """Return where the jobs run. What bubblewrap starts ends with this process; a process of its own sees to the rest.
+
+    Such a process takes a second to start and tens of megabytes.
+    """
+    safe = not workers.starts_commands or isinstance(host.working_sandbox, Bubblewrap)
+    return AsyncioBackend() if safe else ProcessBackend()
+
+
+def _last_own(library: Library, head: Head, reason: str) -> int:
+    """Return the newest version of a plan before anybody but the run changed it, 0 for none."""
+    past = reversed(library.store.history(head, head.latest))
+    own = takewhile(lambda entry: entry.operation.reason == reason, past)
+    return max((entry.version.number for entry in own), default=0)
+
+
+def publish_plan(library: Library, caller: Caller, plan: Plan) -> str:
+    """Write a plan as a version of its resource; return why it is not live, '' when it is."""
+    ref, text = plan_ref(plan.run), render_plan(plan)
+    author, reason = replace(worker_author(caller), conversation=str(ref)), f"plan of run {plan.run}"
+    about = (
+        f"---\nname: {ref.name}\ndescription: The plan of run {plan.run} of agents, in plan.md.\n---\n\nSee plan.md.\n"
+    )
+    head = library.store.head_or_none(ref)
+    new = head is None
+    if head is not None and FILE not in library.served.known(author.reader, str(head.ref)):
+        library.served.note(author.reader, str(head.ref), FILE, _last_own(library, head, reason))
+    files = {FILE: text} | ({"ENVIRONMENT.md": about} if new else {})
+    try:
+        made = edit.update_resource(library, author, ref, reason, files=files, create=new)
+    except (Unsafe, AlreadyExists, VersionConflict, InvalidArgument) as error:
+        return f"the plan is not kept as a version: {error.text}"
+    waits = made.proposal_id is not None
+    return f"the plan waits for a person as proposal {made.proposal_id}" if waits else ""

@@ -1,0 +1,269 @@
+"""Drive a run of agents: ask the planner, dispatch what is ready, collect the results, and ask again.
+
+The run has no memory but its bus. Each step is a message before and a message after it, so a run that was killed goes
+on where it was, and the bill counts what was reserved for work of which nobody knows the end.
+"""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from evolvable_evolve.ags.bus import MAX_ATTEMPTS, PLANNER, RUN, AgsState, Bus, EndReason, MessageKind
+from evolvable_evolve.ags.plan import Plan, PlanChange, PlanItem
+from evolvable_evolve.ags.planner import SingleItemPlan, check_plan_answer, plan_question
+from evolvable_evolve.ags.workers import Workers, WorkResult, shorten_bytes
+from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
+from evolvable_evolve.evolution.proposers.proposer_model import HandOffModel, ModelAnswer, NoAnswer, ProposerModel
+from evolvable_evolve.evolution.run_context import QUESTION_TOKENS, RunStopped
+from evolvable_evolve.evolution.task import ModelUsage
+from evolvable_evolve.evolution.trials.budget import BudgetSpent, ConcurrencyLimit, Reservation, RunBudget
+from evolvable_evolve.evolution.trials.trial import TrialBackend
+from evolvable_store.errors import EvolvableError
+from evolvable_tools.redaction.redactor import Redactor
+
+_NOTHING = ModelUsage()
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A dispatch under way. began: see ConcurrencyLimit."""
+
+    item: PlanItem
+    dispatch: str
+    attempt: int
+    agent: str
+    reservation: Reservation
+    began: int
+
+
+@dataclass
+class AgsRun:
+    """The collaborators of one run.
+
+    contracts: returns the contract of the run's agents as it is now. publish: keeps a plan as a version. stop: checked
+    before every step. record: keeps an item that ended as evidence, by its id.
+    """
+
+    folder: RunDirectory
+    bus: Bus
+    planner: ProposerModel
+    workers: Workers
+    backend: TrialBackend
+    budget: RunBudget
+    throttle: ConcurrencyLimit
+    contracts: Callable[[], str]
+    publish: Callable[[Plan], str]
+    redactor: Redactor
+    stop: Callable[[], bool] = bool
+    record: Callable[[str], object] = str
+
+    @property
+    def state(self) -> AgsState:
+        """Return the state after all messages so far."""
+        return self.bus.state
+
+    async def drive(self) -> None:
+        """Take the run as far as it comes: to its end, or to a question to the person.
+
+        Raises NeedsAnswer where the planner is a caller, NoAnswer, RunStopped.
+        """
+        if self.state.round:
+            self._publish()  # the process before this one may have ended between an answer and its version
+        with self.budget.running():
+            while not self.state.ended:
+                self._check()
+                if self.state.ready:
+                    if not await self._work():
+                        self._end(EndReason.BUDGET)
+                elif self.state.waits_for_person:
+                    return
+                elif reason := self.state.must_end:
+                    self._end(reason)
+                else:
+                    await self._plan()
+        self._publish()
+
+    def _check(self) -> None:
+        if self.stop():
+            raise RunStopped("The run was asked to stop.", "`evolvable ags resume` goes on with it.")
+
+    def _end(self, reason: EndReason) -> None:
+        self.bus.post(MessageKind.DONE, f"done/{self.state.messages}", RUN, RUN, {"reason": reason.value})
+
+    def _publish(self) -> None:
+        """Keep the plan as a version. A plan that waits for a person, or is refused, is noted and stops nothing."""
+        if self.bus.has("note/plan"):
+            return  # one proposal of a run is enough
+        if why := self.publish(self.state.plan):
+            self.bus.post(MessageKind.NOTE, "note/plan", RUN, RUN, {"text": why})
+
+    async def _plan(self) -> None:
+        """Ask the planner once and take its answer in; where the budget does not cover the question, end."""
+        state = self.state
+        question = plan_question(state, self.contracts())
+        handed = isinstance(self.planner, HandOffModel)
+        alone = isinstance(self.planner, SingleItemPlan)
+        upper = _NOTHING if handed or alone else ModelUsage(QUESTION_TOKENS, question.max_tokens, 1)
+        request = self.folder.keep_json(question.packet())
+        # Where no model is asked, a budget that is spent by the item is no reason to lose its result.
+        reserved = None if alone else self._reserve(upper)
+        if reserved is None and not alone:
+            self._end(EndReason.BUDGET)
+            return
+        dispatch = f"planner.{state.round + 1}.{state.asked + (0 if handed and state.request == request else 1)}"
+        said = {"dispatch": dispatch, "round": state.round + 1, "reserved": asdict(upper)}
+        self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, PLANNER, said, request)
+        began = time.monotonic()
+        if reserved is None:
+            self._take_plan(dispatch, await self.planner.ask(question), 0.0)
+            return
+        try:
+            answer = await self.planner.ask(question)
+        except NoAnswer as error:
+            self.budget.settle(reserved, error.usage)
+            text = self._redacted(error.text)
+            body = {"dispatch": dispatch, "text": text, **self._spent(error, time.monotonic() - began)}
+            self.bus.post(MessageKind.NOTE, f"note/{dispatch}", PLANNER, RUN, body)
+            raise
+        except EvolvableError:  # a hand-off: nobody answered yet, and nothing is spent
+            self.budget.release(reserved)
+            raise
+        except BaseException:
+            self.budget.settle(reserved, _NOTHING, lost=True)
+            raise
+        self.budget.settle(reserved, answer.usage)
+        self._take_plan(dispatch, answer, time.monotonic() - began)
+
+    def _take_plan(self, dispatch: str, answer: ModelAnswer, wall: float) -> None:
+        state = self.state
+        change, refused = check_plan_answer(state, answer.value, state.settings["agents"])
+        # Of a plan that is not taken the reason is kept, and not its 10,000 items.
+        said = PlanChange() if refused else change
+        body = {"dispatch": dispatch, "by": answer.by, **self._spent(answer, wall)}
+        body |= {"change": self.redactor.redact_value(said.to_json())[0], "refused": self._redacted(refused)}
+        self.bus.post(MessageKind.REPLAN, f"replan/{state.round + 1}", PLANNER, RUN, body)
+        self._publish()
+
+    async def _work(self) -> bool:
+        """Run what is ready and what becomes ready by it; return False when the budget does not cover what is left."""
+        flying: dict[str, _Flight] = {}
+        try:
+            while True:
+                self._check()
+                pause = self._start(flying)
+                if flying:
+                    done = await self.backend.poll(None if math.isinf(pause) else pause)
+                    for ticket, attempt in done:
+                        flight = flying.pop(ticket)
+                        self._settle(flight, self.workers.read(attempt), attempt.rollout.retry_after)
+                elif not self.state.ready or math.isinf(pause):
+                    return not self.state.ready
+                else:
+                    await asyncio.sleep(min(pause, self.budget.seconds_left))
+        finally:
+            await self.backend.cancel(list(flying))
+            for flight in flying.values():
+                self.budget.settle(flight.reservation, _NOTHING, lost=True)
+
+    def _start(self, flying: dict[str, _Flight]) -> float:
+        """Dispatch what may begin now; return in how many seconds more may, inf when something must end first."""
+        for item in self.state.ready:
+            if pause := self.throttle.wait(len(flying)):
+                return pause
+            attempt = self.state.dispatches.get(item.id, 0)
+            dispatch = f"{item.id}.{attempt + 1}"
+            try:
+                work = self.workers.prepare(item, attempt, self._needed(item))
+            except EvolvableError as error:  # the agent may not run, or is gone: the planner hears why
+                self._refuse(item, dispatch, error)
+                continue
+            reserved = self._reserve(self.budget.most, self.budget.longest)
+            if reserved is None:
+                return math.inf
+            body: dict[str, Any] = {
+                "dispatch": dispatch,
+                "item": item.id,
+                "agent": work.agent,
+                "skills": list(work.skills),
+            }
+            body |= {"left_out": list(work.left_out), "reserved": asdict(reserved.upper)}
+            refs = (work.agent, *work.skills)
+            self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, f"item:{item.id}", body, *refs)
+            ticket = self.backend.submit(work.job)
+            flying[ticket] = _Flight(item, dispatch, attempt, work.agent, reserved, self.throttle.began())
+        return math.inf
+
+    def _reserve(self, upper: ModelUsage, wall: float = 0.0) -> Reservation | None:
+        try:
+            return self.budget.reserve(upper, wall)
+        except BudgetSpent:  # it is in money alone, and what was used has no price
+            return None
+
+    def _needed(self, item: PlanItem) -> dict[str, tuple[str, tuple[Mapping[str, Any], ...]]]:
+        found = self.state.outcomes
+        return {name: (found[name].summary, found[name].files) for name in item.needs}
+
+    def _refuse(self, item: PlanItem, dispatch: str, error: EvolvableError) -> None:
+        body = {"item": item.id, "agent": item.agent, "summary": shorten_bytes(error.text), "files": []}
+        self.bus.post(MessageKind.ERROR, f"error/{dispatch}.refused", RUN, PLANNER, body)
+
+    def _settle(self, flight: _Flight, result: WorkResult, retry_after: float | None) -> None:
+        """Record the result of a dispatch, and settle what it spent."""
+        retry = result.retry and flight.attempt + 1 < MAX_ATTEMPTS
+        body = {
+            "dispatch": flight.dispatch,
+            "item": flight.item.id,
+            "agent": flight.agent,
+            "summary": result.summary,
+            "outcome": result.outcome,
+            "read": list(result.read),
+            "files": list(result.files),
+            "retry": retry,
+            "lost": result.lost,
+            **self._spent(result, result.wall),
+        }
+        kind = MessageKind.RESULT if result.ok else MessageKind.ERROR
+        refs = [file["sha256"] for file in result.files]
+        self.bus.post(kind, f"{kind}/{flight.dispatch}", f"item:{flight.item.id}", PLANNER, body, *refs)
+        self.budget.settle(flight.reservation, result.usage, lost=result.lost)
+        self.budget.learn(result.usage, result.wall)
+        self.throttle.ended(flight.began, retry_after)
+        self.record(flight.item.id)
+        if result.ok and (said := self.workers.propose_memory(flight.item.id, result.files)):
+            text = {"text": "; ".join(said), "item": flight.item.id}
+            self.bus.post(MessageKind.NOTE, f"memory/{flight.item.id}", RUN, RUN, text)
+
+    def _spent(self, on: ModelAnswer | NoAnswer | WorkResult, wall: float) -> dict[str, Any]:
+        """Return what a message says of spending: the sum, which is billed, and each request to an API."""
+        attempts = {"attempts": list(map(asdict, on.attempts))} if on.attempts else {}
+        times = {"wall": round(wall, 3), "elapsed": round(self.budget.elapsed, 3)}
+        return {"usage": asdict(on.usage), **attempts, **times}
+
+    def _redacted(self, text: str) -> str:
+        return self.redactor.redact(text)[0]
+
+
+_POLL = 0.2  # seconds between two checks whether somebody wants the run to stop
+
+
+async def drive_until_stopped(run: AgsRun) -> None:
+    """Drive a run; a request to stop cancels what is under way. Raises as `AgsRun.drive`."""
+    driving = asyncio.create_task(run.drive())
+    try:
+        while not driving.done():
+            await asyncio.wait([driving], timeout=_POLL)
+            if run.stop() and not driving.done():
+                driving.cancel()
+        await driving
+    except asyncio.CancelledError:
+        if not run.stop():
+            raise
+        raise RunStopped("The run was asked to stop.", "`evolvable ags resume` goes on with it.") from None
+    finally:
+        driving.cancel()
+        with contextlib.suppress(BaseException):
+            await asyncio.gather(driving, return_exceptions=True)

@@ -1,0 +1,132 @@
+"""The items of a run as evidence: an execution of its agent, and a failure where it failed.
+
+That an item was done is only what its worker says, so such an end counts nothing. A failure that the driving process
+saw itself is verified where a person started the run; what a worker says of itself, and every end in a run that an
+agent started, is reported. All runs that agents started have one vote together.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+
+from evolvable_evolve.ags.bus import AgsState, MessageKind, fold_bus, once
+from evolvable_evolve.ags.workers import OWN_REFUSAL
+from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord
+from evolvable_store.operation import Actor, Head, Principal
+from evolvable_store.resource import Ref
+from evolvable_store.storage.evidence import Outcome
+from evolvable_store.storage.observations import (
+    ITEM_SESSIONS,
+    ClientSession,
+    Execution,
+    ExecutionUse,
+    IngestedSession,
+    UsageObservation,
+)
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs.load import note_load
+
+CLIENT, TASK_TYPE = "ags", "agents"
+"""The client of the sessions that items are, and their task type."""
+
+_BY_AGENTS = f"{ITEM_SESSIONS}agents"
+
+
+@dataclass(frozen=True, slots=True)
+class EndedItem:
+    """One item that ended, as its messages say. agent, skills, read: refs, those of agent and skills with versions.
+
+    outcome: why it failed, '' where it did not.
+    """
+
+    id: str
+    at: str
+    agent: str
+    subtask: str
+    summary: str
+    outcome: str
+    skills: tuple[str, ...]
+    read: frozenset[str]
+
+    @property
+    def seen(self) -> bool:
+        """Whether the process that drove the run saw the failure, and not the worker alone."""
+        return self.outcome not in ("", OWN_REFUSAL)
+
+
+def item_session(run: str, item: str) -> str:
+    """Return the name of the session that an item is."""
+    return f"{ITEM_SESSIONS}{run}:{item}"
+
+
+def ended_items(records: Iterable[LedgerRecord]) -> Iterator[EndedItem]:
+    """Yield the items that ended in a run, without those that never ran or that infrastructure spoiled."""
+    known = list(once(records, set()))
+    state, skills = fold_bus(known), dict[str, tuple[str, ...]]()
+    for record in known:
+        if record["type"] != "message":
+            continue
+        body = record["body"]
+        if record["kind"] == MessageKind.DISPATCH and "item" in body:
+            skills[body["dispatch"]] = tuple(body["skills"])
+        if record["kind"] not in (MessageKind.RESULT, MessageKind.ERROR) or "dispatch" not in body:
+            continue  # what was refused before it ran says nothing of skills
+        if body["retry"] or body["outcome"] == "infra_error":
+            continue
+        item, own = state.items[body["item"]], skills.get(body["dispatch"], ())
+        said = (item.subtask, body["summary"], body["outcome"])
+        yield EndedItem(item.id, record["at"], body["agent"], *said, own, frozenset(body["read"]))
+
+
+def record_items(library: Library, records: Iterable[LedgerRecord], only: str | None = None) -> int:
+    """Keep the ended items of a run as evidence; return how many were new. only: the id of one item.
+
+    An item that is known already changes nothing.
+    """
+    known = list(records)
+    if library.store.read_only or not known:
+        return 0
+    state = fold_bus(known)
+    ended = (one for one in ended_items(known) if only in (None, one.id))
+    return sum(_record(library, state, one) for one in ended)
+
+
+def _record(library: Library, state: AgsState, item: EndedItem) -> bool:
+    scopes = tuple(state.settings["scopes"])
+    agent = Ref.parse(item.agent)
+    head = library.store.head_or_none(agent.at(None), scopes)
+    if head is None or agent.version is None:
+        return False
+    session, by_person = item_session(state.run, item.id), state.settings["principal"] == Principal.PERSON
+    link = f"{ITEM_SESSIONS}{state.run}" if by_person else _BY_AGENTS
+    outcome, verified = Outcome.FAILED if item.outcome else None, by_person and item.seen
+    used = [(head, agent.version, "agent"), *_read_skills(library, scopes, item)]
+    log = library.store.backend.observations
+    log.add_impressions((), [ClientSession(session, link, item.at)])
+    if by_person and (verified or outcome is None):
+        caller = Caller(Actor.AGENT, session, scopes, connection=link)
+        for one, version, _ in used:
+            note_load(library, caller, one.id, version)
+    digest = sha256(f"{session} {item.agent} {item.outcome}".encode()).hexdigest()
+    sightings = [
+        UsageObservation(one.id, version, item.at, state.label, True, True, (how,), outcome)
+        for one, version, how in used
+    ]
+    uses = tuple(ExecutionUse(one.id, version, item.at, True, True, (how,), outcome) for one, version, how in used[1:])
+    ran = (head.id, agent.version, item.at, state.label, 1, outcome)
+    return log.take(
+        IngestedSession(
+            *(session, CLIENT, digest, 1, item.at, state.label), outcome if verified else None, task_type=TASK_TYPE
+        ),
+        sightings,
+        executions=[Execution(session, str(head.ref), *ran, uses)],
+    )
+
+
+def _read_skills(library: Library, scopes: tuple[str, ...], item: EndedItem) -> Iterator[tuple[Head, int, str]]:
+    """Yield the agent's skills that the worker read, in the versions that it had."""
+    for text in item.skills:
+        ref = Ref.parse(text)
+        head = library.store.head_or_none(ref.at(None), scopes)
+        if head is not None and ref.version is not None and str(ref.at(None)) in item.read:
+            yield head, ref.version, "skill"

@@ -1,0 +1,242 @@
+"""The plan of a run: the task, the to-do items, their flowchart, the history and the result, as one document.
+
+plan.md is a file of `environment:ags-RUN`, so every plan is a version. Values are JSON on one line, so that no text of
+a model can begin a line, an item or a part of its own. `parse_plan` accepts exactly what `render_plan` writes.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from evolvable_evolve.contracts import json_line
+from evolvable_store.errors import InvalidArgument
+
+FILE = "plan.md"
+
+MAX_ITEMS = 30
+"""Items of one run in all, dropped and failed ones included."""
+
+MAX_SUBTASK = 4_000
+"""Characters of one subtask."""
+
+_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
+_KEYS = ("id", "subtask", "agent", "needs", "state")
+
+
+class ItemState(StrEnum):
+    """How far an item is."""
+
+    OPEN = "open"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    """An item that it needs failed or was dropped."""
+
+    DROPPED = "dropped"
+    """The planner took it back."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanItem:
+    """One item of the to-do list. agent: the ref of the agent that does it. needs: ids of items that come first."""
+
+    id: str
+    subtask: str
+    agent: str
+    needs: tuple[str, ...] = ()
+    state: ItemState = ItemState.OPEN
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.state in (ItemState.DONE, ItemState.FAILED, ItemState.DROPPED)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan. history: what happened, a line each. result: the planner's last word, '' while there is none."""
+
+    run: str
+    task: str
+    items: tuple[PlanItem, ...] = ()
+    history: tuple[str, ...] = ()
+    result: str = ""
+
+
+_DOCUMENT = """# Plan
+
+format: 1
+run: {run}
+
+## Task
+
+{task}
+
+## To do
+
+{items}
+## Flowchart
+
+```mermaid
+{chart}
+```
+
+## History
+
+{history}
+## Result
+
+{result}
+"""
+_FORM = re.compile(
+    r"# Plan\n\nformat: 1\nrun: (?P<run>[^\n]*)\n\n## Task\n\n(?P<task>[^\n]*)\n\n"
+    r"## To do\n\n(?P<items>(?:- [^\n]*\n)*)\n"
+    r"## Flowchart\n\n```mermaid\n[^`]*```\n\n## History\n\n(?P<history>(?:- [^\n]*\n)*)\n"
+    r"## Result\n\n(?P<result>[^\n]*)\n"
+)
+
+
+def render_plan(plan: Plan) -> str:
+    """Return the document of a plan; equal plans give equal bytes."""
+    items = [{key: getattr(item, key) for key in _KEYS} for item in plan.items]
+    return _DOCUMENT.format(
+        run=plan.run,
+        task=json_line(plan.task),
+        items=_lines(items),
+        chart=flowchart(plan.items),
+        history=_lines(plan.history),
+        result=json_line(plan.result),
+    )
+
+
+def _lines(values: Iterable[object]) -> str:
+    return "".join(f"- {json_line(value)}\n" for value in values)
+
+
+def parse_plan(text: str) -> Plan:
+    """Return the plan of a document. Raises InvalidArgument unless `render_plan` writes exactly this text."""
+    found = _FORM.fullmatch(text)
+    try:
+        plan = _parsed(found) if found is not None else None
+        same = plan is not None and render_plan(plan) == text
+    except (ValueError, LookupError, TypeError, RecursionError):
+        plan, same = None, False
+    if plan is None or not same:
+        raise InvalidArgument(f"{FILE} is not as a run writes it.", "Read an earlier version of it.")
+    return plan
+
+
+def _parsed(found: re.Match[str]) -> Plan:
+    items, history = (
+        tuple(json.loads(line.removeprefix("- ")) for line in found[part].splitlines()) for part in ("items", "history")
+    )
+    return Plan(
+        found["run"],
+        json.loads(found["task"]),
+        tuple(
+            PlanItem(one["id"], one["subtask"], one["agent"], tuple(one["needs"]), ItemState(one["state"]))
+            for one in items
+        ),
+        history,
+        json.loads(found["result"]),
+    )
+
+
+def flowchart(items: Sequence[PlanItem]) -> str:
+    """Return the items and their needs as a mermaid flowchart. Only checked ids, refs and states are in it."""
+    numbers = {item.id: f"n{number}" for number, item in enumerate(items, 1)}
+    nodes = [f'  {numbers[item.id]}["{item.id}: {item.agent}, {item.state}"]' for item in items]
+    edges = [f"  {numbers[need]} --> {numbers[item.id]}" for item in items for need in item.needs if need in numbers]
+    return "\n".join(["flowchart TD", *nodes, *edges])
+
+
+@dataclass(frozen=True)
+class PlanChange:
+    """An answer of the planner. items: what is new. drop: ids of items that nobody is to begin any more.
+
+    question: to the person, '' without one. result: the end of the run, '' to go on. note: why, for the history.
+    """
+
+    items: tuple[PlanItem, ...] = ()
+    drop: tuple[str, ...] = ()
+    note: str = ""
+    question: str = ""
+    result: str = ""
+
+    @classmethod
+    def parse(cls, answer: Mapping[str, Any]) -> "PlanChange":
+        """Return the change that an answer says, which fits the schema of the planner's answers."""
+        items = tuple(
+            PlanItem(one["id"], one["subtask"], one["agent"], tuple(one.get("needs", ())))
+            for one in answer.get("items", ())
+        )
+        texts = {key: str(answer.get(key, "")).strip() for key in ("note", "question", "result")}
+        return cls(items, tuple(answer.get("drop", ())), **texts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the change as it stands on the bus."""
+        items = [{key: getattr(item, key) for key in _KEYS[:-1]} for item in self.items]
+        return {key: getattr(self, key) for key in ("drop", "note", "question", "result")} | {"items": items}
+
+
+@dataclass(frozen=True)
+class PlanRules:
+    """What a plan may hold. agents: refs that were offered."""
+
+    agents: frozenset[str]
+    known: Mapping[str, PlanItem] = field(default_factory=dict)
+
+    def problem(self, change: PlanChange) -> str:
+        """Return why a change cannot be taken into the plan, '' when it can."""
+        if len(self.known) + len(change.items) > MAX_ITEMS:
+            return f"a run has at most {MAX_ITEMS} items; it has {len(self.known)}, and {len(change.items)} more came"
+        new = {item.id: item for item in change.items}
+        if len(new) != len(change.items):
+            return "two new items have one id"
+        for item in change.items:
+            if why := self._item_problem(item, new):
+                return why
+        if unknown := [ascii(one[:40]) for one in change.drop if one not in self.known]:
+            return f"{unknown[0]} cannot be dropped: there is no such item"
+        if late := [one for one in change.drop if self.known[one].ended]:
+            return f"{late[0]} cannot be dropped: it has ended"
+        try:
+            TopologicalSorter({one.id: one.needs for one in new.values()}).prepare()
+        except CycleError:
+            return "the needs of the new items go in a circle"
+        return ""
+
+    def _item_problem(self, item: PlanItem, new: Mapping[str, PlanItem]) -> str:
+        name = ascii(item.id[:40])
+        if not _ID.fullmatch(item.id):
+            return f"{name} is no id: small letters, digits and hyphens, at most 32"
+        if item.id in self.known:
+            return f"there was an item {name} before: a new item has a new id"
+        if item.agent not in self.agents:
+            return f"item {name} names the agent {ascii(item.agent[:80])}, which was not offered"
+        if not item.subtask.strip() or len(item.subtask) > MAX_SUBTASK:
+            return f"the subtask of {name} has {len(item.subtask):,} characters, not 1 to {MAX_SUBTASK:,}"
+        if len(set(item.needs)) != len(item.needs):
+            return f"item {name} names a need twice"
+        unknown = [ascii(one[:40]) for one in item.needs if one not in self.known and one not in new]
+        return f"item {name} needs {unknown[0]}, which is no item" if unknown else ""
+
+
+def with_blocked(items: Iterable[PlanItem]) -> list[PlanItem]:
+    """Return the items in their order, open ones marked as blocked where one that they need can no longer be done."""
+    found: dict[str, PlanItem] = {}
+    waiting = {item.id: item for item in items}
+    order = TopologicalSorter({item.id: [one for one in item.needs if one in waiting] for item in waiting.values()})
+    lost = (ItemState.FAILED, ItemState.DROPPED, ItemState.BLOCKED)
+    for name in order.static_order():
+        item = waiting[name]
+        blocked = item.state is ItemState.OPEN and any(found[one].state in lost for one in item.needs if one in found)
+        if blocked:
+            item = PlanItem(item.id, item.subtask, item.agent, item.needs, ItemState.BLOCKED)
+        found[name] = item
+    return [found[name] for name in waiting]

@@ -1,0 +1,89 @@
+"""The planner: a model in a role of its own that writes the plan and never executes anything.
+
+It is shown the task, the contracts of the agents, the plan, and what came over the bus since its last answer. Its
+answer holds items, a question or a result; it has no field for an executor, a command, a tool or a file.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.ags.bus import MAX_ROUNDS, AgsState
+from evolvable_evolve.ags.plan import MAX_ITEMS, PlanChange, PlanRules
+from evolvable_evolve.evolution.proposers.proposer_model import ModelAnswer, ModelQuestion, ModelRole
+from evolvable_evolve.evolution.task import ModelUsage
+
+INSTRUCTIONS = Path(__file__).with_name("planner.md").read_text(encoding="utf-8")
+SCHEMA: Mapping[str, Any] = json.loads(Path(__file__).with_name("planner.schema.json").read_text(encoding="utf-8"))
+
+MAX_ANSWER = 8_192
+"""Tokens of the planner's longest answer."""
+
+
+def plan_question(state: AgsState, contracts: str) -> ModelQuestion:
+    """Return the question of the next round; equal states give the same question."""
+    data = {
+        "task": state.task,
+        "agents": contracts,
+        "plan": [
+            {"id": one.id, "agent": one.agent, "needs": list(one.needs), "state": one.state, "subtask": one.subtask}
+            for one in state.listed
+        ],
+        "messages": _messages(state),
+        "round": state.round + 1,
+        "rounds_left": MAX_ROUNDS - state.round,
+        "items_left": MAX_ITEMS - len(state.items),
+    }
+    return ModelQuestion(ModelRole.PLANNER, INSTRUCTIONS, data, SCHEMA, MAX_ANSWER)
+
+
+def _messages(state: AgsState) -> Sequence[Mapping[str, Any]]:
+    """Return what came over the bus since the last answer, in the order of the plan."""
+    found: list[Mapping[str, Any]] = [
+        {
+            "kind": "result" if one.ok else "error",
+            "from": f"item:{one.item}",
+            "agent": one.agent,
+            "summary": one.summary,
+            "files": [str(file["path"]) for file in one.files],
+        }
+        for one in state.in_round
+    ]
+    if state.refused:
+        found.append({"kind": "note", "from": "run", "text": f"your last plan was refused: {state.refused}"})
+    if (given := state.answers.get(state.round)) is not None:
+        found.append({"kind": "note", "from": given["by"], "question": state.question, "answer": given["answer"]})
+    return found
+
+
+def check_plan_answer(state: AgsState, answer: Mapping[str, Any], agents: Sequence[str]) -> tuple[PlanChange, str]:
+    """Return the change that an answer says, and why it is refused, '' where it is taken."""
+    change = PlanChange.parse(answer)
+    return change, PlanRules(frozenset(agents), state.items).problem(change)
+
+
+NO_PLANNER = "none"
+"""The name of the planner of a run that has one agent and one item."""
+
+
+class SingleItemPlan:
+    """The plan of a run that uses an agent as a tool: the task is its one item, whose result is the run's.
+
+    No model is asked, and nothing is spent.
+    """
+
+    name, label = NO_PLANNER, "no planner"
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        """Return the one item, then its result."""
+        data, answer = question.data, dict[str, Any]()
+        if not data["plan"]:
+            answer = {"items": [{"id": "task", "subtask": data["task"], "agent": self._agent, "needs": []}]}
+        else:
+            said = [one for one in data["messages"] if one["kind"] in ("result", "error")]
+            answer = {"result": said[-1]["summary"] if said else "There is no result."}
+        return ModelAnswer({"note": "one agent", **answer}, ModelUsage(), self.name)

@@ -1,0 +1,119 @@
+"""Rounds over the items of runs of agents: those that failed are evidence against what their agents had.
+
+The process that drove the run saw them fail. That an item was done is only what its worker says, so it has no reward.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from evolvable_evolve.ags.bus import fold_bus
+from evolvable_evolve.ags.driver import AGS_DIR
+from evolvable_evolve.ags.item_evidence import TASK_TYPE, EndedItem, ended_items, item_session
+from evolvable_evolve.evolution.ledger.run_directory import (
+    LedgerDamaged,
+    find_run,
+    iter_runs,
+    read_ledger,
+    translate_damage,
+)
+from evolvable_evolve.rounds.round_source import MAX_SESSIONS, RoundSource, SessionSource
+from evolvable_evolve.rounds.traces import RoundTrace, hashed
+from evolvable_store.operation import Principal
+from evolvable_store.resource import Ref
+from evolvable_tools.library import Library
+from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.review.review_config import ReviewSettings
+from evolvable_tools.sessions import Session
+from evolvable_tools.sessions.parser import read_session
+
+
+@dataclass
+class AgsSource:
+    """The ended items of one run, each as a short session: the subtask, what the worker said, and how it ended."""
+
+    name: str
+    items: Mapping[str, EndedItem]
+    redactor: Redactor
+
+    @classmethod
+    @translate_damage
+    def of(cls, library: Library, run: str) -> "AgsSource":
+        """Return the source of a run. Raises NoSuchRun, LedgerDamaged."""
+        folder = find_run(library.store.home, run, AGS_DIR)
+        found = {item_session(folder.id, one.id): one for one in ended_items(read_ledger(folder.ledger))}
+        return cls(f"ags:{folder.id}", found, library.redactor())
+
+    def fresh(self, seen: Iterable[str]) -> list[str]:
+        """Return the items that no round was over, the oldest first."""
+        known = set(seen)
+        return [identity for identity in self.items if identity not in known]
+
+    def trace(self, identity: str) -> RoundTrace | None:
+        """Return the trace of an item, None for what is no item of this run."""
+        item = self.items.get(identity)
+        if item is None:
+            return None
+        reward, cause = (0, f"worker:{hashed(item.outcome)}") if item.outcome else (None, "")
+        about = (identity, item.at, TASK_TYPE, str(Ref.parse(item.agent).at(None)), reward, 0.0)
+        skills = frozenset(str(Ref.parse(ref).at(None)) for ref in item.skills)
+        return RoundTrace(*about, selected=skills, used=skills & item.read, cause=cause)
+
+    def session(self, identity: str) -> Session | None:
+        """Return what a model may be shown of an item. No word of a model stands in it as the user's."""
+        item = self.items.get(identity)
+        if item is None:
+            return None
+        ended = f"that is wrong: {item.outcome}" if item.outcome else "go on"
+        messages = [
+            {"role": "user", "content": "Do one item of a plan.", "timestamp": item.at},
+            {"role": "assistant", "content": f"{item.subtask}\n\n{item.summary}", "timestamp": item.at},
+            {"role": "user", "content": ended, "timestamp": item.at},
+        ]
+        return read_session(messages, redactor=self.redactor)
+
+    def leak(self, before: str, after: str) -> str:
+        """Return '': a run of agents has no expected answers."""
+        return ""
+
+
+@dataclass
+class WholeSource:
+    """The sessions of a library, and the items of the runs of agents that a person started. name: as of sessions."""
+
+    sessions: SessionSource
+    runs: Sequence[AgsSource]
+    name: str = "sessions"
+
+    @classmethod
+    def of(cls, library: Library, settings: ReviewSettings) -> "WholeSource":
+        """Return the source of a library. A run that cannot be read is left out."""
+        found = []
+        for folder in iter_runs(library.store.home, AGS_DIR):
+            with suppress(LedgerDamaged, OSError):
+                records = read_ledger(folder.ledger)
+                if fold_bus(records).settings.get("principal") == Principal.PERSON:
+                    found.append(AgsSource.of(library, folder.id))
+        return cls(SessionSource(library, settings), found[::-1])
+
+    def fresh(self, seen: Iterable[str]) -> list[str]:
+        """Return the sessions that no round was over, and the items that failed since."""
+        known = set(seen)
+        failed = [name for run in self.runs for name in run.fresh(known) if run.items[name].outcome]
+        others = self.sessions.fresh([*known, *(name for run in self.runs for name in run.items)])
+        return [*others, *failed[:MAX_SESSIONS]]
+
+    def _of(self, identity: str) -> RoundSource:
+        return next((run for run in self.runs if identity in run.items), self.sessions)
+
+    def trace(self, identity: str) -> RoundTrace | None:
+        """Return one trace, None where nothing of it is left."""
+        return self._of(identity).trace(identity)
+
+    def session(self, identity: str) -> Session | None:
+        """Return what a model may be shown of it, None where it cannot be read any more."""
+        return self._of(identity).session(identity)
+
+    def leak(self, before: str, after: str) -> str:
+        """Return '': neither has expected answers."""
+        return ""

@@ -1,0 +1,413 @@
+"""Workers: what a dispatch runs. An agent with its own skills does one item in a workspace, on a trial backend.
+
+The program is read from the library at the dispatch, so a change that was committed a moment ago is used. An agent that
+nobody whom the user trusts answers for never runs, nor does one that wants tools which a worker may not use.
+"""
+
+import base64
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.ags.plan import PlanItem
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, load_program, make_part, make_program
+from evolvable_evolve.evolution.executors.agent_cli import CLIENTS
+from evolvable_evolve.evolution.executors.base import CommandHost, Executor, parse_strict_json
+from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
+from evolvable_evolve.evolution.run_config import HostContext
+from evolvable_evolve.evolution.run_context import executor_kind, make_executor
+from evolvable_evolve.evolution.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, TaskSet, TrialOutcome
+from evolvable_evolve.evolution.trials.trial import TrialAttempt, TrialJob
+from evolvable_store.errors import EvolvableError, InvalidPath, NoSuchResource, Refused
+from evolvable_store.frontmatter import parse_document
+from evolvable_store.operation import Actor, Head, Principal
+from evolvable_store.paths import check_path
+from evolvable_store.resource import Kind, Ref, main_file
+from evolvable_tools.authority import out_of_force
+from evolvable_tools.authors import AuthorKind, FileAuthor, version_authorship
+from evolvable_tools.delegation import agent_skills
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.llm import ModelAttempt
+from evolvable_tools.untrusted_text import enclose
+from evolvable_tools.verbs import edit
+
+MAX_SUMMARY = 2_000
+"""Bytes of what a worker says of an item; the whole answer is a file of the run."""
+
+MAX_FILES, MAX_FILE, MAX_BYTES = 200, 4 * 2**20, 16 * 2**20
+"""Files of one item, bytes of one of them, and bytes of all."""
+
+INPUTS, OUTPUTS = "inputs", "outputs"
+"""The folders of a workspace with the files of the items that are needed, and with those that the worker leaves."""
+
+ANSWER_FILE = "answer.txt"
+"""The name of a whole answer among the files of an item."""
+
+FAILED_MARK = "FAILED:"
+"""How an answer begins that says that the item could not be done."""
+
+OWN_REFUSAL = "refused by the agent"
+"""Why an item failed of which the worker says so itself."""
+
+_NO_TASKS = TaskSet("ags", (), {}, "", "")
+_DESCRIPTOR_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+class FileCollector:
+    """A scorer of trials that scores nothing: it brings back the files that a worker left below `outputs`."""
+
+    async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
+        """Return the files as the evidence of a score that means nothing."""
+        files, left_out = collect_files(workspace / OUTPUTS)
+        packed = {path: base64.b64encode(data).decode("ascii") for path, data in files.items()}
+        return Score(1.0, evidence=json.dumps({"files": packed, "left_out": left_out}))
+
+    def digest(self, task: Task) -> str:
+        """Return the same for every task."""
+        return "ags"
+
+    def known_answer(self, task: Task) -> None:
+        """Return None: nothing is known."""
+        return
+
+
+def collect_files(folder: Path) -> tuple[dict[str, bytes], list[str]]:
+    """Return the regular files below a folder by path, and what was left out, each with why.
+
+    Links are not followed and special files are not opened. At most MAX_FILES, in the order of their paths.
+    """
+    found, left_out, size = dict[str, bytes](), list[str](), 0
+    for path, place in _regular_paths(folder, left_out):
+        if len(found) == MAX_FILES:
+            left_out.append(f"more than {MAX_FILES} files")
+            break
+        data = _read_regular(place, min(MAX_FILE, MAX_BYTES - size))
+        if isinstance(data, str):
+            left_out.append(f"{ascii(path[:200])}: {data}")
+            continue
+        found[path] = data
+        size += len(data)
+    return found, left_out
+
+
+def _regular_paths(folder: Path, left_out: list[str]) -> Iterator[tuple[str, Path]]:
+    if folder.is_symlink():
+        left_out.append(f"{OUTPUTS} is a link")
+        return
+    for top, folders, names in os.walk(folder, followlinks=False):
+        folders.sort()
+        for name in sorted([*names, *(one for one in folders if os.path.islink(os.path.join(top, one)))]):
+            place = Path(top, name)
+            path = place.relative_to(folder).as_posix()
+            try:
+                yield check_path(path), place
+            except (InvalidPath, UnicodeError):
+                left_out.append(f"{ascii(path[:200])}: its name cannot be used")
+
+
+def _read_regular(place: Path, most: int) -> bytes | str:
+    """Return the bytes of a regular file, or why they are not taken."""
+    try:
+        descriptor = os.open(place, _DESCRIPTOR_FLAGS)
+    except OSError:
+        return "a link, or it cannot be read"
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            return "no file of its own"
+        return file.read(most + 1) if status.st_size <= most else f"it has {status.st_size:,} bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkResult:
+    """The result of a dispatch. outcome: why it failed, '' where it did not. read: refs of skills that were read.
+
+    retry: infrastructure failed, which says nothing about the agent. attempts: requests to a model behind an API.
+    """
+
+    ok: bool
+    outcome: str
+    read: tuple[str, ...]
+    summary: str
+    files: tuple[Mapping[str, Any], ...]
+    usage: ModelUsage
+    wall: float
+    lost: bool
+    retry: bool
+    attempts: tuple[ModelAttempt, ...] = ()
+
+
+@dataclass(frozen=True)
+class PreparedWork:
+    """A dispatch that can be submitted. agent: the ref with the version. skills: those that the worker has.
+
+    left_out: skills of the agent that nobody whom the user trusts answers for, or that are gone.
+    """
+
+    job: TrialJob
+    agent: str
+    skills: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+class Workers:
+    """Makes the jobs of one run, and reads their results.
+
+    spec: the executor. agents: refs that the run may use. memory: refs of memories that workers read. seconds: for one
+    item. redactor takes secrets out of what workers say.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        caller: Caller,
+        host: HostContext,
+        folder: RunDirectory,
+        spec: Mapping[str, Any],
+        *,
+        agents: Sequence[str],
+        memory: Sequence[str] = (),
+        seconds: float = 600.0,
+    ) -> None:
+        self._library, self._caller, self._host, self._folder = library, caller, host, folder
+        self._spec, self._agents, self._memory, self._seconds = spec, agents, memory, seconds
+        self._executors: dict[tuple[str, ...], Executor] = {}
+
+    @property
+    def starts_commands(self) -> bool:
+        """Whether the executor starts processes."""
+        return executor_kind(self._spec).runs_commands
+
+    def prepare(
+        self, item: PlanItem, attempt: int, needed: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]]
+    ) -> PreparedWork:
+        """Return the job of an item under the newest commit. needed: by item the summary and files of what it needs.
+
+        Raises Refused for an agent that may not run, NoSuchResource for one that is gone.
+        """
+        agent, main = open_agent(self._library, self._caller, item.agent, self._agents)
+        tools = worker_tools(self._spec, str(agent.ref), main)
+        skills, left_out = self._skills(agent, main)
+        memory = map(self._trusted_memory, self._memory)
+        # By version: what runs is what was checked, whatever is committed meanwhile.
+        refs = [head.ref.at(head.latest) for head in (agent, *skills, *memory)]
+        program, _ = load_program(self._library, self._caller, refs)
+        executor = self._executor(tools)
+        files, prompt = self._given(item, needed)
+        digest = sha256(f"{self._folder.id}\n{item.id}\n{prompt}".encode()).hexdigest()
+        task = Task(item.id, prompt, ScorerSpec("exact"), Split.TRAIN, digest, category="ags", timeout_s=self._seconds)
+        job = TrialJob(
+            executor,
+            FileCollector(),
+            task,
+            worker_program(program, self._spec),
+            attempt,
+            files,
+            self._folder.workspaces,
+            host=CommandHost.of(self._host),
+        )
+        version, *owned = (f"{one.ref}@{one.latest}" for one in (agent, *skills))
+        return PreparedWork(job, version, tuple(owned), tuple(left_out))
+
+    def _executor(self, tools: tuple[str, ...]) -> Executor:
+        """Return the executor with these tools, made once."""
+        if tools not in self._executors:
+            spec = {**self._spec, "tools": list(tools)} if tools else self._spec
+            self._executors[tools] = make_executor(spec, self._host, _NO_TASKS, self._folder.path / "executor")
+        return self._executors[tools]
+
+    def _skills(self, agent: Head, main: bytes) -> tuple[list[Head], list[str]]:
+        """Return the agent's own skills that may be used, and the names of the others."""
+        found, left_out = list[Head](), list[str]()
+        for name in agent_skills(parse_document(main).fields):
+            ref = Ref(Kind.SKILL, name)
+            if (known := self._library.store.head_or_none(ref, self._caller.scopes)) is not None:
+                self._library.take_in([known.ref])  # what a person saved in a folder counts as committed
+            head = self._library.store.head_or_none(ref, self._caller.scopes)
+            trusted = head is not None and head.version is not None and _other_author(self._library, head) is None
+            if head is not None and trusted:
+                found.append(head)
+            else:
+                left_out.append(f"skill:{name}")
+        return found, left_out
+
+    def _trusted_memory(self, text: str) -> Head:
+        head = self._library.store.head(Ref.parse(text, Kind.MEMORY), self._caller.scopes)
+        if _other_author(self._library, head) is not None:
+            raise Refused(f"{head.ref} is not trusted, so no worker reads it.", "A person trusts it, or leaves it out.")
+        return head
+
+    def _given(
+        self, item: PlanItem, needed: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]]
+    ) -> tuple[dict[str, bytes], str]:
+        """Return the files of the workspace and the words of the task."""
+        files, lines = dict[str, bytes](), [item.subtask]
+        for name, (summary, left) in needed.items():
+            mine = {f"{INPUTS}/{name}/{one['path']}": self._folder.kept(one["sha256"]) for one in left}
+            files |= mine
+            listed = "".join(f"\n- {path}" for path in mine)
+            source = f"result of item {name}"
+            lines.append(enclose(f"{summary}{listed}", source, "an agent of this run wrote it"))
+        lines.append(
+            f"Files that belong to the result go below the folder {OUTPUTS} of the folder you work in. End with a short"
+            f" summary of the result. If you cannot do it, begin that answer with {FAILED_MARK} and the reason."
+        )
+        if self._memory:
+            names = ", ".join(f"{OUTPUTS}/memory/{Ref.parse(ref, Kind.MEMORY).name}.md" for ref in self._memory)
+            lines.append(f"Lines that a memory should have go into {names}; the user decides about them.")
+        return files, "\n\n".join(lines)
+
+    def read(self, attempt: TrialAttempt) -> WorkResult:
+        """Return the result of a job; its files and its whole answer are kept in the run."""
+        rollout = attempt.rollout
+        outcome = attempt.outcome or rollout.outcome
+        said = self._library.redacted(rollout.output.strip())
+        files, left_out = self._kept(attempt)
+        if len(said.encode("utf-8", "replace")) > MAX_SUMMARY:
+            files.append(self._keep(ANSWER_FILE, said.encode("utf-8", "replace")))
+        if left_out:
+            said = f"{said}\n[left out: {'; '.join(left_out)[:400]}]"
+        if outcome is not None:
+            why = self._library.redacted(attempt.detail or rollout.detail) or str(outcome)
+            said = f"{outcome}: {why}"
+        ok = outcome is None and not said.startswith(FAILED_MARK)
+        why = "" if ok else str(outcome or OWN_REFUSAL)
+        spent = (rollout.usage, rollout.wall, attempt.lost)
+        retry = outcome is TrialOutcome.INFRA_ERROR
+        return WorkResult(ok, why, rollout.read, shorten_bytes(said), tuple(files), *spent, retry, rollout.attempts)
+
+    def propose_memory(self, item: str, files: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Propose the lines that a worker left for memories of the run; return what was proposed, a line each.
+
+        A worker reads memories and changes none: new lines of `memory/NAME.md` wait for a person, behind those there.
+        """
+        said = []
+        for text in self._memory:
+            head = self._library.store.head(Ref.parse(text, Kind.MEMORY), self._caller.scopes)
+            left = next((one for one in files if one["path"] == f"memory/{head.name}.md"), None)
+            if left is None:
+                continue
+            try:
+                number = self._propose_lines(head, item, self._folder.kept(left["sha256"]).decode("utf-8", "replace"))
+            except EvolvableError as error:
+                said.append(f"{head.ref} was not proposed: {error.text}")
+                continue
+            said += [f"{head.ref}: proposal {number}"] if number is not None else []
+        return said
+
+    def _propose_lines(self, head: Head, item: str, left: str) -> int | None:
+        """Return the proposal with these lines; one that this item made before is not made again."""
+        path, (head, _) = main_file(Kind.MEMORY, head.name), self._library.latest(head)
+        now = self._library.store.file(head, path).data.decode("utf-8", "replace")
+        known = set(now.splitlines())
+        more = [line for line in dict.fromkeys(left.splitlines()) if line.strip() and line not in known]
+        reason = f"item {item} of run {self._folder.id}"
+        about = self._library.store.backend.proposals.about(head.ref)
+        made = next((one.id for one in about if one.reason == reason), None)
+        if made is not None or not more:
+            return made
+        text = "\n".join([now.rstrip("\n"), *map(self._library.redacted, more)]) + "\n"
+        author = worker_author(self._caller)
+        return edit.update_resource(
+            *(self._library, author, head.ref, reason),
+            files={path: text},
+            expected_version=head.version,
+            propose=True,
+        ).proposal_id
+
+    def _kept(self, attempt: TrialAttempt) -> tuple[list[dict[str, Any]], list[str]]:
+        if attempt.score is None:
+            return [], []
+        told = parse_strict_json(attempt.score.evidence)
+        packed: Mapping[str, str] = told["files"]
+        return [self._keep(path, base64.b64decode(text)) for path, text in packed.items()], list(told["left_out"])
+
+    def _keep(self, path: str, data: bytes) -> dict[str, Any]:
+        return {"path": path, "sha256": self._folder.keep(data), "size": len(data)}
+
+
+def open_agent(library: Library, caller: Caller, text: str, among: Sequence[str] | None = None) -> tuple[Head, bytes]:
+    """Return an agent that may work, with its main file. among: refs that may be named.
+
+    Raises Refused for an agent that nobody whom the user trusts answers for, NoSuchResource.
+    """
+    ref = Ref.parse(text, Kind.AGENT)
+    if ref.kind is not Kind.AGENT or ref.version is not None or (among is not None and text not in among):
+        raise Refused(f"{ascii(text[:80])} is no agent of this run.", "Name agents by their refs, without a version.")
+    library.take_in([library.store.head(ref, caller.scopes).ref])
+    head = library.store.head(ref, caller.scopes)
+    if head.version is None:
+        raise NoSuchResource(f"{head.ref} was removed.", "Restore it, or name another agent.")
+    if (author := _other_author(library, head)) is not None:
+        line = out_of_force(str(head.ref), "agent", author)
+        raise Refused(f"{head.ref}@{head.latest} is not trusted, so it does not run: {line}")
+    return head, library.store.file(head, main_file(Kind.AGENT, head.name)).data
+
+
+def worker_author(caller: Caller) -> Caller:
+    """Return the author of the changes that a run makes: always an agent."""
+    return replace(caller, actor=Actor.AGENT, principal=Principal.AGENT, via="ags", signer=None)
+
+
+def _other_author(library: Library, head: Head) -> FileAuthor | None:
+    """Return who changed an agent or a memory, None where a person stands for it: then it is in force in a plan."""
+    whose = version_authorship(library, head, head.latest)
+    return None if whose.stands or whose.kind is AuthorKind.YOU else FileAuthor(whose.kind, whose.by)
+
+
+def worker_tools(spec: Mapping[str, Any], agent: str, main: bytes) -> tuple[str, ...]:
+    """Return the tools that a worker may use as this agent, empty where the executor has none to restrict.
+
+    Never more than the executor allows. Raises Refused where the agent asks for more, or its file allows fewer than the
+    executor can be held to.
+    """
+    fields = parse_document(main).fields
+    wanted, without = _names(fields.get("tools")), _names(fields.get("disallowedTools"))
+    kind = str(spec.get("kind"))
+    allowed = tuple(spec.get("tools", ())) or tuple(CLIENTS.get(kind, {}).get("tools", ()))
+    if not allowed:
+        return ()
+    hint = "Change the agent's tools, or use another executor."
+    if wanted is not None and (more := [name for name in wanted if name not in allowed]):
+        raise Refused(f"{agent} wants {', '.join(more)[:200]}, which its worker may not use.", hint)
+    kept = tuple(name for name in allowed if (wanted is None or name in wanted) and name not in (without or ()))
+    if not kept:
+        raise Refused(f"{agent} leaves its worker no tool.", hint)
+    if kept != allowed and kind != "claude":
+        raise Refused(f"{kind} cannot be held to the tools of {agent}.", "Use claude:MODEL for it.")
+    return kept
+
+
+def _names(value: object) -> list[str] | None:
+    """Return the tools that a field names without what they may be used for, None where it is not there."""
+    texts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else None
+    return None if texts is None else [str(text).partition("(")[0].strip() for text in texts if str(text).strip()]
+
+
+def worker_program(program: Program, spec: Mapping[str, Any]) -> Program:
+    """Return what the executor installs. A model is told to be the agent; a command is given the agent's files.
+
+    Of an agent's file a model gets the text alone: its hooks, servers and other settings never reach the client.
+    """
+    if executor_kind(spec).agents is None:
+        return program
+    return make_program(_as_prompt(part) if part.kind is Kind.AGENT else part for part in program.parts)
+
+
+def _as_prompt(agent: ProgramPart) -> ProgramPart:
+    body = parse_document(agent.main or b"").body.strip()
+    text = f"---\nname: {agent.name}\ndescription: The agent of this worker.\n---\n\n{body}\n"
+    return make_part(Kind.PROMPT, agent.name, {main_file(Kind.PROMPT, agent.name): text.encode()})
+
+
+def shorten_bytes(text: str, most: int = MAX_SUMMARY) -> str:
+    """Return a text of at most so many bytes of UTF-8, cut at its end."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= most:
+        return data.decode()
+    return data[: most - 4].decode("utf-8", "ignore") + "…"

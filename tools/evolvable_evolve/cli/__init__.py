@@ -1,0 +1,1 @@
+"""The commands of the annex of evolution."""

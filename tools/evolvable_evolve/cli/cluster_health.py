@@ -1,0 +1,51 @@
+"""What `doctor` says of the Ray cluster that the person configured: nodes, slots, and what prevents its use."""
+
+import asyncio
+from importlib.util import find_spec
+from typing import Any
+
+from evolvable_evolve.evolution.trials.ray_backend import RayBackend
+from evolvable_evolve.run_launcher import evolve_context
+from evolvable_server.cli.client_commands import HealthProblem
+from evolvable_server.cli.terminal import count
+from evolvable_server.config import Config
+from evolvable_store.errors import EvolvableError, InvalidArgument
+
+START_NODE = "ray start --address=ADDRESS --resources='{\"agent_slot\": 8}'"
+
+
+def check_cluster(config: Config) -> tuple[list[HealthProblem], list[str]]:
+    """Return what is wrong with the configured cluster, and a note on it; nothing where none is configured.
+
+    The cluster is asked, for a few seconds, by the process that runs speak with it through.
+    """
+    if not config.person.ray_address:
+        return [], []
+    if find_spec("ray") is None:
+        what = f"A Ray cluster is configured ({config.person.ray_address}), and Ray is not installed."
+        return [HealthProblem(what, "pip install '.[ray]' in your clone")], []
+    try:
+        report = asyncio.run(_ask(config))
+    except EvolvableError as error:
+        return [HealthProblem(str(error), error.hint)], []
+    offered = [one for one in report["nodes"] if one["slots"]]
+    if not offered:
+        what = f"No node of the Ray cluster {config.person.ray_address} offers slots, so no trial runs there."
+        return [HealthProblem(what, f"Start a node by: {START_NODE}")], []
+    listed = ", ".join(f"{one['node']} {one['slots']}" for one in offered)
+    return [], [
+        f"The Ray cluster {config.person.ray_address} has {count(len(report['nodes']), 'node')} and"
+        f" {count(sum(one['slots'] for one in offered), 'slot')} ({listed}); Ray {report['ray']}, Python"
+        f" {report['python']}."
+    ]
+
+
+async def _ask(config: Config) -> dict[str, Any]:
+    cluster = evolve_context(config).cluster
+    if cluster is None:
+        raise InvalidArgument("The configuration names no Ray cluster any more.", "Set ray_address, and ask again.")
+    backend = RayBackend(cluster)
+    try:
+        return await backend.open()
+    finally:
+        await backend.close()

@@ -1,0 +1,309 @@
+"""The command evolve: start a run, drive it in this process, answer and stop it, show its progress."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from evolvable_evolve.cli.evolve_driving import SHOWN, drive_here, parse_price, show_events, show_status
+from evolvable_evolve.cli.taskset_access import ask_before_unvouched
+from evolvable_evolve.evolution import run_control
+from evolvable_evolve.evolution.ledger.run_directory import find_run
+from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
+from evolvable_evolve.evolution.run_config import parse_executor_spec
+from evolvable_evolve.evolution.run_context import check_runnable
+from evolvable_evolve.evolution.run_control import PendingQuestions, RunStatus
+from evolvable_evolve.evolution.start import start_run
+from evolvable_evolve.evolution.tasks.locate import load_taskset
+from evolvable_evolve.run_launcher import evolve_context, start_driver
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.options import REF
+from evolvable_server.cli.terminal import remark, say, show_table, warn
+from evolvable_server.config import is_person
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Principal
+from evolvable_store.resource import Ref
+
+_run_argument = click.argument("run", required=False, metavar="[RUN]")
+
+
+def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--max-minutes", type=click.FloatRange(min=0), help="Minutes of trials."),
+        click.option("--max-calls", type=click.IntRange(min=0), help="Calls of models."),
+        click.option("--max-tokens", type=click.IntRange(min=0), help="Tokens, in both directions."),
+        click.option("--max-cost", type=click.FloatRange(min=0), metavar="DOLLARS", help="US dollars."),
+    ):
+        function = option(function)
+    return function
+
+
+@command("start")
+@click.argument("tasks", type=REF, metavar="ENVIRONMENT")
+@click.option("--program", "-p", type=REF, multiple=True, metavar="REF", help="What may get better; repeatable.")
+@click.option(
+    "--executor", help="claude:MODEL, codex:MODEL, anthropic:MODEL, simulated, or a name [default: the role's]."
+)
+@click.option(
+    "--brain", help="handoff, or anthropic[:MODEL], claude, codex, names [default: the role's, else handoff]."
+)
+@click.option(
+    "--judge", default="", help="anthropic[:MODEL], claude, codex or a name [default: the role's, else --brain]."
+)
+@click.option("--mode", default="skill_only", show_default=True, help="skill_only, ..., joint, or any.")
+@click.option("--rounds", type=click.IntRange(0, 3), default=0, help="Improve each answer so often by public checks.")
+@click.option("--structure", multiple=True, metavar="NAME=NUMBER", help="structure: a threshold of the gate.")
+@click.option(
+    "--optimizer",
+    default="greedy",
+    show_default=True,
+    help="greedy, evoskill, reflection, textgrad, reinforce_pp, grpo.",
+)
+@click.option(
+    "--iterations", type=click.IntRange(0, 1000), help="Proposals [default: 10, and more while trials are left]."
+)
+@click.option(
+    "--trials", type=click.IntRange(0), default=0, help="Evaluations that greedy plans for [default: 8 a test task]."
+)
+@click.option("--samples", type=click.IntRange(0, 16), default=0, help="grpo: rollouts of a task [default: 4].")
+@click.option(
+    "--rejections", type=click.IntRange(0, 1000), default=3, show_default=True, help="textgrad: in a row, then it ends."
+)
+@click.option(
+    "--open-above", type=click.FloatRange(-1, 1), default=0.03, show_default=True, help="Gain that opens the test."
+)
+@click.option(
+    "--batch",
+    type=(click.IntRange(1, 100), click.IntRange(1, 100)),
+    default=(3, 2),
+    show_default=True,
+    help="Categories, and tasks of each, that a proposer is shown.",
+)
+@click.option(
+    "--edits",
+    type=(click.IntRange(1, 4), click.IntRange(1, 4)),
+    default=(4, 2),
+    show_default=True,
+    help="Edits of a proposal at most, at first and at the end.",
+)
+@click.option("--parent", default="round_robin", show_default=True, help="evoskill: round_robin, best, random, pareto.")
+@click.option("--admit", default="better-than-parent", show_default=True, help="evoskill: or better-than-worst.")
+@click.option("--frontier", type=click.IntRange(1, 20), default=3, show_default=True, help="evoskill: programs kept.")
+@click.option("--stalls", type=click.IntRange(1, 1000), default=5, show_default=True, help="evoskill: without a best.")
+@click.option(
+    "--screen-above", type=click.IntRange(0), default=30, show_default=True, help="evoskill: val tasks to screen from."
+)
+@click.option("--repeats", type=click.IntRange(1, 20), default=1, show_default=True, help="evoskill: of a val task.")
+@click.option("--final", default="staged", show_default=True, help="The sealed test: staged, or single as before.")
+@click.option("--test-repeats", type=click.IntRange(0, 20), default=0, help="Of a test task [default: 2; single 1, 3].")
+@click.option(
+    "--test-alpha", type=click.FloatRange(0.0001, 0.04), default=0.04, show_default=True, help="Of a first look."
+)
+@click.option(
+    "--least-gain", type=click.FloatRange(0, 1), default=0.02, show_default=True, help="What graded scores must gain."
+)
+@click.option("--cost-rise", type=click.FloatRange(0, 100), default=0.25, show_default=True, help="Of tokens a task.")
+@click.option(
+    "--coverage", type=click.FloatRange(0, 1), default=0.6, show_default=True, help="Share of tasks with a result."
+)
+@click.option(
+    "--stale-hours",
+    type=click.FloatRange(0, 10_000),
+    default=3.0,
+    show_default=True,
+    help="After so long a parent is measured again beside its child.",
+)
+@click.option("--target", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Score that ends a search.")
+@click.option("--pass-at", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="The score that passes.")
+@click.option("--seed", type=int, default=42, show_default=True)
+@click.option(
+    "--concurrency", type=click.IntRange(1, 64), default=4, show_default=True, help="Trials at once; 4 may become 16."
+)
+@click.option("--backend", default="auto", show_default=True, help="Where trials run: tasks, processes, ray[:ADDRESS].")
+@click.option("--give-up-below", type=click.FloatRange(0, 1), default=0.0, help="End when less chance is left.")
+@click.option("--merge", multiple=True, metavar="RUN", help="Try the finalists of these runs as one; repeatable.")
+@click.option("--price", metavar="IN,OUT", help="Dollars of a million tokens, where nobody tells what it cost.")
+@click.option("--free", is_flag=True, help="What the command uses costs nothing.")
+@click.option("--stand-in", is_flag=True, help="No real model is behind it: figures are labelled scripted.")
+@click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
+@_limits
+def start_command(
+    state: CommandContext, tasks: Ref, program: tuple[Ref, ...], executor: str | None, wait: bool, **given: Any
+) -> Output[Any]:
+    """Begin a run: ENVIRONMENT is a task set of the library, such as environment:invoices.
+
+    A command is given by the name that `evolvable executor add`, `proposer add` or `judge add` gave it, a model by that
+    of `model add`; `model role` says who answers where an option does not.
+    """
+    stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
+    config = state.config()
+    means = evolve_context(config, person=state.identity.principal is Principal.PERSON)
+    named = means.commands["executors"] if means.commands else None
+    executor = executor or next(iter(means.answering("executor")), None)
+    if executor is None:
+        raise click.UsageError("Name who does the tasks: --executor, or `evolvable model role executor NAME`.")
+    given["brain"] = given["brain"] or ",".join(means.answering("proposer")) or "handoff"
+    price = parse_price(given.pop("price"))
+    spec = parse_executor_spec(executor, named, means.models, price=price, scripted=stand_in, free=free)
+    merge, limits, structure = given.pop("merge"), _limit_of(given), _thresholds(given.pop("structure"))
+    options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()} | limits
+    options |= {"structure": structure} if structure else {}
+    with state.library() as (library, caller):
+        taskset, _ = load_taskset(library, caller, tasks)
+        if is_person():
+            ask_before_unvouched(state, library, caller, tasks, taskset)
+        begun = start_run(library, caller, means, tasks, program, spec, options, merge)
+    folder = find_run(config.home, begun.run)
+    if not wait:
+        start_driver(config.home, folder)
+        return Output(begun, _show_started)
+    if not state.json:
+        _show_started(begun)
+    return drive_here(state, begun.run)
+
+
+def _thresholds(given: tuple[str, ...]) -> dict[str, float]:
+    """Return the thresholds that options name. Raises UsageError for what is no number."""
+    found: dict[str, float] = {}
+    for one in given:
+        name, _, number = one.partition("=")
+        try:
+            found[name] = int(number) if number.isdecimal() else float(number)
+        except ValueError:
+            raise click.UsageError(f"--structure {one} is no NAME=NUMBER, such as mass=0.5.") from None
+    return found
+
+
+def _show_started(begun: Any) -> None:
+    sizes = ", ".join(f"{count} {split}" for split, count in begun.sizes.items())
+    say(f"Run {begun.run} [{begun.label}] on {sizes} tasks, from {', '.join(begun.base) or 'nothing'}.")
+    warn(*begun.warnings)
+    remark("`evolvable evolve status` shows how it goes, `evolvable evolve pending` what it waits for.")
+
+
+@command("drive")
+@_run_argument
+@click.option("--pilot", is_flag=True, help="Stop after its first three trials.")
+def drive_command(state: CommandContext, run: str | None, pilot: bool) -> Output[RunStatus]:
+    """Drive a run in this process until it is decided, stops or waits for an answer.
+
+    `start` and `continue` start a process in the background that does this.
+    """
+    folder = find_run(state.config().home, run)
+    return drive_here(state, folder.id, lambda: pilot and bool(load_run_state(folder).preflight))
+
+
+@command("status")
+@_run_argument
+@click.option("--since", type=click.IntRange(min=0), default=0, help="Only events after this number.")
+@click.option("--follow", is_flag=True, help="Show events until the run is decided, stops or waits.")
+@click.option("--all", "every", is_flag=True, help="All runs, a line each.")
+def status_command(state: CommandContext, run: str | None, since: int, follow: bool, every: bool) -> Output[Any]:
+    """Show how far a run is, what it cost so far, and what it waits for. Without RUN the newest."""
+    home = state.config().home
+    if every:
+        return Output(run_control.list_statuses(home), _show_statuses)
+    now = run_control.get_status(home, run, since)
+    while follow and now.state == "running":
+        show_events(now)
+        time.sleep(SHOWN)
+        now = run_control.get_status(home, now.run, now.next)
+    return Output(now, show_status)
+
+
+def _show_statuses(found: list[RunStatus]) -> None:
+    show_table(
+        ["Run", "State", "Verdict", "Evaluations", "Label"],
+        [[one.run, one.state, one.verdict or "-", f"{one.spent['trials']:,}", one.label] for one in found],
+        names=("Run",),
+        wide=("Label",),
+        spare=("Label", "Evaluations"),
+    )
+
+
+@command("pending")
+@_run_argument
+def pending_command(state: CommandContext, run: str | None) -> Output[PendingQuestions]:
+    """Show the questions that a run waits for; with --json all that an answer needs."""
+    return Output(run_control.list_pending(state.config().home, run), _show_pending)
+
+
+def _show_pending(waits: PendingQuestions) -> None:
+    for one in waits.held:
+        say(f"{one['name']} does not run before a person has seen its change: {one['why']}.")
+    if waits.held and is_person():
+        remark(f"`evolvable evolve allow {waits.run} {waits.held[0]['name']}` shows it, and asks.")
+    if not waits.packets and not waits.held:
+        say(f"Run {waits.run} waits for no answer; it is {waits.state}.")
+    say(*(f"{packet['question_id']}: for a {packet['role']}" for packet in waits.packets))
+    if waits.packets:
+        remark("--json shows a question whole; `evolvable evolve submit --question ID FILE` takes its answer.")
+
+
+@command("submit")
+@click.argument("answer", type=click.File("rb"), metavar="FILE")
+@click.option("--run", "run", help="Which run [default: the newest].")
+@click.option("--question", metavar="ID", help="Which question [default: the one that waits].")
+@click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
+def submit_command(
+    state: CommandContext, answer: Any, run: str | None, question: str | None, wait: bool
+) -> Output[RunStatus] | None:
+    """Hand in an answer: FILE holds one JSON object, - is stdin. The run goes on with it."""
+    home = state.config().home
+    found = run_control.list_pending(home, run)
+    waits = [packet["question_id"] for packet in found.packets]
+    if question is None and not waits:
+        hint = "`evolvable evolve status --follow` shows how it goes on."
+        raise InvalidArgument(f"Run {found.run} waits for no answer; it is {found.state}.", hint)
+    if question is None and len(waits) != 1:
+        raise InvalidArgument(f"{len(waits)} questions wait.", "Name one by --question.")
+    try:
+        said = json.loads(answer.read())
+    except ValueError:
+        raise InvalidArgument("The answer is no JSON.", "It is one object that fits answer_schema.") from None
+    taken = run_control.submit_answer(home, run, question or waits[0], said)
+    if not state.json or not wait:
+        then = "goes on" if taken.goes_on else "is stopped; `evolvable evolve continue` goes on with it"
+        state.show(taken, lambda _: say(f"Taken as the {taken.role}'s answer; run {taken.run} {then}."))
+    if taken.goes_on and wait:
+        return drive_here(state, taken.run, since=run_control.get_status(home, taken.run).next)
+    if taken.goes_on:
+        start_driver(home, find_run(home, taken.run))
+    return None
+
+
+@command("stop")
+@_run_argument
+def stop_command(state: CommandContext, run: str | None) -> Output[Any]:
+    """Stop a run. What was measured stays, and `continue` goes on from there."""
+    return Output(run_control.stop_run(state.config().home, run), _show_line)
+
+
+def _show_line(told: Any) -> None:
+    say(f"Run {told.run}: {told.line}")
+
+
+@command("continue")
+@_run_argument
+@click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
+@_limits
+def continue_command(state: CommandContext, run: str | None, wait: bool, **given: Any) -> Output[Any]:
+    """Go on with a run that was stopped or interrupted, with another budget if you like."""
+    config = state.config()
+    home = config.home
+    check_runnable(find_run(home, run), evolve_context(config, person=state.identity.principal is Principal.PERSON))
+    told = run_control.resume_run(home, run, _limit_of(given))
+    if wait:
+        return drive_here(state, told.run, since=run_control.get_status(home, told.run).next)
+    start_driver(home, find_run(home, told.run))
+    return Output(told, _show_line)
+
+
+def _limit_of(given: dict[str, Any]) -> dict[str, float]:
+    """Take the limits out of what was given, by the names that settings have for them."""
+    minutes = given.pop("max_minutes")
+    limits = {name: given.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
+    limits["wall"] = None if minutes is None else minutes * 60
+    return {name: value for name, value in limits.items() if value is not None}

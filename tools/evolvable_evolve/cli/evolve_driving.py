@@ -1,0 +1,85 @@
+"""Drive a run in this process and show how it goes."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+
+import click
+
+from evolvable_evolve.evolution import driver, run_control
+from evolvable_evolve.evolution.ledger.run_directory import RunDirectory, find_run
+from evolvable_evolve.evolution.run_control import RunStatus
+from evolvable_evolve.run_launcher import evolve_context
+from evolvable_server.cli.command_context import CommandContext, Output
+from evolvable_server.cli.terminal import local_time, remark, say
+
+SHOWN = 0.5
+"""Seconds between two looks at a run that is followed."""
+
+
+def drive_here(
+    state: CommandContext, run: str | None, stop: Callable[[], bool] = lambda: False, *, since: int = 0
+) -> Output[RunStatus]:
+    """Drive a run in this process until it stands still, or until `stop` says so; tell meanwhile what happens."""
+    config, asked, seen = state.config(), list[int](), [since]
+    folder = find_run(config.home, run)
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(NotImplementedError):  # on Windows a stop is asked for by `evolve stop` alone
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, asked.append, number)
+        telling = asyncio.create_task(_tell(state, folder, seen))
+        try:
+            await driver.drive_run(library, caller, folder, evolve_context(config), lambda: bool(asked) or stop())
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+    with state.library() as (library, caller):
+        asyncio.run(work())
+    return Output(run_control.read_status(folder, seen[0]), show_status)
+
+
+async def _tell(state: CommandContext, folder: RunDirectory, seen: list[int]) -> None:
+    """Say what happens while it happens, for people; `seen` is the last event that was said."""
+    while not state.json:
+        now = run_control.read_status(folder, seen[0])
+        show_events(now)
+        seen[0] = now.next
+        await asyncio.sleep(SHOWN)
+
+
+def show_events(now: RunStatus) -> None:
+    """Show what happened."""
+    say(*(f"{local_time(event.at)}  {event.what}" for event in now.events))
+
+
+def show_status(now: RunStatus) -> None:
+    """Show what happened, how the run stands, and what comes next."""
+    show_events(now)
+    say(now.line)
+    for member in now.frontier:
+        mean = "-" if member["mean"] is None else f"{member['mean']:.3f}"
+        delta = "" if member["delta"] is None else f" ({member['delta']:+.3f} to its parent)"
+        say(f"  {member['name']}  {mean}{delta}  {member['summary']}")
+    if now.state == "waiting":
+        remark("`evolvable evolve pending --json` is the question, `evolvable evolve submit` takes the answer.")
+    elif now.state in ("stopped", "interrupted"):
+        remark("`evolvable evolve continue` goes on with it.")
+    elif now.adopted is not None:
+        remark(f"`evolvable evolve adopt --undo {now.run}` takes the adoption back.")
+    elif now.state == "finished" and now.adoptable:
+        remark(f"`evolvable evolve adopt {now.run}` makes it live.")
+
+
+def parse_price(text: str | None) -> list[float] | None:
+    """Return the two prices of an option `IN,OUT`. Raises UsageError."""
+    if text is None:
+        return None
+    try:
+        given, got = (float(part) for part in text.split(","))
+    except ValueError:
+        raise click.UsageError(f"--price is {ascii(text)}; it is two numbers, such as 1,5.") from None
+    return [given, got]

@@ -1,0 +1,225 @@
+"""The commands evolve measure and evolve plan: what is there, and what a run would cost and could find."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from evolvable_evolve.cli.evolve_driving import drive_here, parse_price
+from evolvable_evolve.cli.taskset_access import ask_before_unvouched
+from evolvable_evolve.evolution.ledger.run_directory import find_run
+from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.measure import (
+    MeasuredUnder,
+    Measurement,
+    StartedMeasurement,
+    read_measurement,
+    start_measurement,
+)
+from evolvable_evolve.evolution.plan import RunPlan, make_plan
+from evolvable_evolve.evolution.run_config import HostContext, parse_executor_spec
+from evolvable_evolve.evolution.run_control import describe_evaluations
+from evolvable_evolve.evolution.start import start_run
+from evolvable_evolve.evolution.tasks.holdout import look_at
+from evolvable_evolve.evolution.tasks.locate import load_taskset
+from evolvable_evolve.run_launcher import evolve_context, start_driver
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.options import REF
+from evolvable_server.cli.terminal import count, remark, say, show_table, warn
+from evolvable_server.config import is_person
+from evolvable_store.errors import NotFound
+from evolvable_store.operation import Principal
+from evolvable_store.resource import Ref
+
+
+def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that a measurement and a plan have in common with a run."""
+    for option in (
+        click.option("--stand-in", is_flag=True, help="No real model is behind it: figures are labelled scripted."),
+        click.option("--free", is_flag=True, help="What the command uses costs nothing."),
+        click.option("--price", metavar="IN,OUT", help="Dollars of a million tokens, where nobody tells what it cost."),
+        click.option("--seed", type=int, default=42, show_default=True),
+        click.option("--concurrency", type=click.IntRange(1, 64), default=4, show_default=True, help="Trials at once."),
+        click.option("--backend", default="auto", show_default=True, help="tasks, processes, ray[:ADDRESS]."),
+        click.option("--pass-at", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="What passes."),
+        click.option("--test-repeats", type=click.IntRange(0, 20), default=0, help="Of each test task."),
+        click.option("--repeats", type=click.IntRange(1, 20), default=1, show_default=True, help="Of each of val."),
+        click.option("--judge", default="", help="anthropic[:MODEL], claude, codex or a name."),
+        click.option("--rounds", type=click.IntRange(0, 3), default=0, help="Of each answer, by public checks."),
+    ):
+        function = option(function)
+    return function
+
+
+def executor_specs(state: CommandContext, names: list[str], given: dict[str, Any]) -> tuple[HostContext, list[Any]]:
+    """Return what runs have here, and the executors by these names; takes their options out of `given`."""
+    stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
+    means = evolve_context(state.config(), person=state.identity.principal is Principal.PERSON)
+    named = means.commands["executors"] if means.commands else None
+    price = parse_price(given.pop("price"))
+    return means, [
+        parse_executor_spec(name, named, means.models, price=price, scripted=stand_in, free=free) for name in names
+    ]
+
+
+@command("measure")
+@click.argument("tasks", type=REF, metavar="ENVIRONMENT")
+@click.option("--program", "-p", type=REF, multiple=True, metavar="REF", help="What is measured; repeatable.")
+@click.option("--from", "source", metavar="RUN", help="Measure the finalist of this run instead, as it is (zero-shot).")
+@click.option("--against", default="none", show_default=True, help="none, REF, REF@VERSION, or RUN: its finalist.")
+@click.option("--executor", "executors", multiple=True, help="claude:MODEL, codex:MODEL, ..., or a name; repeatable.")
+@click.option("--executors", "listed", default="", metavar="A,B", help="Several executors in one option.")
+@click.option("--wait", is_flag=True, help="Drive it here, one executor after the other, and show the result.")
+@run_options
+@click.option("--max-cost", type=click.FloatRange(min=0), metavar="DOLLARS", help="US dollars, for each executor.")
+@click.option("--max-tokens", type=click.IntRange(min=0), help="Tokens, for each executor.")
+@click.option("--max-calls", type=click.IntRange(min=0), help="Calls of models, for each executor.")
+def measure_command(
+    state: CommandContext,
+    tasks: Ref,
+    program: tuple[Ref, ...],
+    source: str | None,
+    against: str,
+    executors: tuple[str, ...],
+    listed: str,
+    wait: bool,
+    **given: Any,
+) -> Output[Any]:
+    """Measure whether resources help, against nothing or against something else, and for which model.
+
+    Nothing is searched and nothing is changed. The sealed test is opened once; several executors share that look. The
+    answers are PROMOTE, NOT SUPPORTED and HARMFUL, which share one alpha; over executors Holm's method holds it.
+    """
+    names = [*executors, *filter(None, (name.strip() for name in listed.split(",")))]
+    means, specs = executor_specs(state, names, given)
+    limits = {name: given.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
+    options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()}
+    options |= {name: value for name, value in limits.items() if value is not None}
+    with state.library() as (library, caller):
+        taskset, _ = load_taskset(library, caller, tasks)
+        if is_person():
+            ask_before_unvouched(state, library, caller, tasks, taskset)
+        begun = start_measurement(
+            library, caller, means, tasks, program, specs, options, against=against, source=source
+        )
+    home = state.config().home
+    if wait:
+        if not state.json:
+            show_started(begun)
+        for one in begun.runs:
+            drive_here(state, one.run)
+        found = read_measurement(home, begun.family)
+        if found is None:
+            raise NotFound(f"The measurement {begun.family} is gone: its runs were removed.", "Measure again.")
+        return Output(found, show_measurement)
+    for one in begun.runs:
+        start_driver(home, find_run(home, one.run))
+    return Output(begun, show_started)
+
+
+def show_started(begun: StartedMeasurement) -> None:
+    """Show a measurement that was begun."""
+    say(f"Measuring {begun.measured} against {begun.against}.")
+    say(*(f"Run {one.run} [{one.label}]" for one in begun.runs))
+    warn(*begun.warnings)
+    remark(f"`evolvable evolve report {begun.family}` shows the joint result.")
+
+
+def show_measurement(found: Measurement) -> None:
+    """Show the joint result of a measurement."""
+    if len(found.rows) > 1:
+        say(f"Measurement {found.family} under {count(len(found.rows), 'executor')} (p by Holm over all of them):")
+    show_table(
+        ["run", "executor", "tasks", "against", "measured", "gain", "95 %", "p", "joint p", "verdict"],
+        [_row(one) for one in found.rows],
+        names=("run",),
+        wide=("executor",),
+        spare=("joint p", "p", "tasks", "against", "measured"),
+    )
+    if not found.finished:
+        say("Not all of it is measured yet; there is no joint verdict.")
+
+
+def _row(one: MeasuredUnder) -> list[str]:
+    def number(value: float | None, form: str = ".3f") -> str:
+        return "-" if value is None else f"{value:{form}}"
+
+    interval = "-" if one.interval is None else f"{100 * one.interval[0]:+.1f} to {100 * one.interval[1]:+.1f}"
+    gain = "-" if one.gain is None else f"{100 * one.gain:+.1f}"
+    about = [one.run, one.label, str(one.n), number(one.before), number(one.after), gain, interval]
+    return [*about, number(one.p, ".2g"), number(one.joint, ".2g"), one.ruling or "-"]
+
+
+@command("plan")
+@click.argument("tasks", type=REF, metavar="ENVIRONMENT")
+@click.option("--program", "-p", type=REF, multiple=True, metavar="REF", help="What may get better; for the pilot.")
+@click.option("--executor", default="", help="Who would do the tasks: three trials say what a run costs.")
+@click.option("--noise", type=click.FloatRange(0, 1), help="Share of results that differ between two runs of the same.")
+@click.option("--iterations", type=click.IntRange(0, 1000), help="Proposals, as of `start`.")
+@run_options
+def plan_command(
+    state: CommandContext,
+    tasks: Ref,
+    program: tuple[Ref, ...],
+    executor: str,
+    noise: float | None,
+    iterations: int | None,
+    **given: Any,
+) -> Output[RunPlan]:
+    """Show what a run would cost and what its test could find, before more than three trials are spent.
+
+    Without --executor nothing is run. With it three trials are, and the run stops after them: `evolvable evolve
+    continue` goes on with it. The chance to find a gain is a band over base rates from .2 to .8.
+    """
+    home, repeats = state.config().home, given["test_repeats"]
+    pilot: RunState | None = None
+    with state.library() as (library, caller):
+        taskset, _ = load_taskset(library, caller, tasks)
+        look = look_at(home, taskset)
+        if executor:
+            means, [spec] = executor_specs(state, [executor], given)
+            if is_person():
+                ask_before_unvouched(state, library, caller, tasks, taskset)
+            options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()}
+            options |= {} if iterations is None else {"iterations": iterations}
+            begun = start_run(library, caller, means, tasks, program, spec, options)
+    if executor:
+        folder = find_run(home, begun.run)
+        drive_here(state, begun.run, lambda: bool(load_run_state(folder).preflight))
+        pilot = load_run_state(folder)
+        if not pilot.preflight:
+            warn(pilot.stopped)
+    return Output(make_plan(taskset, test_repeats=repeats, look=look, noise=noise, pilot=pilot), show_plan)
+
+
+def show_plan(plan: RunPlan) -> None:
+    """Show a plan."""
+    sizes = ", ".join(f"{number} {split}" for split, number in plan.sizes.items())
+    say(f"{plan.name}: {sizes}. It could claim something of {plan.claim}.")
+    warn(*plan.remarks)
+    if plan.evaluations is not None:
+        evaluations = describe_evaluations({"evaluations": plan.evaluations, "likely": plan.likely})
+        money = "an unknown price" if plan.dollars is None else f"${plan.dollars[0]:.2f} to ${plan.dollars[1]:.2f}"
+        say(f"A run takes {evaluations} evaluations, for {money}.")
+    if plan.power:
+        known = "as given" if plan.noise_measured else "assumed"
+        say(
+            f"The test: {plan.tests} tasks, {plan.repeats} runs of each under both arms, p <= {plan.alpha:.2g}.",
+            f"Noise {plan.noise:.0%} ({known}): so many results differ from one run to the next. Base rates .2 to .8.",
+        )
+        if plan.detectable is not None:
+            say(f"It finds a gain of {100 * plan.detectable:.0f} points or more in four runs of five.")
+        show_table(
+            ["true gain", "chance to find it"], [[f"+{100 * row.gain:.0f} points", _band(row)] for row in plan.power]
+        )
+        show_table(
+            ["change", "test trials", "chance at +10 points"],
+            [[one.change, f"{one.trials:,}", f"{one.least:.0%} to {one.most:.0%}"] for one in plan.options],
+        )
+    if plan.run:
+        remark(f"`evolvable evolve continue {plan.run}` goes on with it; what was measured is not paid again.")
+
+
+def _band(row: Any) -> str:
+    return "no room for it" if row.least is None else f"{row.least:.0%} to {row.most:.0%}"

@@ -1,0 +1,194 @@
+"""The commands on the result of a run: evolve report, adopt, allow, watch, opportunities."""
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from evolvable_evolve.cli.evolve_measure import show_measurement
+from evolvable_evolve.evolution import deploy
+from evolvable_evolve.evolution.ledger.run_directory import find_run
+from evolvable_evolve.evolution.ledger.run_reducer import load_run, read_records
+from evolvable_evolve.evolution.measure import read_measurement
+from evolvable_evolve.evolution.report.render import write_report
+from evolvable_evolve.evolution.report.run_facts import changed_test_tasks
+from evolvable_evolve.evolution.report.tolerance_grid import GridRow, tolerance_grid
+from evolvable_evolve.evolution.run_control import decide_held_candidate, get_held_candidate
+from evolvable_evolve.evolution.start import find_opportunities
+from evolvable_evolve.evolution.tasks.locate import load_taskset
+from evolvable_evolve.evolution.tasks.look_transfer import record_shown_test
+from evolvable_evolve.run_launcher import start_driver
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.terminal import confirm, count, remark, say, show_table, warn
+from evolvable_server.config import is_person
+from evolvable_server.model_setup import Redaction
+from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.resource import Ref
+
+
+@command("adopt")
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("--undo", "undoing", is_flag=True, help="Take the adoption back.")
+@click.option("--unproven", is_flag=True, help="Also without PROMOTE; the history says so.")
+@click.option("-m", "--reason", default="", help="Why; kept in the history.")
+def adopt_command(state: CommandContext, run: str | None, undoing: bool, unproven: bool, reason: str) -> Output[Any]:
+    """Make live what a run promoted, in one operation, when nothing changed since it was measured."""
+    with state.library() as (library, caller):
+        if undoing:
+            return Output(deploy.unadopt(library, caller, run, reason), _show_back)
+        if is_person():
+            shown = deploy.preview_adoption(library.store.home, run, unproven=unproven)
+            _show_change(f"{shown.verdict or 'no verdict'} [{shown.label}]: {shown.why}", shown, state)
+            confirm("Make this live?", err=state.json)
+        return Output(deploy.adopt(library, caller, run, reason, unproven=unproven), _show_adopted)
+
+
+@command("allow")
+@click.argument("run", metavar="RUN")
+@click.argument("candidate", required=False, metavar="[CANDIDATE]")
+@click.option("--refuse", is_flag=True, help="Do not let it run; the search goes on without it.")
+def allow_command(state: CommandContext, run: str, candidate: str | None, refuse: bool) -> Output[Any]:
+    """Decide whether a candidate runs where there is no sandbox, after all of its change is shown."""
+    home = state.config().home
+    found = get_held_candidate(home, run, candidate)
+    if not is_person():
+        raise Refused(
+            f"{found.candidate} of run {found.run} runs only after a person has seen its change at a terminal.",
+            "Tell the user that it waits.",
+        )
+    _show_change(f"{found.candidate} of run {found.run}: {found.why}.", found, state)
+    if not refuse:
+        confirm("Run this with your rights?", err=state.json)
+    with state.library() as (_, caller):
+        decided = decide_held_candidate(caller, home, found, allowed=not refuse, via="terminal")
+    start_driver(home, find_run(home, decided.run))
+    said = f"{decided.candidate} {'may' if decided.allowed else 'may not'} run; it goes on."
+    return Output(decided, lambda _: say(said))
+
+
+def _show_change(title: str, shown: Any, state: CommandContext) -> None:
+    """Show a whole difference under a title, what it adds in capabilities, and what the scan found in it."""
+    write = remark if state.json else say  # with --json the result alone is on stdout
+    # Only \n ends a line: what follows another end of lines would stand there without a sign, as if it were not new.
+    write(title, *(shown.diff.split("\n") if shown.diff else ()))
+    for what, rows in (("It can do now", shown.capabilities), ("The scan found", shown.findings)):
+        write(f"{what}:" if rows else f"{what}: nothing new.", *(f"  - {row}" for row in rows))
+
+
+def _show_adopted(adopted: Any) -> None:
+    for change in adopted.changes:
+        before = f"@{change.before}" if change.before else "new"
+        say(f"{change.ref}: {before} -> {f'@{change.after}' if change.after else 'removed'}")
+    warn(*adopted.warnings)
+    say(f"Operation {adopted.operation}. `{adopted.back}` takes it back.")
+
+
+def _show_back(back: Any) -> None:
+    say(*(f"Restored: {ref}" for ref in back.restored))
+    warn(*(f"{conflict.ref}: {conflict.reason}" for conflict in back.conflicts))
+    say(f"Operation {back.operation}." if back.operation else "Nothing was taken back.")
+
+
+@command("watch")
+@click.option("--dry-run", is_flag=True, help="Propose nothing.")
+def watch_command(state: CommandContext, dry_run: bool) -> Output[list[deploy.MonitoredAdoption]]:
+    """Compare what was adopted with what it replaced, by real sessions; what is worse is proposed to be taken back."""
+    with state.library() as (library, caller):
+        return Output(deploy.monitor_adoptions(library, caller, propose=not dry_run), _show_watched)
+
+
+def _show_watched(watched: list[deploy.MonitoredAdoption]) -> None:
+    if not watched:
+        say("Nothing that was adopted is live.")
+    for one in watched:
+        say(f"Run {one.run}, operation {one.operation}: {one.verdict}")
+        say(*(f"  {part.ref}: now {part.after}, before {part.before}: {part.verdict}" for part in one.compared))
+        if one.proposals:
+            numbers = " ".join(map(str, one.proposals))
+            remark(f"{count(len(one.proposals), 'proposal')} to take it back: evolvable inbox show {numbers}")
+
+
+@command("opportunities")
+@click.option("--days", type=click.IntRange(1, 3650), default=30, show_default=True)
+def opportunities_command(state: CommandContext, days: int) -> Output[Any]:
+    """Show which resources deserve work, and why."""
+    with state.library() as (library, caller):
+        return Output(find_opportunities(library, caller, days=days), _show_opportunities)
+
+
+def _show_opportunities(found: Any) -> None:
+    if not found.found:
+        say("Nothing stands out. Sessions say more the more of them there are.")
+        return
+    show_table(
+        ["Resource", "Reason", "Numbers", "Runs"],
+        [[one.ref, one.reason, one.numbers, "; ".join(one.runs) or "-"] for one in found.found],
+        names=("Resource",),
+        wide=("Numbers", "Runs"),
+        spare=("Runs",),
+    )
+    remark(f"Task sets to measure on: {', '.join(found.task_sets) or 'none yet'}")
+
+
+@command("report")
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Where report.html and report.json go.")
+@click.option("--show-test", is_flag=True, help="Name the test tasks that changed: a further look at each of them.")
+@click.option("--grid", default="", metavar="T,T", help="Scores at other tolerances, such as 0,.001,.01,.05,.10.")
+def report_command(state: CommandContext, run: str | None, out: Path | None, show_test: bool, grid: str) -> Output[Any]:
+    """Write what a run came to as one HTML page and report.json, and show it here."""
+    home = state.config().home
+    tested = _shown_test(state, run) if show_test else None
+    written = write_report(find_run(home, run), out, Redaction(home).redactor())
+    measured, rows = read_measurement(home, written.run), _grid_rows(state, written.run, grid) if grid else None
+
+    def show(_: Any) -> None:
+        _show_report(written)
+        for change, tasks in (tested or {}).items():
+            say(f"{change.capitalize()} in test: {', '.join(tasks)}")
+        if measured is not None:
+            show_measurement(measured)
+        if rows is not None:
+            columns = ("tolerance", "split", "arm", "tasks", "mean")
+            show_table(columns, [[f"{r.tolerance:g}", r.split, r.arm, str(r.n), f"{r.mean:.3f}"] for r in rows])
+
+    found = (("measurement", measured), ("grid", rows), ("test", tested))
+    more = {name: value for name, value in found if value is not None}
+    return Output({**asdict(written), **more} if more else written, show)
+
+
+def _shown_test(state: CommandContext, run: str | None) -> dict[str, list[str]]:
+    """Return the test tasks of a run by what became of them, after a person agreed that this is a look at each."""
+    folder, found = load_run(state.config().home, run)
+    if not is_person():
+        raise Refused(
+            "Which sealed tasks passed is shown to a person alone.",
+            "Tell the user: `evolvable evolve report --show-test` at a terminal.",
+        )
+    changed = changed_test_tasks(found)
+    if not changed:
+        raise InvalidArgument(f"Run {folder.id} has not finished a sealed test.", "There is nothing of it to show.")
+    tasks = [task for some in changed.values() for task in some]
+    confirm(f"This is a further look at {len(tasks)} test tasks and cannot be taken back. Show them?", err=state.json)
+    with state.library() as (library, caller):
+        record_shown_test(library, caller, folder.id, found.settings, tasks)
+    return changed
+
+
+def _grid_rows(state: CommandContext, run: str, grid: str) -> list[GridRow]:
+    try:
+        tolerances = [float(one) for one in grid.split(",") if one.strip()]
+    except ValueError:
+        raise click.UsageError(f"--grid is {ascii(grid)}; it is numbers, such as 0,.001,.01,.05,.10.") from None
+    folder, found = load_run(state.config().home, run)
+    with state.library() as (library, caller):
+        ref = Ref.parse(found.settings["task_set"]).at(found.settings["task_set_version"])
+        taskset, _ = load_taskset(library, caller, ref)
+    return asyncio.run(tolerance_grid(found, read_records(folder), taskset, tolerances))
+
+
+def _show_report(reported: Any) -> None:
+    say(reported.text)
+    remark(f"{reported.html} has the pictures.")

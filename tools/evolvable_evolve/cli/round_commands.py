@@ -1,0 +1,211 @@
+"""The commands round, which learns from sessions, pool, which steers versions on trial, and learned."""
+
+from typing import Any
+
+import click
+
+from evolvable_evolve.ags.round_source import AgsSource, WholeSource
+from evolvable_evolve.rounds import pool
+from evolvable_evolve.rounds.pool import PoolArm, PoolEnded, PoolEntry, PoolPage
+from evolvable_evolve.rounds.round_source import RoundSource, TrialSource
+from evolvable_evolve.rounds.service import RoundReport, run_round
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.terminal import Row, count, local_time, say, show_diff, show_table, warn
+from evolvable_server.model_setup import proposer_settings
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.resource import Ref
+from evolvable_tools.outcomes import learning
+from evolvable_tools.verbs.lookup_test import AMONG, LookupTest, measure_lookup
+
+
+@command("round")
+@click.option("--brain", metavar="MODEL", help="anthropic[:MODEL], claude, codex or a named proposer.")
+@click.option("--from", "run", metavar="RUN", help="Over the training trials of this run, not over sessions.")
+@click.option("--from-ags", "ags", metavar="RUN", help="Over the failed items of this run of agents alone.")
+def round_command(state: CommandContext, brain: str | None, run: str | None, ags: str | None) -> Output[RoundReport]:
+    """Learn from the sessions since the last round.
+
+    The failed items of your runs of agents are read beside them. Retains what failed again, nearly succeeded, or can be
+    used again; has the model name the causes, within the day's budget of reviews; puts small changes of skills on
+    trial; and proposes the rest, as it does skills that are to go. By default the reviewer model is asked
+    (EVOLVABLE_REVIEW); without one the round counts, prunes and looks at trials.
+    """
+    with state.library() as (library, caller), proposer_settings(state.config(), brain) as settings:
+        source: RoundSource | None = TrialSource.of(library, caller, run) if run is not None else None
+        if ags is not None:
+            source = AgsSource.of(library, ags)
+        return Output(run_round(library, caller, settings, source or WholeSource.of(library, settings)), show_round)
+
+
+def show_round(report: RoundReport) -> None:
+    """Write what a round did."""
+    over = "sessions" if report.source == "sessions" else report.source
+    say(f"Round {report.number} over {count(report.episodes, 'episode')} ({over}): {report.successes} went well.")
+    kept = ", ".join(f"{name} {number}" for name, number in sorted(report.retained.items()))
+    say(f"Retained: {kept or 'nothing'}.")
+    for change in report.changes:
+        where = f" (proposal {change.proposal_id})" if change.proposal_id else ""
+        where = f" (trial {change.trial})" if change.trial else where
+        say(f"{change.action}: {change.ref or change.cluster}{where}: {change.why}")
+    for one in report.pruned:
+        where = f" (proposal {one['proposal']})" if one["proposal"] else ""
+        say(f"prune: {one['ref']}{where}: {one['why']}")
+    for trial in report.trials:
+        say(f"Trial {trial['trial']}: {trial['state']}, looked at {trial['looks']} times.")
+    if report.unasked:
+        say(f"{count(report.unasked, 'trace')} wait for a model: {report.why_unasked or 'the next round'}.")
+    if report.suspects:
+        say(f"Suspect, because the sessions went worse: {', '.join(report.suspects)}")
+    if any(change.proposal_id for change in report.changes) or report.pruned:
+        say("\nDecide: evolvable inbox. On trial: evolvable pool.")
+
+
+@command("pool")
+@click.argument("action", type=click.Choice(["list", "show", "start", "stop", "promote", "retire"]), default="list")
+@click.argument("number", type=click.IntRange(min=1), required=False)
+@click.option("-m", "--reason", default="", help="Why; kept.")
+@click.option("--all", "ended", is_flag=True, help="With list: those that ended too.")
+@click.option("--share", type=click.FloatRange(0.1, 0.5), help="With start: of the sessions, .1 to .5 (default .5).")
+def pool_command(
+    state: CommandContext, action: str, number: int | None, reason: str, ended: bool, share: float | None
+) -> Output[Any]:
+    """Show and steer the versions on trial.
+
+    A version on trial is served to a share of the sessions that load its skill; the others get the incumbent. NUMBER is
+    that of a trial, with `start` that of a proposal in the inbox. `stop` ends a trial without a decision, `promote` and
+    `retire` decide it.
+    """
+    if (number is None) != (action == "list"):
+        raise click.UsageError("`pool list` takes no number, every other action one.")
+    with state.library() as (library, caller):
+        if number is None:
+            return Output(pool.list_pool(library, ended=ended), _show_pool)
+        if action == "show":
+            return Output(pool.show_trial(library, number), _show_trial)
+        if action == "start":
+            return Output(pool.start_trial(library, caller, number, share=share or pool.SHARE), _show_trial)
+        return Output(pool.decide_trial(library, caller, number, action, reason), show_ended)
+
+
+def _show_pool(page: PoolPage) -> None:
+    if not page.trials:
+        say("No version is on trial.")
+        return
+    show_table(
+        ["trial", "skill", "version", "state", "since", "trial arm", "incumbent", "next look", "why"],
+        [
+            [
+                (str(one.id), "bold"),
+                one.ref,
+                f"@{one.version} against @{one.incumbent}",
+                one.state,
+                local_time(one.at),
+                _arm(one.trial),
+                _arm(one.control),
+                f"at {one.next_look} a side" if one.next_look else "",
+                one.why or one.reason,
+            ]
+            for one in page.trials
+        ],
+        names=("skill",),
+        wide=("why",),
+        spare=("since", "next look", "version", "incumbent", "trial arm"),
+    )
+
+
+def _arm(arm: PoolArm) -> str:
+    return f"{arm.successes} of {arm.verified} ({arm.assigned} assigned)"
+
+
+def _show_trial(one: PoolEntry) -> None:
+    say(f"Trial {one.id}: {one.ref}@{one.version} against @{one.incumbent}, {one.state}, since {local_time(one.at)}.")
+    say(f"{one.reason}. {'A person' if one.approved else f'Round {one.since_round}'} put it on trial.")
+    say(f"Trial arm: {_arm(one.trial)}. Incumbent: {_arm(one.control)}. Served to {one.share:.0%} of the sessions.")
+    for look in one.looks:
+        numbers = {name: look[name] for name in ("look", "trial", "control", "p", "alpha", "decision", "why")}
+        say("Look {look}: {trial[0]} of {trial[1]} against {control[0]} of {control[1]},".format(**numbers))
+        say("  p = {p:.4f} at {alpha:.4f}: {decision}, {why}.".format(**numbers))
+    if one.ended:
+        say(f"Ended {local_time(one.ended)}: {one.why}" + (f" (operation {one.operation})" if one.operation else ""))
+    elif one.next_look:
+        say(f"The next look is at {one.next_look} verified sessions of each arm.")
+    if one.diff:
+        show_diff(one.diff)
+
+
+def show_ended(one: PoolEnded) -> None:
+    """Write what became of a trial."""
+    say(f"Trial {one.id} of {one.ref} is {one.state}: {one.why}")
+    if one.operation:
+        say(f"Version {one.version} is live. Take it back: evolvable undo {one.operation}")
+    if one.proposal_id:
+        say(f"{count(1, 'proposal')} to decide on: evolvable inbox show {one.proposal_id}")
+    warn(*one.warnings)
+
+
+@command("learned")
+@click.argument("ref", required=False)
+@click.option("--remove", "number", type=int, metavar="ID", help="Remove this task for good.")
+@click.option("--task", metavar="TEXT", help="Say that this task should have been for REF.")
+@click.option("--not", "wrong", metavar="REF", help="With --task: the skill that it was not for.")
+@click.option("--measure", is_flag=True, help="Ask lookup the labels that it did not learn.")
+def learned_command(
+    state: CommandContext, ref: str | None, number: int | None, task: str | None, wrong: str | None, measure: bool
+) -> Output[list[learning.ListedTask]] | Output[LookupTest]:
+    """List the tasks that lookup learned from use, remove one, or correct one.
+
+    A session whose end is verified teaches a skill the message that you typed before the skill was loaded, without
+    secrets and code. A task with "not" before it counts against its skill. One of four tasks given with --task is
+    held out: lookup does not learn it, and --measure asks it.
+    """
+    if measure:
+        if ref or task or number is not None:
+            raise InvalidArgument("--measure takes nothing else.", "Run: evolvable learned --measure")
+        with state.library() as (library, caller):
+            tested = measure_lookup(library, caller)
+        return Output(tested, lambda _: _show_lookup_test(tested))
+    about = Ref.parse(ref) if ref else None
+    if task is None and wrong is not None:
+        raise InvalidArgument("--not names no task.", "Give the task with --task.")
+    if task is not None and about is None:
+        raise InvalidArgument("--task names no skill.", "Run: evolvable learned REF --task TEXT")
+    with state.library() as (library, caller):
+        if number is not None:
+            learning.remove_learned(library, caller, number)
+        stored = list[learning.ListedTask]()
+        if task is not None and about is not None:
+            stored = learning.correct_task(library, caller, task, about, Ref.parse(wrong) if wrong else None)
+        found = learning.list_learned(library, caller, about)
+    return Output(found, lambda _: _show_learned(found, any(one.held_out for one in stored)))
+
+
+def _show_learned(found: list[learning.ListedTask], held_out: bool) -> None:
+    if held_out:
+        say("The task is held out: lookup does not learn it. `evolvable learned --measure` asks it.")
+    if not found:
+        say("Nothing was learned yet.")
+        return
+    rows: list[Row] = [
+        [str(one.id), (one.ref, "bold"), _shown_task(one), local_time(one.at), one.source] for one in found
+    ]
+    show_table(
+        ["id", "ref", "task", "learned", "from"], rows, names=("ref",), wide=("task",), spare=("from", "learned")
+    )
+
+
+def _shown_task(one: learning.ListedTask) -> str:
+    return f"{'not ' * one.against}{one.task}{' (held out)' * one.held_out}"
+
+
+def _show_lookup_test(tested: LookupTest) -> None:
+    if tested.first is None or tested.among is None:
+        say("No label is held out. `evolvable learned REF --task TEXT` adds labels; one of four is held out.")
+        return
+    say(f"{count(tested.labels, 'held-out label')}, without a judge:")
+    say(f"  right skill first       {tested.first:.0%} (95 % interval {tested.low:.0%} to {tested.high:.0%})")
+    say(f"  among the first {AMONG}       {tested.among:.0%}")
+    rows: list[Row] = [
+        [one.task, (one.right, "bold"), one.found or "nothing", str(one.place or "not found")] for one in tested.missed
+    ]
+    if rows:
+        show_table(["task", "right", "first match", "place"], rows, names=("right", "first match"), wide=("task",))

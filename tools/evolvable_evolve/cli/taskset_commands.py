@@ -1,0 +1,189 @@
+"""The command taskset: check, list and split task sets."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from evolvable_evolve.cli.taskset_access import find_taskset, write_tasks
+from evolvable_evolve.evolution.executors.base import CommandHost
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.task import SplitRatios
+from evolvable_evolve.evolution.tasks import locate
+from evolvable_evolve.evolution.tasks.diagnostics import TaskSetCheck, check_taskset, count_by_category, count_by_split
+from evolvable_evolve.evolution.tasks.holdout import look_at
+from evolvable_evolve.evolution.tasks.locate import registered_scorers
+from evolvable_evolve.evolution.tasks.reader import InvalidTaskSet
+from evolvable_evolve.run_launcher import choose_sandbox
+from evolvable_evolve.sandbox.probe import sandbox_of
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.terminal import count, remark, say, say_labelled, show_table
+from evolvable_server.config import is_person
+from evolvable_server.model_setup import commands_of_role
+from evolvable_store.errors import EvolvableError
+from evolvable_store.resource import Kind
+
+_MAX_PROBLEM = 160  # characters
+_STYLES = {"refuse": "red", "warn": "yellow", "note": "dim"}
+
+
+@dataclass(frozen=True)
+class OneTaskSet:
+    """A task set in short; `problem` says why it cannot be read."""
+
+    ref: str
+    tasks: int
+    sizes: dict[str, int]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class SplitDone:
+    """How tasks are dealt out, by category. `written` names the file, version or proposal that says so, '' for none."""
+
+    name: str
+    sizes: dict[str, int]
+    categories: dict[str, dict[str, int]]
+    dealt: int
+    written: str
+
+
+def _share(name: str, said: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(name, type=click.FloatRange(0, 1), default=0.25, show_default=True, help=said)
+
+
+@command("check")
+@click.argument("what")
+@_share("--train", "Share of tasks without one.")
+@_share("--val", "The same for val.")
+def check_command(state: CommandContext, what: str, train: float, val: float) -> Output[TaskSetCheck]:
+    """Say whether figures from these tasks could mean anything.
+
+    Every scorer is tried on known good and known bad answers. Command scorers are run for that, in the sandbox of
+    trials where there is one, and never before a person approved them: at a terminal you are asked. A scorer that a
+    task only names is your own command, see `evolvable scorer`. Says the smallest difference that the test could show.
+    Exit code 1: nothing should be spent on it.
+    """
+    taskset, _ = find_taskset(state, what, SplitRatios(train, val), runs=True)
+    registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
+    looks = look_at(state.config().home, taskset) - 1
+    # Probing for a sandbox starts processes: not where nothing would run in it.
+    sandbox = sandbox_of(choose_sandbox(state.config())).sandbox if locate.needs_commands(taskset) else None
+    host = CommandHost(sandbox=sandbox, hidden=(state.config().home,))
+    scoring = TaskSetScorer(host=host, registered=registered)
+    found = asyncio.run(check_taskset(taskset, looks=looks, scoring=scoring))
+    return Output(found, _show_check, 0 if found.passes else 1)
+
+
+@command("list")
+@click.argument("what", required=False)
+def list_command(state: CommandContext, what: str | None) -> Output[Any]:
+    """List the task sets of the library, or the tasks of one.
+
+    What a task asks and expects is not shown: `evolvable get` shows the file.
+    """
+    if what is None:
+        listed = _task_sets(state)
+        return Output({"tasksets": listed}, lambda _: _show_task_sets(listed))
+    taskset, _ = find_taskset(state, what)
+    columns = ("id", "split", "category", "scorer", "source")  # nothing that a task asks or expects
+    rows = [(task.id, str(task.split), task.category, task.scorer.type, task.source) for task in taskset.tasks]
+    tasks = [dict(zip(columns, row, strict=True)) for row in rows]
+    shown = {"name": taskset.name, "digest": taskset.digest, "tasks": tasks}
+    return Output(
+        shown, lambda _: show_table(("task", *columns[1:]), rows, names=("task",), wide=("source",), spare=("source",))
+    )
+
+
+@command("split")
+@click.argument("what")
+@_share("--train", "Share to learn from.")
+@_share("--val", "Share to choose by.")
+@click.option("--write", is_flag=True, help="Write the splits down, so that they stay whatever is added later.")
+def split_command(state: CommandContext, what: str, train: float, val: float, write: bool) -> Output[SplitDone]:
+    """Show how tasks are dealt out, or write it down.
+
+    Tasks that name a split keep it. The others go by a hash of their id, every category in its share; what is neither
+    train nor val is the test, which is sealed.
+    """
+    taskset, ref = find_taskset(state, what, SplitRatios(train, val))
+    dealt = locate.count_unassigned(taskset)
+    written = write_tasks(state, what, ref, locate.render_splits(taskset)) if write and dealt else ""
+    done = SplitDone(taskset.name, count_by_split(taskset), count_by_category(taskset.tasks), dealt, written)
+    return Output(done, lambda _: _show_split(done, write))
+
+
+def _task_sets(state: CommandContext) -> list[OneTaskSet]:
+    listed = []
+    with state.library() as (library, caller):
+        for head in library.store.heads(Kind.ENVIRONMENT):
+            try:
+                taskset, _ = locate.load_taskset(library, caller, head.ref)
+                listed.append(OneTaskSet(str(head.ref), len(taskset.tasks), count_by_split(taskset)))
+            except EvolvableError as error:
+                listed.append(OneTaskSet(str(head.ref), 0, {}, _short_problem(str(head.ref), error)))
+    return listed
+
+
+def _short_problem(ref: str, error: EvolvableError) -> str:
+    """Return why a task set cannot be read, short enough for a cell of a table."""
+    problems = error.problems if isinstance(error, InvalidTaskSet) else [str(error)]
+    more = f" (`evolvable taskset check {ref}` shows {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{problems[0][:_MAX_PROBLEM]}{more}"
+
+
+def _show_check(found: TaskSetCheck) -> None:
+    _show_table(found.categories, found.sizes)
+    say("")
+    for one in found.remarks:
+        level = str(one.level)
+        say_labelled(f"{level}: ", one.text, _STYLES[level] if level != "note" else "")
+        if one.hint:
+            say(f"  {one.hint}")
+    refused = sum(one.level == "refuse" for one in found.remarks)
+    if refused:
+        say(f"{found.name} is refused: {count(refused, 'problem')} to fix before anything is spent on it.")
+    elif found.exploratory:
+        say(f"{found.name} may be used to explore; nothing would be promoted on it.")
+    else:
+        say(f"{found.name} may be used.")
+
+
+def _show_table(categories: dict[str, dict[str, int]], sizes: dict[str, int]) -> None:
+    show_table(
+        ["category", *sizes],
+        [
+            *([name, *(f"{number:,}" for number in row.values())] for name, row in categories.items()),
+            [("all", "bold"), *((f"{number:,}", "bold") for number in sizes.values())],
+        ],
+        names=("category",),
+    )
+
+
+def _show_task_sets(listed: list[OneTaskSet]) -> None:
+    if not listed:
+        say("There is no task set in the library: an environment with tasks.jsonl is one.")
+        remark("`evolvable import FOLDER --kind environment` imports a folder of ENVIRONMENT.md and tasks.jsonl.")
+        return
+    splits = ("train", "val", "test")
+    show_table(
+        ["task set", "tasks", *splits, "problem"],
+        [
+            [one.ref, f"{one.tasks:,}", *(f"{one.sizes.get(split, 0):,}" for split in splits), one.problem]
+            for one in listed
+        ],
+        names=("task set",),
+        wide=("problem",),
+    )
+
+
+def _show_split(done: SplitDone, write: bool) -> None:
+    _show_table(done.categories, done.sizes)
+    if done.written:
+        say(f"Written to {done.written}.")
+    elif not done.dealt:
+        say("Every task names its split already.")
+    elif not write:
+        say(f"{count(done.dealt, 'task')} would be dealt out so; --write writes it down.")

@@ -1,0 +1,402 @@
+"""Checks of a candidate before anything is spent on it: shape, size, scan, task leaks, and what a person reviews."""
+
+import base64
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from evolvable_evolve.evolution.candidates import programs
+from evolvable_evolve.evolution.candidates.agent_files import bounded_agent, owned_skills
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart
+from evolvable_evolve.evolution.task import Split, Task
+from evolvable_store.agent_grants import read_grants
+from evolvable_store.frontmatter import MAX_DESCRIPTION, parse_document
+from evolvable_store.objects import File
+from evolvable_store.resource import Kind
+from evolvable_store.validation import Problem, broken_rules, find_problems
+from evolvable_tools.scan import Finding, FindingSeverity
+from evolvable_tools.scan.capabilities import ENVIRONMENT, NETWORK, RUNS, TOOL, WRITES
+from evolvable_tools.scan.scanner import scan
+
+RUN_LENGTH = 5
+"""Words in a row that two texts share by more than chance."""
+
+SHARED_SHARE = 0.5
+"""Share of the tasks in which a run of words stands that belongs to the task set and to no task."""
+
+SHARED_MIN_TASKS = 8
+"""Tasks from which there is such a share."""
+
+MAX_LEAKS = 5
+"""Leaks of one text that are told."""
+
+_WORD = re.compile(r"\w+")
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,4000}={0,2}")
+_HEX = re.compile(r"\b(?:[0-9a-fA-F]{2}){4,2000}\b")
+_NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+%?")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLeak:
+    """What a text repeats. source: prompt (of a training task), val, expected or judge; task: '' where it is hidden.
+
+    words: what is repeated. Only words of a training prompt are told to the proposer model.
+    """
+
+    source: str
+    task: str
+    words: str
+
+    def __str__(self) -> str:
+        if self.source == "prompt":
+            return f"it repeats words of task {self.task}: {self.words}"
+        whose = {"val": "a task of validation", "expected": "an expected answer", "judge": "what a judge looks for"}
+        return f"it repeats words of {whose[self.source]}"
+
+
+class LeakCorpus:
+    """What no resource may repeat: prompts, expected answers and judges' texts of the tasks that are open."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        """Raise ValueError for a sealed task: nobody may look into it, this included."""
+        sealed = [task.id for task in tasks if task.split is Split.TEST]
+        if sealed:
+            raise ValueError(f"{len(sealed)} sealed tasks were given, such as {sealed[0]}")
+        self._runs: dict[tuple[str, ...], tuple[str, str]] = {}
+        self._answers: set[tuple[str, ...]] = set()
+        shared = _shared_runs(tasks)
+        for source, task, text in _corpus_texts(tasks):
+            words = normalise_words(text)
+            for run in _word_runs(words):
+                if not (source in ("prompt", "val") and run in shared):
+                    self._runs.setdefault(run, (source, task))
+            if source == "expected" and _is_distinctive(text, words) and len(words) < RUN_LENGTH:
+                self._answers.add(tuple(words))
+        self._lengths = sorted({len(words) for words in self._answers})
+
+    def leaks(self, text: str, before: str = "") -> list[TaskLeak]:
+        """Return what a text repeats and `before` did not, the first few, each task and source once."""
+        found: dict[tuple[str, str], TaskLeak] = {}
+        old = set(self._hits(before)) if before else set()
+        for source, task, run in self._hits(text):
+            if (source, task, run) not in old:
+                found.setdefault((source, task), TaskLeak(source, task, " ".join(run)))
+        return list(found.values())[:MAX_LEAKS]
+
+    def _hits(self, text: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        for view in _decoded_views(text):
+            words = normalise_words(view)
+            yield from ((*self._runs[run], run) for run in _word_runs(words) if run in self._runs)
+            for length in self._lengths:
+                yield from (("expected", "", run) for run in _word_runs(words, length) if run in self._answers)
+
+
+def _shared_runs(tasks: Sequence[Task]) -> set[tuple[str, ...]]:
+    """Return the runs of words that stand in more than half of the prompts: the set's own wording."""
+    if len(tasks) < SHARED_MIN_TASKS:
+        return set()
+    counts = Counter(run for task in tasks for run in set(_word_runs(normalise_words(task.prompt))))
+    return {run for run, count in counts.items() if count > SHARED_SHARE * len(tasks)}
+
+
+def normalise_words(text: str) -> list[str]:
+    """Return the words of a text as they are compared: without case, invisible signs and forms of letters."""
+    return _WORD.findall(_UNSEEN.sub("", unicodedata.normalize("NFKC", text)).casefold())
+
+
+def _corpus_texts(tasks: Sequence[Task]) -> Iterator[tuple[str, str, str]]:
+    for task in tasks:
+        yield ("prompt", task.id, task.prompt) if task.split is Split.TRAIN else ("val", "", task.prompt)
+        if task.expected:
+            yield "expected", "", task.expected
+        # The name of a registered scorer tells no answer.
+        looked_for = [value for key, value in task.scorer.args.items() if key != "name"]
+        yield from (("judge", "", leaf) for leaf in iter_leaves(looked_for) if isinstance(leaf, str))
+
+
+def iter_leaves(value: object) -> Iterator[object]:
+    """Yield what stands in a JSON value at any depth, without the lists and objects themselves."""
+    if isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from iter_leaves(each)
+    else:
+        yield value
+
+
+def _word_runs(words: Sequence[str], n: int = RUN_LENGTH) -> Iterator[tuple[str, ...]]:
+    return (tuple(words[at : at + n]) for at in range(len(words) - n + 1))
+
+
+def _is_distinctive(text: str, words: Sequence[str]) -> bool:
+    """Return whether a short answer standing in a resource is more than chance: no `yes`, no year, no 1000."""
+    bare = text.strip()
+    if _NUMBER.fullmatch(bare):
+        digits = re.sub(r"\D", "", bare)
+        year = re.fullmatch(r"(?:19|20)\d\d", bare) is not None
+        return len(digits.strip("0")) >= 3 and len(digits) >= 4 and not year
+    return sum(map(len, words)) >= 6
+
+
+def _decoded_views(text: str) -> Iterator[str]:
+    """Yield a text, and what is written in it in base64 or as hexadecimal digits."""
+    yield text
+    for found in _BASE64.finditer(text):
+        plain = found[0].rstrip("=").replace("-", "+").replace("_", "/")
+        yield from _try_decode(lambda raw: base64.b64decode(raw + "=" * (-len(raw) % 4), validate=True), plain)
+    for found in _HEX.finditer(text):
+        yield from _try_decode(bytes.fromhex, found[0])
+
+
+def _try_decode(decode: Callable[[str], bytes], raw: str) -> Iterator[str]:
+    try:
+        plain = decode(raw).decode("utf-8")
+    except ValueError:
+        return
+    if plain.isprintable() or "\n" in plain:
+        yield plain
+
+
+_FOR_A_PERSON = frozenset(f"capability.{kind}" for kind in (NETWORK, RUNS, TOOL, WRITES, ENVIRONMENT))
+"""What only a person may approve and yet many good edits bring. All else that would be asked about ends a candidate:
+it is run before anybody can be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLimits:
+    """How large a candidate may be.
+
+    lines: of a main file. growth: by which share a resource may grow in one candidate, and a program by what is new in
+    it; slack: bytes that it may always grow by, for what was nearly empty. parts: resources of a program.
+    """
+
+    lines: int = 500
+    description: int = MAX_DESCRIPTION
+    growth: float = 0.25
+    slack: int = 2_000
+    parts: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class GateFinding:
+    """One thing that the gate found.
+
+    rule: schema, size, scan, leak or duplicate. blocks: whether it ends the candidate; what does not is shown to the
+    person who decides about adoption.
+    """
+
+    rule: str
+    ref: str
+    path: str
+    text: str
+    blocks: bool = True
+
+    def __str__(self) -> str:
+        where = " ".join(filter(None, (self.ref, self.path)))
+        return f"{self.rule}: {f'{where}: ' if where else ''}{self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """All that the gate found, what blocks first."""
+
+    findings: tuple[GateFinding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the candidate may be evaluated."""
+        return not any(finding.blocks for finding in self.findings)
+
+    @property
+    def why(self) -> str:
+        """What blocks, in one text; '' when nothing does."""
+        return "; ".join(str(finding) for finding in self.findings if finding.blocks)
+
+
+def check_candidate(
+    parent: Program,
+    candidate: Program,
+    *,
+    corpus: LeakCorpus,
+    known: Container[str] = (),
+    limits: SizeLimits = SizeLimits(),
+    moves_skills: bool = False,
+) -> GateReport:
+    """Return what is found in a candidate. Pure: runs no code, calls no model, deterministic.
+
+    parent: what it was made of; what stood there already is not found again. corpus: of the tasks of train and val.
+    known: digests of all programs of the run. moves_skills: agents may own other skills of the program than before; a
+    person sees that at adoption.
+    """
+    if candidate.digest == parent.digest or candidate.digest in known:
+        what = "it is what it was made of" if candidate.digest == parent.digest else "the run has had this program"
+        return GateReport((GateFinding("duplicate", "", "", what),))
+    found: list[GateFinding] = []
+    if len(candidate.parts) > max(limits.parts, len(parent.parts)):
+        found.append(GateFinding("size", "", "", f"it has {len(candidate.parts)} parts, the limit is {limits.parts}"))
+    # What moved from one part to another was there before too.
+    texts = "\n".join(text for part in parent.parts for text in part.texts.values())
+    for part, old in _changed_parts(parent, candidate):
+        was = _with_skills_of(part, old, candidate) if moves_skills and old is not None else old
+        known_findings = _settings_of_owner(part, parent) if moves_skills and old is None else frozenset()
+        found += [one for one in _check_part(part, old, was, texts, corpus, limits) if one.text not in known_findings]
+    return GateReport(tuple(sorted(found, key=lambda finding: not finding.blocks)))
+
+
+def _with_skills_of(part: ProgramPart, old: ProgramPart, candidate: Program) -> ProgramPart:
+    """Return an agent as it was with the skills that it owns now, where all that came are parts of the program."""
+    if part.kind is not Kind.AGENT or part.main is None or old.main is None:
+        return old
+    now, before = (owned_skills(parse_document(data)) for data in (part.main, old.main))
+    if now == before or not set(now) - set(before) <= candidate.by_ref.keys():
+        return old
+    files = {**old.files, old.main_path: bounded_agent(old.main, None, now)}
+    return programs.make_part(old.kind, old.name, files)
+
+
+_SHARED_SETTINGS = ("tools:", "model:", "permissionmode:")
+"""Settings that an agent which is split from another has as well. The others are for a person to give to a second one:
+hooks, servers, variables, what is approved by itself, and any tool or permission (`capability.*`)."""
+
+
+def _settings_of_owner(part: ProgramPart, parent: Program) -> frozenset[str]:
+    """Return what the scan says of the tools, model and permission mode that a new agent shares with its owner.
+
+    The owner is an agent of the parent whose head grants all that the new one's grants, and forbids no more.
+    """
+    if part.kind is not Kind.AGENT or part.main is None:
+        return frozenset()
+    grants = read_grants(parse_document(part.main))
+    agents = [one.main for one in parent.parts if one.kind is Kind.AGENT and one.main is not None]
+    if all(grants.widened(read_grants(parse_document(main))) for main in agents):
+        return frozenset()
+    found = scan(None, part.files, part.kind).findings
+    return frozenset(
+        _finding_text(one)
+        for one in found
+        if one.rule.startswith("front.") and one.excerpt.startswith(_SHARED_SETTINGS)
+    )
+
+
+def _check_part(
+    part: ProgramPart,
+    old: ProgramPart | None,
+    was: ProgramPart | None,
+    texts: str,
+    corpus: LeakCorpus,
+    limits: SizeLimits,
+) -> Iterator[GateFinding]:
+    yield from _check_schema(part, old)
+    yield from _check_size(part, old, limits)
+    for finding in scan(was.files if was else None, part.files, part.kind).findings:
+        if finding.severity is not FindingSeverity.LOW:
+            blocks = finding.severity is FindingSeverity.HIGH or finding.rule not in _FOR_A_PERSON
+            yield GateFinding("scan", part.ref, finding.path, _finding_text(finding), blocks)
+    yield from _check_leaks(part, texts, corpus)
+
+
+def _finding_text(finding: Finding) -> str:
+    return f"{finding.why} [{finding.rule}]"
+
+
+def _check_schema(part: ProgramPart, old: ProgramPart | None) -> Iterator[GateFinding]:
+    was = {str(problem) for problem in _part_problems(old)} if old else set[str]()
+    for problem in broken_rules(_part_problems(part)):
+        if str(problem) not in was:
+            yield GateFinding("schema", part.ref, problem.path, problem.text)
+
+
+def _part_problems(part: ProgramPart) -> list[Problem]:
+    return find_problems(part.kind, part.name, {path: File(data) for path, data in part.files.items()})
+
+
+def _check_size(part: ProgramPart, old: ProgramPart | None, limits: SizeLimits) -> Iterator[GateFinding]:
+    if part.main is not None:
+        lines = _line_count(part)
+        if lines > limits.lines and lines > _line_count(old):
+            text = f"it has {lines:,} lines, the limit is {limits.lines}"
+            yield GateFinding("size", part.ref, part.main_path, text)
+        description = parse_document(part.main).fields.get("description")
+        if isinstance(description, str) and len(description) > limits.description:
+            text = f"its description has {len(description):,} characters, the limit is {limits.description:,}"
+            yield GateFinding("size", part.ref, part.main_path, text)
+    if old is not None:
+        most = max(old.size * (1 + limits.growth), old.size + limits.slack)
+        if part.size > most:
+            text = f"it grew from {old.size:,} to {part.size:,} bytes; {int(most):,} are allowed at once"
+            yield GateFinding("size", part.ref, "", text)
+
+
+def _line_count(part: ProgramPart | None) -> int:
+    return part.main.count(b"\n") + 1 if part is not None and part.main is not None else 0
+
+
+def _check_leaks(part: ProgramPart, texts: str, corpus: LeakCorpus) -> Iterator[GateFinding]:
+    # Names are read by models as well.
+    names = f"{part.name.replace('-', ' ')}\n" + " ".join(part.files)
+    for path, text in [("", names), *part.texts.items()]:
+        for leak in corpus.leaks(text, texts):
+            yield GateFinding("leak", part.ref, path, str(leak))
+
+
+_MODEL_TOOLS = ("claude", "codex", "anthropic", "model")
+_INERT = frozenset((".md", ".txt", ".rst", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".csv", ".tsv"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeReview:
+    """A change of a program for a person. diff: all of it. capabilities: what it adds. findings: of the scan."""
+
+    diff: str = ""
+    capabilities: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+
+def review_change(before: Program, after: Program) -> ChangeReview:
+    """Return the whole difference of two programs with the capabilities it adds and what the scan says about it.
+
+    Pure: runs no code, calls no model.
+    """
+    gained, found = dict[str, None](), dict[str, None]()
+    for part, old in _changed_parts(before, after):
+        result = scan(old.files if old is not None else None, part.files, part.kind)
+        gained |= dict.fromkeys(f"{part.ref}: {one}" for one in result.capabilities.added)
+        found |= dict.fromkeys(f"{one.severity}: {part.ref}: {one}" for one in result.findings)
+    diff = programs.diff_programs(before, after, most=None)
+    return ChangeReview(diff=diff, capabilities=list(gained), findings=list(found))
+
+
+def find_executable_change(before: Program, after: Program, executor: str) -> str:
+    """Return why a change can be executed by this kind of executor, '' when nothing of it can.
+
+    An executor that gives a model tools can be made to run anything that the model reads.
+    """
+    if executor == "simulated":
+        return ""
+    for part, old in _changed_parts(before, after):
+        if executor in _MODEL_TOOLS:
+            return f"the model that reads {part.ref} has tools"
+        if part.kind is Kind.TOOL:
+            return f"{part.ref} is a tool, whose command can be run"
+        was = old.files if old is not None else {}
+        for path, data in part.files.items():
+            if was.get(path) != data and not _is_inert(path, data):
+                return f"{part.ref} brings or changes {path}, which can be run"
+        if scan(was or None, part.files, part.kind).capabilities.added:
+            return f"{part.ref} asks for something to be run or reached that it did not before"
+    return ""
+
+
+def _changed_parts(before: Program, after: Program) -> Iterator[tuple[ProgramPart, ProgramPart | None]]:
+    old = before.by_ref
+    for part in after.parts:
+        known = old.get(part.ref)
+        if known is None or known.tree != part.tree:
+            yield part, known
+
+
+def _is_inert(path: str, data: bytes) -> bool:
+    return PurePosixPath(path).suffix.lower() in _INERT and not data.startswith(b"#!") and b"\0" not in data

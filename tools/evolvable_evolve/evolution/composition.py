@@ -1,0 +1,367 @@
+"""Greedy composition: candidates are measured in stages on training and validation tasks, and build on one another.
+
+One program is kept, the best so far. Each candidate is compared with all that is known of it: first on half of the
+selection tasks, then on all, and, where the difference is small, by fresh repeats of both on the tasks whose results
+differ. What a rejected candidate scored counts half a trial for the program that it was made from, as the two differ
+little. Nothing here is a claim: the sealed test alone decides.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import fmean
+from typing import Any
+
+from evolvable_evolve.evolution import acceptance, search_operators
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.ledger.run_state import CandidateDecision
+from evolvable_evolve.evolution.operators import STRUCTURE_MODE, CommitResult, EvaluationResult
+from evolvable_evolve.evolution.run_config import MOST_TEST_TRIALS
+from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.statistics import paired_tests
+from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_REPEATS, narrow_sizes
+from evolvable_evolve.evolution.statistics.power import PowerDesign, smallest_gain
+from evolvable_evolve.evolution.structure_round import structure_tasks
+from evolvable_evolve.evolution.task import Task
+
+MIN_SELECTION = 20
+"""Selection tasks at least, where there are as many."""
+
+VAL_SHARE = 0.7
+"""The share of the selection tasks that is taken from val. The proposer sees none of them."""
+
+EXPECTED_TEST = 3.9
+"""Evaluations of a staged test and of the veto after it for each test task, on average where a program is better."""
+
+USUAL_ROUND = 1.0
+"""Evaluations of a proposal for each selection task: some are dropped after half, others repeat what differs."""
+
+OVERRUN = 0.25
+"""The share by which repeats and eliminations may exceed what a search plans for."""
+
+OVERHEAD = 2.6
+"""Evaluations that a search takes beside its proposals, for each selection task: the base, and repeats."""
+
+EVIDENCE_TRIALS = 5
+"""Evaluations that are planned for the evidence of a proposal: three to six tasks, less known ones."""
+
+NEAR = (-1.0, 4.0)
+"""Net tasks gained, from and below, between which the tasks whose results differ run once more under both programs.
+
+The upper one is multiplied by OTHERS_WEIGHT where it applies.
+"""
+
+DROP = -2.0
+"""Net tasks at which a candidate is dropped after the first half."""
+
+NOISE_TASKS = 10
+"""Selection tasks that the base is run on twice before the search."""
+
+FIRST_FRESH = 1
+"""Repeats of a comparison are numbered by its iteration, after the repeats of calibration."""
+
+VAL_LOSS = -2.0
+"""Net tasks of val alone below which a candidate is not accepted, whatever the training tasks show."""
+
+OTHERS_WEIGHT = 0.5
+"""What a task weighs in a comparison whose category none of the tasks is of that the candidate answers.
+
+Most of what such tasks show is chance, and the edit of one category seldom reaches them. Where the tasks have one
+category, or a candidate answers no task by name, all weigh 1.
+"""
+
+_DIFFERENT = 0.5
+
+
+def selection_tasks(run: RunContext) -> list[Task]:
+    """Return the tasks that candidates are compared on, in the order in which they are run.
+
+    Their number follows from the trials that the run plans for. Seven of ten are of val. Both splits are spread over
+    the whole order.
+    """
+    settings, tests = run.settings, run.sealed.size
+    left = settings.planned_trials(tests) - EXPECTED_TEST * tests - settings.proposals * sampled_trials(run)
+    wanted = max(MIN_SELECTION, round(left / (max(1, settings.proposals) + OVERHEAD)))
+    val, train = (spread_categories(shuffle_tasks(tasks, settings.seed)) for tasks in (run.val, run.train))
+    many = min(len(val), max(round(wanted * VAL_SHARE), wanted - len(train)))
+    chosen = [(at / max(1, many), task) for at, task in enumerate(val[:many])]
+    few = min(len(train), max(0, wanted - many))
+    chosen += [((at + 0.5) / max(1, few), task) for at, task in enumerate(train[:few])]
+    return [task for _, task in sorted(chosen, key=lambda one: (one[0], one[1].id))]
+
+
+def sampled_trials(run: RunContext) -> int:
+    """Return the trials that each iteration takes for its evidence, and for what the optimizer adds."""
+    categories, each = run.settings.batch
+    evidence = 0 if run.settings.mode == STRUCTURE_MODE else min(EVIDENCE_TRIALS, categories * each)
+    return evidence + run.settings.rollouts * categories * each
+
+
+def shuffle_tasks(tasks: Sequence[Task], seed: int) -> list[Task]:
+    """Return the tasks in an order that follows from the seed and their ids alone."""
+    return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed} {task.id}".encode()).digest())
+
+
+def spread_categories(tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks so that every beginning of them has each category with its share; inside one the order stays."""
+    sizes, seen = Counter(task.category for task in tasks), Counter[str]()
+    places: list[tuple[float, str]] = []
+    for task in tasks:
+        places.append(((seen[task.category] + 0.5) / sizes[task.category], task.category))
+        seen[task.category] += 1
+    return [task for _, task in sorted(zip(places, tasks, strict=True), key=lambda one: one[0])]
+
+
+async def calibrate_selection(run: RunContext) -> None:
+    """Measure the base on the selection tasks, on a few of them twice. Raises BudgetSpent, RunStopped."""
+    tasks, base = selection_tasks(run), run.base
+    twice = tasks[:NOISE_TASKS]
+    requests = [(base, task, 0) for task in tasks] + [(base, task, FIRST_FRESH) for task in twice]
+    trials = await run.measure(requests, "calibrate/val")
+    first = acceptance.mean_scores([one for one in trials if one.repeat == 0])
+    again = acceptance.mean_scores([one for one in trials if one.repeat != 0])
+    values = acceptance.values_by_task(trials, None, lambda trial: trial.score)
+    both = [task.id for task in twice if task.id in first and task.id in again]
+    noise = sum(first[task] != again[task] for task in both) / len(both) if both else paired_tests.NOISE
+    look, repeats = run.sealed.look, 2
+    run.note(
+        "calibrated",
+        scores=first,
+        again=again,
+        no_skill={},
+        missing=[task.id for task in tasks if task.id not in first],
+        noise=abs(fmean(first[task] for task in both) - fmean(again[task] for task in both)) if both else 0.0,
+        discordance=noise,
+        mde=smallest_gain(PowerDesign.of(run.sealed.size, repeats, look=look, noise=noise)),
+        look=look,
+        estimates={task: [fmean(its), len(its)] for task, its in values.items()},
+    )
+
+
+@dataclass
+class _Comparison:
+    """Results of a candidate and its parent by task: the mean score and the number of trials."""
+
+    child: dict[str, tuple[float, float]] = field(default_factory=dict)
+    parent: dict[str, tuple[float, float]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    spoiled: str = ""
+    others: frozenset[str] = frozenset()
+    """The tasks of categories that the candidate is not about."""
+
+    def difference(self, task: str) -> float:
+        return self.child[task][0] - self.parent[task][0]
+
+    def net(self, tasks: Sequence[Task] | None = None) -> float:
+        """Return the tasks gained less those lost, over these tasks or all."""
+        named = self.child if tasks is None else [task.id for task in tasks if task.id in self.child]
+        return sum(map(self.difference, named))
+
+    def weighted(self) -> float:
+        """Return the net tasks gained, where those that the candidate is not about count for less."""
+        others = sum(self.difference(task) for task in self.child if task in self.others)
+        return self.net() - (1 - OTHERS_WEIGHT) * others
+
+    def is_near(self) -> bool:
+        """Return whether the difference may be chance. Where most tasks count for less, less of it is."""
+        most = NEAR[1] * (OTHERS_WEIGHT if self.others else 1)
+        return NEAR[0] <= self.weighted() < most
+
+
+async def evaluate_in_stages(run: RunContext, candidate: Program, against: Program) -> EvaluationResult:
+    """Return what the static gate and the stages of the comparison find. Each is done once, however often asked.
+
+    Raises BudgetSpent, RunStopped, NeedsPerson.
+    """
+    why, decision = acceptance.check_before_running(run, candidate, against)
+    if decision is not None:
+        return EvaluationResult(candidate, against, False, None, why, decision)
+    record = run.state.step.get("measured") or await _compare(run, candidate, against)
+    if record.get("tampered"):
+        return EvaluationResult(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
+    if record["decision"]:
+        return EvaluationResult(candidate, against, True, None, record["why"], record["decision"])
+    return EvaluationResult(candidate, against, True, record["net"] / max(1, len(record["scores"])), record["why"])
+
+
+async def _compare(run: RunContext, candidate: Program, against: Program) -> Mapping[str, Any]:
+    """Measure a candidate beside what is known of its parent, and record the result."""
+    tasks, number = selection_tasks(run), run.state.iteration
+    half = tasks[: len(tasks) // 2]
+    fresh = _is_stale(run)
+    seen = _Comparison(others=_other_tasks(run, candidate, tasks))
+    why = ""
+    for name, part in (("half", half), ("rest", tasks[len(half) :])):
+        await _measure_part(run, seen, (candidate, against), part, f"val/{number}/{name}", fresh=fresh)
+        if seen.spoiled:
+            break
+        if name == "half" and seen.weighted() <= DROP:
+            why = "dropped after the first half"
+            break
+    covered = len(seen.child) / max(1, len(seen.child) + len(seen.missing))
+    if not (why or seen.spoiled) and seen.is_near() and covered >= run.settings.coverage:
+        await _repeat_different(run, seen, (candidate, against), tasks, f"val/{number}/again")
+    net, val, whole = seen.weighted(), seen.net(run.val), seen.net()
+    if not why and net > 0 and min(val, whole) < VAL_LOSS:
+        why = "worse on the tasks of val alone" if val < VAL_LOSS else "worse on all tasks alike"
+    decision = ""
+    if not seen.spoiled and covered < run.settings.coverage:
+        decision, why = str(CandidateDecision.INDECISIVE), f"only {covered:.0%} of the selection tasks counted"
+    changes = {task: seen.difference(task) for task in seen.child}
+    better, worse = ([task for task, by in changes.items() if sign * by >= _DIFFERENT] for sign in (1, -1))
+    if not decision:
+        told = f"{net:+.1f} tasks net of {len(seen.child)}: {len(better)} better, {len(worse)} worse"
+        why = f"{told}; {why}" if why else told
+    accepted = not seen.spoiled and not decision and net > 0 and min(val, whole) >= VAL_LOSS and "dropped" not in why
+    return run.note(
+        "measured",
+        iteration=number,
+        candidate=candidate.digest,
+        parent=against.digest,
+        scores={task: score for task, (score, _) in seen.child.items()},
+        parent_scores={task: score for task, (score, _) in seen.parent.items() if task in seen.child},
+        missing=seen.missing,
+        fixed=better,
+        broken=worse,
+        tampered=seen.spoiled,
+        child=seen.child,
+        parent_now=seen.parent,
+        fresh_parent=fresh,
+        net=net,
+        accepted=accepted,
+        decision=decision,
+        why=why,
+    )
+
+
+def _other_tasks(run: RunContext, candidate: Program, tasks: Sequence[Task]) -> frozenset[str]:
+    """Return the tasks of categories of which the candidate answers none."""
+    answers = set(run.state.candidates[candidate.digest].answers)
+    about = {task.category for task in run.train if task.id in answers}
+    return frozenset(task.id for task in tasks if about and task.category not in about)
+
+
+async def _measure_part(
+    run: RunContext,
+    seen: _Comparison,
+    programs: tuple[Program, Program],
+    tasks: Sequence[Task],
+    batch: str,
+    *,
+    fresh: bool,
+) -> None:
+    """Add the results of these tasks; those of the parent are what is known of it, or fresh ones."""
+    candidate, against = programs
+    repeat = FIRST_FRESH + run.state.iteration
+    requests = [(candidate, task, 0) for task in tasks]
+    if fresh:
+        requests += [(against, task, repeat) for task in tasks]
+    trials = await run.measure(requests, batch)
+    seen.spoiled = seen.spoiled or acceptance.tampering_reason(trials)
+    scores = acceptance.mean_scores(trials, candidate.digest)
+    anew = acceptance.mean_scores(trials, against.digest) if fresh else {}
+    for task in tasks:
+        known = (anew[task.id], 1.0) if task.id in anew else run.state.estimates.get(task.id)
+        if task.id in scores and known is not None:
+            seen.child[task.id], seen.parent[task.id] = (scores[task.id], 1.0), known
+        else:
+            seen.missing.append(task.id)
+
+
+async def _repeat_different(
+    run: RunContext, seen: _Comparison, programs: tuple[Program, Program], tasks: Sequence[Task], batch: str
+) -> None:
+    """Run the tasks whose results differ once more under both, side by side, and average them in."""
+    repeat = FIRST_FRESH + 1000 + run.state.iteration
+    by_id = {task.id: task for task in tasks}
+    differ = [by_id[task] for task in seen.child if abs(seen.difference(task)) >= _DIFFERENT]
+    trials = await run.measure([(arm, task, repeat) for task in differ for arm in programs], batch)
+    seen.spoiled = seen.spoiled or acceptance.tampering_reason(trials)
+    for known, arm in zip((seen.child, seen.parent), programs, strict=True):
+        for task, score in acceptance.mean_scores(trials, arm.digest).items():
+            mean, count = known[task]
+            known[task] = ((mean * count + score) / (count + 1), count + 1)
+
+
+def _is_stale(run: RunContext) -> bool:
+    """Return whether the parent was measured so long ago that it is measured again beside its child."""
+    then, now = run.state.measured_at, run.state.step.get("checked", {}).get("at")
+    if not (isinstance(then, str) and isinstance(now, str)):
+        return False
+    hours = (datetime.fromisoformat(now) - datetime.fromisoformat(then)).total_seconds() / 3600
+    return hours >= run.settings.stale_hours
+
+
+def commit_best(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
+    """Commit of greedy composition: the candidate replaces the best program, or is rejected."""
+    digest, measured = evaluated.candidate.digest, run.state.step.get("measured", {})
+    accepted = evaluated.delta is not None and not evaluated.decision and bool(measured.get("accepted"))
+    if accepted:
+        acceptance.record_decision(run, CandidateDecision.ADMITTED, evaluated.why, digest, (digest,))
+        return CommitResult(evaluated.candidate, True, evaluated.why)
+    decision = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
+    acceptance.record_decision(run, decision, evaluated.why, digest)
+    return CommitResult(evaluated.against, False, evaluated.why)
+
+
+def evidence_tasks(run: RunContext, number: int) -> list[Task]:
+    """Return training tasks for the proposer of mode structure: of those measured already, failures first, all in turn.
+
+    Failures of the iteration's batch, which goes through the categories, come before others. Nothing is run for them.
+    Where all that were measured pass, tasks that were not measured come.
+    """
+    estimates, bar = run.state.estimates, run.settings.fail_below
+    chosen = {task.id for task in selection_tasks(run)}
+    train = shuffle_tasks(run.train, run.settings.seed)
+    measured = [task for task in train if task.id in chosen and task.id in estimates]
+    failing = [task for task in measured if estimates[task.id][0] < bar]
+    passing = [task for task in measured if estimates[task.id][0] >= bar]
+    others = [task for task in train if task.id not in chosen]
+    most = run.settings.batch[0] * run.settings.batch[1]
+    few = min(most // 3, len(passing))
+    first = [task for task in search_operators.training_batch(run, number) if task in failing]
+    rest = [task for task in failing if task not in first]
+    shown = [*first, *_turn(rest, number, most - few)][: most - few]
+    return [*shown, *_turn(passing if shown else others or passing, number, few if shown else most)]
+
+
+def _turn(tasks: Sequence[Task], number: int, wanted: int) -> list[Task]:
+    if not tasks:
+        return []
+    start = (number - 1) * wanted % len(tasks)
+    return [tasks[(start + at) % len(tasks)] for at in range(min(wanted, len(tasks)))]
+
+
+def trials_left(run: RunContext) -> float:
+    """Return the evaluations that are planned and neither spent nor needed by the sealed test."""
+    planned = run.settings.planned_trials(run.sealed.size)
+    return planned - run.state.bill.trials - EXPECTED_TEST * run.sealed.size
+
+
+def best_gain(run: RunContext) -> float:
+    """Return the sum of the mean gains of the accepted candidates. It is biased upwards: they were selected."""
+    tried = run.state.candidates.values()
+    return sum(one.delta or 0.0 for one in tried if one.decision is CandidateDecision.ADMITTED)
+
+
+def plan_evaluations(run: RunContext) -> acceptance.EvaluationPlan:
+    """Return the evaluations that a run may take."""
+    settings, tests, selection = run.settings, run.sealed.size, len(selection_tasks(run))
+    shown = len(structure_tasks(run)) if settings.mode == STRUCTURE_MODE else 0
+    first, rounds = selection + NOISE_TASKS, settings.proposals
+    each = selection + 2 * int(NEAR[1]) + shown + sampled_trials(run)
+    usual = USUAL_ROUND * selection + shown + sampled_trials(run)
+    room = settings.planned_trials(tests) - EXPECTED_TEST * tests
+    # Rounds that take less than planned leave room for further ones.
+    search = min(first + settings.most_proposals * usual, max(first + rounds * usual, room))
+    if run.state.exploratory:
+        drawn = sum(narrow_sizes(len(run.val), tests))
+        most = likely = 2 * (settings.test_repeats or NARROW_REPEATS) * drawn
+    else:
+        most = MOST_TEST_TRIALS * tests + 2 * len(run.val)
+        likely = round(EXPECTED_TEST * tests)
+    low = first + min(1, rounds) * selection // 2
+    high = round(max(first + rounds * each, (1 + OVERRUN) * search)) + most
+    return acceptance.EvaluationPlan(low, high, round(search) + likely, selection + selection // 2 + 2 * tests)

@@ -1,0 +1,325 @@
+"""Adopt what a run promoted, in one operation, and watch whether it does as well in real sessions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, changed_parts
+from evolvable_evolve.evolution.candidates.static_gate import ChangeReview, review_change
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory, translate_damage
+from evolvable_evolve.evolution.ledger.run_reducer import iter_run_states, load_run
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.operators import SOLUTION_MODE
+from evolvable_store.errors import Conflict, InvalidArgument, Refused
+from evolvable_store.objects import PLAIN, File, Files
+from evolvable_store.operation import Actor
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.storage.evidence import Outcome
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.metrics import wilson_interval
+from evolvable_tools.outcomes.usage_report import Share
+from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs.reverse_merge import UndoConflict
+from evolvable_tools.verbs.versions import undo
+
+
+class ResourceDrifted(Conflict):
+    """A resource is not any more what the candidate was measured against."""
+
+
+_WHY = "`evolvable evolve report` shows why; with --unproven a person adopts what it found all the same."
+
+
+class NotPromoted(Refused):
+    """The sealed test does not say that the candidate is better."""
+
+
+@dataclass(frozen=True)
+class AdoptedChange:
+    """What adoption changed in one resource. None: it was or is not there."""
+
+    ref: str
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True)
+class Adoption(ChangeReview):
+    """An adoption: the one operation, and what it changed. back: the command that takes it back."""
+
+    run: str
+    candidate: str
+    operation: int | None
+    changes: list[AdoptedChange]
+    back: str
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class AdoptionPreview(ChangeReview):
+    """What an adoption would make live, for the person who decides."""
+
+    run: str
+    verdict: str
+    why: str
+    label: str
+    candidate: str
+
+
+@dataclass(frozen=True)
+class AdoptionUndone:
+    """What taking an adoption back did."""
+
+    run: str
+    operation: int | None
+    restored: list[str]
+    conflicts: list[UndoConflict]
+
+
+@translate_damage
+def preview_adoption(home: Path, run: str | None, *, unproven: bool = False) -> AdoptionPreview:
+    """Return what `adopt` would make live, and change nothing.
+
+    Raises NotPromoted, NoSuchRun, and InvalidArgument for a run that has nothing to adopt.
+    """
+    folder, state = load_run(home, run)
+    digest, base, finalist = _chosen_change(folder, state, unproven)
+    review = review_change(base, finalist)
+    said, why = (str(state.verdict.get(name, "")) for name in ("verdict", "why"))
+    return AdoptionPreview(folder.id, said, why, state.label, digest, **asdict(review))
+
+
+@translate_damage
+def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *, unproven: bool = False) -> Adoption:
+    """Make the finalist of a run live: one operation by the person who adopts, or nothing.
+
+    unproven: also without PROMOTE, which only a person may want; it is said in the operation. Raises NotPromoted,
+    ResourceDrifted, NoSuchRun, LedgerBusy, Unsafe, Refused for anybody but a person, and InvalidArgument for a run that
+    has nothing to adopt.
+    """
+    folder, state = load_run(library.store.home, run)
+    if not caller.decides:
+        raise Refused("Only a person adopts.", "Tell the user about the run; its report stays.")
+    library.authorise(caller, "Adopting a run")
+    if state.adoption and not state.adoption.get("undone") and _is_live(library, state):
+        raise InvalidArgument(f"Run {folder.id} was adopted already.", f"Operation {state.adoption['operation']}.")
+    digest, base, finalist = _chosen_change(folder, state, unproven)
+    with Ledger.open(folder.ledger) as ledger:
+        puts = _plan_puts(library, caller, state, base, finalist)
+        adopted = _publish_puts(library, caller, folder, state, digest, puts, reason)
+        ledger.append(
+            "adopted",
+            {
+                "operation": adopted.operation,
+                "candidate": digest,
+                "unproven": state.verdict.get("verdict") != "PROMOTE",
+                "changes": [[one.ref, one.before, one.after] for one in adopted.changes],
+            },
+        )
+    return replace(adopted, **asdict(review_change(base, finalist)))
+
+
+@translate_damage
+def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "") -> AdoptionUndone:
+    """Take an adoption back: a new operation, which keeps what somebody changed since.
+
+    Raises NoSuchRun, InvalidArgument for a run that was not adopted, LedgerBusy.
+    """
+    folder, state = load_run(library.store.home, run)
+    if not state.adoption or state.adoption.get("undone"):
+        raise InvalidArgument(f"Run {folder.id} is not adopted.", "There is nothing to take back.")
+    with Ledger.open(folder.ledger) as ledger:
+        operation = state.adoption["operation"]
+        done = undo(library, caller, reason or f"adoption of run {folder.id} taken back", operation=operation)
+        if done.operation is not None:
+            ledger.append("unadopted", {"operation": done.operation, "undone": operation})
+    return AdoptionUndone(folder.id, done.operation, done.restored, done.conflicts)
+
+
+def _is_live(library: Library, state: RunState) -> bool:
+    """Return whether what was adopted is there still; anybody may have undone it by its operation."""
+    heads = [(library.store.head_or_none(Ref.parse(ref)), after) for ref, _, after in state.adoption["changes"]]
+    return all((head.version if head else None) == after for head, after in heads)
+
+
+def _chosen_change(folder: RunDirectory, state: RunState, unproven: bool) -> tuple[str, Program, Program]:
+    """Return the finalist's digest, the base, and the finalist, which differ. Raises InvalidArgument, NotPromoted."""
+    if state.settings.get("purpose") == "measure":
+        if state.settings.get("mode") == SOLUTION_MODE:
+            text, hint = "compared answers in rounds and left the program as it is", "Use --rounds to answer in rounds."
+        else:
+            text, hint = "measured what is there", "Adopt the run that found it."
+        raise InvalidArgument(f"Run {folder.id} {text}: it has nothing to adopt.", hint)
+    digest = _chosen_digest(folder, state, unproven)
+    base, finalist = folder.program(state.base), folder.program(digest)
+    if not changed_parts(base, finalist):
+        text = f"The finalist of run {folder.id} is what is there already: it has nothing to adopt."
+        raise InvalidArgument(text, "`evolvable evolve report` shows what was tried.")
+    return digest, base, finalist
+
+
+def _chosen_digest(folder: RunDirectory, state: RunState, unproven: bool) -> str:
+    verdict = state.verdict.get("verdict")
+    # The narrower claim of a small task set is adopted as what is unproven: by a person who says so.
+    if verdict == "PROMOTE" or (unproven and state.finalist and verdict not in ("HARMFUL", "DISQUALIFIED")):
+        return state.finalist
+    if not verdict:
+        raise NotPromoted(f"Run {folder.id} has no verdict yet.", "`evolvable evolve status` shows how far it is.")
+    raise NotPromoted(f"Run {folder.id} promotes nothing; it is {verdict}: {state.verdict['why']}", _WHY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    """One resource as it is to be; no files: it goes. version: what it has now, 0 for none."""
+
+    ref: Ref
+    version: int
+    files: Mapping[str, File]
+
+
+def _plan_puts(library: Library, caller: Caller, state: RunState, base: Program, finalist: Program) -> list[_Put]:
+    """Return what is to be written. Raises ResourceDrifted when something is not as it was evaluated."""
+    pins = {pin["ref"]: pin for pin in state.settings["program"]}
+    refs = [ref.within(ref.scope or USER_SCOPE) for ref in map(Ref.parse, pins)]
+    by_part = {f"{ref.kind}:{ref.name}": ref for ref in refs}
+    puts, drifted = list[_Put](), list[str]()
+    library.take_in(by_part.values())
+    for name in changed_parts(base, finalist):
+        kind, _, own = name.partition(":")
+        ref = by_part.get(name) or Ref(Kind(kind), own, caller.scopes[0])
+        head = library.store.head_or_none(ref)
+        now = (head.version if head else None) or 0
+        pin = pins.get(str(ref))
+        if (head.tree if head and now else "") != (pin["tree"] if pin else ""):
+            was = f"version {pin['version']}" if pin else "nothing"
+            drifted.append(f"{ref} (measured against {was}, now {f'version {now}' if now else 'not there'})")
+        before = library.store.files(head) if head and now else {}
+        puts.append(_Put(ref, now, _put_files(finalist.by_ref.get(name), before)))
+    if drifted:
+        hint = "Start a new run from what there is now; the candidate of this one stays in its report."
+        raise ResourceDrifted(f"The library is not what was evaluated: {'; '.join(drifted)}.", hint)
+    return puts
+
+
+def _publish_puts(
+    library: Library,
+    caller: Caller,
+    folder: RunDirectory,
+    state: RunState,
+    digest: str,
+    puts: Sequence[_Put],
+    reason: str,
+) -> Adoption:
+    candidate, verdict = state.candidates[digest], state.verdict
+    why = reason or f"evolution {folder.id}: {candidate.summary or candidate.name}"
+    said = f"{verdict.get('verdict', 'no verdict')}: {verdict.get('why', '')} [{state.label}]"
+    evolution = Caller(Actor.EVOLUTION, caller.session, caller.scopes)
+    # As proposals first: what a scan refuses is refused here, and the history says who wrote what a person took.
+    ids = [proposal_inbox.propose(library, evolution, put.ref, put.version, put.files, why) for put in puts]
+    proposals = [f"proposal {one} by evolution" for one in ids]
+    try:
+        evidence = [f"evolution run {folder.id}", said, f"program {digest}", *proposals]
+        with library.transaction(caller, why, evidence=evidence, sign=True) as tx:
+            tx.decision = "adopt"
+            for put, proposal in zip(puts, ids, strict=True):
+                if not put.files:
+                    tx.remove(put.ref, expected_version=put.version)
+                else:
+                    tx.put(put.ref, put.files, expected_version=put.version)
+                tx.approve(proposal, why)
+    except BaseException:
+        for one in ids:
+            proposal_inbox.reject(library, one, "the adoption failed", evolution)
+        raise
+    written = zip(tx.written, puts, strict=True)
+    changes = [AdoptedChange(str(one.ref), put.version or None, one.version) for one, put in written]
+    warnings = [line for w in tx.written if w.changed for line in library.checkout([w.ref], created=w.version == 1)]
+    operation = tx.operation.id if tx.operation else None
+    return Adoption(folder.id, digest, operation, changes, f"evolvable evolve adopt --undo {folder.id}", warnings)
+
+
+def _put_files(part: ProgramPart | None, before: Files) -> dict[str, File]:
+    """Return the files of a part; those that were there keep their mode."""
+    if part is None:
+        return {}
+    modes = {path: file.mode for path, file in before.items()}
+    return {path: File(data, modes.get(path, PLAIN)) for path, data in part.files.items()}
+
+
+MIN_KNOWN_ENDS = 5
+"""Ends of a version below which it is compared with nothing."""
+
+_KNOWN_ENDS = (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionComparison:
+    """One adopted resource: how the version before and the one after did. verdict: worse, better or open."""
+
+    ref: str
+    before: Share
+    after: Share
+    verdict: str
+
+
+@dataclass(frozen=True)
+class MonitoredAdoption:
+    """One adoption under watch. proposals: those that would take it back, which wait for a person."""
+
+    run: str
+    operation: int
+    compared: list[VersionComparison]
+    verdict: str
+    proposals: list[int] = field(default_factory=list)
+
+
+@translate_damage
+def monitor_adoptions(library: Library, caller: Caller, *, propose: bool = True) -> list[MonitoredAdoption]:
+    """Compare every adoption with what was there before, and proposes to take back what is surely worse, once.
+
+    Worse is what lies wholly below, by the intervals of both. Raises LedgerBusy.
+    """
+    found = []
+    for folder, state in iter_run_states(library.store.home):
+        adoption = state.adoption
+        if not adoption or adoption.get("undone"):
+            continue
+        changes = [(Ref.parse(ref), before, after) for ref, before, after in adoption["changes"]]
+        compared = [one for change in changes if (one := _compare_versions(library, *change)) is not None]
+        verdicts = {one.verdict for one in compared}
+        verdict = "worse" if "worse" in verdicts else "better" if verdicts == {"better"} else "open"
+        proposals = list(state.watched.get("proposals", ()))
+        if verdict == "worse" and propose and not proposals:
+            proposals = _propose_rollback(library, caller, folder, adoption["operation"], compared)
+        found.append(MonitoredAdoption(folder.id, adoption["operation"], compared, verdict, proposals))
+    return found
+
+
+def _compare_versions(library: Library, ref: Ref, before: int | None, after: int | None) -> VersionComparison | None:
+    head = library.store.head_or_none(ref)
+    if head is None or before is None or after is None:
+        return None  # what is new is compared with nothing, and what is gone is not used
+    every = library.store.backend.evidence.list_attempts([head.id], versions=True)
+    ends = [(one.version, one.outcome) for one in every if one.used and one.outcome in _KNOWN_ENDS]
+    old, new = (_success_rate([end for known, end in ends if known == version]) for version in (before, after))
+    verdict = "open"
+    if old.n >= MIN_KNOWN_ENDS and new.n >= MIN_KNOWN_ENDS:
+        verdict = "worse" if new.high < old.low else "better" if new.low > old.high else "open"
+    return VersionComparison(str(ref), old, new, verdict)
+
+
+def _success_rate(outcomes: Sequence[Outcome | None]) -> Share:
+    successes = outcomes.count(Outcome.SUCCEEDED)
+    return Share(successes, len(outcomes), *wilson_interval(successes, len(outcomes)))
+
+
+def _propose_rollback(
+    library: Library, caller: Caller, folder: RunDirectory, operation: int, compared: Sequence[VersionComparison]
+) -> list[int]:
+    said = "; ".join(f"{one.ref}: now {one.after}, before {one.before}" for one in compared if one.verdict == "worse")
+    watcher = Caller(Actor.EVOLUTION, caller.session, caller.scopes)
+    reason = f"adoption of run {folder.id} does worse in sessions: {said}"
+    proposed = proposal_inbox.propose_undo(library, watcher, reason, operation=operation).proposal_ids
+    with Ledger.open(folder.ledger) as ledger:
+        ledger.append("watched", {"proposals": proposed, "why": said})
+    return proposed

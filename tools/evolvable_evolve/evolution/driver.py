@@ -1,0 +1,198 @@
+"""Drive a run: one process at a time takes it as far as it comes, and leaves when it needs somebody else."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from functools import partial
+
+from filelock import Timeout
+
+from evolvable_evolve.evolution import run_context
+from evolvable_evolve.evolution.acceptance import calibrate_judge
+from evolvable_evolve.evolution.backend_choice import NODE_DIR, make_local_backend, open_trial_backend
+from evolvable_evolve.evolution.executors.base import CommandHost
+from evolvable_evolve.evolution.executors.installation import CanaryFailed, run_canary
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerBusy, RunDirectory
+from evolvable_evolve.evolution.ledger.run_reducer import Journal, load_run_state
+from evolvable_evolve.evolution.ledger.run_state import RunPhase, RunState
+from evolvable_evolve.evolution.loop import run_phases
+from evolvable_evolve.evolution.proposers.proposer_model import ModelSpec, NeedsAnswer
+from evolvable_evolve.evolution.run_config import HostContext
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.task import ModelUsage
+from evolvable_evolve.evolution.tasks.holdout import HeldOutTest, TestAccessLog, hold_out_test
+from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog
+from evolvable_evolve.evolution.tasks.reader import scorer_files
+from evolvable_evolve.evolution.trials.backends import RemoteExecutor, RemoteModel
+from evolvable_evolve.evolution.trials.budget import RunBudget, make_concurrency_limit
+from evolvable_evolve.evolution.trials.measurement import BACKOFF, TrialRunner, TrialSettings
+from evolvable_evolve.evolution.trials.trial import TrialBackend
+from evolvable_store.errors import EvolvableError
+from evolvable_store.objects import blob_hash, pack
+from evolvable_tools.library import Caller, Library
+
+MAX_FAILED_ATTEMPTS = 8
+"""Attempts in a row that infrastructure may spoil before a run stops and says so."""
+
+_LOCK_TIMEOUT = 15.0  # seconds for a driver before this one to be gone
+_STOP_POLL = 0.2  # seconds between two checks whether somebody wants the run to stop
+
+
+async def drive_run(
+    library: Library, caller: Caller, folder: RunDirectory, host: HostContext, stop: Callable[[], bool] = lambda: False
+) -> RunState:
+    """Take a run as far as it comes and return its state: decided, stopped, or waiting for an answer.
+
+    The ledger records what ends it early. Raises LedgerBusy when another process drives it, LedgerDamaged, RunTampered.
+    """
+    lock = folder.driver_lock()
+    try:
+        await asyncio.to_thread(lock.acquire, timeout=_LOCK_TIMEOUT)
+    except Timeout:
+        raise LedgerBusy(f"Run {folder.id} is driven already.", "`evolvable evolve status` shows it.") from None
+    folder.mark_driver_starting(False)
+    try:
+        async with _open_run(library, caller, folder, host, stop) as (run, parts, backend):
+            await _until_stopped(run, _drive(run, parts, backend))
+        return load_run_state(folder)
+    finally:
+        lock.release()
+
+
+async def _drive(run: run_context.RunContext, parts: run_context.RunParts, backend: TrialBackend) -> None:
+    """Drive a run. First a model's executor has to show that a program reaches it, and a judge that it judges well.
+
+    backend: of this machine, where models are asked.
+    """
+    executor, judging = parts.executor, parts.judging
+    if run_context.executor_kind(run.settings.executor).needs_canary and run.state.canary != executor.fingerprint:
+        with run.budget.reserving(ModelUsage()) as settle:
+            found = await run_canary(RemoteExecutor(executor, backend), run.folder.workspaces)
+            settle(found.usage)
+        run.note_attempts(("", "canary"), found.attempts)
+        run.paid("", "canary", found.usage, executor.label)
+        if not found.passed:
+            raise CanaryFailed(f"The canary did not pass: {found.why}.", "Nothing was measured.")
+        run.note("canary", fingerprint=found.fingerprint)
+    if judging is not None:
+        model = RemoteModel(judging.judge.brain, backend, run.folder.workspaces)
+        await calibrate_judge(run, judging, model, executor.label)
+    await run_phases(run)
+    # The runs of one measurement share a look: as long as one of them may go on, all that it reserved counts.
+    if run.state.phase is RunPhase.DECIDED and not run.settings.family and run.settings.executors == 1:
+        run.sealed.decide(run.folder.id, run.state.finalist)
+
+
+async def _until_stopped(run: run_context.RunContext, drive: Coroutine[None, None, None]) -> None:
+    """Drive a run and record why it ended early. A request to stop cancels what is under way."""
+    driving = asyncio.create_task(drive)
+    try:
+        while not driving.done():
+            await asyncio.wait([driving], timeout=_STOP_POLL)
+            if run.stop() and not driving.done():
+                driving.cancel()
+                break
+        await driving
+    except (NeedsAnswer, run_context.NeedsPerson):
+        return
+    except (asyncio.CancelledError, run_context.RunStopped):
+        if not run.stop():
+            raise
+        run.journal.note("stopped", why="a stop was requested", trouble=False)
+    except EvolvableError as error:
+        run.journal.note("stopped", why=error.text, trouble=True)
+    except Exception as error:  # a defect of ours: the status tells it, and the process still fails
+        run.journal.note("stopped", why=f"it failed: {type(error).__name__}: {error}", trouble=True)
+        raise
+    finally:
+        driving.cancel()
+        await asyncio.gather(driving, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def _open_run(
+    library: Library, caller: Caller, folder: RunDirectory, host: HostContext, stop: Callable[[], bool]
+) -> AsyncIterator[tuple[run_context.RunContext, run_context.RunParts, TrialBackend]]:
+    with Ledger.open(folder.ledger) as ledger, Ledger.open(folder.test_ledger) as test_ledger:
+        journal = Journal(ledger)
+        if journal.state.stopped:
+            journal.note("continued")
+        try:
+            parts = run_context.make_run_parts(library, caller, folder, host, journal.state)
+        except EvolvableError as error:
+            journal.note("stopped", why=error.text, trouble=True)
+            raise
+        settings, brain = parts.settings, parts.brain
+        local = make_local_backend(parts)
+        try:
+            backend = await open_trial_backend(parts, host, folder.path / NODE_DIR, local)
+        except EvolvableError as error:
+            journal.note("stopped", why=error.text, trouble=True)
+            await local.close()
+            raise
+        budget = RunBudget(settings.limit, clock=time.monotonic)
+        make_runner = _runner_factory(parts, folder, host, backend, budget)
+        budget.take_in(test_ledger)
+        open_tasks, test = hold_out_test(parts.taskset)
+        run = run_context.RunContext(
+            folder,
+            journal,
+            settings,
+            open_tasks.train,
+            open_tasks.val,
+            HeldOutTest(
+                test,
+                TestAccessLog.in_library(library.store.home),
+                partial(make_runner, test_ledger),
+                OpenedTaskLog.in_library(library.store.home),
+                tuple(pin.ref for pin in settings.program),
+            ),
+            make_runner(ledger, open_tasks.files),
+            RemoteModel(brain, local, folder.workspaces) if isinstance(brain, ModelSpec) else brain,
+            budget,
+            host.redactor,
+            merged=[(run, folder.program(digest)) for run, digest in journal.state.merged],
+            stop=lambda: stop() or folder.is_stop_requested,
+            intact=parts.guard,
+            sandboxed=host.working_sandbox is not None,
+            plant_canary=partial(_add_unnamed_blob, library),
+        )
+        try:
+            yield run, parts, local
+        finally:
+            await backend.close()
+            await local.close()
+
+
+def _runner_factory(
+    parts: run_context.RunParts, folder: RunDirectory, host: HostContext, backend: TrialBackend, budget: RunBudget
+) -> Callable[[Ledger, Mapping[str, bytes]], TrialRunner]:
+    """Return what makes a runner for a ledger and the files of its tasks; all share one limit and one budget."""
+    throttle, commands = make_concurrency_limit(parts.settings.concurrency), CommandHost.of(host)
+    settings = TrialSettings(
+        folder.workspaces,
+        parts.settings.fail_below,
+        BACKOFF,
+        breaker=MAX_FAILED_ATTEMPTS,
+        host=commands,
+    )
+    judge = parts.judging.judge if parts.judging else None
+    scoring = TaskSetScorer(scorer_files(parts.taskset), commands, judge, parts.registered)
+    return lambda ledger, files: TrialRunner(
+        parts.executor,
+        ledger,
+        files=files,
+        scoring=scoring,
+        budget=budget,
+        throttle=throttle,
+        backend=backend,
+        settings=settings,
+        intact=parts.guard,
+    )
+
+
+def _add_unnamed_blob(library: Library, data: bytes) -> None:
+    """Store data in the library without a name: no verb leads to it, and gc removes it."""
+    with library.store.backend.write() as writer:
+        writer.add_blob(blob_hash(data), len(data), *pack(data))

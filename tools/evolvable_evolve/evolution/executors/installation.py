@@ -1,0 +1,310 @@
+"""A program on this machine: the tools it needs, its files where a client reads them, and the canary.
+
+The canary is a skill whose only effect is a word that nobody can guess. The answer must have the word with the skill
+and must not have it without; otherwise the executor does not measure the program.
+"""
+
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, make_part
+from evolvable_evolve.evolution.executors.base import Executor, write_below
+from evolvable_evolve.evolution.task import ModelUsage, Rollout, ScorerSpec, Split, Task, TrialOutcome, add_usage
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.frontmatter import Document, parse_document
+from evolvable_store.regular_files import regular_file
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.validation import main_path
+from evolvable_tools.llm import ModelAttempt
+from evolvable_tools.untrusted_text import bound_text
+from evolvable_tools.verbs.tool_commands import FOLDER, RunSpec, run_spec
+
+COMMAND_TOOL = "Bash"
+"""The tool that runs commands, under its best known name."""
+
+_SCRIPTS = (".sh", ".bash", ".py", ".js", ".mjs", ".ts", ".rb", ".pl", ".ps1")
+_TOOL = re.compile(r"[A-Za-z_][\w-]*")
+
+
+def find_missing_tools(program: Program, tools: Collection[str]) -> list[str]:
+    """Return what the parts of a program need and nobody has, each with the part that needs it.
+
+    A part needs the tools that its main file names as allowed-tools, and one for commands when it brings scripts. A
+    program that is evaluated without its means says nothing about it.
+    """
+    missing = ((part.ref, tool) for part in program.parts for tool in sorted(find_needed_tools(part) - set(tools)))
+    return [f"{ref} needs {tool}" for ref, tool in missing]
+
+
+def find_needed_tools(part: ProgramPart) -> set[str]:
+    """Return the tools that a part needs, without what they may be used for."""
+    scripts = part.kind is Kind.SKILL and any(path.endswith(_SCRIPTS) for path in part.files)
+    said = _main_document(part).fields.get("allowed-tools")
+    named = ", ".join(map(str, said)) if isinstance(said, list) else said if isinstance(said, str) else ""
+    # In `Bash(git add:*), Read` the words in brackets say what for.
+    return ({COMMAND_TOOL} if scripts else set()) | set(_TOOL.findall(re.sub(r"\([^)]*\)", "", named)))
+
+
+_STARTED = ("hooks", "mcpServers", "mcp-servers", "mcp_servers")
+"""Fields of an agent that name programs which a client starts by itself."""
+
+
+def find_started_programs(program: Program) -> list[str]:
+    """Return the agents of a program that bring hooks or servers, which run without the model's asking."""
+    agents = (part for part in program.parts if part.kind is Kind.AGENT)
+    return [part.ref for part in agents if any(_main_document(part).fields.get(name) for name in _STARTED)]
+
+
+def find_shadowing_skills(program: Program, places: Sequence[Path]) -> list[str]:
+    """Return the paths below these folders of skills that have the name of a part: nobody could tell which was used.
+
+    The name is the folder's, or the one that its SKILL.md says.
+    """
+    names = {part.name for part in program.parts if part.kind is Kind.SKILL}
+    return [str(path) for name, path in iter_skills(places) if name in names]
+
+
+def iter_skills(places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Yield the skills in these folders by name, those that another name stands for too once for each."""
+    for place in places:
+        try:
+            folders = sorted(path for path in place.iterdir() if path.is_dir())
+        except OSError:
+            continue
+        for folder in folders:
+            names = dict.fromkeys((folder.name, _declared_name(folder / "SKILL.md")))
+            yield from ((name, folder) for name in names if name)
+
+
+def list_ancestor_dirs(folder: Path, below: Sequence[str]) -> list[Path]:
+    """Return these folders of `folder` and of every folder above it, up to the root of its repository if it has one.
+
+    Clients look for a project's skills so.
+    """
+    found = [folder / name for name in below]
+    above = list(folder.parents)
+    root = next((place for place in (folder, *above) if (place / ".git").exists()), None)
+    for place in above:
+        if root is None or not place.is_relative_to(root):
+            break
+        found += [place / name for name in below]
+    return found
+
+
+def _declared_name(path: Path) -> str:
+    try:
+        with open(path, "rb", opener=regular_file) as file:
+            name = parse_document(file.read(20_000)).fields.get("name")
+    except OSError:
+        return ""
+    return name if isinstance(name, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallLayout:
+    """Where a client takes what it is given from. Of a kind that is None it can be given none.
+
+    memory: the file that it reads into every session. tools: the folder for the files of tools.
+    """
+
+    skills: Path
+    agents: Path | None
+    memory: Path
+    tools: Path | None = None
+
+
+@dataclass(slots=True)
+class InstalledProgram:
+    """What a program has come to. prompt: what is said to the model beside the client's own words.
+
+    places: the folder or file of each part, by its ref. unfit: refs that this client cannot be given. tools: the tools
+    that are installed, as `tool_server` reads them.
+    """
+
+    prompt: str = ""
+    places: dict[str, Path] = field(default_factory=dict)
+    unfit: list[str] = field(default_factory=list)
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    server: list[str] = field(default_factory=list)
+    """The command that starts the server of these tools, empty without any."""
+
+
+def install_program(program: Program, shelf: InstallLayout) -> InstalledProgram:
+    """Write the parts of a program and return where they are. Raises OSError."""
+    done = InstalledProgram()
+    prompts, memories = list[str](), list[str]()
+    for part in program.parts:
+        if part.kind is Kind.SKILL:
+            done.places[part.ref] = shelf.skills / part.name
+            write_part(done.places[part.ref], part)
+        elif part.kind is Kind.AGENT and shelf.agents is not None:
+            shelf.agents.mkdir(parents=True, exist_ok=True)
+            done.places[part.ref] = shelf.agents / f"{part.name}.md"
+            done.places[part.ref].write_bytes(part.files[main_path(part.kind, part.name, part.files)])
+        elif part.kind is Kind.TOOL and shelf.tools is not None and (spec := find_run_spec(part)) is not None:
+            done.places[part.ref] = shelf.tools / part.name
+            write_part(done.places[part.ref], part)
+            done.tools.append(tool_entry(part, spec, done.places[part.ref]))
+        elif part.kind in (Kind.PROMPT, Kind.MEMORY):
+            (prompts if part.kind is Kind.PROMPT else memories).append(part_body(part))
+        else:
+            done.unfit.append(part.ref)
+    if memories:
+        shelf.memory.parent.mkdir(parents=True, exist_ok=True)
+        shelf.memory.write_text("\n\n".join(memories) + "\n", encoding="utf-8")
+    done.prompt = "\n\n".join(prompts)
+    return done
+
+
+TOOL_SERVER = "library"
+"""The name of the MCP server with the program's tools, as clients see it."""
+
+
+def find_run_spec(part: ProgramPart) -> RunSpec | None:
+    """Return how a tool is run, None for one that cannot be."""
+    try:
+        return run_spec(Ref(Kind.TOOL, part.name), part.main or b"")
+    except InvalidArgument:
+        return None
+
+
+def tool_entry(part: ProgramPart, spec: RunSpec, folder: Path) -> dict[str, Any]:
+    """Return a tool as `tool_server` reads it. folder: where its files are."""
+    return {
+        "name": part.name,
+        "description": bound_text(part_description(part), trusted=False),
+        "schema": dict(spec.schema),
+        "argv": [word.replace(FOLDER, str(folder)) for word in spec.argv],
+        "seconds": spec.timeout_s,
+    }
+
+
+def install_tool_server(installed: InstalledProgram, folder: Path, python: str) -> list[str]:
+    """Write the server of a program's tools and what it serves; return the command that starts it. Raises OSError.
+
+    python: the interpreter where the client runs.
+    """
+    script = folder / "tool_server.py"
+    shutil.copyfile(Path(__file__).with_name("tool_server.py"), script)
+    (folder / "tools.json").write_text(json.dumps(installed.tools), encoding="utf-8")
+    return [python, "-I", "-S", str(script), str(folder / "tools.json")]
+
+
+def program_tool_names(program: Program) -> list[str]:
+    """Return the names of a program's tools, as Claude Code writes tools of MCP servers."""
+    return [f"mcp__{TOOL_SERVER}__{part.name}" for part in program.parts if part.kind is Kind.TOOL]
+
+
+def find_used_tool(name: str, server: str, places: Mapping[str, Path]) -> str:
+    """Return the ref of the program's tool that a call of an MCP tool used, '' for another tool."""
+    ref = f"{Kind.TOOL}:{name}"
+    return ref if server == TOOL_SERVER and ref in places else ""
+
+
+def write_part(folder: Path, part: ProgramPart) -> None:
+    """Write the files of a part below a folder, scripts as programs. Raises InvalidPath, OSError."""
+    write_below(folder, part.files)
+    for path, data in part.files.items():
+        if data.startswith(b"#!"):
+            os.chmod(folder / path, 0o755)
+
+
+def _main_document(part: ProgramPart) -> Document:
+    """Return the main file of a part, read; an empty one where it has none."""
+    path = main_path(part.kind, part.name, part.files)
+    return parse_document(part.files[path] if path else b"")
+
+
+def part_body(part: ProgramPart) -> str:
+    """Return the body of a part's main file, without its frontmatter; '' where it has none."""
+    return _main_document(part).body.strip()
+
+
+def part_description(part: ProgramPart) -> str:
+    """Return what a part's main file says it is for; '' where it says nothing."""
+    said = _main_document(part).fields.get("description")
+    return said if isinstance(said, str) else ""
+
+
+CANARY_SKILL = "canary-word"
+
+CANARY_PROMPT = (
+    "What is the canary word? It stands in the skill canary-word, if you have that skill. Answer with the word alone. "
+    "If you have no such skill, answer NONE, and look nowhere else."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryResult:
+    """What a canary showed of an executor. why: what was wrong, '' when it passed. installed, empty: the answers.
+
+    attempts: requests to a model, of an executor that makes them itself.
+    """
+
+    fingerprint: str
+    passed: bool
+    why: str
+    installed: str
+    empty: str
+    usage: ModelUsage
+    attempts: tuple[ModelAttempt, ...] = ()
+
+
+class CanaryFailed(EvolvableError):
+    """An executor does not show what a program does; nothing may be measured with it."""
+
+
+def make_canary_word() -> str:
+    """Return a word that nobody can guess."""
+    return f"kestrel-{secrets.token_hex(6)}"
+
+
+def canary_program(token: str) -> Program:
+    """Return a program of one skill, which says this word."""
+    text = Path(__file__).with_name("canary_skill.md").read_text(encoding="utf-8").format(word=token)
+    return Program((make_part(Kind.SKILL, CANARY_SKILL, {"SKILL.md": text.encode()}),))
+
+
+async def run_canary(executor: Executor, folder: Path, token: str = "", timeout: float = 300.0) -> CanaryResult:
+    """Return what the executor made of the canary, with its skill and without.
+
+    Two runs, in fresh folders below `folder`, which are removed. token: by default a new one. timeout: seconds of each.
+    """
+    token = token or make_canary_word()
+    task = Task("canary", CANARY_PROMPT, ScorerSpec("exact"), Split.TRAIN, "canary", expected=None, timeout_s=timeout)
+    # The empty arm first: what the other leaves behind somewhere must not help it.
+    empty = await _run_canary_arm(executor, task, Program(), folder / "canary-empty")
+    installed = await _run_canary_arm(executor, task, canary_program(token), folder / "canary-installed")
+    why = _canary_problem(token, installed, empty)
+    usage = add_usage(installed.usage, empty.usage)
+    asked = (*empty.attempts, *installed.attempts)
+    return CanaryResult(executor.fingerprint, not why, why, installed.output, empty.output, usage, asked)
+
+
+async def _run_canary_arm(executor: Executor, task: Task, program: Program, folder: Path) -> Rollout:
+    workspace = folder / "work"
+    try:
+        workspace.mkdir(parents=True)
+        return await executor.run(task, program, 0, workspace)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _canary_problem(token: str, installed: Rollout, empty: Rollout) -> str:
+    for arm, rollout in (("with the skill", installed), ("without the skill", empty)):
+        if rollout.outcome is TrialOutcome.AGENT_TIMEOUT:
+            return f"{arm} there was no answer in time."
+        if rollout.outcome is not None:
+            return f"{arm} nothing was run: {rollout.detail or rollout.outcome}"
+    if token in empty.output:
+        return "without the skill the answer has the word all the same: the arms are not apart."
+    if token not in installed.output:
+        return "with the skill the answer does not have the word: the skill does not reach the model."
+    return ""

@@ -1,0 +1,353 @@
+"""A model behind an API as an executor, with tools for the program's skills and the workspace."""
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart
+from evolvable_evolve.evolution.executors.agent_cli import make_rollout, refuse_program
+from evolvable_evolve.evolution.executors.base import (
+    Trajectory,
+    TrajectoryEnd,
+    classify_end,
+)
+from evolvable_evolve.evolution.executors.installation import (
+    find_missing_tools,
+    find_run_spec,
+    part_body,
+    part_description,
+    write_part,
+)
+from evolvable_evolve.evolution.executors.tool_runs import ToolSandbox, encode_input, run_tool_command
+from evolvable_evolve.evolution.run_config import HostContext, parse_price
+from evolvable_evolve.evolution.task import Price, Rollout, Task, TrialOutcome
+from evolvable_evolve.sandbox.mechanisms import environment_inside
+from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
+from evolvable_store.resource import Kind
+from evolvable_tools.llm.anthropic_model import ADDRESS
+from evolvable_tools.llm.conversation import (
+    Conversation,
+    ConversationSettings,
+    ModelTurn,
+    ToolUse,
+    TurnFailed,
+    open_conversation,
+)
+from evolvable_tools.llm.endpoint import ModelEndpoint
+from evolvable_tools.untrusted_text import bound_text
+from evolvable_tools.verbs.tool_commands import FOLDER, RunSpec
+
+MAX_TOOL_TEXT = 100_000
+"""Characters of one answer of a tool, and bytes of a file that is written."""
+
+MAX_LISTED_FILES = 2_000
+"""Files that are listed."""
+
+
+class ToolUseError(Exception):
+    """A tool could not do what the model asked; the text is for the model."""
+
+
+@dataclass
+class Toolbox:
+    """The tools of one run: files of the workspace, skills, and the tools of the program; no other commands.
+
+    read: refs of the parts that were read, in order. inside: what the program's tools run in.
+    """
+
+    program: Program
+    workspace: Path
+    read: dict[str, None] = field(default_factory=dict)
+    inside: ToolSandbox | None = None
+
+    @property
+    def skills(self) -> list[ProgramPart]:
+        """The program's skills."""
+        return [part for part in self.program.parts if part.kind is Kind.SKILL]
+
+    def declared(self) -> list[dict[str, Any]]:
+        """Return the tools as the API wants them. Without skills there is none to read them."""
+        here, at = "the folder you work in", "Its path there."
+        tools = [
+            _tool_schema("list_files", f"Lists the files of {here}."),
+            _tool_schema("read_file", f"Returns the text of a file of {here}.", path=at),
+            _tool_schema("write_file", f"Writes a whole file in {here}.", path=at, text="Its whole text."),
+        ]
+        if self.skills:
+            names, path = ", ".join(part.name for part in self.skills), "SKILL.md, or another file that it names."
+            tools.append(_tool_schema("read_skill", "Returns a file of a skill.", name=f"One of: {names}.", path=path))
+        for name, (part, spec) in self.runnable.items():
+            said = bound_text(part_description(part), trusted=False)
+            tools.append({"name": name, "description": said, "input_schema": dict(spec.schema)})
+        return tools
+
+    @cached_property
+    def runnable(self) -> dict[str, tuple[ProgramPart, RunSpec]]:
+        """The program's tools, by the names that the model calls them by."""
+        tools = (part for part in self.program.parts if part.kind is Kind.TOOL)
+        return {f"tool_{part.name}": (part, spec) for part in tools if (spec := find_run_spec(part)) is not None}
+
+    def told(self) -> str:
+        """Return what the model is told of the skills at first; '' without any."""
+        if not self.skills:
+            return ""
+        lines = "\n".join(f"- {part.name}: {part_description(part)}" for part in self.skills)
+        return f"You have these skills. Read one with read_skill before you do what it is for.\n{lines}"
+
+    async def use(self, name: str, given: object) -> str:
+        """Return what a tool says. Raises ToolUseError."""
+        values = given if isinstance(given, dict) else {}
+        if name in self.runnable:
+            return _truncate(await self._run(name, values))
+        if name == "read_skill":
+            return self._skill(_string_argument(values, "name"), str(values.get("path") or "SKILL.md"))
+        known = {"list_files": self._list, "read_file": self._read, "write_file": self._write}
+        if name not in known:
+            raise ToolUseError(f"There is no tool {name[:60]}.")
+        try:
+            return await asyncio.to_thread(known[name], values)
+        except (OSError, ValueError) as error:
+            raise ToolUseError(f"{getattr(error, 'strerror', None) or error}") from None
+
+    async def _run(self, name: str, values: Mapping[str, Any]) -> str:
+        """Return the output of one of the program's tools."""
+        part, spec = self.runnable[name]
+        self.read.setdefault(part.ref)
+        assert self.inside is not None  # a program with tools is refused without
+        folder = self.workspace.parent / "tools" / part.name
+        try:
+            if not folder.exists():
+                await asyncio.to_thread(write_part, folder, part)
+            words = tuple(word.replace(FOLDER, str(folder)) for word in spec.argv)
+            data = encode_input(part.ref, spec, values)
+            return await run_tool_command(part.ref, spec, words, folder, data, self.inside)
+        except (EvolvableError, OSError) as error:
+            raise ToolUseError(str(error)) from None
+
+    def _skill(self, name: str, path: str) -> str:
+        part = next((part for part in self.skills if part.name == name), None)
+        if part is None:
+            raise ToolUseError(f"There is no skill {name[:60]}.")
+        self.read.setdefault(part.ref)
+        if path not in part.files:
+            raise ToolUseError(f"It has no file {path[:100]}. Its files: {', '.join(sorted(part.files))}.")
+        return _truncate(part.files[path].decode("utf-8", "replace"))
+
+    def _inside(self, values: Mapping[str, Any]) -> Path:
+        base = self.workspace.resolve()
+        path = (base / _string_argument(values, "path")).resolve()
+        if path == base or not path.is_relative_to(base):
+            raise ToolUseError("Only files in the folder you work in can be used.")
+        return path
+
+    def _list(self, values: Mapping[str, Any]) -> str:
+        files = sorted(str(path.relative_to(self.workspace)) for path in self.workspace.rglob("*") if path.is_file())
+        more = f"\nand {len(files) - MAX_LISTED_FILES} more" if len(files) > MAX_LISTED_FILES else ""
+        return "\n".join(files[:MAX_LISTED_FILES]) + more or "There are none."
+
+    def _read(self, values: Mapping[str, Any]) -> str:
+        with self._inside(values).open("rb") as file:
+            return _truncate(file.read(4 * MAX_TOOL_TEXT + 4).decode("utf-8", "replace"))
+
+    def _write(self, values: Mapping[str, Any]) -> str:
+        path, data = self._inside(values), str(values.get("text", "")).encode("utf-8", "replace")
+        if len(data) > MAX_TOOL_TEXT:
+            raise ToolUseError(f"A file has at most {MAX_TOOL_TEXT:,} bytes.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return f"{len(data)} bytes are written."
+
+
+def _tool_schema(name: str, description: str, /, **values: str) -> dict[str, Any]:
+    properties = {key: {"type": "string", "description": text} for key, text in values.items()}
+    schema = {"type": "object", "properties": properties, "required": list(values), "additionalProperties": False}
+    return {"name": name, "description": description, "input_schema": schema}
+
+
+def _string_argument(values: Mapping[str, Any], name: str) -> str:
+    value = values.get(name)
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ToolUseError(f"Give {name} as a text.")
+    return value
+
+
+def _truncate(text: str) -> str:
+    return text if len(text) <= MAX_TOOL_TEXT else f"{text[:MAX_TOOL_TEXT]}\n[the rest is left out]"
+
+
+SYSTEM_PROMPT = """\
+You do one task in a folder of files, with the tools you have. Nobody is there to be asked: decide, and end with your
+answer. Whatever else is said after the answer counts as part of it."""
+"""What every run is told first, with a program and without."""
+
+API_TOOLS = frozenset(("Read", "Write", "Edit", "Glob", "Skill"))
+"""What the model can do, by the names that skills use."""
+
+_TEXT_KINDS = (Kind.PROMPT, Kind.MEMORY)
+
+
+@dataclass(frozen=True)
+class ApiSettings:
+    """How the API is asked.
+
+    price: of a million tokens; without one the cost is unknown. max_turns: answers of one run; max_tokens: of one
+    answer. scripted: a stand-in plays the model, and the figures say so. patterns: a person's own secrets. inside: what
+    the program's tools run in, None where there is no sandbox. protocol: see PROTOCOLS. name: of the model in records.
+    """
+
+    api_key: str = field(repr=False)
+    model: str
+    base_url: str = ADDRESS
+    proxy: str | None = None
+    price: Price | None = None
+    max_tokens: int = 8_192
+    max_turns: int = 50
+    scripted: bool = False
+    patterns: Mapping[str, str] = field(default_factory=dict)
+    inside: ToolSandbox | None = None
+    protocol: str = "anthropic"
+    name: str = ""
+
+
+class ModelExecutor:
+    """Runs tasks with a model behind an API. Nothing is asked again here: who counts the trials does that."""
+
+    def __init__(self, settings: ApiSettings) -> None:
+        self._settings = settings
+        limits = settings.max_tokens, settings.max_turns
+        rest = json.dumps([SYSTEM_PROMPT, settings.base_url, *limits, settings.scripted])
+        digest = hashlib.sha256(rest.encode("utf-8", "replace")).hexdigest()[:12]
+        self.fingerprint = (
+            f"{settings.protocol}-api 1 model={settings.model} tools={','.join(sorted(API_TOOLS))} flags={digest}"
+        )
+        self.label = "scripted" if settings.scripted else f"real model {settings.model}"
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], host: HostContext, **_: object) -> Self:
+        """Return the executor that a run's settings name.
+
+        Raises InvalidArgument without a key, Refused for a model that is named otherwise than at the run's start.
+        """
+        sandbox, environment = host.working_sandbox, environment_inside(host.environment)
+        more: dict[str, Any] = {
+            "price": parse_price(spec),
+            "scripted": bool(spec.get("scripted")),
+            "inside": ToolSandbox(sandbox, environment, host.hidden) if sandbox is not None else None,
+        }
+        if spec["kind"] == "model":
+            found = _named_endpoint(spec, host)
+            more |= {"base_url": found.url, "proxy": found.proxy, "protocol": found.protocol, "name": found.full_name}
+            return cls(ApiSettings(found.key, found.model, **more))
+        if not host.key:
+            raise InvalidArgument("There is no key for the Anthropic API.", "Set ANTHROPIC_API_KEY.")
+        more |= {"base_url": host.address or ADDRESS, "proxy": host.proxy, "name": f"anthropic:{spec['model']}"}
+        return cls(ApiSettings(host.key, spec["model"], **more))
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        """Return what came of one task; see Executor. Refused where the program needs what the model cannot have."""
+        if missing := find_missing_tools(program, API_TOOLS):
+            return refuse_program(f"{'; '.join(missing)}, which the model may not use here")
+        began, seen, own = time.monotonic(), Trajectory(), self._settings
+        toolbox = Toolbox(program, workspace, seen.read, own.inside)
+        fits = {part.ref for part, _ in toolbox.runnable.values()}
+        fits |= {part.ref for part in program.parts if part.kind in (*_TEXT_KINDS, Kind.SKILL)}
+        if unfit := [part.ref for part in program.parts if part.ref not in fits]:
+            return refuse_program(f"a model behind an API cannot be given {', '.join(unfit)} as part of a program")
+        if toolbox.runnable and own.inside is None:
+            names = ", ".join(part.ref for part, _ in toolbox.runnable.values())
+            return refuse_program(f"{names} runs in a sandbox only, and none works on this machine")
+        end = await self._converse(task, toolbox, seen)
+        _add_usage(seen)
+        return make_rollout(seen, end, time.monotonic() - began, own.price, own.patterns)
+
+    async def _converse(self, task: Task, toolbox: Toolbox, seen: Trajectory) -> TrajectoryEnd:
+        try:
+            async with asyncio.timeout(task.timeout_s), open_conversation(self._held(task, toolbox)) as held:
+                seen.attempts = held.attempts
+                await self._turns(held, toolbox, seen)
+        except TimeoutError:
+            return classify_end(seen, timed_out=True, code=None, last_words="")
+        except TurnFailed as error:
+            if error.status is None:
+                # The connection, or an answer that is none: nothing that the program could have done.
+                return TrajectoryEnd(TrialOutcome.INFRA_ERROR, str(error))
+            seen.failure, seen.status = str(error), error.status
+            end = classify_end(seen, timed_out=False, code=None, last_words="")
+            return TrajectoryEnd(end.outcome, end.detail, end.wait if error.retry_after is None else error.retry_after)
+        return classify_end(seen, timed_out=False, code=0, last_words="")
+
+    def _held(self, task: Task, toolbox: Toolbox) -> ConversationSettings:
+        """Return what the conversation about a task is held with."""
+        own = self._settings
+        texts = [part_body(part) for part in toolbox.program.parts if part.kind in _TEXT_KINDS]
+        return ConversationSettings(
+            own.protocol,
+            own.base_url,
+            own.model,
+            own.api_key.strip(),
+            "\n\n".join(filter(None, (SYSTEM_PROMPT, *texts, toolbox.told()))),
+            task.prompt,
+            toolbox.declared(),
+            own.max_tokens,
+            task.timeout_s,
+            own.proxy,
+            own.name,
+            (own.price.input, own.price.output) if own.price is not None else None,
+        )
+
+    async def _turns(self, held: Conversation, toolbox: Toolbox, seen: Trajectory) -> None:
+        for _ in range(self._settings.max_turns):
+            turn = await held.turn()
+            _note_turn(turn, seen)
+            if turn.uses:
+                held.add_results([(use, *await _run_tool_use(toolbox, use, seen)) for use in turn.uses])
+            elif not turn.goes_on:
+                seen.ended = True
+                return
+        seen.limit, seen.failure = True, f"it took more than {self._settings.max_turns} turns"
+
+
+def _named_endpoint(spec: Mapping[str, Any], host: HostContext) -> ModelEndpoint:
+    """Return the model that a run's settings name, as it was at the run's start. Raises InvalidArgument, Refused."""
+    name = str(spec["name"])
+    if host.models is None:
+        raise InvalidArgument(f"No model is named {ascii(name[:80])}.", "A person adds it: evolvable model add.")
+    found = host.models.resolve(name)
+    if (found.protocol, found.model, found.url) != tuple(spec.get(key) for key in ("protocol", "model", "address")):
+        text = f"The model {name} is now {found.model} at {found.url}, and the run began with another."
+        raise Refused(text, "Name that one again by `evolvable model add`, or start a new run.")
+    return found
+
+
+def _add_usage(seen: Trajectory) -> None:
+    """Add what the attempts took: what is billed is the sum of the records."""
+    seen.calls = len(seen.attempts)
+    seen.given = sum(one.input_tokens for one in seen.attempts)
+    seen.got = sum(one.output_tokens for one in seen.attempts)
+
+
+def _note_turn(turn: ModelTurn, seen: Trajectory) -> None:
+    seen.moves()
+    if turn.text:
+        seen.output = turn.text
+        seen.step("agent", turn.text)
+    if turn.refused:
+        # A model that declines under this program has failed under it: the score counts.
+        seen.step("refused", "the model declined to go on")
+
+
+async def _run_tool_use(toolbox: Toolbox, use: ToolUse, seen: Trajectory) -> tuple[str, bool]:
+    """Return what a tool says, and whether that is an error."""
+    seen.step(f"tool {use.name}", use.input)
+    try:
+        said, wrong = await toolbox.use(use.name, use.input), False
+    except ToolUseError as error:
+        said, wrong = str(error), True
+    seen.step("error" if wrong else "result", said)
+    return said, wrong

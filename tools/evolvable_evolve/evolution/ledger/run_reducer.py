@@ -1,0 +1,242 @@
+"""Compute the state of a run from the records of its ledger; nothing is kept beside them."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.ledger import run_directory
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerRecord, RunDirectory, translate_damage
+from evolvable_evolve.evolution.ledger.run_state import (
+    ITERATION_RECORDS,
+    JUDGE_PURPOSE,
+    AskedQuestion,
+    CandidateDecision,
+    RunCandidate,
+    RunPhase,
+    RunSpending,
+    RunState,
+)
+from evolvable_evolve.evolution.statistics.paired_tests import pool_estimates, read_estimates
+from evolvable_evolve.evolution.statistics.staged_test import EQUAL_SHARES
+from evolvable_evolve.evolution.task import ModelUsage, TrialOutcome
+
+_WHOLE = ""  # the record itself, and none of its fields
+
+_FIELDS: Mapping[str, Mapping[str, str]] = {
+    "preflight": {"preflight": _WHOLE},
+    "canary": {"canary": "fingerprint"},
+    "calibrated": {"calibration": _WHOLE},
+    "selected": {"iteration": "iteration"},
+    "decided": {"best": "best", "stalls": "stalls"},
+    "searched": {"ended": "why"},
+    "confirmed": {"confirmed": _WHOLE},
+    "look": {"looks": "look"},
+    "verdict": {"verdict": _WHOLE, "looks": "look"},
+    "adopted": {"adoption": _WHOLE},
+    "watched": {"watched": _WHOLE},
+    "stopped": {"stopped": "why"},
+}
+"""By the type of a record: the fields of the state that it sets, and the field of the record that each is."""
+
+_PHASES = {
+    "preflight": RunPhase.CHECKED,
+    "calibrated": RunPhase.CALIBRATED,
+    "selected": RunPhase.SEARCHING,
+    "searched": RunPhase.SEARCHED,
+    "verdict": RunPhase.DECIDED,
+}
+
+
+def apply_record(state: RunState, record: LedgerRecord) -> None:
+    """Change the state by one record. One of an unknown type changes nothing."""
+    kind = record["type"]
+    if kind in ITERATION_RECORDS:
+        state.step[kind] = record
+    state.phase = _PHASES.get(kind, state.phase)
+    for name, key in _FIELDS.get(kind, {}).items():
+        setattr(state, name, record[key] if key else record)
+    match kind:
+        case "run":
+            _begin(state, record)
+        case "trial":
+            _spend_on_trial(state, record)
+        case "pilot":
+            state.pilots += 1
+        case "calibrated":
+            state.update(state.base, scores=record["scores"], missing=tuple(record["missing"]))
+            state.frontier = (state.base,)
+            state.estimates, state.measured_at = read_estimates(record.get("estimates", {})), record.get("at", 0.0)
+        case "asked":
+            known = (record["packet"], record["role"], record["iteration"], record["artifact"], record.get("at", ""))
+            state.packets[record["packet"]] = AskedQuestion(*known)
+        case "answered":
+            _take_answer(state, record)
+        case "selected":
+            state.step = {"selected": record}
+            state.eliminated += [record["without"]] if record.get("without") else []
+        case "structure":
+            _decide_structure(state, record)
+        case "judge" | "gradient" | "signals":
+            {"judge": state.judges, "gradient": state.gradients, "signals": state.signals}[kind].append(record)
+        case "built":
+            _add_candidate(state, record)
+        case "checked":
+            state.pass_gate("static", record)
+            if record["candidate"] in state.candidates:
+                state.update(record["candidate"], findings=tuple(record["findings"]))
+        case "screened":
+            state.pass_gate("screen", record)
+        case "measured":
+            found = {name: tuple(record[name]) for name in ("missing", "fixed", "broken")}
+            state.update(record["candidate"], **{name: record[name] for name in ("scores", "parent_scores")}, **found)
+        case "decided":
+            _decide(state, record)
+        case "look":
+            state.stage_repeats = tuple(record.get("repeats", ()))
+            state.stage_shares = tuple(record.get("shares", EQUAL_SHARES))
+        case "held" | "allowed":
+            (state.held if kind == "held" else state.allowed)[record["candidate"]] = record
+        case "verdict":
+            promoted = record["verdict"] == "PROMOTE"
+            state.pass_gate("promotion", {**record, "iteration": state.iteration, "passed": promoted})
+        case "unadopted":
+            state.adoption = {**state.adoption, "undone": record["operation"]}
+        case "continued":
+            state.stopped = ""
+            if "limit" in record:
+                state.settings = {**state.settings, "limit": record["limit"]}
+
+
+def _take_answer(state: RunState, record: LedgerRecord) -> None:
+    """Keep the answer to a question, and count what it cost."""
+    asked = state.packets.get(record["packet"])
+    if asked is not None and record["artifact"]:  # else it was paid for, and there is no answer
+        state.packets[asked.id] = replace(asked, answer=record["artifact"])
+    usage = ModelUsage(record["input_tokens"], record["output_tokens"], record["calls"], record["cost"])
+    state.spend(f"role:{record['role']}", _spending(usage))
+
+
+def _spending(usage: ModelUsage, **more: Any) -> RunSpending:
+    return RunSpending(**asdict(usage) | {"cost": usage.cost or 0.0, "unpriced": int(usage.cost is None)} | more)
+
+
+def _begin(state: RunState, record: LedgerRecord) -> None:
+    state.run, state.label, state.settings = record["run"], record["label"], record["settings"]
+    state.tasks = {task: (split, category) for task, split, category in record["tasks"]}
+    state.fingerprint, state.tests = record.get("fingerprint", ""), record.get("test_tasks", 0)
+    state.merged = tuple((run, digest) for run, digest in record.get("merged", ()))
+    state.exploratory = record.get("exploratory", False)
+    base = state.base = state.best = record["base"]
+    state.candidates[base] = RunCandidate(base, "base", 0, decision=CandidateDecision.BASE, size=record["size"])
+
+
+def _spend_on_trial(state: RunState, record: LedgerRecord) -> None:
+    """Add a trial that ended: newly run, found in the cache, or failed for want of infrastructure."""
+    trial: Any = record["trial"]
+    purpose = str(record.get("batch", "")).partition("/")[0]
+    if trial.get("cached"):
+        state.spend(purpose, RunSpending(cached=1))
+        return
+    if "judging" in trial:
+        state.spend(JUDGE_PURPOSE, _spending(ModelUsage(**trial["judging"])))
+    outcome = TrialOutcome(trial["outcome"])
+    ended = {"trials": int(outcome.counts), "trouble": int(outcome is TrialOutcome.INFRA_ERROR), "wall": trial["wall"]}
+    state.spend(purpose, _spending(ModelUsage(**trial["usage"]), **ended))
+
+
+def _add_candidate(state: RunState, record: LedgerRecord) -> None:
+    digest = record["candidate"]
+    if digest and digest not in state.candidates:
+        made: dict[str, Any] = {name: tuple(record[name]) for name in ("parents", "operations", "changed")}
+        made |= {name: record[name] for name in ("name", "iteration", "summary", "size")}
+        made["answers"] = tuple(record.get("answers", ()))
+        state.candidates[digest] = RunCandidate(digest, **made)
+
+
+def _decide_structure(state: RunState, record: LedgerRecord) -> None:
+    state.structures.append(record)
+    if record["edit"] is not None:
+        state.pass_gate("structure", {**record, "candidate": "", "passed": True})
+
+
+REJECTED_WEIGHT = 0.5
+"""What a trial of a rejected candidate counts for its parent's score."""
+
+
+def _learn_scores(state: RunState, measured: LedgerRecord, accepted: bool) -> None:
+    """Take over what a comparison showed of the best program: a rejected child says something of its parent too."""
+    child, parent = (read_estimates(measured[name]) for name in ("child", "parent_now"))
+    if accepted or measured["fresh_parent"]:
+        state.measured_at = measured.get("at", 0.0)
+    if accepted:
+        state.estimates = {**state.estimates, **child}
+    else:
+        state.estimates = pool_estimates({**state.estimates, **parent}, child, REJECTED_WEIGHT)
+
+
+def _decide(state: RunState, record: LedgerRecord) -> None:
+    decision, digest = CandidateDecision(record["decision"]), record["candidate"]
+    if "child" in state.step.get("measured", {}):
+        _learn_scores(state, state.step["measured"], decision is CandidateDecision.ADMITTED)
+    rolled = state.step.get("rolled", {})
+    state.batched.update([*rolled.get("scores", ()), *rolled.get("missing", ())])
+    state.iterations.append(record)
+    state.frontier, state.step = tuple(record["frontier"]), {}
+    state.pass_gate("frontier", {**record, "passed": decision is CandidateDecision.ADMITTED})
+    if digest and state.candidates[digest].decision is None:  # a duplicate keeps what was decided first
+        bill = state.bill
+        state.update(digest, decision=decision, reason=record["why"], evaluations=bill.trials, cost=bill.cost)
+        state.history.append(digest)
+
+
+def fold_records(records: Iterable[LedgerRecord]) -> RunState:
+    """Return the state after these records, in their order."""
+    state = RunState()
+    for record in records:
+        apply_record(state, record)
+    return state
+
+
+def read_records(folder: RunDirectory) -> list[LedgerRecord]:
+    """Return the records of both ledgers of a run, also while a process drives it. Raises LedgerDamaged."""
+    return [*run_directory.read_ledger(folder.ledger), *run_directory.read_ledger(folder.test_ledger)]
+
+
+@translate_damage
+def load_run_state(folder: RunDirectory) -> RunState:
+    """Return the state of a run, also while a process drives it. Raises LedgerDamaged."""
+    return fold_records(read_records(folder))
+
+
+def load_run(home: Path, run: str | None) -> tuple[RunDirectory, RunState]:
+    """Return a run, by default the newest, and its state. Raises NoSuchRun, LedgerDamaged."""
+    folder = run_directory.find_run(home, run)
+    return folder, load_run_state(folder)
+
+
+def iter_run_states(home: Path) -> Iterator[tuple[RunDirectory, RunState]]:
+    """Yield every readable run with its state, the newest first."""
+    for folder in run_directory.iter_runs(home):
+        with contextlib.suppress(run_directory.LedgerDamaged, OSError):
+            yield folder, load_run_state(folder)
+
+
+class Journal:
+    """The ledger of a run together with the state after its records."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self._state, self._seen = ledger, RunState(), 0
+
+    @property
+    def state(self) -> RunState:
+        """Return the state after all records so far."""
+        for record in self._ledger.records[self._seen :]:
+            apply_record(self._state, record)
+        self._seen = len(self._ledger.records)
+        return self._state
+
+    def note(self, type: str, **fields: Any) -> LedgerRecord:
+        """Append a record and return it."""
+        return self._ledger.append(type, fields)

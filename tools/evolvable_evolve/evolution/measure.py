@@ -1,0 +1,204 @@
+"""Measure what is there: does this skill help, against what, and for which model; and the joint answer of several."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.candidates.programs import Program, load_program
+from evolvable_evolve.evolution.ledger.run_reducer import iter_run_states, load_run
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.run_config import HostContext
+from evolvable_evolve.evolution.start import MeasuredProgram, StartedRun, start_run
+from evolvable_evolve.evolution.statistics.verdict import Ruling
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.resource import Ref
+from evolvable_tools.library import Caller, Library
+
+NOTHING = "none"
+_RUN = re.compile(r"\d{8}(?:-\d{6}(?:-[0-9a-f]+)?)?")
+
+
+@dataclass(frozen=True)
+class StartedMeasurement:
+    """A measurement that was begun: one run for each executor. family: the first run, by which all are known."""
+
+    family: str
+    measured: str
+    against: str
+    runs: list[StartedRun]
+    warnings: list[str] = field(default_factory=list)
+
+
+def start_measurement(
+    library: Library,
+    caller: Caller,
+    host: HostContext,
+    task_set: Ref,
+    program: Sequence[Ref],
+    executors: Sequence[Mapping[str, Any]],
+    options: Mapping[str, Any],
+    *,
+    against: str = NOTHING,
+    source: str | None = None,
+) -> StartedMeasurement:
+    """Make the runs that measure a program, one for each executor; somebody has to drive them then.
+
+    program: the resources to measure. source: a run whose finalist is measured instead. against: `none`, a resource or
+    a version of it, or a run, whose finalist it is; of a source by default its base. Raises as `start_run`.
+    """
+    if not executors:
+        raise InvalidArgument("No executor is named.", "Name one by --executor, several by --executors.")
+    if bool(program) == bool(source):
+        raise InvalidArgument("Name what is measured by -p, or a run by --from, not both.", "Such as -p skill:pdf.")
+    measured = _measured_program(library, caller, program, against, source)
+    pins = list(program) or _refs_of(load_run(library.store.home, source)[1])
+    runs: list[StartedRun] = []
+    for spec in executors:
+        family = runs[0].run if runs else ""
+        settings = {"mode": "any", "iterations": 0, **options}
+        settings |= {"purpose": "measure", "family": family, "executors": len(executors)}
+        runs.append(start_run(library, caller, host, task_set, pins, spec, settings, measured=measured))
+    shown = NOTHING if not measured.base.parts else ", ".join(part.ref for part in measured.base.parts)
+    warnings = list(dict.fromkeys(one for run in runs for one in run.warnings))
+    return StartedMeasurement(runs[0].run, measured.label, shown, runs, warnings)
+
+
+def _measured_program(
+    library: Library, caller: Caller, program: Sequence[Ref], against: str, source: str | None
+) -> MeasuredProgram:
+    warnings: tuple[str, ...] = ()
+    if source is not None:
+        folder, state = load_run(library.store.home, source)
+        finalist = _finalist_of(folder.id, state)
+        label, chosen = f"finalist of run {folder.id}", folder.program(finalist)
+        base = folder.program(state.base) if against == NOTHING else _base(library, caller, against)
+        warnings = (f"It was found on {state.settings.get('task_set')}; here it is measured as it is (zero-shot).",)
+        return MeasuredProgram(label, base, chosen, warnings)
+    return MeasuredProgram(", ".join(map(str, program)), _base(library, caller, against))
+
+
+def _base(library: Library, caller: Caller, against: str) -> Program:
+    if against == NOTHING:
+        return Program()
+    if _RUN.fullmatch(against):
+        folder, state = load_run(library.store.home, against)
+        return folder.program(_finalist_of(folder.id, state))
+    return load_program(library, caller, [Ref.parse(against)])[0]
+
+
+def _finalist_of(run: str, state: RunState) -> str:
+    if not state.finalist:
+        raise InvalidArgument(f"Run {run} has no finalist.", "Name a run that found something.")
+    return state.finalist
+
+
+def _refs_of(state: RunState) -> list[Ref]:
+    return [Ref.parse(pin["ref"]) for pin in state.settings.get("program", ())]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredUnder:
+    """What a program did under one executor. p: for either answer; joint: by Holm over all executors.
+
+    ruling: the joint answer, '' while a run of the family is not finished.
+    """
+
+    run: str
+    label: str
+    n: int
+    before: float | None
+    after: float | None
+    gain: float | None
+    interval: tuple[float, float] | None
+    p: float | None
+    joint: float | None
+    ruling: str
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The joint result of the runs of one measurement."""
+
+    family: str
+    finished: bool
+    rows: list[MeasuredUnder]
+
+
+def read_measurement(home: Path, run: str | None) -> Measurement | None:
+    """Return the measurement that a run is of, None for a run that searched. Raises NoSuchRun."""
+    folder, state = load_run(home, run)
+    if state.settings.get("purpose") != "measure":
+        return None
+    family = str(state.settings.get("family") or folder.id)
+    members = [
+        (one.id, its) for one, its in iter_run_states(home) if one.id == family or its.settings.get("family") == family
+    ]
+    members.sort()
+    planned = int(state.settings.get("executors", 1))
+    finished = len(members) == planned and all(its.verdict for _, its in members)
+    known = {name: _p_of(its) for name, its in members}
+    # One that was not measured to its end counts as one that shows nothing.
+    joint = dict(zip(known, holm_adjusted([1.0 if p is None else p for p in known.values()], planned), strict=True))
+    return Measurement(family, finished, [_row(name, its, known[name], joint[name], finished) for name, its in members])
+
+
+def _p_of(state: RunState) -> float | None:
+    """Return the p-value for either answer, None where what was measured allows neither."""
+    said = state.verdict
+    if said.get("verdict") in (Ruling.INDECISIVE, Ruling.DISQUALIFIED):
+        return None
+    if said.get("p_two_sided") is not None:
+        return float(said["p_two_sided"])
+    if said.get("p") is not None and said.get("p_worse") is not None:
+        return float(min(1.0, 2 * min(said["p"], said["p_worse"])))
+    return None
+
+
+def _row(name: str, state: RunState, p: float | None, joint: float, finished: bool) -> MeasuredUnder:
+    said = state.verdict
+    about = said.get("against_base") or {}
+    interval = said.get("interval")
+    ruling = str(said.get("verdict", "")) if finished else ""
+    significant = p is not None and joint <= said.get("alpha", 0.0)
+    if ruling == Ruling.NOT_SUPPORTED and significant and "But no skill" not in said["why"]:
+        # Holm rejects what the single run, which knows nothing of the others, did not.
+        better = Ruling.BETTER_HERE if state.exploratory else Ruling.PROMOTE
+        ruling = str(better if said["p"] <= said["p_worse"] else Ruling.HARMFUL)
+    return MeasuredUnder(
+        name,
+        state.label,
+        int(said.get("n", 0)),
+        about.get("before"),
+        about.get("after"),
+        said.get("delta"),
+        (float(interval[0]), float(interval[1])) if interval else None,
+        p,
+        joint if p is not None else None,
+        ruling,
+    )
+
+
+def format_measurement(found: Measurement) -> str:
+    """Return the joint result as lines of text."""
+    lines = [f"Measurement {found.family} (joint p by Holm over {len(found.rows)}):"]
+    for one in found.rows:
+        if one.gain is None or one.interval is None:
+            lines.append(f"{one.run} [{one.label}]: nothing is measured yet")
+            continue
+        low, high = one.interval
+        told = f"{100 * one.gain:+.1f} points (95 % {100 * low:+.1f} to {100 * high:+.1f}) on {one.n} tasks"
+        joint = "" if one.joint is None else f", joint p = {one.joint:.2g}"
+        lines.append(f"{one.run} [{one.label}]: {told}{joint}; {one.ruling or 'no joint verdict yet'}")
+    return "\n".join(lines)
+
+
+def holm_adjusted(p_values: Sequence[float], hypotheses: int) -> list[float]:
+    """Return the p-values adjusted by Holm for so many hypotheses, in their order."""
+    order = sorted(range(len(p_values)), key=lambda at: p_values[at])
+    found, highest = [1.0] * len(p_values), 0.0
+    for rank, at in enumerate(order):
+        highest = max(highest, min(1.0, (hypotheses - rank) * p_values[at]))
+        found[at] = highest
+    return found

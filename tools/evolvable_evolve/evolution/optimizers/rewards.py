@@ -1,0 +1,168 @@
+"""Reinforce++ and GRPO: rollouts of one task are compared with each other, and their contrasts shown to the proposer.
+
+The instances of Autogenesis (arXiv 2604.15034, E.3.6 and E.3.7), with these differences: rewards are scores of training
+tasks, the answer under the base is the reference, and the gate decides whether an edit is kept. What is computed from
+the rewards is recorded as a diagnosis. Contrasts are chosen by rewards alone; an objective decides nothing.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+from evolvable_evolve.evolution import search_operators
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.optimizers import surrogates
+from evolvable_evolve.evolution.optimizers.optimizer import Optimizer
+from evolvable_evolve.evolution.proposers.edit_plan import EditPlan
+from evolvable_evolve.evolution.proposers.role_prompts import Evidence, QuestionGuide
+from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.search_operators import make_evidence
+from evolvable_evolve.evolution.task import Trial
+
+FIRST_SAMPLE, ROUND = 10_000, 16
+"""Rollouts of an iteration are repeats from the first number on, so many apart: no comparison has these repeats."""
+
+CONTRASTS = (
+    "contrasts names rollouts of one task under the same resources, of which one passed and another failed. better and"
+    " worse are samples of the evidence; advantage is the distance to the mean of the task, in standard deviations."
+    " What the better one did and the worse one did not is what the resources should ask for. Signals are no scores."
+)
+"""What a proposer is told in addition where rollouts are compared."""
+
+MAX_PASSED = 2
+"""Tasks of a batch that passed without a contrast, and are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The rollouts of one task that are compared, each with its signals."""
+
+    rollouts: Sequence[Evidence]
+
+    @property
+    def best(self) -> Evidence:
+        return max(self.rollouts, key=lambda one: one.trial.score or 0.0)
+
+    @property
+    def worst(self) -> Evidence:
+        return min(self.rollouts, key=lambda one: one.trial.score or 0.0)
+
+    @property
+    def differs(self) -> bool:
+        """Whether one passed and another failed: only then the group says what a good rollout does otherwise."""
+        return self.best.passed and not self.worst.passed
+
+    @property
+    def gap(self) -> float:
+        return (self.best.sample or {}).get("advantage", 0.0) - (self.worst.sample or {}).get("advantage", 0.0)
+
+
+def grpo(run: RunContext) -> Optimizer:
+    """Return GRPO: as many rollouts of each task as `samples` says, compared within their task."""
+    return _comparing(run, _sample_groups)
+
+
+def reinforce_pp(run: RunContext) -> Optimizer:
+    """Return Reinforce++: one new rollout of each task, compared with the one before it."""
+    return _comparing(run, _sample_successors)
+
+
+def _comparing(run: RunContext, sample: Any) -> Optimizer:
+    async def reflect(traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
+        groups = await sample(run, traces, program)
+        shown, guide = _comparison(groups)
+        if all(one.passed for one in shown):
+            return []
+        return await search_operators.reflect(run, shown, program, guide)
+
+    return Optimizer(reflect, partial(search_operators.select_intents, run), partial(search_operators.build, run))
+
+
+async def _sample_groups(run: RunContext, traces: Sequence[Evidence], program: Program) -> list[_Group]:
+    """Run each task of the batch several times, and record the signals of each group."""
+    found = await _rollouts(run, traces, program, run.settings.rollouts)
+    groups, records, failed = list[_Group](), list[dict[str, Any]](), _failed_categories(traces)
+    for one in traces:
+        trials = found[one.task.id]
+        ratios = [surrogates.text_similarity(one.trial.output, trial.output) for trial in trials]
+        signal = surrogates.group_signal([trial.score or 0.0 for trial in trials], ratios)
+        records.append({"task": one.task.id, **asdict(signal)})
+        samples = [
+            make_evidence(
+                run,
+                one.task,
+                trial,
+                program,
+                failed,
+                _sample(number, len(trials), advantage=advantage, ratio=ratio),
+            )
+            for number, (trial, advantage, ratio) in enumerate(zip(trials, signal.advantages, ratios, strict=True), 1)
+        ]
+        groups += [_Group(samples)] if samples else []
+    _record_signals(run, records, groups)
+    return groups
+
+
+async def _sample_successors(run: RunContext, traces: Sequence[Evidence], program: Program) -> list[_Group]:
+    """Run each task of the batch once more, and record the signals of each new rollout."""
+    found = await _rollouts(run, traces, program, 1)
+    reference = await run.measure([(run.base, one.task, 0) for one in traces], f"train/{run.state.iteration}/base")
+    groups, records, failed = list[_Group](), list[dict[str, Any]](), _failed_categories(traces)
+    for one, base in zip(traces, reference, strict=True):
+        pair = [replace(one, sample=_sample(1, 2))]
+        for trial in found[one.task.id]:
+            ratio = surrogates.text_similarity(one.trial.output, trial.output)
+            to_base = surrogates.text_similarity(base.output if base.outcome.counts else "", trial.output)
+            signal = surrogates.reinforce_signal(trial.score or 0.0, ratio, to_base)
+            records.append({"task": one.task.id, **asdict(signal)})
+            sample = _sample(2, 2, advantage=signal.advantage, ratio=ratio)
+            pair.append(make_evidence(run, one.task, trial, program, failed, sample))
+        groups.append(_Group(pair))
+    _record_signals(run, records, groups)
+    return groups
+
+
+async def _rollouts(
+    run: RunContext, traces: Sequence[Evidence], program: Program, count: int
+) -> dict[str, list[Trial]]:
+    """Return new rollouts of each task under the program, those that counted. They are trials, and on the bill."""
+    first = FIRST_SAMPLE + run.state.iteration * ROUND
+    requests = [(program, one.task, first + number) for one in traces for number in range(count)]
+    trials = await run.measure(requests, f"train/{run.state.iteration}/samples")
+    found: dict[str, list[Trial]] = {one.task.id: [] for one in traces}
+    for trial in trials:
+        if trial.outcome.counts:
+            found[trial.task].append(trial)
+    return found
+
+
+def _failed_categories(traces: Sequence[Evidence]) -> Counter[str]:
+    return Counter(one.task.category for one in traces if not one.passed)
+
+
+def _sample(number: int, of: int, **signals: float) -> dict[str, float]:
+    return {"number": number, "of": of} | {name: round(value, 4) for name, value in signals.items()}
+
+
+def _record_signals(run: RunContext, signals: Sequence[Mapping[str, Any]], groups: Sequence[_Group]) -> None:
+    """Write down the signals of an iteration, once, however often asked."""
+    number = run.state.iteration
+    if not any(record["iteration"] == number for record in run.state.signals):
+        contrasts = sum(group.differs for group in groups)
+        name = run.settings.optimizer
+        run.note("signals", iteration=number, optimizer=name, groups=list(signals), contrasts=contrasts)
+
+
+def _comparison(groups: Sequence[_Group]) -> tuple[list[Evidence], QuestionGuide]:
+    """Return the rollouts that are shown: the best and the worst of each contrast, else the worst."""
+    contrasts = sorted((group for group in groups if group.differs), key=lambda group: -group.gap)
+    alike = [group.worst for group in groups if not group.differs]
+    shown = [one for group in contrasts for one in (group.worst, group.best)]
+    shown += [one for one in alike if not one.passed] + [one for one in alike if one.passed][:MAX_PASSED]
+    pairs = [
+        {"task": group.best.task.id, "better": dict(group.best.sample or {}), "worse": dict(group.worst.sample or {})}
+        for group in contrasts
+    ]
+    return shown, QuestionGuide(CONTRASTS, {"contrasts": pairs})

@@ -1,0 +1,247 @@
+"""Textual gradients: critiques of single trials, collected by variable, and one rewrite of each variable they speak of.
+
+The TextGrad instance of Autogenesis (arXiv 2604.15034, E.3.5), with these differences: a critique goes to the variables
+that it names, only training tasks are criticised, no critique that repeats a task is used, and the gate decides whether
+a rewrite is kept. The buffers are records of the ledger: the last ten critiques of each variable since the last commit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
+from typing import Any
+
+from evolvable_evolve.evolution import search_operators
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, make_part, make_program
+from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord
+from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunState
+from evolvable_evolve.evolution.optimizers.optimizer import Optimizer
+from evolvable_evolve.evolution.proposers.edit_plan import one_line
+from evolvable_evolve.evolution.proposers.proposer_model import NeedsAnswer
+from evolvable_evolve.evolution.proposers.role_prompts import (
+    MAX_CRITIQUE,
+    Evidence,
+    critic_question,
+    make_masker,
+    rewrite_question,
+    shorten,
+)
+from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.variables import ResourceVariable, apply_variables, list_variables
+from evolvable_store.objects import File
+
+FILE = "file"
+
+
+def program_variables(run: RunContext, program: Program) -> list[ResourceVariable]:
+    """Return the variables of a program that the run may change, those of a part in the order of its files.
+
+    Frozen parts and sections have none.
+    """
+    found = []
+    for part in program.parts:
+        if part.kind in run.mask.kinds and part.ref not in run.mask.fixed and not part.is_frozen:
+            found += [one for one in list_variables(part, _files(part)) if one.evolvable]
+    return found
+
+
+def smallest_variables(variables: Sequence[ResourceVariable]) -> list[ResourceVariable]:
+    """Return variables that do not overlap and together cover most: sections, else whole files; descriptions last."""
+    divided = {file_of(one.id) for one in variables if one.role == "section"}
+    found = [one for one in variables if (one.role == FILE) is not (file_of(one.id) in divided)]
+    return sorted(found, key=lambda one: one.role == "description")
+
+
+def file_of(variable: str) -> str:
+    """Return the id of the file that a variable is in."""
+    return variable.partition("#")[0]
+
+
+def overlap(one: str, other: str) -> bool:
+    """Return whether two variables have text in common: they are one, or one is the file of the other."""
+    return one == other or (file_of(one) == file_of(other) and not ("#" in one and "#" in other))
+
+
+def set_program_variables(program: Program, values: Mapping[str, str]) -> Program:
+    """Return the program with these variables set. Raises InvalidArgument, Refused as `apply_variables`."""
+    parts = []
+    for part in program.parts:
+        own = {one: value for one, value in values.items() if one.startswith(f"{part.ref}/")}
+        if own:
+            after = apply_variables(part, _files(part), own)
+            part = make_part(part.kind, part.name, {path: file.data for path, file in after.items()})
+        parts.append(part)
+    return make_program(parts)
+
+
+def _files(part: ProgramPart) -> dict[str, File]:
+    return {path: File(data) for path, data in part.files.items()}
+
+
+MAX_GRADIENTS = 10
+"""Critiques in the buffer of a variable; the oldest gives way."""
+
+MAX_TRIED = 8_000
+"""Characters that a rewrite is shown of one that was not kept."""
+
+QUIET_ROUNDS = 2
+"""Rounds in a row without a wish for a change after which the critic has converged."""
+
+_NO_CANDIDATE = (CandidateDecision.NO_PROPOSAL, CandidateDecision.NO_FAILURES)
+_TURNED_DOWN = (CandidateDecision.REJECTED, CandidateDecision.REFUSED, CandidateDecision.DUPLICATE)
+
+
+@dataclass(frozen=True, slots=True)
+class VariableGradient:
+    """The textual gradient of one variable: the critiques in its buffer, oldest first."""
+
+    variable: str
+    critiques: tuple[str, ...]
+
+
+def textgrad(run: RunContext) -> Optimizer:
+    """Return the optimizer by textual gradients."""
+    return Optimizer(
+        partial(_reflect, run), partial(_select, run), partial(_rewrite, run), converged=partial(_convergence, run)
+    )
+
+
+async def _reflect(run: RunContext, traces: Sequence[Evidence], program: Program) -> Sequence[VariableGradient]:
+    """Loss and Backward: have every trial criticised, and return the buffers that something new came into."""
+    variables = program_variables(run, program)
+    waiting: NeedsAnswer | None = None
+    for one in traces:
+        question = critic_question(one, variables, redactor=run.redactor)
+        try:
+            answer = await run.ask(question)
+        except NeedsAnswer as error:  # by hand-off all questions of a round are open at once
+            waiting = waiting or error
+            continue
+        _record_gradient(run, one, answer, program, variables)
+    if waiting is not None:
+        raise waiting
+    new = {
+        name for record in run.state.gradients if record["iteration"] == run.state.iteration for name in record["to"]
+    }
+    kept = {name: [run.folder.kept_json(one) for one in its] for name, its in gradient_buffers(run.state).items()}
+    return [VariableGradient(name, tuple(map(str, its))) for name, its in kept.items() if name in new]
+
+
+def _record_gradient(
+    run: RunContext,
+    evidence: Evidence,
+    answer: Mapping[str, Any],
+    program: Program,
+    variables: Sequence[ResourceVariable],
+) -> None:
+    """Write down what a critic said of a trial, and which variables it goes to; once, however often asked."""
+    state, task = run.state, evidence.task
+    if any((one["iteration"], one["task"]) == (state.iteration, task.id) for one in state.gradients):
+        return
+    hide = make_masker(task.expected, task.prompt)
+    critique = hide(str(answer["critique"]).strip()[:MAX_CRITIQUE]) if answer["change"] else ""
+    texts = "\n".join(text for part in program.parts for text in part.texts.values())
+    leaks = run.corpus.leaks(critique, texts)
+    known = {one.id for one in variables}
+    named = [name for name in dict.fromkeys(map(str, answer["variables"])) if name in known]
+    to = named or [one.id for one in smallest_variables(variables)]
+    used = bool(critique) and not leaks
+    run.note(
+        "gradient",
+        iteration=state.iteration,
+        task=task.id,
+        passed=evidence.passed,
+        change=bool(critique),
+        to=to if used else [],
+        named=len(named),
+        artifact=run.folder.keep_json(critique) if used else "",
+        dropped=str(leaks[0]) if leaks else "",
+    )
+
+
+def gradient_buffers(state: RunState) -> dict[str, list[str]]:
+    """Return by variable the names of the critiques in its buffer: the last ones since the last commit, each once."""
+    since, found = _last_commit(state), dict[str, list[str]]()
+    for record in state.gradients:
+        for name in record["to"] if record["iteration"] > since else ():
+            its = found.setdefault(name, [])
+            if record["artifact"] in its:
+                its.remove(record["artifact"])
+            its.append(record["artifact"])
+            del its[:-MAX_GRADIENTS]
+    return found
+
+
+def _last_commit(state: RunState) -> int:
+    """Return the number of the last iteration that was accepted, 0 without one."""
+    accepted = (one["iteration"] for one in state.iterations if one["decision"] == CandidateDecision.ADMITTED)
+    return max(accepted, default=0)
+
+
+async def _select(
+    run: RunContext, program: Program, gradients: Sequence[VariableGradient]
+) -> Sequence[VariableGradient]:
+    """Select: the variables with most critiques, as many as a proposal may edit, and none twice."""
+    chosen: list[VariableGradient] = []
+    for one in sorted(gradients, key=lambda one: -len(one.critiques)):
+        if not any(overlap(one.variable, other.variable) for other in chosen):
+            chosen.append(one)
+    return chosen[: search_operators.allowed_edits(run)]
+
+
+async def _rewrite(run: RunContext, program: Program, changes: Sequence[VariableGradient]) -> Program:
+    """Improve: have each variable rewritten, and return the program with the new values, recorded as the candidate."""
+    if (done := run.state.step.get("built")) is not None:
+        return run.program(done["candidate"])
+    variables = {one.id: one for one in program_variables(run, program)}
+    values: dict[str, str] = {}
+    for one in changes:
+        tried = _not_kept(run, one.variable)
+        question = rewrite_question(variables[one.variable], one.critiques, tried, redactor=run.redactor)
+        value = str((await run.ask(question))["value"])
+        if value != variables[one.variable].value:
+            values[one.variable] = value
+    after = set_program_variables(program, values) if values else program
+    if after.digest == program.digest:
+        return program
+    run.mask.check(program, after)  # before anything of it is kept; Improve looks again
+    said = one_line(next(one.critiques[-1] for one in changes if one.variable in values))
+    now = [one for one in run.state.gradients if one["iteration"] == run.state.iteration]
+    answered = tuple(one["task"] for one in now if set(one["to"]) & values.keys())
+    search_operators.record_candidate(run, program, after, [f"rewrite {name}" for name in values], said[:500], answered)
+    return after
+
+
+def _not_kept(run: RunContext, variable: str) -> list[dict[str, Any]]:
+    """Return the values of a variable that were tried since the last commit and not kept, with their outcome."""
+    state, found = run.state, list[dict[str, Any]]()
+    since = _last_commit(state)
+    for digest in state.history:
+        one = state.candidates[digest]
+        if one.iteration > since and one.decision is not CandidateDecision.ADMITTED:
+            its = {each.id: each.value or "" for each in program_variables(run, run.program(digest))}
+            gain = {} if one.delta is None else {"difference": round(one.delta, 4)}
+            if f"rewrite {variable}" in one.operations and variable in its:
+                value = shorten(its[variable], MAX_TRIED // 2, MAX_TRIED // 2)
+                found.append({"value": value, "outcome": str(one.decision), **gain})
+    return found[-MAX_GRADIENTS:]
+
+
+def _convergence(run: RunContext) -> str:
+    """Return why no further round is worth it: nothing may be rewritten, the critic is content, the gate refuses."""
+    state, most = run.state, run.settings.rejections
+    since = _last_commit(state)
+    if not program_variables(run, run.program(state.best)):
+        return "no variable of the program may be rewritten"
+    rounds: dict[int, list[LedgerRecord]] = {}
+    for record in state.gradients:
+        if record["iteration"] > since:
+            rounds.setdefault(record["iteration"], []).append(record)
+    last = list(rounds.values())[-QUIET_ROUNDS:]
+    if len(last) == QUIET_ROUNDS and not any(one["change"] for its in last for one in its):
+        return f"the critic asked for no change in {QUIET_ROUNDS} rounds"
+    ends = [one["decision"] for one in state.iterations if one["decision"] not in _NO_CANDIDATE]
+    refused = sum(1 for _ in takewhile(lambda end: end in _TURNED_DOWN, reversed(ends)))
+    if most and refused >= most:
+        return f"the gate rejected {refused} rewrites in a row"
+    return ""

@@ -1,0 +1,141 @@
+"""Plan a run before it spends more than three trials: dollars with their range, and what its test could find."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.run_config import default_test_repeats
+from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS, NARROW_REPEATS, narrow_sizes
+from evolvable_evolve.evolution.statistics.paired_tests import NOISE
+from evolvable_evolve.evolution.statistics.power import GAINS, PowerDesign, power_band, smallest_gain
+from evolvable_evolve.evolution.task import Split, TaskSet
+from evolvable_evolve.evolution.tasks.diagnostics import MIN_TASKS, count_groups
+
+MORE_TASKS = 10
+SHOWN_GAIN = 0.10
+"""The gain by which more tasks and more repeats are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class PowerRow:
+    """The chance to find a true gain: at least and at most; None where the tasks leave no room for it."""
+
+    gain: float
+    least: float | None
+    most: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOption:
+    """What a change of the test would buy: its trials, and the chance to find +10 points."""
+
+    change: str
+    trials: int
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run would take and could find.
+
+    claim: `tasks like these`, `these tasks` (a small set), or `nothing`. noise: the share of results that differ
+    between two runs of the same program; assumed where no run measured it. evaluations, dollars: from the least to the
+    most; dollars None without a pilot or a price. likely: evaluations of a run that opens its test. detectable: the
+    smallest true gain that is found in four runs of five, None where none is.
+    run: whose pilot said so; `evolve continue` goes on with it.
+    """
+
+    name: str
+    claim: str
+    sizes: dict[str, int]
+    tests: int
+    repeats: int
+    alpha: float
+    noise: float
+    noise_measured: bool
+    power: list[PowerRow]
+    options: list[PlanOption]
+    detectable: float | None = None
+    evaluations: tuple[int, int] | None = None
+    dollars: tuple[float, float] | None = None
+    likely: int | None = None
+    run: str = ""
+    remarks: list[str] = field(default_factory=list)
+
+
+def make_plan(
+    taskset: TaskSet, *, test_repeats: int = 0, look: int = 1, noise: float | None = None, pilot: RunState | None = None
+) -> RunPlan:
+    """Return the plan of a run on a task set. Runs nothing.
+
+    test_repeats: 0 for those of a run. look: the number of the next look at the test. noise: as the caller measured it,
+    None for the usual one. pilot: a run after its first three trials, for what it would take.
+    """
+    sizes = {str(split): len(taskset.of(split)) for split in Split}
+    claim, tests = claim_of(sizes, count_groups(taskset))
+    narrow = claim == "these tasks"
+    repeats = test_repeats or (NARROW_REPEATS if narrow else default_test_repeats(tests))
+    design = PowerDesign.of(tests, repeats, look=look, narrow=narrow, noise=NOISE if noise is None else noise)
+    estimate: Mapping[str, Any] = pilot.preflight.get("estimate", {}) if pilot is not None else {}
+    cost = estimate.get("cost")
+    return RunPlan(
+        taskset.name,
+        claim,
+        sizes,
+        tests,
+        repeats,
+        design.alpha,
+        design.noise,
+        noise is not None,
+        [_power_row(design, gain) for gain in GAINS] if claim != "nothing" else [],
+        list(_options(design)) if claim != "nothing" else [],
+        smallest_gain(design) if claim != "nothing" else None,
+        (int(estimate["evaluations"][0]), int(estimate["evaluations"][1])) if estimate else None,
+        (float(cost[0]), float(cost[1])) if cost else None,
+        int(estimate["likely"]) if estimate else None,
+        pilot.run if pilot is not None else "",
+        _remarks(claim, sizes, cost, pilot),
+    )
+
+
+def claim_of(sizes: Mapping[str, int], groups: int) -> tuple[str, int]:
+    """Return what a run on so many tasks may claim, and of how many tasks. groups: of the test."""
+    if sizes[Split.TEST] and sum(sizes.values()) >= MIN_TASKS and groups >= MIN_GROUPS:
+        return "tasks like these", sizes[Split.TEST]
+    count = sum(narrow_sizes(sizes[Split.VAL], sizes[Split.TEST]))
+    return ("these tasks", count) if count else ("nothing", 0)
+
+
+def _power_row(design: PowerDesign, gain: float) -> PowerRow:
+    band = power_band(design, gain)
+    return PowerRow(gain, *(band or (None, None)))
+
+
+def _options(design: PowerDesign) -> Sequence[PlanOption]:
+    def option(change: str, tasks: int, repeats: int) -> PlanOption:
+        other = PowerDesign(tasks, repeats, design.alpha, design.narrow, design.noise)
+        least, most = power_band(other, SHOWN_GAIN) or (0.0, 0.0)
+        return PlanOption(change, other.trials, least, most)
+
+    return (
+        option("as it is", design.tasks, design.repeats),
+        option(f"{MORE_TASKS} more tasks", design.tasks + MORE_TASKS, design.repeats),
+        option("one more repeat", design.tasks, design.repeats + 1),
+    )
+
+
+def _remarks(claim: str, sizes: Mapping[str, int], cost: Any, pilot: RunState | None) -> list[str]:
+    found = []
+    if claim == "nothing":
+        count = sum(sizes.values())
+        found.append(f"With {count} {'task' if count == 1 else 'tasks'} a run explores; nothing can be claimed.")
+    elif claim == "these tasks":
+        few = "The set is small" if sum(sizes.values()) < MIN_TASKS else f"The test has under {MIN_GROUPS} groups"
+        found.append(f"{few}: the claim is about these tasks alone, and only a person adopts by it.")
+    if pilot is not None and not pilot.preflight:
+        found.append(f"Run {pilot.run} has not ended its three trials: {pilot.stopped or 'they are under way'}.")
+    elif pilot is not None and not cost:
+        found.append("The cost is unknown because no price is set: --price IN,OUT sets it.")
+    return found

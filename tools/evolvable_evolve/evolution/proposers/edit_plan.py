@@ -1,0 +1,325 @@
+"""A proposer's answer: diagnoses from a closed list of failure causes, and at most a few intents without text."""
+
+import json
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.candidates import programs
+from evolvable_evolve.evolution.candidates.agent_files import MAIN, AgentCard
+from evolvable_evolve.evolution.candidates.programs import EditOperation, InvalidEdit, Program, ProgramEdit
+from evolvable_evolve.evolution.candidates.static_gate import LeakCorpus
+from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion
+from evolvable_evolve.evolution.structure.structure_gate import Restructure
+from evolvable_store.errors import EvolvableError, InvalidRef
+from evolvable_store.resource import Kind
+from evolvable_tools.file_edits import TextEdit
+
+
+class FailureCause(StrEnum):
+    """Causes of a failure. The last is ours: nothing in the program is about this."""
+
+    MISSING_PRECONDITION = "missing precondition"
+    WRONG_ORDER = "wrong action order"
+    MISLEADING_RETRIEVAL = "misleading retrieval"
+    SKILL_CONFLICT = "skill conflict"
+    BAD_ASSIGNMENT = "bad executor assignment"
+    MISSING_CAPABILITY = "missing capability"
+
+
+class RepairTag(StrEnum):
+    """What kind of repair a cause asks for."""
+
+    ADD_GUARD = "add-guard"
+    REORDER_STEP = "reorder-step"
+    TIGHTEN_RETRIEVAL = "tighten-retrieval"
+    SPLIT_SKILL = "split-skill"
+    HANDOFF = "handoff-to-structure"
+    ADD_SKILL = "add-skill"
+
+
+REPAIRS: Mapping[FailureCause, tuple[RepairTag, ...]] = {
+    FailureCause.MISSING_PRECONDITION: (RepairTag.ADD_GUARD,),
+    FailureCause.WRONG_ORDER: (RepairTag.REORDER_STEP,),
+    FailureCause.MISLEADING_RETRIEVAL: (RepairTag.TIGHTEN_RETRIEVAL,),
+    FailureCause.SKILL_CONFLICT: (RepairTag.SPLIT_SKILL, RepairTag.TIGHTEN_RETRIEVAL),
+    FailureCause.BAD_ASSIGNMENT: (RepairTag.HANDOFF,),
+    FailureCause.MISSING_CAPABILITY: (RepairTag.ADD_SKILL,),
+}
+"""Which repairs fit a cause, the natural one first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why one trial failed. unique: one cause alone is supported by words of the evidence.
+
+    better: the agent that should have done the task, where the cause is its assignment.
+    """
+
+    task: str
+    cause: FailureCause
+    unique: bool
+    tag: RepairTag
+    quotes: tuple[str, ...]
+    better: str = ""
+
+    @property
+    def local(self) -> bool:
+        """Whether a bounded edit of a resource can be the repair."""
+        return self.unique and self.tag is not RepairTag.HANDOFF
+
+
+def parse_diagnoses(answer: Mapping[str, Any], asked: ModelQuestion) -> tuple[Diagnosis, ...]:
+    """Return what an answer diagnosed, one for each trial at most. asked: the question that was answered.
+
+    Who quotes nothing that was shown has not found the one cause; neither has who names two for one trial. A repair
+    that does not fit its cause gives way to the natural one. What is said of other tasks is passed over.
+    """
+    texts, found = _shown_texts(asked), dict[str, Diagnosis]()
+    for one in answer["diagnoses"]:
+        task, cause = str(one["task"]), FailureCause(one["cause"])
+        if task in found:
+            if found[task].cause is not cause:
+                found[task] = replace(found[task], unique=False)
+        elif task in texts:
+            shown = one_line(texts[task])
+            quotes = tuple(quote for quote in map(one_line, one.get("quotes", ())) if quote and quote in shown)
+            tag = next((fit for fit in REPAIRS[cause] if fit == one.get("repair")), REPAIRS[cause][0])
+            better = str(one.get("better_agent", "")) if cause is FailureCause.BAD_ASSIGNMENT else ""
+            found[task] = Diagnosis(task, cause, bool(one["only_cause"]) and bool(quotes), tag, quotes, better)
+    return tuple(found.values())
+
+
+def _shown_texts(asked: ModelQuestion) -> dict[str, str]:
+    """Return what was shown of each task, in one text; a task that was run twice stands there twice."""
+    texts: dict[str, str] = {}
+    for one in asked.data["evidence"]:
+        shown = (str(one.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
+        texts[one["task"]] = "\n".join([texts.get(one["task"], ""), *shown])
+    return texts
+
+
+def one_line(text: object) -> str:
+    """Return a text on one line, with single spaces."""
+    return " ".join(str(text).split())
+
+
+MAX_FIELD = 2_000
+"""Characters of one field of an intent: it says what to write, and is not what is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditIntent:
+    """One edit that is wanted, before anybody has written it. other: the second resource of a split or a merge.
+
+    tasks: of the evidence that it answers. capability, inputs, outputs, problem: of what is created; modification: of
+    what is changed.
+    """
+
+    op: EditOperation
+    ref: str
+    tasks: tuple[str, ...]
+    other: str = ""
+    capability: str = ""
+    inputs: str = ""
+    outputs: str = ""
+    problem: str = ""
+    modification: str = ""
+
+    def spoken(self) -> dict[str, str]:
+        """Return what a builder is told of it: nothing of the evidence, and no reasons."""
+        return {key: str(value) for key, value in asdict(self).items() if value and key != "tasks"}
+
+
+@dataclass(frozen=True, slots=True)
+class EditPlan:
+    """What a proposer wants. Without intents there is nothing worth trying, and `why` says so.
+
+    why: the justification, for the history and for people; no builder sees it. dropped: intents that were not taken,
+    each with its reason. restructure: in the place of intents, a change of agents that the evidence carries.
+    """
+
+    intents: tuple[EditIntent, ...]
+    diagnoses: tuple[Diagnosis, ...]
+    summary: str
+    why: str
+    dropped: tuple[str, ...] = ()
+    restructure: Restructure | None = None
+
+
+class InvalidPlan(EvolvableError):
+    """None of what a proposer wants can be done."""
+
+
+PLAN_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("proposer.schema.json").read_text("utf-8"))
+"""JSON schema of a proposer's answer."""
+
+
+def structure_schema() -> dict[str, Any]:
+    """Return the same where tasks are done by agents: a diagnosis may name the one that should have done it."""
+    schema: dict[str, Any] = json.loads(json.dumps(PLAN_SCHEMA))
+    schema["properties"]["diagnoses"]["items"]["properties"]["better_agent"] = {"type": "string"}
+    return schema
+
+
+def parse_plan(
+    answer: Mapping[str, Any],
+    program: Program,
+    asked: ModelQuestion,
+    *,
+    kinds: frozenset[Kind] = programs.ALL_KINDS,
+    max_edits: int = programs.MAX_EDITS,
+    corpus: LeakCorpus | None = None,
+) -> EditPlan:
+    """Return what a proposer wants, with what may not be built left out.
+
+    An intent answers at least one task that was shown, and not only failures whose cause is unclear or asks for another
+    structure. Of one resource the first intent is taken; so are the first `max_edits`. Left out is also what repeats
+    words of a task that the program does not say itself: what a builder is not told it cannot write down.
+
+    asked: the question that was answered. corpus: of the open tasks. A plan without intents is one when the answer had
+    none; InvalidPlan is raised when it had some and none may be built.
+    """
+    found, known = parse_diagnoses(answer, asked), {one["task"] for one in asked.data["evidence"]}
+    unclear = {diagnosis.task for diagnosis in found if not diagnosis.local}
+    taken, dropped = dict[str, EditIntent](), list[str]()
+    for one in answer["intents"]:
+        try:
+            intent = _parse_intent(one, program, known, unclear, kinds)
+        except (InvalidEdit, InvalidRef) as error:
+            dropped.append(f"{one['op']} {ascii(str(one['ref'])[:80])}: {error.text}")
+            continue
+        if intent.ref in taken:
+            dropped.append(f"{intent.op} {intent.ref}: a second edit of the same resource.")
+        elif len(taken) == max_edits:
+            dropped.append(f"{intent.op} {intent.ref}: more than {max_edits} edits.")
+        else:
+            taken[intent.ref] = intent
+    if corpus is not None:
+        before = "\n".join(text for part in program.parts for text in part.texts.values())
+        for ref, intent in list(taken.items()):
+            if leaks := corpus.leaks("\n".join(intent.spoken().values()), before):
+                dropped.append(f"{intent.op} {ref}: {leaks[0]}.")
+                del taken[ref]
+    if answer["intents"] and not taken:
+        raise InvalidPlan(f"None of the intents can be built: {'; '.join(dropped)}", "The next iteration asks again.")
+    summary, why = one_line(answer["summary"])[:500], str(answer["justification"])[:4_000]
+    return EditPlan(tuple(taken.values()), found, summary, why, tuple(dropped))
+
+
+def _parse_intent(
+    one: Mapping[str, Any], program: Program, known: Container[str], unclear: set[str], kinds: frozenset[Kind]
+) -> EditIntent:
+    op, parts, other = EditOperation(one["op"]), program.by_ref, ""
+    kind, name = programs.parse_part_ref(str(one["ref"]))
+    if kind not in kinds or kind is Kind.ENVIRONMENT:
+        raise InvalidEdit(f"A {kind} may not be changed in this run.", "")
+    if (op is EditOperation.CREATE) is (name in parts):
+        raise InvalidEdit("It is there already." if name in parts else "There is none of this name.", "")
+    if name in parts and parts[name].is_frozen:
+        raise InvalidEdit("It is frozen.", "")
+    if op in (EditOperation.SPLIT, EditOperation.MERGE):
+        second, other = programs.parse_part_ref(str(one.get("other", "")))
+        if second not in kinds or (op is EditOperation.MERGE) is not (other in parts) or other == name:
+            raise InvalidEdit(f"{ascii(other)} cannot be the second resource.", "")
+    tasks = tuple(task for task in dict.fromkeys(map(str, one["tasks"])) if task in known)
+    if not tasks:
+        raise InvalidEdit("Its tasks are none of those that were shown.", "")
+    if all(task in unclear for task in tasks):
+        raise InvalidEdit("The cause of what it answers is not clear, or no edit of a resource is the repair.", "")
+    fields = ("capability", "inputs", "outputs", "problem", "modification")
+    said = {field: one_line(one.get(field, ""))[:MAX_FIELD] for field in fields}
+    if not any(said.values()):
+        raise InvalidEdit("It does not say what to write.", "")
+    return EditIntent(op, name, tasks, other, **said)
+
+
+BUILDER_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("builder.schema.json").read_text("utf-8"))
+"""JSON schema of a builder's answer."""
+
+
+def parse_edits(
+    answer: Mapping[str, Any], plan: EditPlan, max_edits: int = programs.MAX_EDITS
+) -> tuple[ProgramEdit, ...]:
+    """Return the edits that a builder wrote. Raises InvalidEdit when they are not those that were asked for."""
+    edits = tuple(_parse_edit(one) for one in answer["edits"])
+    wanted = {(intent.op, intent.ref, intent.other) for intent in plan.intents}
+    for edit in edits:
+        other = edit.other if edit.op in (EditOperation.SPLIT, EditOperation.MERGE) else ""
+        if (edit.op, edit.ref, other) not in wanted:
+            hint = "One edit for each intent, with its op and its ref."
+            raise InvalidEdit(f"Nobody asked for {edit.op} {ascii(edit.ref[:80])}.", hint)
+    if not 1 <= len(edits) <= max_edits:
+        raise InvalidEdit(f"The builder wrote {len(edits)} edits.", f"Between 1 and {max_edits} are allowed.")
+    return edits
+
+
+def _parse_edit(one: Mapping[str, Any]) -> ProgramEdit:
+    return ProgramEdit(
+        EditOperation(one["op"]),
+        str(one["ref"]),
+        tuple(TextEdit(change["path"], change["old"], change["new"]) for change in one.get("changes", ())),
+        _parse_files(one.get("files", ())) or None,
+        tuple(one.get("removed", ())),
+        str(one.get("other", "")),
+        _parse_files(one.get("other_files", ())) or None,
+    )
+
+
+def _parse_files(given: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for one in given:
+        if one["path"] in files:
+            raise InvalidEdit(f"The file {ascii(one['path'][:80])} is given twice.", "Give it once.")
+        files[one["path"]] = one["text"]
+    return files
+
+
+CARD_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("card.schema.json").read_text("utf-8"))
+"""JSON schema of a builder's answer to a change of agents."""
+
+MAX_LINE, MAX_LINES = 300, 6
+"""Characters of one line of a card, and lines of one list."""
+
+
+def cards_wanted(edit: Restructure) -> tuple[str, ...]:
+    """Return the agents whose cards a change of agents writes: those with a file that it leaves there."""
+    first, second = edit.agents
+    stays = (first,) if edit.op is EditOperation.MERGE_AGENTS else (first, second)
+    return tuple(ref for ref in stays if ref != MAIN)
+
+
+def parse_cards(answer: Mapping[str, Any], program: Program, edit: Restructure) -> ProgramEdit:
+    """Return the edit of a change of agents with the cards that a builder wrote. Raises InvalidEdit."""
+    wanted, cards = cards_wanted(edit), dict[str, AgentCard]()
+    for one in answer["cards"]:
+        ref = one["ref"]
+        if ref not in wanted or ref in cards:
+            raise InvalidEdit(f"Nobody asked for a card of {ascii(ref[:80])}.", f"One for each of {', '.join(wanted)}.")
+        description, responsibility = _card_line(one["description"]), _card_line(one["responsibility"])
+        if not (description and responsibility):
+            raise InvalidEdit(f"The card of {ref} does not say what it is for.", "Give description and responsibility.")
+        rejected: dict[str, str] = {}
+        for neighbour in one.get("rejected_neighbours", ())[:MAX_LINES]:
+            if neighbour["ref"] == MAIN or neighbour["ref"] in program.by_ref:
+                rejected[neighbour["ref"]] = _card_line(neighbour["why"])
+        chosen, avoided = _card_lines(one["choose_when"]), _card_lines(one["not_when"])
+        more = _card_line(one.get("coordination", ""))
+        cards[ref] = AgentCard(description, responsibility, chosen, avoided, rejected, more)
+    if missing := [ref for ref in wanted if ref not in cards]:
+        raise InvalidEdit(f"There is no card of {', '.join(missing)}.", "Write one for each agent that is named.")
+    first, second = edit.agents
+    # An edit names first what it makes or leaves there.
+    ref, other = (first, second) if edit.op is EditOperation.MERGE_AGENTS else (second, first)
+    return ProgramEdit(edit.op, ref, other=other, skills=edit.skills_moved, cards=cards)
+
+
+def _card_line(text: object) -> str:
+    """Return a text of a card on one line that cannot begin a heading or another part of the file."""
+    return one_line(text).lstrip("#-`~>|* ")[:MAX_LINE]
+
+
+def _card_lines(given: Sequence[object]) -> tuple[str, ...]:
+    return tuple(line for line in map(_card_line, given[:MAX_LINES]) if line)

@@ -1,0 +1,427 @@
+"""Proposer models: submitted answers of the calling agent, the Anthropic API, a headless client or a command."""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
+from evolvable_evolve.evolution.run_config import HostContext, RunSettings, parse_price
+from evolvable_evolve.evolution.task import ModelUsage, Price, add_usage, make_usage
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_tools.llm import LanguageModel, ModelAttempt, ProviderError, Request, WrongAnswer, schema_problem
+from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
+from evolvable_tools.llm.command_model import CommandModel, command_of
+from evolvable_tools.llm.endpoint import FallbackModel, ModelEndpoint
+from evolvable_tools.redaction.redactor import Redactor
+
+CLIENTS = ("claude", "codex")
+"""Clients that only answer, by a command line of ours."""
+
+PROPOSER_ROLES = ("proposers",)
+"""The roles in which a proposer model is named."""
+
+JUDGE_ROLES = ("judges", "proposers")
+"""The roles in which a judge is named: a proposer model may judge as well."""
+
+
+CRITIC = "critic"
+"""The role for which the person may name other models than those that propose."""
+
+
+class ModelRole(StrEnum):
+    """The role in which a model is asked. Proposer and builder are never asked in one conversation.
+
+    A critic says of one trial what should be different, for optimizers that rewrite variables by such critiques.
+    """
+
+    PROPOSER = "proposer"
+    CRITIC = "critic"
+    BUILDER = "builder"
+    JUDGE = "judge"
+    PLANNER = "planner"
+
+
+@dataclass(frozen=True)
+class ModelQuestion:
+    """One question, complete: answering it needs nothing else.
+
+    instructions: ours, the same for every question of a role. data: JSON, words of tasks, tools and models, never to be
+    obeyed; redacted. schema: JSON schema of the answer, an object. max_tokens: of the longest answer.
+    """
+
+    role: ModelRole
+    instructions: str
+    data: Mapping[str, Any]
+    schema: Mapping[str, Any]
+    max_tokens: int = 16_384
+
+    @cached_property
+    def id(self) -> str:
+        """Name the question by its content: the same question asked again has the same id."""
+        whole = json.dumps([self.role, self.instructions, self.data, self.schema], sort_keys=True, ensure_ascii=False)
+        return f"{self.role}-{hashlib.sha256(whole.encode('utf-8', 'replace')).hexdigest()[:16]}"
+
+    def packet(self) -> dict[str, Any]:
+        """Return the question as JSON for a caller that thinks by itself."""
+        shown = {"instructions": self.instructions, "data": self.data, "answer_schema": self.schema}
+        return {"question_id": self.id, "role": str(self.role), **shown, "how_to_answer": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """The answer of a proposer model. It fits the schema. usage: what it cost, failed attempts included.
+
+    attempts: each of a model behind an API; other models report none.
+    """
+
+    value: Mapping[str, Any]
+    usage: ModelUsage
+    by: str
+    attempts: tuple[ModelAttempt, ...] = ()
+
+
+class ProposerModel(Protocol):
+    """Somebody who answers questions. `label` says what its answers are: `scripted` or `real model NAME`."""
+
+    @property
+    def name(self) -> str:
+        """Who it is; another model has another name."""
+
+    @property
+    def label(self) -> str:
+        """What stands beside every figure that came of it."""
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        """Return the answer. Raises NeedsAnswer when somebody outside must give it first, NoAnswer when none came."""
+
+
+class NeedsAnswer(EvolvableError):
+    """A question waits for somebody outside of this process. The run stops here and goes on with the answer."""
+
+    def __init__(self, question: ModelQuestion) -> None:
+        hint = "Answer it with evolve_submit; evolve_pending shows it."
+        super().__init__(f"The run waits for an answer of its {question.role} ({question.id}).", hint)
+        self.question = question
+
+
+class NoAnswer(ProviderError):
+    """Nobody gave an answer that fits. `usage` is what was spent on it all the same, by `attempts`."""
+
+    def __init__(
+        self, text: str, hint: str, usage: ModelUsage | None = None, attempts: Sequence[ModelAttempt] = ()
+    ) -> None:
+        super().__init__(text, hint)
+        self.usage, self.attempts = usage or ModelUsage(), tuple(attempts)
+
+
+def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, Any]:
+    """Return an answer that fits the question's schema. Raises WrongAnswer that says where it does not."""
+    try:
+        answer = json.loads(json.dumps(value, default=dict))  # mappings as dicts, tuples as lists
+    except (TypeError, ValueError, RecursionError):
+        raise WrongAnswer("The answer is no JSON.", "Answer with one JSON object.", {}) from None
+    fault = schema_problem(answer, question.schema)
+    if fault or not isinstance(answer, dict):
+        hint = "Answer with one JSON object that fits answer_schema."
+        raise WrongAnswer(f"{who} answered by another schema: {fault or 'it is no object'}.", hint, {})
+    return answer
+
+
+class HandOffModel:
+    """Answers from what was submitted, by the ids of the questions; a question without an answer stops the run.
+
+    The run repeats the question when it is driven again. find_answer: returns the answer to a question's id, None
+    while there is none. model: the model that answers, where the caller says so.
+    """
+
+    def __init__(self, find_answer: Callable[[str], Mapping[str, Any] | None], model: str = "") -> None:
+        self._find_answer = find_answer
+        self.name = f"hand-off:{model}" if model else "hand-off"
+        self.label = f"real model {model or 'of the calling agent'}"
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        """Return what was submitted. Raises NeedsAnswer, WrongAnswer for one that does not fit.
+
+        What the caller spent on it is its own affair and unknown here: no tokens, one call, no cost.
+        """
+        given = self._find_answer(question.id)
+        if given is None:
+            raise NeedsAnswer(question)
+        return ModelAnswer(check_answer(question, given, self.name), ModelUsage(calls=1), self.name)
+
+
+_TRIES, _BETWEEN = 20, 0.05  # attempts to end a model, and seconds between two
+_AGAIN = "An answer before this one was not taken, because of this: {}"
+
+
+class PromptedModel:
+    """Asks a language model, once more when its answer does not fit the schema.
+
+    Everything that leaves is redacted once more. price: by which tokens are paid, unless the model tells what it
+    cost. scripted: the command only plays a model, and its label says so.
+    """
+
+    def __init__(
+        self, model: LanguageModel, *, redactor: Redactor, price: Price | None = None, scripted: bool = False
+    ) -> None:
+        self._model, self._redactor, self._price = model, redactor, price
+        self.name = model.name
+        self.label = "scripted" if scripted else f"real model {model.name}"
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        """Return the answer with what it cost. Raises NoAnswer.
+
+        When cancelled it closes the model, so that no command goes on without a caller.
+        """
+        ended: Future[ModelAnswer] = Future()
+
+        def run() -> None:
+            try:
+                ended.set_result(self._asked(question))
+            except BaseException as error:  # raised where the answer is awaited
+                ended.set_exception(error)
+
+        # A thread that the end of the process does not wait for.
+        threading.Thread(target=run, daemon=True).start()
+        waiting = asyncio.wrap_future(ended)
+        # An error that nobody awaits any more is retrieved, so that asyncio does not report it.
+        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            for _ in range(_TRIES):  # a command may just be starting
+                self.close()
+                if (await asyncio.wait([waiting], timeout=_BETWEEN))[0]:
+                    break
+            raise
+
+    def close(self) -> None:
+        """End the model's current call, where it can be ended."""
+        close = getattr(self._model, "close", None)
+        if close is not None:
+            close()
+
+    def _asked(self, question: ModelQuestion) -> ModelAnswer:
+        spent = _QuestionSpending(self._price)
+        try:
+            try:
+                value = self._think(question, spent)
+            except WrongAnswer as error:
+                value = self._think(question, spent, _AGAIN.format(error.text))
+        except ProviderError as error:
+            raise NoAnswer(str(error), error.hint, spent.usage, spent.attempts) from None
+        by = spent.attempts[-1].model if spent.attempts else self.name
+        return ModelAnswer(value, spent.usage, by, tuple(spent.attempts))
+
+    def _think(self, question: ModelQuestion, spent: "_QuestionSpending", more: str = "") -> dict[str, Any]:
+        """Return the answer of one call, and note what it cost; a call of which nothing is told counts too."""
+        data, _ = self._redactor.redact_value(question.data)
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        instructions = f"{question.instructions}\n\n{more}" if more else question.instructions
+        with spent.counting() as told:
+            return self._model.think(
+                Request(instructions, text, question.schema, question.max_tokens, role=str(question.role), **told)
+            )
+
+
+@dataclass(slots=True)
+class _QuestionSpending:
+    """What a question cost so far. price: of tokens, where nobody tells what they cost."""
+
+    price: Price | None
+    usage: ModelUsage = ModelUsage()
+    attempts: list[ModelAttempt] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[dict[str, Any]]:
+        """Yield what a request of one call is told by, and add what it told at the end."""
+        tokens, dollars, before = list[tuple[int, int]](), list[float](), len(self.attempts)
+
+        def spent(given: int, got: int) -> None:
+            tokens.append((given, got))
+
+        try:
+            yield {"spent": spent, "paid": dollars.append, "attempted": self.attempts.append}
+        finally:
+            made = self.attempts[before:]
+            for one in made:
+                used = make_usage(one.input_tokens, one.output_tokens, 1, self.price, one.cost)
+                self.usage = add_usage(self.usage, used)
+            if tokens or dollars or not made:
+                given, got = (sum(each[at] for each in tokens) for at in (0, 1))
+                price, paid = self.price if tokens else None, sum(dollars) if dollars else None
+                self.usage = add_usage(self.usage, make_usage(given, got, max(1, len(tokens)), price, paid))
+
+
+ANSWER_TIMEOUT = 600.0
+"""Seconds for one answer of a model."""
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A proposer model as plain values: it can be pickled and is opened where it is asked.
+
+    who: `anthropic`, `anthropic:MODEL`, or a name of a model or of a command; command: its argument list. endpoint: of
+    a named model. key, address, proxy: of the API. folder, environment: of a command. price: of tokens, where nobody
+    tells what they cost. scripted: only plays a model. others: asked in this order where it gave no answer. critic:
+    asked in that role in place of all these.
+    """
+
+    who: str
+    folder: Path
+    key: str | None = field(default=None, repr=False)
+    address: str | None = None
+    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    price: Price | None = None
+    scripted: bool = False
+    redactor: Redactor = field(default_factory=Redactor, compare=False, repr=False)
+    command: tuple[str, ...] = ()
+    proxy: str | None = None
+    endpoint: ModelEndpoint | None = None
+    others: "tuple[ModelSpec, ...]" = ()
+    critic: "ModelSpec | None" = None
+
+    @classmethod
+    def from_settings(
+        cls, who: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
+    ) -> Self:
+        """Return the models that a text names, with commas between them. roles: in which the person may have named a
+        command.
+
+        Raises InvalidArgument, Refused.
+        """
+        names = [name.strip() for name in who.split(",") if name.strip()] or [""]
+        first, *others = (cls._single(name, roles, settings, host, folder) for name in names)
+        return replace(first, others=tuple(others))
+
+    @classmethod
+    def _single(
+        cls, who: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
+    ) -> Self:
+        model, endpoint = model_name(who), find_endpoint(who, host)
+        asked = endpoint.model if endpoint is not None else model
+        # The executor's price holds for this model alone; which model a command asks nobody knows.
+        same = asked and settings.executor.get("model", asked) == asked
+        made = cls(
+            who,
+            folder.path.parents[1],
+            host.key,
+            host.address,
+            tuple(sorted(host.environment.items())),
+            parse_price(settings.executor) if same else None,
+            bool(settings.executor.get("scripted")),
+            host.redactor,
+            () if asked else command_words(who, roles, host),
+            host.proxy,
+            endpoint,
+        )
+        if not made.name:  # a command that cannot be read is found now
+            raise InvalidArgument("No model is named.", "It is handoff, anthropic[:MODEL], or a name.")
+        return made
+
+    @property
+    def tries(self) -> int:
+        """How many models a question may be charged for by."""
+        return 1 + len(self.others)
+
+    @property
+    def name(self) -> str:
+        """Who it is; another model has another name."""
+        return _open_model(self).name
+
+    @property
+    def label(self) -> str:
+        """What stands beside every figure that came of it."""
+        return _open_model(self).label
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        """Return the answer with what it cost. Raises NoAnswer."""
+        chosen = self.critic if self.critic is not None and str(question.role) == CRITIC else self
+        return await _open_model(chosen).ask(question)
+
+
+@lru_cache(maxsize=4)
+def _open_model(opening: ModelSpec) -> PromptedModel:
+    """Return what was opened, once in a process: its connections are used again. Raises InvalidArgument."""
+    models = [_open_language_model(one) for one in (opening, *opening.others)]
+    model = FallbackModel(models) if opening.others else models[0]
+    price = None if opening.others else opening.price  # it is of one of several models, and they have their own
+    return PromptedModel(model, redactor=opening.redactor, price=price, scripted=opening.scripted)
+
+
+def _open_language_model(opening: ModelSpec) -> LanguageModel:
+    if opening.endpoint is not None:
+        return opening.endpoint.open(ANSWER_TIMEOUT)
+    if name := model_name(opening.who):
+        return AnthropicModel(opening.key, name, opening.address, ANSWER_TIMEOUT, proxy=opening.proxy)
+    return CommandModel(opening.command, ANSWER_TIMEOUT, folder=opening.folder, environment=dict(opening.environment))
+
+
+def find_endpoint(who: str, host: HostContext) -> ModelEndpoint | None:
+    """Return the named model that a text names, None when it names none. Raises InvalidArgument, Refused."""
+    return host.models.resolve(who) if host.models is not None and who in host.models.endpoints else None
+
+
+def model_name(who: str) -> str:
+    """Return the model that a text names, '' for a command, whose model nobody knows."""
+    kind, _, model = who.partition(":")
+    return (model or MODEL) if kind == "anthropic" else ""
+
+
+def named_model(who: str, host: HostContext, folder: Path) -> ModelSpec:
+    """Return a model that is asked outside of a run. folder: where a command works.
+
+    Raises InvalidArgument for a hand-off, Refused for a command that the person did not name.
+    """
+    if who.partition(":")[0] == "handoff" or not who:
+        raise InvalidArgument(
+            "A hand-off cannot answer here.", "Name anthropic[:MODEL], claude, codex, a model or a proposer."
+        )
+    endpoint = find_endpoint(who, host)
+    words = () if model_name(who) or endpoint is not None else command_words(who, PROPOSER_ROLES, host)
+    environment = tuple(sorted(host.environment.items()))
+    return ModelSpec(
+        who,
+        folder,
+        host.key,
+        host.address,
+        environment,
+        redactor=host.redactor,
+        command=words,
+        proxy=host.proxy,
+        endpoint=endpoint,
+    )
+
+
+def make_proposer_model(settings: RunSettings, host: HostContext, folder: RunDirectory) -> "HandOffModel | ModelSpec":
+    """Return the proposer model: submitted answers, models behind an API, or commands.
+
+    Raises InvalidArgument, Refused.
+    """
+    who, _, model = settings.brain.partition(":")
+    if who == "handoff":
+        return HandOffModel(folder.answer, model)
+    made = ModelSpec.from_settings(settings.brain, PROPOSER_ROLES, settings, host, folder)
+    if critics := ",".join(host.answering(CRITIC)):
+        made = replace(made, critic=ModelSpec.from_settings(critics, PROPOSER_ROLES, settings, host, folder))
+    return made
+
+
+def command_words(who: str, roles: Sequence[str], host: HostContext) -> tuple[str, ...]:
+    """Return the argument list of a client that only answers, or of a command named in one of these roles.
+
+    Raises Refused, InvalidArgument.
+    """
+    if host.commands is None or who in CLIENTS:
+        return command_of(who)
+    role = next((role for role in roles if who in host.commands[role].commands), roles[0])
+    return host.commands[role].get(who).words

@@ -1,0 +1,349 @@
+"""The questions to proposer, builder and critic, and how evidence is shown: redacted, shortened, without answers."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.candidates.agent_files import MAIN
+from evolvable_evolve.evolution.candidates.programs import ALL_KINDS, MAX_EDITS, Program, ProgramPart, skill_owners
+from evolvable_evolve.evolution.candidates.static_gate import iter_leaves
+from evolvable_evolve.evolution.proposers.edit_plan import (
+    BUILDER_SCHEMA,
+    CARD_SCHEMA,
+    PLAN_SCHEMA,
+    EditPlan,
+    cards_wanted,
+    structure_schema,
+)
+from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole
+from evolvable_evolve.evolution.structure.structure_gate import Restructure
+from evolvable_evolve.evolution.task import Split, Task, Trial
+from evolvable_evolve.variables import ResourceVariable
+from evolvable_store.resource import Kind
+from evolvable_tools.redaction.redactor import Redactor
+
+ANSWER_MASK = "[expected answer]"
+"""What stands where an answer that was expected stood."""
+
+_MIN_PIECE = 3  # characters from which a piece of a structured answer is masked by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One trial on a training task, as a reason for a change. passed: by the run's own bar. why: why it was kept.
+
+    sample: where several rollouts of a task are compared, its number and its signals.
+    """
+
+    task: Task
+    trial: Trial
+    passed: bool
+    why: str = ""
+    sample: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceCut:
+    """How much is shown: characters at the head and the tail of a trace, lines of history, trials that failed."""
+
+    head: int
+    tail: int
+    history: int
+    failures: int
+
+
+CUTS = (
+    EvidenceCut(60_000, 60_000, 1_000, 1_000),
+    EvidenceCut(20_000, 10_000, 20, 3),
+    EvidenceCut(5_000, 2_000, 5, 2),
+    EvidenceCut(2_000, 500, 3, 1),
+)
+"""From all to the least. The first whose question is not too long is taken."""
+
+MAX_QUESTION = 240_000
+"""Characters of the data of one question."""
+
+
+def evidence_data(evidence: Evidence, cut: EvidenceCut) -> dict[str, Any]:
+    """Return what a model may see of one trial. Raises ValueError for a task that is not for training."""
+    task, trial = evidence.task, evidence.trial
+    if task.split is not Split.TRAIN:
+        raise ValueError(f"task {task.id} belongs to {task.split}, nobody may learn from it")
+    hide = make_masker(task.expected, task.prompt)
+    said = {
+        "task": task.id,
+        "category": task.category,
+        "prompt": shorten(task.prompt, cut.head, cut.tail),
+        "result": "passed" if evidence.passed else "failed",
+        "why_shown": evidence.why,
+        "outcome": str(trial.outcome),
+        "score": trial.score,
+        "answer": shorten(hide(trial.output), cut.head, cut.tail),
+        "trace": shorten(hide(trial.trace), cut.head, cut.tail),
+        "feedback": hide(trial.feedback),
+        "resources_read": list(trial.read),
+        "sample": dict(evidence.sample) if evidence.sample else None,
+    }
+    return {key: value for key, value in said.items() if value not in ("", [], None)}
+
+
+def choose_evidence(evidence: Sequence[Evidence], cut: EvidenceCut) -> list[Evidence]:
+    """Return the trials that are shown: failures first, as many as the cut allows, and as many successes."""
+    failed = [one for one in evidence if not one.passed]
+    passed = [one for one in evidence if one.passed]
+    kept = sorted(failed, key=lambda one: len(one.trial.trace))[: cut.failures]
+    return [one for one in evidence if one in kept] + passed[: cut.failures]
+
+
+def resource_data(parts: Sequence[ProgramPart], most: int = 40_000) -> list[dict[str, Any]]:
+    """Return the texts of a program; what is no text, or longer than `most` characters, is only named."""
+    files = {part.ref: [_file_data(path, part.files[path], most) for path in sorted(part.files)] for part in parts}
+    return [{"ref": ref, "files": some} for ref, some in files.items()]
+
+
+def make_masker(expected: str | None, prompt: str = "") -> Callable[[str], str]:
+    """Return what hides an expected answer in a text, whole or its telling pieces; not what the prompt says too.
+
+    Case and the width of spaces do not matter.
+    """
+    pieces = sorted(dict.fromkeys(filter(None, _answer_pieces(expected or ""))), key=len, reverse=True)
+    patterns = [pattern for pattern in map(_piece_pattern, pieces) if pattern.search(prompt) is None]
+
+    def mask(text: str) -> str:
+        for pattern in patterns:
+            text = pattern.sub(ANSWER_MASK, text)
+        return text
+
+    return mask
+
+
+def shorten(text: str, head: int, tail: int) -> str:
+    """Return a text with its middle left out, where it is longer than head and tail together."""
+    left_out = len(text) - head - tail
+    return text if left_out <= 0 else f"{text[:head]}\n[{left_out:,} characters left out]\n{text[-tail:]}"
+
+
+def _answer_pieces(expected: str) -> Iterator[str]:
+    """Yield an expected answer, and where it is JSON its values."""
+    yield expected.strip()
+    try:
+        value = json.loads(expected)
+    except (ValueError, RecursionError):
+        return
+    leaves = (leaf for leaf in iter_leaves(value) if isinstance(leaf, str | int | float) and not isinstance(leaf, bool))
+    for text in (leaf.strip() if isinstance(leaf, str) else json.dumps(leaf) for leaf in leaves):
+        if isinstance(value, Mapping | list) and len(text) < _MIN_PIECE:
+            continue
+        yield text
+        with suppress(ValueError):
+            yield f"{int(text):,}"
+
+
+def _piece_pattern(piece: str) -> re.Pattern[str]:
+    words = r"\s+".join(re.escape(word) for word in piece.split())
+    before = r"(?<!\w)(?<!\d[.,])" if piece[:1].isalnum() else ""
+    after = r"(?!\w)(?![.,]\d)" if piece[-1:].isalnum() else ""
+    # The choice "A" is not every "a".
+    return re.compile(f"{before}{words}{after}", re.IGNORECASE if len(piece) >= _MIN_PIECE else 0)
+
+
+def _file_data(path: str, data: bytes, most: int) -> dict[str, Any]:
+    with suppress(UnicodeDecodeError):
+        text = data.decode("utf-8")
+        if len(text) <= most and "\0" not in text:
+            return {"path": path, "text": text}
+    return {"path": path, "bytes": len(data), "text": None}
+
+
+PROPOSER_INSTRUCTIONS = Path(__file__).with_name("proposer.txt").read_text("utf-8").rstrip("\n")
+"""What every proposer is told. The same for every question, so that it is cached."""
+
+ASSIGNMENT_INSTRUCTIONS = (
+    "agents names who does tasks; resources_read of a trial has the agent that did it, else it was main. Where a"
+    " failure has the one cause `bad executor assignment`, say in better_agent which of them should have done the task."
+)
+"""What a proposer is told besides where the agents may be restructured."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastIteration:
+    """One iteration of the run before this one, as its history shows it. difference: of the means, None: unmeasured."""
+
+    iteration: int
+    summary: str
+    outcome: str
+    difference: float | None = None
+    fixed: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionGuide:
+    """What an optimizer tells a proposer in addition: instructions, and data that they speak of."""
+
+    instructions: str
+    data: Mapping[str, Any]
+
+
+def proposer_question(
+    program: Program,
+    evidence: Sequence[Evidence],
+    *,
+    redactor: Redactor,
+    history: Sequence[PastIteration] = (),
+    kinds: frozenset[Kind] = ALL_KINDS,
+    max_edits: int = MAX_EDITS,
+    agents: Sequence[str] = (),
+    guide: QuestionGuide | None = None,
+) -> ModelQuestion:
+    """Return what a proposer is asked. agents: those that tasks are handed to, where their assignment is diagnosed.
+
+    Only training tasks may stand in the evidence: ValueError for any other. What was expected stands nowhere in it. The
+    evidence is cut, as little as it must be, to a size that a model can hold.
+    """
+    for cut in CUTS:
+        data = _question_data(program, evidence, history, cut)
+        if len(json.dumps(data, ensure_ascii=False)) <= MAX_QUESTION:
+            break
+    data |= {"may_change": sorted(kinds - {Kind.ENVIRONMENT}), "most_intents": max_edits}
+    instructions, schema = PROPOSER_INSTRUCTIONS, PLAN_SCHEMA
+    if agents:
+        data["agents"] = list(agents)
+        instructions, schema = f"{instructions}\n\n{ASSIGNMENT_INSTRUCTIONS}", structure_schema()
+    if guide is not None:
+        data |= guide.data
+        instructions = f"{instructions}\n\n{guide.instructions}"
+    return ModelQuestion(ModelRole.PROPOSER, instructions, redactor.redact_value(data)[0], schema)
+
+
+def _question_data(
+    program: Program, evidence: Sequence[Evidence], history: Sequence[PastIteration], cut: EvidenceCut
+) -> dict[str, Any]:
+    return {
+        "resources": resource_data(program.parts, max(2_000, min(40_000, cut.head))),
+        "history": [_past_data(past) for past in history[-cut.history :]],
+        "evidence": [evidence_data(one, cut) for one in choose_evidence(evidence, cut)],
+    }
+
+
+def _past_data(past: PastIteration) -> dict[str, Any]:
+    said = asdict(past) | {"fixed": len(past.fixed), "broken": len(past.broken)}
+    if past.difference is not None:
+        said["difference"] = round(past.difference, 4)
+    return {key: value for key, value in said.items() if value not in (None, "")}
+
+
+BUILDER_INSTRUCTIONS = Path(__file__).with_name("builder.txt").read_text("utf-8").rstrip("\n")
+"""What every builder is told. The same for every question, so that it is cached."""
+
+
+def builder_question(
+    program: Program, plan: EditPlan, *, redactor: Redactor, kinds: frozenset[Kind] = ALL_KINDS
+) -> ModelQuestion:
+    """Return what a builder is asked: the intents, and the resources that they touch; of the others only the refs.
+
+    Nothing of the evidence, of answers, or of the proposer's reasons is in it.
+    """
+    touched = {name for intent in plan.intents for name in (intent.ref, intent.other)}
+    data = {
+        "intents": [intent.spoken() for intent in plan.intents],
+        "resources": resource_data([part for part in program.parts if part.ref in touched], most=200_000),
+        "other_resources": [part.ref for part in program.parts if part.ref not in touched],
+        "may_change": sorted(kinds - {Kind.ENVIRONMENT}),
+    }
+    return ModelQuestion(ModelRole.BUILDER, BUILDER_INSTRUCTIONS, redactor.redact_value(data)[0], BUILDER_SCHEMA)
+
+
+CARD_INSTRUCTIONS = Path(__file__).with_name("card_builder.txt").read_text("utf-8").rstrip("\n")
+"""What a builder is told that writes the cards of agents."""
+
+
+def card_question(program: Program, edit: Restructure, *, redactor: Redactor) -> ModelQuestion:
+    """Return what a builder is asked about a change of agents: the change, the agents it touches, their skills.
+
+    Nothing of the evidence, of tasks, of answers or of the numbers is in it.
+    """
+    owned, parts = skill_owners(program), program.by_ref
+    neighbours = {ref: parts[ref].description for ref in owned if ref not in edit.agents and ref != MAIN}
+    skills = sorted({skill for ref in edit.agents for skill in owned.get(ref, ())})
+    data = {
+        "change": str(edit.op),
+        "task_types": list(edit.boundary),
+        "write": list(cards_wanted(edit)),
+        "agents_of_the_change": list(edit.agents),
+        "skills_moved": list(edit.skills_moved),
+        "owned": {ref: sorted(owned.get(ref, ())) for ref in edit.agents},
+        "agents": resource_data([part for part in program.parts if part.ref in edit.agents]),
+        "skills": {ref: parts[ref].description for ref in skills},
+        "neighbours": neighbours | ({} if MAIN in edit.agents else {MAIN: "It does all that no agent does."}),
+    }
+    return ModelQuestion(ModelRole.BUILDER, CARD_INSTRUCTIONS, redactor.redact_value(data)[0], CARD_SCHEMA)
+
+
+CRITIC_INSTRUCTIONS = Path(__file__).with_name("critic.txt").read_text("utf-8").rstrip("\n")
+"""What every critic is told."""
+
+REWRITER_INSTRUCTIONS = Path(__file__).with_name("rewriter.txt").read_text("utf-8").rstrip("\n")
+"""What every builder is told that rewrites one variable."""
+
+MAX_CRITIQUE = 2_000
+"""Characters of one critique."""
+
+CRITIC_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "change": {"type": "boolean"},
+        "critique": {"type": "string"},
+        "variables": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["change", "critique", "variables"],
+    "additionalProperties": False,
+}
+"""JSON schema of a critic's answer. variables: ids; none means all."""
+
+REWRITE_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"value": {"type": "string"}},
+    "required": ["value"],
+    "additionalProperties": False,
+}
+"""JSON schema of the rewrite of a variable."""
+
+
+def critic_question(evidence: Evidence, variables: Sequence[ResourceVariable], *, redactor: Redactor) -> ModelQuestion:
+    """Return what a critic is asked about one trial. ValueError for a trial that is not of a training task.
+
+    What was expected stands nowhere in it; nor does anything of other tasks, of past iterations or of the gate.
+    """
+    for cut in CUTS:
+        most = max(1_000, min(40_000, cut.head))
+        data = {
+            "variables": [
+                {"id": one.id, "role": one.role, "value": shorten(one.value or "", most // 2, most // 2)}
+                for one in variables
+            ],
+            "trial": evidence_data(evidence, cut),
+        }
+        if len(json.dumps(data, ensure_ascii=False)) <= MAX_QUESTION:
+            break
+    return ModelQuestion(ModelRole.CRITIC, CRITIC_INSTRUCTIONS, redactor.redact_value(data)[0], CRITIC_SCHEMA, 4_096)
+
+
+def rewrite_question(
+    variable: ResourceVariable, critiques: Sequence[str], tried: Sequence[Mapping[str, Any]], *, redactor: Redactor
+) -> ModelQuestion:
+    """Return what the builder of one variable is asked: its text, the critiques, and what was tried and not kept.
+
+    Nothing of the evidence, of tasks or of answers is in it.
+    """
+    data = {
+        "variable": {"id": variable.id, "role": variable.role, "value": variable.value},
+        "critiques": list(critiques),
+        "tried": list(tried),
+    }
+    return ModelQuestion(ModelRole.BUILDER, REWRITER_INSTRUCTIONS, redactor.redact_value(data)[0], REWRITE_SCHEMA)

@@ -1,0 +1,136 @@
+"""What the test of a run could decide at best: a run that could decide nothing is refused before its first trial.
+
+Every figure is that of the code which decides in the end, for the clearest outcome: each task fails under the base and
+passes under the other program.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from evolvable_evolve.evolution.narrow_test import narrow_level
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.staged_final import plan_stages
+from evolvable_evolve.evolution.statistics.narrow_claim import (
+    MIN_NARROW_TASKS,
+    NARROW_REPEATS,
+    narrow_sizes,
+    permutation_p_value,
+)
+from evolvable_evolve.evolution.statistics.paired_tests import sign_flip_p_value
+from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look, staged_sign_flip
+from evolvable_evolve.evolution.statistics.verdict import decide_verdict
+from evolvable_evolve.evolution.task import Split, Task, TaskSet
+from evolvable_store.errors import InvalidArgument
+
+_MOST_MORE = 60
+_MOST_REPEATS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class BestOutcome:
+    """The clearest outcome of a test. p: its p-value; level: what the p-value must reach."""
+
+    p: float
+    level: float
+
+    @property
+    def decides(self) -> bool:
+        """Whether a verdict other than INDECISIVE or NOT SUPPORTED is possible."""
+        return self.p <= self.level
+
+
+def refuse_undecidable(taskset: TaskSet, settings: RunSettings, look: int, *, exploratory: bool) -> None:
+    """Raise InvalidArgument where no outcome of the run's test could decide anything; it says what is missing.
+
+    look: the number that the run's look at the test will have. exploratory: the claim would be about these tasks alone.
+    """
+    val, tests = len(taskset.of(Split.VAL)), taskset.of(Split.TEST)
+    if exploratory and not sum(narrow_sizes(val, len(tests))):
+        raise _too_few(taskset.name, val, len(tests))
+    best = best_outcome(val, tests, settings, look, exploratory=exploratory)
+    if best.decides:
+        return
+    count = sum(narrow_sizes(val, len(tests))) if exploratory else len(tests)
+    shared = f" under each of {settings.executors} executors" if settings.executors > 1 else ""
+    text = (
+        f"The run could decide nothing: the clearest outcome of {count} tasks has p = {best.p:.2g}, and look {look} at"
+        f" this test needs {best.level:.2g}{shared}. No trial was run."
+    )
+    ways = list(_ways_out(val, tests, settings, look, exploratory=exploratory))
+    raise InvalidArgument(text, f"{', or '.join(ways) or 'Take test tasks that no run has opened'}; then start again.")
+
+
+def _too_few(name: str, val: int, tests: int) -> InvalidArgument:
+    missing = max(MIN_NARROW_TASKS - val - tests, 0 if tests else 1)
+    where = "val or test" if tests else "test"
+    text = (
+        f"A run on {name} could decide nothing: {val} val and {tests} test tasks are too few, and a claim takes"
+        f" {MIN_NARROW_TASKS} of both together, with a test. No trial was run."
+    )
+    more = "1 more task" if missing == 1 else f"{missing} more tasks"
+    return InvalidArgument(
+        text, f"Add {more} to {where}; then start again. `evolvable evolve plan` says what they show."
+    )
+
+
+def best_outcome(
+    val: int, tests: Sequence[Task], settings: RunSettings, look: int, *, exploratory: bool
+) -> BestOutcome:
+    """Return the clearest outcome that the test of these tasks can have. val: tasks of validation."""
+    if exploratory:
+        count, repeats = sum(narrow_sizes(val, len(tests))), settings.test_repeats or NARROW_REPEATS
+        return BestOutcome(_narrow_p(count, repeats), narrow_level(settings, look))
+    alpha = alpha_of_look(look, settings.test_alpha)
+    if settings.purpose == "measure":
+        sums = [float(size) for size in Counter(task.group or task.id for task in tests).values()]
+        return BestOutcome(2 * sign_flip_p_value(sums), alpha / settings.executors)
+    if settings.final == "single":
+        arms = ({task.id: [score] for task in tests} for score in (0.0, 1.0))
+        before, after = arms
+        said = decide_verdict(before, None, after, look=look)
+        return BestOutcome(said.p, said.alpha)
+    return _staged_outcome(tests, settings, alpha)
+
+
+def _narrow_p(count: int, repeats: int) -> float:
+    """Return the least p-value: of steady arms, or of those in which one task came out both ways under both."""
+    before = {str(n): [0.0] * repeats for n in range(count)}
+    after = {str(n): [1.0] * repeats for n in range(count)}
+    steady = permutation_p_value(before, after)
+    if repeats == 1:
+        return steady
+    mixed = [1.0] + [0.0] * (repeats - 1), [0.0] + [1.0] * (repeats - 1)
+    return min(steady, permutation_p_value({**before, "0": mixed[0]}, {**after, "0": mixed[1]}))
+
+
+def _staged_outcome(tests: Sequence[Task], settings: RunSettings, alpha: float) -> BestOutcome:
+    stages = plan_stages(tests, f"{settings.seed} {settings.test_digest}")
+    planned = [len(stage) for stage in stages]
+    sizes = [Counter(task.group or task.id for task in stage).values() for stage in stages]
+    groups = [[[1.0] * size for size in stage] for stage in sizes]
+    found = [staged_sign_flip(groups[: number + 1], planned, alpha) for number in range(len(stages))]
+    said = next((one for one in found if one.rejects), found[-1])
+    return BestOutcome(said.p, said.alpha)
+
+
+def _ways_out(val: int, tests: Sequence[Task], settings: RunSettings, look: int, *, exploratory: bool) -> Iterator[str]:
+    """Yield what would make a decision possible, each alone."""
+    more = [replace(tests[0], id=f"more {n}", group="") for n in range(_MOST_MORE)]
+    for count in range(1, _MOST_MORE + 1):
+        if best_outcome(val, [*tests, *more[:count]], settings, look, exploratory=exploratory).decides:
+            yield f"Add {count} test {'task' if count == 1 else 'tasks'} unlike the others"
+            break
+    if exploratory:
+        now = settings.test_repeats or NARROW_REPEATS
+        for repeats in range(now + 1, _MOST_REPEATS + 1):
+            changed = replace(settings, test_repeats=repeats)
+            if best_outcome(val, tests, changed, look, exploratory=True).decides:
+                arms = 2 * sum(narrow_sizes(val, len(tests)))
+                yield f"set test_repeats to {repeats} ({(repeats - now) * arms} more trials)"
+                break
+    for executors in range(settings.executors - 1, 0, -1):
+        changed = replace(settings, executors=executors)
+        if best_outcome(val, tests, changed, look, exploratory=exploratory).decides:
+            yield f"name {executors} {'executor' if executors == 1 else 'executors'}"
+            break

@@ -1,0 +1,267 @@
+"""The report's charts as SVG: the learning curve, the lineage of candidates, and the bill."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from htpy import Element, Node
+
+from evolvable_evolve.evolution.report.run_facts import CandidateFacts, MeanInterval, RunFacts
+
+
+def _shape(name: str) -> Callable[..., Element]:
+    element = Element(name)
+
+    def made(**attributes: str | float) -> Element:
+        return element(
+            **{key: f"{value:g}" if isinstance(value, float) else value for key, value in attributes.items()}
+        )
+
+    return made
+
+
+circle, g, line, path, rect, text = map(_shape, ("circle", "g", "line", "path", "rect", "text"))
+link, title, svg = map(_shape, ("a", "title", "svg"))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Maps values from `low` to `high` to places from `start` to `end`, linearly."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        span = (self.high - self.low) or 1.0
+        return round(self.start + (value - self.low) / span * (self.end - self.start), 1)
+
+
+def ticks(high: float, count: int = 5) -> list[float]:
+    """Return round values from 0 to about `high`."""
+    if high <= 0:
+        return [0.0]
+    step = 10.0 ** (len(str(int(high))) - 1) if high >= 1 else 0.1
+    while high / step > count:
+        step *= 2 if str(step).lstrip("0.")[:1] in ("1", "5") else 2.5
+    while high / step < count / 2.5:
+        step /= 2
+    return [at * step for at in range(int(high / step) + 1)]
+
+
+def mark(shape: str, x: float, y: float, kind: str, said: str) -> Node:
+    """Return a mark with a tooltip. shape: dot, ring, cross, square, star."""
+    body: Node
+    match shape:
+        case "cross":
+            body = path(d=f"M{x - 5},{y - 5}L{x + 5},{y + 5}M{x - 5},{y + 5}L{x + 5},{y - 5}", class_="stroke")
+        case "square":
+            body = rect(x=x - 5, y=y - 5, width=10, height=10)
+        case "star":
+            body = path(d=_STAR, transform=f"translate({x},{y})", class_="star")
+        case _:
+            body = circle(cx=x, cy=y, r=5.5, class_="ring" if shape == "ring" else "")
+    return g(class_=f"mark {kind}")[title()[said], body]
+
+
+def whiskers(x: float, low: float, high: float) -> Node:
+    """Return an interval as a bar with ends."""
+    return path(class_="whisker", d=f"M{x},{low}V{high}M{x - 3},{low}h6M{x - 3},{high}h6")
+
+
+def label(x: float, y: float, said: str, anchor: str = "middle", class_: str = "label") -> Node:
+    return text(x=x, y=y, text_anchor=anchor, class_=class_)[said]
+
+
+def step_path(points: Sequence[tuple[float, float]]) -> str:
+    """Return a path that goes level to each point's place and then to its height."""
+    return "".join(f"M{x},{y}" if not at else f"H{x}V{y}" for at, (x, y) in enumerate(points))
+
+
+_STAR = "M0,-8L2.4,-2.8L8,-2.4L3.6,1.2L5,7L0,3.8L-5,7L-3.6,1.2L-8,-2.4L-2.4,-2.8Z"
+
+CURVE_WIDTH, CURVE_HEIGHT = 860, 320
+_CURVE_LEFT, _CURVE_RIGHT, _CURVE_TOP, _CURVE_BOTTOM = 48, CURVE_WIDTH - 128, 16, CURVE_HEIGHT - 44
+
+MARK_SHAPES: Mapping[str, str] = {"base": "square", "admitted": "dot", "indecisive": "ring"}
+"""How a decision is drawn; whatever was not kept is a cross."""
+
+
+def curve_axes(facts: RunFacts) -> dict[str, Callable[[CandidateFacts], float]]:
+    """Return what the curve can be drawn over: iterations, evaluations, and dollars where any were spent."""
+    found: dict[str, Callable[[CandidateFacts], float]] = {
+        "iterations": lambda one: float(one.iteration),
+        "evaluations": lambda one: float(one.evaluations),
+    }
+    if any(one.cost for one in facts.tried):
+        found["dollars"] = lambda one: one.cost
+    return found
+
+
+def draw_curve(facts: RunFacts, over: str) -> Node:
+    """Return the picture over one axis. The score goes from 0 to 1, always."""
+    where = curve_axes(facts)[over]
+    furthest = max([where(one) for one in facts.tried] + [1.0 if over == "iterations" else 0.0]) or 1.0
+    x = Scale(0, furthest, _CURVE_LEFT + 12, _CURVE_RIGHT - 12)
+    y = Scale(0, 1, _CURVE_BOTTOM, _CURVE_TOP)
+    return svg(viewBox=f"0 0 {CURVE_WIDTH} {CURVE_HEIGHT}", role="img", aria_label=f"validation over {over}")[
+        _draw_frame(x, y, furthest, over),
+        _draw_noise(facts, y),
+        path(class_="best", d=step_path(_best_points(facts, where, x, y))),
+        (_draw_candidate(one, x(where(one)), y) for one in facts.tried),
+        _draw_test(facts, y),
+    ]
+
+
+def _draw_frame(x: Scale, y: Scale, furthest: float, over: str) -> Node:
+    rows = [0.0, 0.25, 0.5, 0.75, 1.0]
+    whole = over != "dollars"
+    columns = [value for value in ticks(furthest) if not whole or value == int(value)]
+    said = [f"{value:,.0f}" if whole else f"${value:g}" for value in columns]
+    return [
+        [line(x1=_CURVE_LEFT, x2=_CURVE_RIGHT, y1=y(value), y2=y(value), class_="grid") for value in rows],
+        [label(_CURVE_LEFT - 6, y(value) + 4, f"{value:.2f}", "end", "tick") for value in rows],
+        [label(x(at), _CURVE_BOTTOM + 18, text, class_="tick") for at, text in zip(columns, said, strict=True)],
+        label((_CURVE_LEFT + _CURVE_RIGHT) / 2, CURVE_HEIGHT - 6, over),
+    ]
+
+
+def _draw_noise(facts: RunFacts, y: Scale) -> Node:
+    base = next((one.validation for one in facts.tried if one.decision == "base"), None)
+    if base is None or facts.base_again is None:
+        return None
+    low, high = sorted((base.mean, facts.base_again.mean))
+    height = max(2.0, y(low) - y(high))
+    return rect(x=_CURVE_LEFT, y=y(high), width=_CURVE_RIGHT - _CURVE_LEFT, height=height, class_="noise")
+
+
+def _best_points(
+    facts: RunFacts, where: Callable[[CandidateFacts], float], x: Scale, y: Scale
+) -> list[tuple[float, float]]:
+    points, best = list[tuple[float, float]](), -1.0
+    for one in facts.tried:
+        if one.validation is not None and one.decision in ("base", "admitted") and one.validation.mean > best:
+            best = one.validation.mean
+            points.append((x(where(one)), y(best)))
+    if points:
+        points.append((float(_CURVE_RIGHT), points[-1][1]))
+    return points
+
+
+def _draw_candidate(one: CandidateFacts, x: float, y: Scale) -> Node:
+    kind = one.decision if one.decision in MARK_SHAPES else "rejected"
+    if one.validation is None:
+        return mark("cross", x, y(0), "unmeasured", f"{one.name}: {one.decision}, not measured. {one.reason}")
+    if one.decision == "indecisive":
+        return mark("ring", x, y(0), "indecisive", f"{one.name}: not compared. {one.reason}")
+    at, said = one.validation, f"{one.name}, {one.decision}: {format_mean(one.validation)}. {one.reason}"
+    return [
+        whiskers(x, y(at.low), y(at.high)),
+        mark(MARK_SHAPES.get(one.decision, "cross"), x, y(at.mean), kind, said),
+        label(x + 8, y(at.mean) - 8, one.name, "start"),
+    ]
+
+
+def _draw_test(facts: RunFacts, y: Scale) -> Node:
+    rule = line(x1=_CURVE_RIGHT, x2=_CURVE_RIGHT, y1=_CURVE_TOP, y2=_CURVE_BOTTOM, class_="grid")
+    if not facts.test:
+        return [rule, label(_CURVE_RIGHT + 8, _CURVE_TOP + 12, "test sealed", "start")]
+    drawn: list[Node] = [rule, label(_CURVE_RIGHT + 8, CURVE_HEIGHT - 6, "sealed test", "start")]
+    arms = (("base", "base", "base"), ("finalist", "admitted", "new"), ("no_skill", "rejected", "none"))
+    for at, (name, kind, shown) in enumerate(arms):
+        its = facts.test.get(name)
+        if its is not None:
+            x, said = _CURVE_RIGHT + 26 + 40 * at, f"{name.replace('_', '-')} on the test: {format_mean(its)}"
+            drawn += [whiskers(x, y(its.low), y(its.high)), mark("star", x, y(its.mean), kind, said)]
+            drawn.append(label(x, _CURVE_BOTTOM + 18, shown))
+    return drawn
+
+
+def format_mean(its: MeanInterval) -> str:
+    """Return a mean with its interval and n."""
+    return f"{its.mean:.3f} (95 % {its.low:.3f} to {its.high:.3f}, n = {its.n})"
+
+
+_STEP, _ROW, _LEFT, _TOP = 96, 54, 40, 30
+_MAX_TOOLTIP = 60
+
+
+def draw_lineage(facts: RunFacts) -> Node:
+    """Return the tree from left to right, one column for each iteration; a node leads to its diff below."""
+    places = _node_places(facts.tried)
+    width = _LEFT * 2 + _STEP * max((one.iteration for one in facts.tried), default=0) + 60
+    height = _TOP + max(y for _, y in places.values())
+    return svg(viewBox=f"0 0 {width} {height}", width=width, class_="natural", role="img", aria_label="lineage")[
+        [_draw_edges(one, places) for one in facts.tried],
+        [_draw_node(one, places) for one in facts.tried],
+    ]
+
+
+def _node_places(tried: list[CandidateFacts]) -> dict[str, tuple[int, int]]:
+    """Return where each stands: a first child in its parent's row, the next opens one."""
+    places: dict[str, tuple[int, int]] = {}
+    taken: set[str] = set()
+    for one in tried:
+        parent = one.parents[0] if one.parents else ""
+        if parent in places and parent not in taken:
+            y = places[parent][1]
+            taken.add(parent)
+        else:
+            y = max((y + _ROW for _, y in places.values()), default=_TOP)
+        places[one.name] = (_LEFT + _STEP * one.iteration, y)
+    return places
+
+
+def _draw_edges(one: CandidateFacts, places: dict[str, tuple[int, int]]) -> Node:
+    x, y = places[one.name]
+    drawn = []
+    for x0, y0 in (places[parent] for parent in one.parents if parent in places):
+        middle = (x0 + x) / 2
+        drawn.append(path(class_="edge", d=f"M{x0},{y0}C{middle},{y0} {middle},{y} {x},{y}"))
+    return drawn
+
+
+def _draw_node(one: CandidateFacts, places: dict[str, tuple[int, int]]) -> Node:
+    x, y = places[one.name]
+    gained = "" if one.delta is None else f"{100 * one.delta:+.1f}"
+    said = f"{one.name}: {one.decision}. {'; '.join(one.operations)[:_MAX_TOOLTIP] or one.summary[:_MAX_TOOLTIP]}"
+    return link(href=f"#{one.name}")[
+        g(class_=f"node {gain_class(one.delta)} {one.decision}")[title()[said], circle(cx=x, cy=y, r=15)],
+        label(x, y + 4, one.name, class_="in-node"),
+        label(x, y + 30, gained),
+    ]
+
+
+def gain_class(delta: float | None) -> str:
+    """Return the class that a gain is coloured by."""
+    if delta is None:
+        return "none"
+    return "better" if delta > 0 else "worse" if delta < 0 else "equal"
+
+
+_WIDTH, _BAR, _WATERFALL_LEFT, _RIGHT = 860, 26, 150, 130
+
+_UNITS = {"cost": "${:,.4f}", "tokens": "{:,.0f} tokens", "trials": "{:,.0f} trials"}
+"""By what the bill is drawn, the first of which there is any, and how it is written."""
+
+
+def draw_waterfall(facts: RunFacts) -> Node:
+    """Return one bar for each purpose, where the one before ended, and the sum."""
+    by = next((unit for unit in _UNITS if facts.bill[unit]), "trials")
+    whole = facts.bill[by] or 1
+    rows = [(name.replace("role:", ""), spent[by]) for name, spent in facts.spent.items()]
+    x = Scale(0, whole, _WATERFALL_LEFT, _WIDTH - _RIGHT)
+    drawn: list[Node] = []
+    reached = 0.0
+    for at, (name, value) in enumerate([*rows, ("all", whole if facts.bill[by] else 0)]):
+        start = 0.0 if name == "all" else reached
+        top = 6 + at * _BAR
+        width = max(1.0, x(start + value) - x(start))
+        drawn += [
+            label(_WATERFALL_LEFT - 8, top + 14, name, "end"),
+            rect(x=x(start), y=top, width=width, height=_BAR - 9, class_="bar all" if name == "all" else "bar"),
+            label(x(start) + width + 6, top + 14, _UNITS[by].format(value), "start"),
+        ]
+        reached += value
+    height = 12 + _BAR * (len(rows) + 1)
+    return svg(viewBox=f"0 0 {_WIDTH} {height}", role="img", aria_label="what it took")[drawn]

@@ -1,0 +1,62 @@
+"""What an optimizer found out about the trials of a round: critiques by variable, or signals by task."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord, RunDirectory
+from evolvable_evolve.evolution.ledger.run_state import RunState, mean
+
+
+@dataclass(frozen=True)
+class RoundDiagnosis:
+    """The diagnosis of one iteration: a line, lines below it, and texts of models or numbers that the page unfolds."""
+
+    iteration: int
+    said: str
+    lines: list[str]
+    details: list[str]
+
+
+def collect_diagnosis(folder: RunDirectory, state: RunState) -> list[RoundDiagnosis]:
+    """Return the diagnoses of a run, oldest first; none for an optimizer that records none."""
+    rounds: dict[int, list[LedgerRecord]] = {}
+    for record in state.gradients:
+        rounds.setdefault(record["iteration"], []).append(record)
+    found = [_critiques(folder, number, records) for number, records in rounds.items()]
+    return [*found, *map(_signals, state.signals)]
+
+
+def _critiques(folder: RunDirectory, number: int, records: Sequence[LedgerRecord]) -> RoundDiagnosis:
+    changes, dropped = (sum(bool(one[name]) for one in records) for name in ("change", "dropped"))
+    said = f"{len(records)} trials criticised, {changes} asked for a change"
+    said += f", {dropped} dropped as they repeat words of tasks" if dropped else ""
+    counts = Counter(name for one in records for name in one["to"])
+    lines = [f"{name}: {count} critique{'s' if count > 1 else ''}" for name, count in counts.items()]
+    texts = {one["task"]: folder.kept_json(one["artifact"]) for one in records if one["artifact"]}
+    return RoundDiagnosis(number, said, lines, [f"{task}: {text}" for task, text in texts.items()])
+
+
+def _signals(record: LedgerRecord) -> RoundDiagnosis:
+    rollouts = [one for group in record["groups"] for one in _group_rollouts(group)]
+    contrasts = record["contrasts"]
+    said = f"{len(record['groups'])} tasks, {len(rollouts)} rollouts, {contrasts} with a pass beside a failure"
+    for name, words in (("reward", "reward"), ("ratio", "similarity to the answer before"), ("objective", "objective")):
+        middle = mean(one[name] for one in rollouts)
+        said += "" if middle is None else f"{';' if name == 'reward' else ','} mean {words} {middle:.2f}"
+    details = [
+        f"{one['task']}: reward {one['reward']:.2f}, advantage {one['advantage']:+.2f}, similarity {one['ratio']:.2f},"
+        f" objective {one['objective']:+.2f}"
+        for one in rollouts
+    ]
+    return RoundDiagnosis(record["iteration"], said, [], details)
+
+
+def _group_rollouts(group: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the rollouts of one task, each with its signals; a task of Reinforce++ has one."""
+    if "rewards" not in group:
+        return [group]
+    names = {"reward": "rewards", "advantage": "advantages", "ratio": "ratios", "objective": "objectives"}
+    columns = [group[plural] for plural in names.values()]
+    return [{"task": group["task"], **dict(zip(names, row, strict=True))} for row in zip(*columns, strict=True)]

@@ -1,0 +1,426 @@
+"""The facts of a run that a report shows, as plain values: judges, provenance, resources, candidates, verdict."""
+
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from importlib.metadata import version
+from typing import Any
+
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord, RunDirectory
+from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunCandidate, RunState, mean
+from evolvable_evolve.evolution.report.diagnosis import RoundDiagnosis, collect_diagnosis
+from evolvable_evolve.evolution.report.solution_table import SolutionRow, round_costs, rounds_of_run
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.statistics.paired_tests import paired_interval
+from evolvable_evolve.evolution.task import Split, TrialOutcome
+from evolvable_tools.metrics import wilson_interval
+from evolvable_tools.redaction.redactor import Redactor
+
+
+def _describe_calibration(record: LedgerRecord) -> str:
+    """Return by whom a rubric was judged, and how right they were in calibration."""
+    known = record["calibration"]
+    return (
+        f"{record['by']} ({record['label']}): right on {known['good_right']} of {known['good']} good and"
+        f" {known['bad_right']} of {known['bad']} bad known answers ({record['agreement']:.0%})"
+    )
+
+
+_OPTIONS = (
+    *("brain", "mode", "optimizer", "iterations", "judge", "parent", "admit", "frontier"),
+    *("repeats", "test_repeats", "fail_below", "concurrency", "trials", "open_above", "stalls", "screen_above"),
+    *(
+        "samples",
+        "rejections",
+        "final",
+        "test_alpha",
+        "least_gain",
+        "cost_rise",
+        "coverage",
+        "stale_hours",
+        "target",
+        "batch",
+        "edits",
+    ),
+)
+"""Settings that an option of their name gives, but for `fail_below`."""
+
+
+def collect_provenance(state: RunState, finalist: str) -> dict[str, Any]:
+    """Return what is needed to make the run again and to tell it from another."""
+    said = state.settings
+    return {
+        "evolvable": version("evolvable"),
+        "task_set": f"{said.get('task_set', '')}@{said.get('task_set_version', '')}",
+        "task_set_digest": said.get("task_set_digest", ""),
+        "test_digest": said.get("test_digest", ""),
+        "executor": state.fingerprint,
+        "brain": said.get("brain", ""),
+        **({"judge": "; ".join(map(_describe_calibration, state.judges))} if state.judges else {}),
+        "seed": said.get("seed"),
+        "base_digest": state.base,
+        "finalist_digest": finalist,
+        "program": [f"{pin['ref']}@{pin['version']}" for pin in said.get("program", ())],
+        "command": reproduce_command(said),
+    }
+
+
+def reproduce_command(settings: Mapping[str, Any]) -> str:
+    """Return the command for settings as the ledger holds them; '' for a run that no command began."""
+    if not settings.get("task_set_digest"):
+        return ""
+    usual = {one.name: one.default for one in fields(RunSettings) if one.default is not MISSING}
+    words = ["evolvable", "evolve", "start", str(settings["task_set"])]
+    for pin in settings.get("program", ()):
+        words += ["--program", str(pin["ref"])]
+    words += ["--executor", _executor_option(settings["executor"]), "--seed", str(settings["seed"])]
+    if rounds := settings["executor"].get("rounds"):
+        words += ["--rounds", str(rounds)]
+    for name in _OPTIONS:
+        given, default = (_as_words(known.get(name)) for known in (settings, usual))
+        if name in settings and given != default:
+            words += ["--pass-at" if name == "fail_below" else f"--{name.replace('_', '-')}", *given]
+    limits = settings.get("limit", {})
+    for name in ("cost", "tokens", "calls"):
+        if limits.get(name) is not None:
+            words += [f"--max-{name}", f"{limits[name]:g}"]
+    return shlex.join(words)
+
+
+def _as_words(value: Any) -> list[str]:
+    """Return the words of an option's value: two for a pair."""
+    return [str(one) for one in (value if isinstance(value, list | tuple) else (value,))]
+
+
+def _executor_option(executor: Mapping[str, Any]) -> str:
+    if executor.get("kind") == "command":
+        return shlex.join(map(str, executor.get("command", ())))
+    model = executor.get("model")
+    return f"{executor.get('kind', '')}:{model}" if model else str(executor.get("kind", ""))
+
+
+@dataclass(frozen=True)
+class ResourceUse:
+    """One resource under one candidate. trials: those that counted with it installed. read: the share that read it.
+
+    score_read, score_unread: mean scores of those that did and did not; tokens_read: a trial's, where any were told.
+    bytes: of all its files.
+    """
+
+    ref: str
+    candidate: str
+    bytes: int
+    trials: int
+    read: float
+    score_read: float | None
+    score_unread: float | None
+    tokens_read: float | None
+
+
+def collect_resource_use(
+    records: Iterable[LedgerRecord], programs: Mapping[str, Program], names: Mapping[str, str]
+) -> list[ResourceUse]:
+    """Return every resource of every candidate that was run, in the order of the candidates."""
+    trials: dict[str, list[LedgerRecord]] = defaultdict(list)
+    for record in records:
+        if record["type"] == "trial" and TrialOutcome(record["trial"]["outcome"]).counts:
+            trials[record["trial"]["program"]].append(record["trial"])
+    return [
+        _resource_use(part.ref, names.get(digest, digest[:12]), part.size, trials[digest])
+        for digest, program in programs.items()
+        for part in program.parts
+        if trials[digest]
+    ]
+
+
+def _resource_use(ref: str, candidate: str, size: int, trials: list[LedgerRecord]) -> ResourceUse:
+    read = [trial for trial in trials if ref in trial["read"]]
+    unread = [trial for trial in trials if ref not in trial["read"]]
+    tokens = [trial["usage"]["input_tokens"] + trial["usage"]["output_tokens"] for trial in read]
+    with_it, without = (mean(trial["score"] for trial in some if trial["score"] is not None) for some in (read, unread))
+    told = mean(tokens) if any(tokens) else None
+    return ResourceUse(ref, candidate, size, len(trials), len(read) / len(trials), with_it, without, told)
+
+
+MAX_OUTPUT_SHOWN, MAX_OUTPUT_READ = 400, 2_000
+"""Characters of an output in the report, and how many are searched for secrets before it is cut."""
+
+
+@dataclass(frozen=True)
+class MeanInterval:
+    """The mean score of one program over `n` tasks, with both ends of its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
+class CandidateFacts:
+    """One candidate, the base included.
+
+    validation: None while it is not measured. delta, fixed, broken: against the first parent; none of an indecisive
+    candidate, of which too few tasks counted on both sides. diff: against its first parent.
+    """
+
+    name: str
+    digest: str
+    iteration: int
+    parents: tuple[str, ...]
+    operations: tuple[str, ...]
+    summary: str
+    changed: tuple[str, ...]
+    decision: str
+    reason: str
+    validation: MeanInterval | None
+    delta: float | None
+    fixed: tuple[str, ...]
+    broken: tuple[str, ...]
+    findings: tuple[str, ...]
+    size: int
+    evaluations: int
+    cost: float
+    diff: str
+
+
+@dataclass(frozen=True)
+class TaskChange:
+    """One task under the base and under the best. change: fixed, broken, unstable (the base differs from itself), same.
+
+    outputs: what either arm gave, cut, with the outcome.
+    """
+
+    task: str
+    category: str
+    split: str
+    before: float
+    after: float
+    change: str
+    outputs: list[str]
+
+
+@dataclass(frozen=True)
+class CategoryScores:
+    """One category: how many validation tasks it has, and the mean score of each candidate that was measured."""
+
+    category: str
+    n: int
+    means: dict[str, float]
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """All that is known of a run, for people. label: what its figures are: simulated, scripted or a model's name.
+
+    best: the name of the finalist, or of the best so far. base_again: the base measured a second time (A/A). test: by
+    arm (base, finalist, no_skill), None while sealed. flips: of tasks that are not sealed. test_changes: how many test
+    tasks were fixed, broken or the same. No report names them, so that no program can be fitted to them. rounds: what
+    the answers of each round came to. diagnosis: what the optimizer found out about trials, by round.
+    """
+
+    run: str
+    label: str
+    phase: str
+    headline: str
+    ruling: str
+    best: str
+    exploratory: bool
+    warnings: list[str]
+    tasks: dict[str, int]
+    tried: list[CandidateFacts]
+    frontier: list[str]
+    base_again: MeanInterval | None
+    no_skill: MeanInterval | None
+    mde: float | None
+    test: dict[str, MeanInterval] | None
+    verdict: dict[str, Any]
+    heat: list[CategoryScores]
+    flips: list[TaskChange]
+    test_changes: dict[str, int]
+    resources: list[ResourceUse]
+    spent: dict[str, dict[str, Any]]
+    bill: dict[str, Any]
+    gates: list[dict[str, Any]]
+    adoption: dict[str, Any]
+    provenance: dict[str, Any]
+    rounds: list[SolutionRow] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    optimizer: str = ""
+    diagnosis: list[RoundDiagnosis] = field(default_factory=list)
+
+
+def collect_facts(
+    folder: RunDirectory, state: RunState, records: Sequence[LedgerRecord], redactor: Redactor | None = None
+) -> RunFacts:
+    """Return what there is to say of a run, at any time of it. records: of both of its ledgers.
+
+    redactor: removes secrets from the texts of models and candidates; by default one without a person's own patterns.
+    """
+    clean = redactor or Redactor()
+    names = {digest: one.name for digest, one in state.candidates.items()}
+    diffs = {record["candidate"]: record.get("diff") for record in records if record["type"] == "built"}
+    finalist = str(state.verdict.get("candidate") or state.best)
+    rounds, verdict = rounds_of_run(state, records, finalist), state.verdict
+    if costs := round_costs(rounds, names.get(finalist, "")):
+        verdict = {**verdict, "rounds": [asdict(one) for one in costs]}
+    sizes = dict(Counter(split for split, _ in state.tasks.values()))
+    if sealed := len(state.verdict.get("base", {})):
+        sizes[str(Split.TEST)] = sealed
+    arms = {name: mean_interval(state.verdict.get(name)) for name in ("base", "finalist", "no_skill")}
+    of_judges = [one["warning"] for one in state.judges if one["warning"]]
+    return RunFacts(
+        run=state.run,
+        label=state.label,
+        phase=str(state.phase),
+        headline=headline(state, names.get(finalist, "")),
+        ruling=str(state.verdict.get("verdict", "")),
+        best=names.get(finalist, ""),
+        exploratory=state.exploratory,
+        warnings=[*state.preflight.get("warnings", ()), *dict.fromkeys(of_judges)],
+        tasks=sizes,
+        tried=[_candidate_facts(folder, one, names, diffs.get(one.digest), clean) for one in state.candidates.values()],
+        frontier=[names[digest] for digest in state.frontier],
+        base_again=mean_interval(state.calibration.get("again")),
+        no_skill=mean_interval(state.calibration.get("no_skill")),
+        mde=state.calibration.get("mde"),
+        test={name: its for name, its in arms.items() if its is not None} or None,
+        verdict={key: value for key, value in verdict.items() if key not in _OMITTED_FIELDS},
+        heat=_category_scores(state),
+        flips=_task_changes(state, finalist, records, clean),
+        test_changes={change: len(tasks) for change, tasks in changed_test_tasks(state).items()},
+        resources=collect_resource_use(records, {digest: folder.program(digest) for digest in state.candidates}, names),
+        spent={purpose: spent.to_json() for purpose, spent in sorted(state.spent.items())},
+        bill=state.bill.to_json(),
+        gates=[asdict(one) | {"candidate": names.get(one.candidate, "")} for one in state.gates],
+        adoption={key: value for key, value in state.adoption.items() if key != "type"},
+        provenance=collect_provenance(state, finalist),
+        optimizer=str(state.settings.get("optimizer", "")) if state.settings.get("purpose") != "measure" else "",
+        diagnosis=[_redact_diagnosis(one, clean) for one in collect_diagnosis(folder, state)],
+        rounds=rounds,
+    )
+
+
+_OMITTED_FIELDS = ("type", "base", "finalist", "no_skill")
+
+
+def headline(state: RunState, best: str) -> str:
+    """Return the run in one sentence with its numbers; nothing is claimed before the sealed test has spoken."""
+    said = state.verdict
+    if not said:
+        shown = f" The best so far is {best}, provisionally." if best not in ("", "base") else ""
+        return f"The run is not finished ({state.stopped or state.phase}).{shown} Nothing is claimed."
+    if not said.get("n"):
+        return f"{said['verdict']}: {said['why']}"
+    low, high = said["interval"]
+    return (
+        f"{said['verdict']}: {best} against the base on {said['n']} sealed tasks {100 * said['delta']:+.1f} points"
+        f" (95 % {100 * low:+.1f} to {100 * high:+.1f}), {_ordinal(said['look'])} look at this test set. {said['why']}"
+    )
+
+
+def _ordinal(look: int) -> str:
+    ending = "th" if 10 <= look % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(look % 10, "th")
+    return f"{look}{ending}"
+
+
+def mean_interval(scores: Mapping[str, float] | None) -> MeanInterval | None:
+    """Return the mean over tasks; Wilson's interval where every task passes or fails, else one by resampling tasks."""
+    values = list((scores or {}).values())
+    if not values:
+        return None
+    if all(value in (0.0, 1.0) for value in values):
+        low, high = wilson_interval(round(sum(values)), len(values))
+    else:
+        low, high = paired_interval(values)
+    return MeanInterval(sum(values) / len(values), low, high, len(values))
+
+
+def _candidate_facts(
+    folder: RunDirectory, one: RunCandidate, names: Mapping[str, str], diff: str | None, redactor: Redactor
+) -> CandidateFacts:
+    copied = {known.name: getattr(one, known.name) for known in fields(CandidateFacts) if hasattr(one, known.name)}
+    shown = {
+        "parents": tuple(names.get(parent, parent[:12]) for parent in one.parents),
+        "decision": str(one.decision or "under way"),
+        "validation": mean_interval(one.scores),
+        "diff": folder.kept(diff).decode("utf-8", "replace") if diff else "",
+    }
+    if one.decision is CandidateDecision.INDECISIVE:
+        # The tasks that counted are no sample of all: what is missing may depend on the candidate.
+        shown |= {"delta": None, "fixed": (), "broken": ()}
+    facts = CandidateFacts(**copied | shown)
+    summary, reason, diff = (redactor.redact(text)[0] for text in (facts.summary, facts.reason, facts.diff))
+    operations, findings = (
+        tuple(redactor.redact(text)[0] for text in texts) for texts in (facts.operations, facts.findings)
+    )
+    return replace(facts, summary=summary, reason=reason, diff=diff, operations=operations, findings=findings)
+
+
+def _redact_diagnosis(one: RoundDiagnosis, redactor: Redactor) -> RoundDiagnosis:
+    return replace(one, details=[redactor.redact(text)[0] for text in one.details])
+
+
+def _category_scores(state: RunState) -> list[CategoryScores]:
+    by_category: dict[str, list[str]] = defaultdict(list)
+    for task, (split, category) in state.tasks.items():
+        if split == Split.VAL:
+            by_category[category].append(task)
+    rows, candidates = [], state.candidates.values()
+    for category, tasks in sorted(by_category.items()):
+        scores = {one.name: [one.scores[task] for task in tasks if task in one.scores] for one in candidates}
+        means = {name: sum(its) / len(its) for name, its in scores.items() if its}
+        rows.append(CategoryScores(category, len(tasks), means))
+    return rows
+
+
+def _task_changes(
+    state: RunState, finalist: str, records: Iterable[LedgerRecord], redactor: Redactor
+) -> list[TaskChange]:
+    """Return the tasks of validation; those that changed first."""
+    base, best, found = state.candidates.get(state.base), state.candidates.get(finalist), []
+    again, outputs = state.calibration.get("again", {}), _last_outputs(records, (state.base, finalist), redactor)
+    if base is not None and best is not None:
+        for task in base.scores.keys() & best.scores.keys():
+            before, after = base.scores[task], best.scores[task]
+            change = _change_kind(before, after, task in again and again[task] != before)
+            split, category = state.tasks.get(task, (str(Split.VAL), ""))
+            found.append(TaskChange(task, category, split, before, after, change, outputs[task]))
+    order = ("fixed", "broken", "unstable", "same")
+    return sorted(found, key=lambda flip: (order.index(flip.change), flip.split, flip.task))
+
+
+def changed_test_tasks(state: RunState) -> dict[str, list[str]]:
+    """Return the ids of the opened test tasks by what became of them: fixed, broken, same. Only a person sees them."""
+    tested, reached = state.verdict.get("base", {}), state.verdict.get("finalist", {})
+    found: dict[str, list[str]] = {}
+    for task in sorted(tested.keys() & reached.keys()):
+        if task not in state.tasks:  # a narrow claim takes validation tasks as well
+            found.setdefault(_change_kind(tested[task], reached[task], False), []).append(task)
+    return found
+
+
+def _change_kind(before: float, after: float, shaky: bool) -> str:
+    if before == after:
+        return "unstable" if shaky else "same"
+    return "unstable" if shaky else "fixed" if after > before else "broken"
+
+
+def _last_outputs(records: Iterable[LedgerRecord], arms: tuple[str, str], redactor: Redactor) -> dict[str, list[str]]:
+    """Return by task what the base and the best gave last in validation, without secrets and cut."""
+    last: dict[str, dict[str, LedgerRecord]] = defaultdict(dict)
+    for record in records:
+        if record["type"] == "trial" and str(record.get("batch", "")).partition("/")[0] in ("calibrate", "val"):
+            trial = record["trial"]
+            if trial["program"] in arms:
+                last[trial["task"]]["base" if trial["program"] == arms[0] else "best"] = trial
+    found: dict[str, list[str]] = defaultdict(list)
+    for task, by_arm in last.items():
+        for who in ("base", "best"):
+            if (trial := by_arm.get(who)) is not None:
+                clean, _ = redactor.redact(str(trial["output"])[:MAX_OUTPUT_READ])
+                said = " ".join(clean.split())[:MAX_OUTPUT_SHOWN]
+                found[task].append(f"{who}, {trial['outcome']}: {said or '(no output)'}")
+    return found

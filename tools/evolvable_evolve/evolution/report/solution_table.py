@@ -1,0 +1,218 @@
+"""What the answers of each round came to: scores, the outcomes of programming problems, and the cost of rounds."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.task import CodeOutcome, ModelUsage, Split, TrialOutcome
+from evolvable_evolve.evolution.trials.budget import Bill, to_bill
+from evolvable_evolve.evolution.trials.round_records import ROUND
+from evolvable_evolve.evolution.trials.trial import parse_trial
+
+FINAL = "final"
+"""The row of the answers that count, with what all rounds took."""
+
+
+@dataclass(frozen=True)
+class SolutionRow:
+    """The answers of one program on one split as they stand after a round; an answer that was kept stands on.
+
+    n: answers. outcomes: how many ended in each of the eight ways, which add up to n; empty for other tasks. ar, am:
+    mean milliseconds and megabytes of accepted answers. apc: mean cases that an answer passed before the first failure,
+    over those that ran a case. The rest is what this round alone took; cost None: not all of it has a price.
+    """
+
+    arm: str
+    split: str
+    round: str
+    n: int
+    mean: float
+    outcomes: dict[str, int]
+    ar: float | None
+    am: float | None
+    apc: float | None
+    tokens: int
+    calls: int
+    cost: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """One answer as the ledger has it. bill: what this answer took."""
+
+    score: float
+    code: str
+    metrics: Mapping[str, float]
+    bill: Bill
+    wall: float
+
+
+_Answers = Sequence[_Answer]
+
+
+def collect_rounds(
+    records: Iterable[LedgerRecord], arms: Mapping[str, str], splits: Mapping[str, str]
+) -> list[SolutionRow]:
+    """Return a row for each round of each arm and split, none where no answer was improved and no task is code.
+
+    arms: names of programs by digest. splits: of the tasks that are shown, by id. A trial that infrastructure ended, or
+    that a killed process left, counts for nothing.
+    """
+    rounds: dict[tuple[str, int], list[LedgerRecord]] = {}
+    groups: dict[tuple[str, str], list[_Answers]] = {
+        (arm, split): [] for arm in arms for split in dict.fromkeys(splits.values())
+    }
+    counted: set[str] = set()
+    told = False
+    for record in records:
+        if record["type"] == ROUND:
+            rounds.setdefault((record["key"], record["attempt"]), []).append(record)
+        if record["type"] != "trial" or record["trial"]["cached"]:
+            continue
+        trial = record["trial"]
+        found = rounds.pop((trial["key"], record["attempt"]), [])
+        place = trial["program"], splits.get(trial["task"], "")
+        if not TrialOutcome(trial["outcome"]).counts or trial["key"] in counted or place not in groups:
+            continue
+        counted.add(trial["key"])
+        told = told or bool(found) or "code" in record
+        groups[place].append([_answer(one) for one in found] or [_only_answer(record)])
+    return [row for (arm, split), all_ in groups.items() if told for row in _rows(arms[arm], split, all_)]
+
+
+def rounds_of_run(state: RunState, records: Iterable[LedgerRecord], finalist: str) -> list[SolutionRow]:
+    """Return the rows of a run: its base and its best on validation, and on the sealed test once it has a verdict."""
+    splits = {task: split for task, (split, _) in state.tasks.items() if split == Split.VAL}
+    splits |= {task: str(Split.TEST) for task in state.verdict.get("base", {}) if task not in state.tasks}
+    arms = {digest: state.candidates[digest].name for digest in (state.base, finalist) if digest in state.candidates}
+    return collect_rounds(records, arms, splits)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCost:
+    """What one round of the finalist took in the sealed test. gain: of the mean score over the round before it."""
+
+    round: int
+    gain: float
+    tokens: int
+    calls: int
+    cost: float | None
+    seconds: float
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        money = "an unknown price" if self.cost is None else f"${self.cost:.4f}"
+        spent = f"{self.calls:,} calls, {self.tokens:,} tokens, {money}"
+        return f"round {self.round} {self.gain:+.3f} for {spent}" if self.round else f"first answers {spent}"
+
+
+def round_costs(rows: Sequence[SolutionRow], finalist: str) -> list[RoundCost]:
+    """Return what the first answers and each round of the finalist took in the test; nothing without rounds."""
+    mine = [one for one in rows if (one.arm, one.split) == (finalist, Split.TEST) and one.round != FINAL]
+    means = [one.mean for one in mine]
+    found = [
+        RoundCost(number, one.mean - means[max(0, number - 1)], one.tokens, one.calls, one.cost, one.seconds)
+        for number, one in enumerate(mine)
+    ]
+    return found if len(found) > 1 else []
+
+
+def _answer(record: LedgerRecord) -> _Answer:
+    spent = to_bill(ModelUsage(**record["usage"]))
+    return _Answer(
+        record["score"] or 0.0, record.get("code", ""), record.get("code_metrics", {}), spent, record["wall"]
+    )
+
+
+def _only_answer(record: LedgerRecord) -> _Answer:
+    trial = parse_trial(record["trial"])
+    metrics = record.get("code_metrics", {})
+    return _Answer(trial.score or 0.0, record.get("code", ""), metrics, to_bill(trial.usage), trial.wall)
+
+
+def _rows(arm: str, split: str, trials: Sequence[_Answers]) -> Iterator[SolutionRow]:
+    most = max(map(len, trials), default=0)
+    for number in range(most):
+        standing = [answers[min(number, len(answers) - 1)] for answers in trials]
+        yield _row(arm, split, str(number), standing, [answers[number] for answers in trials if number < len(answers)])
+    if most:
+        yield _row(arm, split, FINAL, [answers[-1] for answers in trials], [one for all_ in trials for one in all_])
+
+
+def _row(arm: str, split: str, number: str, standing: _Answers, made: _Answers) -> SolutionRow:
+    bill = sum((one.bill for one in made), Bill())
+    codes = [one for one in standing if one.code]
+    accepted = [one for one in codes if one.code == CodeOutcome.PASSED]
+    return SolutionRow(
+        arm,
+        split,
+        number,
+        len(standing),
+        fmean(one.score for one in standing),
+        {str(kind): sum(one.code == kind for one in codes) for kind in CodeOutcome} if codes else {},
+        _mean(accepted, "runtime_ms"),
+        _mean(accepted, "memory_mb"),
+        _mean(codes, "cases_passed"),
+        bill.tokens,
+        bill.calls,
+        None if bill.unpriced else bill.cost,
+        sum(one.wall for one in made),
+    )
+
+
+def _mean(answers: _Answers, name: str) -> float | None:
+    found = [one.metrics[name] for one in answers if name in one.metrics]
+    return fmean(found) if found else None
+
+
+HEADS = (
+    "program",
+    "split",
+    "round",
+    "n",
+    "score",
+    *CodeOutcome,
+    "AR ms",
+    "AM MB",
+    "APC",
+    "tokens",
+    "calls",
+    "cost",
+    "s",
+)
+"""The columns of the table; those of programming problems are left out where no task is one."""
+
+
+def table_cells(rows: Sequence[SolutionRow]) -> list[list[str]]:
+    """Return the table with its heads as texts."""
+    code = any(row.outcomes for row in rows)
+    cells = [[str(head) for head in HEADS]]
+    for row in rows:
+        outcomes = [str(row.outcomes.get(str(kind), 0)) for kind in CodeOutcome]
+        means = [_shown(row.ar, ".1f"), _shown(row.am, ".1f"), _shown(row.apc, ".2f")]
+        spent = [f"{row.tokens:,}", f"{row.calls:,}", _shown(row.cost, ".4f"), f"{row.seconds:.1f}"]
+        cells.append([row.arm, row.split, row.round, str(row.n), f"{row.mean:.3f}", *outcomes, *means, *spent])
+    left_out = set() if code else set(range(5, 5 + len(CodeOutcome) + 3))
+    return [[cell for at, cell in enumerate(line) if at not in left_out] for line in cells]
+
+
+def table_lines(rows: Sequence[SolutionRow]) -> list[str]:
+    """Return the table as lines of text, none without rows."""
+    if not rows:
+        return []
+    cells = table_cells(rows)
+    widths = [max(len(line[at]) for line in cells) for at in range(len(cells[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if at < 3 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in cells
+    ]
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "-" if value is None else f"{value:{form}}"

@@ -1,0 +1,368 @@
+"""The context of a run while a process drives it: its ledger, tasks, runner, proposer model and budget.
+
+Its parts are made from the settings of the run, after a check that everything they need is available.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.candidates.static_gate import LeakCorpus
+from evolvable_evolve.evolution.executors.base import CommandHost, Executor
+from evolvable_evolve.evolution.executors.command_executor import check_named_executor
+from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord, RunDirectory, translate_damage
+from evolvable_evolve.evolution.ledger.run_reducer import Journal, load_run_state
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.operators import Mask, make_mask, proposed_kinds
+from evolvable_evolve.evolution.proposers import proposer_model
+from evolvable_evolve.evolution.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
+from evolvable_evolve.evolution.run_config import EXECUTORS, HostContext, RunSettings
+from evolvable_evolve.evolution.scorers.external_scorers import JudgeCalibration, JudgeScorer, JudgeSetup
+from evolvable_evolve.evolution.scorers.registry import known_samples
+from evolvable_evolve.evolution.solutions import public_files, with_rounds
+from evolvable_evolve.evolution.task import ModelUsage, Task, TaskSet, Trial, TrialOutcome
+from evolvable_evolve.evolution.tasks import locate
+from evolvable_evolve.evolution.tasks.holdout import HeldOutTest, TestRunner
+from evolvable_evolve.evolution.tasks.reader import scorer_files
+from evolvable_evolve.evolution.trials.budget import RunBudget
+from evolvable_evolve.evolution.trials.measurement import TrialRequest, TrialRunner
+from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.llm import ModelAttempt
+from evolvable_tools.redaction.redactor import Redactor
+
+QUESTION_TOKENS = 60_000
+"""Tokens that are reserved for one question and its answer; the real usage is settled."""
+
+
+class RunStopped(EvolvableError):
+    """Somebody asked the run to stop. It can be continued."""
+
+
+class NeedsPerson(EvolvableError):
+    """A candidate may not run before a person has seen it. The run waits, and goes on with the decision."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name} waits for a person: {why}.", "`evolvable evolve pending` says what is asked.")
+
+
+class RunTampered(Refused):
+    """Tasks, splits or scorers are not those that the run began with."""
+
+    def __init__(self, text: str, hint: str = "Nothing of this run can be trusted any more: start a new one.") -> None:
+        super().__init__(text, hint)
+
+
+@dataclass
+class RunContext:
+    """The collaborators of all steps of a run. It holds no row of the test.
+
+    merged: finalists of other runs, by run, tried as one before any proposal. stop: checked before every step. intact:
+    checked before every measurement; returns why tasks or scorers are not the recorded ones, or ''. sandboxed: whether
+    trials run in a sandbox. plant_canary: stores data in the library that no verb finds.
+    """
+
+    folder: RunDirectory
+    journal: Journal
+    settings: RunSettings
+    train: Sequence[Task]
+    val: Sequence[Task]
+    sealed: HeldOutTest
+    trials: TrialRunner
+    brain: ProposerModel
+    budget: RunBudget
+    redactor: Redactor
+    merged: Sequence[tuple[str, Program]] = ()
+    stop: Callable[[], bool] = lambda: False
+    intact: Callable[[], str] = str
+    sandboxed: bool = True
+    plant_canary: Callable[[bytes], object] = len
+    _programs: dict[str, Program] = field(default_factory=dict)
+
+    @cached_property
+    def corpus(self) -> LeakCorpus:
+        """Return what no candidate may repeat of the tasks of train and val."""
+        return LeakCorpus([*self.train, *self.val])
+
+    @property
+    def state(self) -> RunState:
+        """Return the state after all records so far."""
+        return self.journal.state
+
+    @property
+    def base(self) -> Program:
+        """Return the program that every candidate is compared with at the end."""
+        return self.program(self.state.base)
+
+    @property
+    def mask(self) -> Mask:
+        """Return which parts may change."""
+        return make_mask(self.settings.mode, self.base)
+
+    @property
+    def proposed_kinds(self) -> frozenset[Kind]:
+        """Return the kinds of which a model may propose edits."""
+        return proposed_kinds(self.settings.mode)
+
+    def program(self, digest: str) -> Program:
+        """Return a program of this run."""
+        if digest not in self._programs:
+            self._programs[digest] = self.folder.program(digest)
+        return self._programs[digest]
+
+    def note(self, type: str, **fields: Any) -> LedgerRecord:
+        """Append a record. Raises RunStopped instead when somebody asked the run to stop."""
+        self.check()
+        return self.journal.note(type, **fields)
+
+    def check(self) -> None:
+        """Raise RunStopped when somebody asked the run to stop."""
+        if self.stop():
+            raise RunStopped("The run was asked to stop.", "`evolvable evolve continue` goes on with it.")
+
+    async def measure(
+        self, requests: Sequence[TrialRequest], batch: str, runner: TestRunner | None = None
+    ) -> list[Trial]:
+        """Measure a batch, by default with the runner of train and val.
+
+        In the search a candidate that tampers is discarded; anywhere else tampering raises RunTampered.
+        Raises RunStopped, BudgetSpent, TrialsFailing, RunTampered.
+        """
+        self.check()
+        if why := self.intact():
+            raise RunTampered(why)
+        trials = await (runner or self.trials).measure(requests, batch=batch)
+        spoiled = next((one.detail for one in trials if one.outcome is TrialOutcome.TAMPERED), "")
+        if spoiled and batch.partition("/")[0] not in ("val", "screen"):
+            raise RunTampered(spoiled)
+        return trials
+
+    async def ask(self, question: ModelQuestion) -> Mapping[str, Any]:
+        """Return the answer to a question. A continued run neither asks nor pays for the same question again.
+
+        Raises NeedsAnswer, NoAnswer, WrongAnswer, BudgetSpent, RunStopped.
+        """
+        known, role = self.state.packets.get(question.id), str(question.role)
+        if known is not None and known.answer is not None:
+            answer: Mapping[str, Any] = self.folder.kept_json(known.answer)
+            return answer
+        if known is None:
+            kept = self.folder.keep_json(question.packet())
+            self.note("asked", packet=question.id, role=role, iteration=self.state.iteration, artifact=kept)
+        given = await self.ask_reserved(self.brain, question, (question.id, role), most_output=question.max_tokens)
+        self.paid(question.id, role, given.usage, given.by, self.folder.keep_json(given.value))
+        return given.value
+
+    async def ask_reserved(
+        self, model: ProposerModel, question: ModelQuestion, packet_role: tuple[str, str], *, most_output: int
+    ) -> ModelAnswer:
+        """Return a model's answer within the budget. A failure that cost something is settled and recorded.
+
+        Raises NeedsAnswer, NoAnswer, WrongAnswer, BudgetSpent.
+        """
+        tries = getattr(model, "tries", 1)
+        with self.budget.reserving(ModelUsage(QUESTION_TOKENS * tries, most_output * tries, tries)) as settle:
+            try:
+                given = await model.ask(question)
+            except NoAnswer as error:
+                self.note_attempts(packet_role, error.attempts)
+                if error.usage.calls:
+                    settle(error.usage)
+                    self.paid(*packet_role, error.usage, model.name)
+                raise
+            self.note_attempts(packet_role, given.attempts)
+            settle(given.usage)
+        return given
+
+    def note_attempts(self, packet_role: tuple[str, str], attempts: Sequence[ModelAttempt]) -> None:
+        """Record each attempt to get an answer. `answered` records hold their sum, and are what is billed."""
+        packet, role = packet_role
+        for one in attempts:
+            self.journal.note("attempted", packet=packet, role=role, **asdict(one))
+
+    def paid(self, packet: str, role: str, usage: ModelUsage, by: str, artifact: str = "") -> None:
+        """Record what a question cost. Without an artifact there was no answer."""
+        self.journal.note("answered", packet=packet, role=role, by=by, artifact=artifact, **asdict(usage))
+
+
+EXECUTOR_DIR = "executor"
+"""The directory of a run in which a command finds the files of the task set."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorKind:
+    """A kind of executor.
+
+    target: MODULE:CLASS below `executors`, which has `from_spec`. needs_canary: whether it has to show first that a
+    program reaches its model. agents: whether it can be given agents; None: as the executor's spec declares.
+    """
+
+    target: str
+    runs_commands: bool = False
+    uses_taskset_files: bool = False
+    needs_canary: bool = False
+    agents: bool | None = False
+
+
+EXECUTOR_KINDS = {
+    "command": ExecutorKind(
+        "command_executor:CommandExecutor", runs_commands=True, uses_taskset_files=True, agents=None
+    ),
+    "claude": ExecutorKind("coding_agents:ClaudeExecutor", runs_commands=True, needs_canary=True, agents=True),
+    "codex": ExecutorKind("coding_agents:CodexExecutor", runs_commands=True, needs_canary=True),
+    "anthropic": ExecutorKind("model_api:ModelExecutor", needs_canary=True),
+    "model": ExecutorKind("model_api:ModelExecutor", needs_canary=True),
+    "simulated": ExecutorKind("simulated:SimulatedExecutor"),
+}
+
+
+def executor_kind(spec: Mapping[str, Any]) -> ExecutorKind:
+    """Return the kind of the executor that a run's settings name; one without a target is unknown."""
+    return EXECUTOR_KINDS.get(str(spec.get("kind")), ExecutorKind(""))
+
+
+def takes_agents(spec: Mapping[str, Any]) -> bool:
+    """Return whether the executor of a run's settings can be given agents."""
+    agents = executor_kind(spec).agents
+    return spec.get("agents") is True if agents is None else agents
+
+
+def make_executor(spec: Mapping[str, Any], host: HostContext, taskset: TaskSet, directory: Path) -> Executor:
+    """Return the executor that a run's settings name.
+
+    directory: where a command finds the files of the task set. Raises InvalidArgument, Refused, ClientError.
+    """
+    module, _, name = executor_kind(spec).target.partition(":")
+    if not module:
+        kind = ascii(str(spec.get("kind"))[:40])
+        raise InvalidArgument(f"{kind} is no executor.", f"It is one of {', '.join(EXECUTORS)}.")
+    # Imported by name: a run needs one of them, and each starts slower than this module.
+    cls, files = getattr(import_module(f"evolvable_evolve.evolution.executors.{module}"), name), scorer_files(taskset)
+    executor: Executor = cls.from_spec(spec, host, tasks=taskset.tasks, files=files, directory=directory)
+    return with_rounds(executor, spec.get("rounds", 0), public_files(taskset, files), CommandHost.of(host))
+
+
+def make_judge(settings: RunSettings, host: HostContext, folder: RunDirectory, taskset: TaskSet) -> JudgeSetup | None:
+    """Return the judge of a run, None when no task needs one. Raises InvalidArgument, Refused."""
+    if not any(task.scorer.type == "judge" for task in taskset.tasks):
+        return None
+    spec = proposer_model.ModelSpec.from_settings(settings.judge, proposer_model.JUDGE_ROLES, settings, host, folder)
+    calibrations: dict[str, JudgeCalibration] = {}
+    return JudgeSetup(JudgeScorer(spec, calibrations), calibrations, known_samples(taskset.tasks))
+
+
+@dataclass(frozen=True)
+class RunParts:
+    """What the settings of a run name, opened. runs_commands: whether any of it starts a command."""
+
+    settings: RunSettings
+    taskset: TaskSet
+    executor: Executor
+    judging: JudgeSetup | None
+    brain: proposer_model.HandOffModel | proposer_model.ModelSpec
+    guard: locate.IntegrityGuard
+    registered: Mapping[str, locate.RegisteredScorer]
+    runs_commands: bool
+
+
+def make_run_parts(
+    library: Library, caller: Caller, folder: RunDirectory, host: HostContext, state: RunState
+) -> RunParts:
+    """Return the parts of a run. Raises RunTampered, Refused, and InvalidArgument for a part that is gone."""
+    settings, directory = RunSettings.from_json(state.settings), folder.path / EXECUTOR_DIR
+    taskset, ref = _open_taskset(library, caller, settings)
+    registered = locate.registered_scorers(taskset.tasks, host.scorers)
+    locate.refuse_changed(registered, settings.scorers)
+    kind, guarded = executor_kind(settings.executor), dict[str, bytes]()
+    if kind.uses_taskset_files:
+        own = [word for word in settings.executor["command"] if Path(word).is_absolute() and Path(word).is_file()]
+        guarded = {**scorer_files(taskset), **{word: Path(word).read_bytes() for word in own}}
+    for scorer in registered.values():
+        guarded |= scorer.files
+    executor = make_executor(settings.executor, host, taskset, directory)
+    if executor.fingerprint != state.fingerprint:
+        text = f"The executor is now {executor.fingerprint}, and the run began with {state.fingerprint}."
+        raise RunTampered(text, "Figures of both cannot stand beside each other: start a new run.")
+    return RunParts(
+        settings,
+        taskset,
+        executor,
+        make_judge(settings, host, folder, taskset),
+        proposer_model.make_proposer_model(settings, host, folder),
+        locate.IntegrityGuard(library, caller, ref, guarded, directory),
+        registered,
+        kind.runs_commands
+        or any(_is_command(who, host) for who, *_ in _models(settings))
+        or locate.needs_commands(taskset),
+    )
+
+
+def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tuple[TaskSet, Ref]:
+    """Return the task set that the run began with, and its ref. Raises RunTampered when its content differs now."""
+    named = Ref.parse(settings.task_set)
+    ref = named.within(named.scope or USER_SCOPE).at(settings.task_set_version)
+    taskset, _ = locate.load_taskset(library, caller, ref)
+    if (taskset.digest, taskset.test_digest) != (settings.task_set_digest, settings.test_digest):
+        raise RunTampered(f"{ref} is not the task set that the run began with.")
+    return taskset, ref
+
+
+def _models(settings: RunSettings) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Yield each that proposes and who judges, with the verb, and the roles in which the person may have named it."""
+    for who in settings.brain.split(","):
+        yield who.strip(), "think", proposer_model.PROPOSER_ROLES
+    yield settings.judge, "judge", proposer_model.JUDGE_ROLES
+
+
+def _is_command(who: str, host: HostContext) -> bool:
+    named = host.models is not None and who in host.models.endpoints
+    return not named and who.partition(":")[0] not in ("", "anthropic", "handoff")
+
+
+@translate_damage
+def check_runnable(folder: RunDirectory, host: HostContext) -> None:
+    """Raise Refused when a run needs a command that the person did not name. Changes nothing."""
+    settings = load_run_state(folder).settings
+    if settings:
+        check_commands_named(RunSettings.from_json(settings), host)
+
+
+def check_commands_named(settings: RunSettings, host: HostContext) -> None:
+    """Raise Refused when a run needs a command that the person did not name, or names otherwise than at its start."""
+    if executor_kind(settings.executor).uses_taskset_files:
+        check_named_executor(settings.executor, host)
+    if host.scorers is not None:
+        for name in settings.scorers:
+            host.scorers.get(name)
+    for who, _, roles in _models(settings):
+        if _is_command(who, host):
+            proposer_model.command_words(who, roles, host)
+
+
+def check_available(settings: RunSettings, host: HostContext, files: Mapping[str, bytes]) -> None:
+    """Raise InvalidArgument when a command or a key that a run needs is missing here. Asks no model.
+
+    files: of the task set; the executor's command may be one of them.
+    """
+    needed: list[tuple[str, str]] = []
+    for who, verb, roles in _models(settings):
+        if who.partition(":")[0] == "anthropic" and not host.key:
+            text = f"There is no key for the Anthropic API, which is to {verb}."
+            raise InvalidArgument(text, "Set ANTHROPIC_API_KEY.")
+        proposer_model.find_endpoint(who, host)
+        if _is_command(who, host):
+            needed += [(word, verb) for word in proposer_model.command_words(who, roles, host)[:1]]
+    check_commands_named(settings, host)
+    if executor_kind(settings.executor).uses_taskset_files:
+        own = (*files, "{python}")
+        needed += [(word, "do the tasks") for word in settings.executor["command"][:1] if word not in own]
+    for word, verb in needed:
+        if not Path(word).parent.name and shutil.which(word, path=host.environment.get("PATH")) is None:
+            hint = "Install it, give its whole path, or name another."
+            raise InvalidArgument(f"{ascii(word[:80])}, which is to {verb}, is not on the PATH.", hint)

@@ -1,0 +1,339 @@
+"""Scorers outside of this process: a command, and a judge model that is calibrated on known answers first."""
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+from evolvable_evolve.evolution.executors import base
+from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, NoAnswer, ProposerModel
+from evolvable_evolve.evolution.task import CodeOutcome, JudgeRefused, Rollout, Score, ScoreCheck, ScorerError, Task
+from evolvable_tools.llm import printable_line, schema_problem
+from evolvable_tools.llm.command_model import ProcessResult
+
+COMMAND_SCORER_SECONDS = 60.0
+"""How long a scorer may take, where its argument `timeout_s` says nothing."""
+
+MAX_SCORER_TEXT = 4_000
+"""Characters of the feedback and of the evidence that are kept."""
+
+
+async def command_score(
+    argv: Sequence[str],
+    task: Task,
+    rollout: Rollout,
+    workspace: Path | None,
+    *,
+    files: Mapping[str, bytes],
+    seconds: float = COMMAND_SCORER_SECONDS,
+    host: base.CommandHost = base.UNCONFINED,
+) -> Score:
+    """Run the scorer and return what it says. Raises ScorerError.
+
+    It runs in a copy of the workspace; `files` are written to a fresh folder for it. In `argv` the words {taskset} and
+    {python} stand for that folder and for the Python that runs it. host: what it runs with.
+    """
+    with tempfile.TemporaryDirectory(prefix="evolvable-scorer-", ignore_cleanup_errors=True) as made:
+        # As it really is: a scorer may compare paths.
+        place = Path(made).resolve()
+        await asyncio.to_thread(_copy_inputs, place, workspace, files, rollout.trace)
+        python = host.sandbox.python if host.sandbox is not None else sys.executable
+        command = [part.replace("{taskset}", str(place / "taskset")).replace("{python}", python) for part in argv]
+        shown = (place / "taskset", place / "transcript.txt", *base.named_files(command))
+        given = _scorer_input(task, rollout, place)
+        try:
+            ran = await host.run(command, place / "workspace", seconds, given, readable=shown, returns=False)
+        except (OSError, ValueError) as error:
+            raise ScorerError(
+                f"The scorer of task {task.id} cannot be started: {printable_line(base.start_problem(error))}.",
+                "argv names a program and its arguments; {taskset} is the folder of the task set, {python} a Python.",
+            ) from None
+    score = _parse_output(task.id, ran, seconds)
+    if task.scorer.args.get("outcomes") == "code" and score.code is None:
+        raise ScorerError(f"The scorer of task {task.id} named no outcome.", 'It is one of PR, TLE, ..., as "outcome".')
+    return score
+
+
+def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes], transcript: str) -> None:
+    if workspace is None:
+        (place / "workspace").mkdir()
+    else:
+        try:
+            shutil.copytree(workspace, place / "workspace", symlinks=True, ignore=special_files)
+        except (OSError, shutil.Error) as error:
+            raise ScorerError(f"The workspace cannot be copied for its scorer: {printable_line(str(error))}.") from None
+    (place / "taskset").mkdir()
+    base.write_below(place / "taskset", files)
+    if transcript:
+        (place / "transcript.txt").write_text(transcript, encoding="utf-8", errors="replace")
+
+
+def special_files(folder: str, names: list[str]) -> set[str]:
+    """Return what is neither file, folder nor link: a pipe would be waited for, and no scorer needs one."""
+    kinds = {name: stat.S_IFMT(os.lstat(os.path.join(folder, name)).st_mode) for name in names}
+    return {name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)}
+
+
+def _scorer_input(task: Task, rollout: Rollout, place: Path) -> bytes:
+    told = {
+        "task_id": task.id,
+        "prompt": task.prompt,
+        "expected": task.expected,
+        "output": rollout.output,
+        "workspace": str(place / "workspace"),
+        "transcript_path": str(place / "transcript.txt") if rollout.trace else None,
+        "usage": asdict(rollout.usage),
+    }
+    return json.dumps(told).encode()
+
+
+def _parse_output(task: str, ran: ProcessResult, seconds: float) -> Score:
+    if ran.too_long:
+        raise ScorerError(f"The scorer of task {task} wrote too much.", "It is to print one JSON object.")
+    if ran.code is None:
+        raise ScorerError(f"The scorer of task {task} took longer than {seconds:g} s.", "timeout_s gives it more.")
+    if ran.code != 0:
+        said = printable_line(ran.err.decode("utf-8", "replace")[-400:])
+        raise ScorerError(f"The scorer of task {task} ended with exit code {ran.code}{f': {said}' if said else '.'}")
+    try:
+        said_ = base.parse_strict_json(ran.out)
+    except (ValueError, RecursionError):
+        raise ScorerError(
+            f"The scorer of task {task} printed no JSON: {printable_line(ran.out.decode('utf-8', 'replace'))}",
+            'It is to print one object such as {"score": 1.0}, and nothing else; remarks belong on stderr.',
+        ) from None
+    try:
+        return _parse_score(said_)
+    except ValueError as error:
+        raise ScorerError(f"The scorer of task {task} said what cannot be used: {error}.") from None
+
+
+def _parse_score(said: Any) -> Score:
+    """Return the score that a scorer's JSON says. Raises ValueError."""
+    if not isinstance(said, dict):
+        raise ValueError("it is no JSON object")
+    if fault := schema_problem(said, base.load_schema(Path(__file__).with_name("command_score.schema.json"))):
+        raise ValueError(fault)
+    feedback, evidence = said.get("feedback_public") or "", said.get("evidence_private") or ""
+    if said.get("status") == "infra_error":
+        raise ValueError(f"it reports trouble of its own: {printable_line(evidence) or 'no reason given'}")
+    code = CodeOutcome(said["outcome"]) if "outcome" in said else None
+    if code is not None and (code is CodeOutcome.PASSED) is not (said["score"] == 1):
+        raise ValueError(f"it says {code} with a score of {said['score']}; PR is a score of 1 and nothing else is")
+    return Score(
+        float(said["score"]),
+        feedback[:MAX_SCORER_TEXT],
+        evidence[:MAX_SCORER_TEXT],
+        tuple(ScoreCheck(one["name"], one["pass"], one.get("kind", "outcome")) for one in said.get("checks") or ()),
+        {name: float(value) for name, value in (said.get("metrics") or {}).items()},
+        code=code,
+    )
+
+
+JUDGE_SCHEMA = base.load_schema(Path(__file__).with_name("judge.schema.json"))
+"""JSON schema of a judge's answer."""
+
+
+@cache
+def judge_instructions() -> str:
+    """Return what every judge is told. The same for every question, so that it is cached."""
+    return Path(__file__).with_name("judge_instructions.txt").read_text(encoding="utf-8").rstrip("\n")
+
+
+def judge_question(prompt: str, output: str, *, expected: str | None = None, rubric: str = "") -> ModelQuestion:
+    """Return what a judge is asked about one answer."""
+    said = {"task": prompt, "expected": expected, "rubric": rubric, "answer": output}
+    given = {key: value for key, value in said.items() if value}
+    return ModelQuestion(ModelRole.JUDGE, judge_instructions(), given, JUDGE_SCHEMA, 2_048)
+
+
+def parse_judge_score(answer: Mapping[str, Any]) -> Score:
+    """Return a judge's score. Raises ValueError for one that is out of [0, 1] or contradicts itself.
+
+    Its reason goes to the ledger alone: it may say what was expected.
+    """
+    value = float(answer["score"])
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"a judge said {value:g}, which is not between 0 and 1")
+    if bool(answer["passed"]) is not (value >= 0.5):
+        raise ValueError(f"a judge gave {value:g} and passed {answer['passed']}")
+    errors = "; ".join(f"{one['type']}: {one['value']}" for one in answer["errors"])
+    return Score(value, str(answer["feedback"]), "\n".join(filter(None, (str(answer["reason"]), errors))))
+
+
+MIN_KNOWN_ANSWERS = 3
+"""Known good and known bad answers that a calibration needs, of each."""
+
+MAX_KNOWN_ANSWERS = 10
+"""Known good and known bad answers that it is asked about at most, of each, for one rubric."""
+
+MIN_AGREEMENT = 0.9
+"""Share of each side that a judge must get right."""
+
+_PASS_SCORE = 0.5
+_MAX_OUTPUT = 60_000  # characters of an output that a judge reads
+_FAMILIES = (("claude", "anthropic"), ("gpt", "openai", "codex", "o1", "o3", "o4"), ("gemini", "google"), ("llama",))
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSample:
+    """An answer to a task of which a person knows whether it is good."""
+
+    task: Task
+    output: str
+    good: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCalibration:
+    """How often a judge was right about known answers, by one rubric. `wrong` names the tasks where it was not."""
+
+    judge: str
+    rubric: str
+    good: int
+    good_right: int
+    bad: int
+    bad_right: int
+    wrong: tuple[str, ...] = ()
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Return the calibration that a `judge` record of a run holds."""
+        fields = record["calibration"]
+        return cls(**{**fields, "wrong": tuple(fields["wrong"])})
+
+    @property
+    def agreement(self) -> float:
+        """The share of all known answers that it got right; 0 without any."""
+        known = self.good + self.bad
+        return (self.good_right + self.bad_right) / known if known else 0.0
+
+    @property
+    def passes(self) -> bool:
+        """Whether there were enough answers of each side and it was right on both."""
+        return (
+            min(self.good, self.bad) >= MIN_KNOWN_ANSWERS
+            and self.good_right >= MIN_AGREEMENT * self.good
+            and self.bad_right >= MIN_AGREEMENT * self.bad
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeScorer:
+    """Somebody who may score, with the calibration for each rubric (by the rubric's digest).
+
+    It can be pickled when its model can.
+    """
+
+    brain: ProposerModel
+    calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
+
+    async def score(self, rubric: str, task: Task, output: str) -> Score:
+        """Return the judge's score. Raises JudgeRefused unless it is calibrated for the rubric, and ScorerError."""
+        calibration = self.calibrations.get(rubric_digest(rubric))
+        if calibration is None or calibration.judge != self.brain.name:
+            raise JudgeRefused(
+                f"{self.brain.name} has not been calibrated for the rubric of task {task.id}.",
+                "Give its task known answers (good and bad in the scorer's args) and calibrate it first.",
+            )
+        check_calibration(calibration)
+        return await _ask_judge(self.brain, rubric, task, output)
+
+
+@dataclass(frozen=True)
+class JudgeSetup:
+    """The judge of a run with the known answers to each rubric. The calibrations are filled in before it scores."""
+
+    judge: JudgeScorer
+    calibrations: dict[str, JudgeCalibration]
+    samples: Mapping[str, Sequence[JudgeSample]]
+
+
+def check_calibration(calibration: JudgeCalibration) -> None:
+    """Raise JudgeRefused for a calibration that did not pass."""
+    if calibration.passes:
+        return
+    wrong = ", ".join(dict.fromkeys(calibration.wrong[:5]))
+    raise JudgeRefused(
+        f"{calibration.judge} did not pass its calibration: right on {calibration.good_right} of"
+        f" {calibration.good} good and {calibration.bad_right} of {calibration.bad} bad answers"
+        + (f" (wrong on those of {wrong})." if wrong else "."),
+        f"It needs {MIN_KNOWN_ANSWERS} of each, and {MIN_AGREEMENT:.0%} right on both sides: sharpen the rubric, or"
+        " name another judge.",
+    )
+
+
+async def run_judge_calibration(brain: ProposerModel, rubric: str, samples: Sequence[JudgeSample]) -> JudgeCalibration:
+    """Return how often a judge is right about known answers; each is asked about once. Raises ScorerError."""
+    right = {True: 0, False: 0}
+    wrong = []
+    for sample in samples:
+        if ((await _ask_judge(brain, rubric, sample.task, sample.output)).value >= _PASS_SCORE) == sample.good:
+            right[sample.good] += 1
+        else:
+            wrong.append(sample.task.id)
+    good = sum(sample.good for sample in samples)
+    counts = good, right[True], len(samples) - good, right[False]
+    return JudgeCalibration(brain.name, rubric_digest(rubric), *counts, tuple(wrong))
+
+
+def samples_digest(samples: Sequence[JudgeSample]) -> str:
+    """Return the sha256 of known answers, by which a calibration is found again."""
+    known = [[one.task.digest, dict(one.task.scorer.args).get("rubric"), one.output, one.good] for one in samples]
+    return hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest()
+
+
+def family_warning(executor: Mapping[str, Any], judge: str, label: str) -> str:
+    """Return a warning when a model judges answers of its own maker's models, else ''."""
+    judged = " ".join(str(executor.get(name, "")) for name in ("kind", "model")) + f" {label}"
+    if not judge or not is_same_family(judge, judged):
+        return ""
+    return f"{judge} judges answers of a model of the same maker ({label}): such judges favour their own."
+
+
+def rubric_digest(rubric: str) -> str:
+    """Return the name of a rubric: the sha256 of its text."""
+    return hashlib.sha256(rubric.encode("utf-8", "replace")).hexdigest()
+
+
+def is_same_family(one: str, other: str) -> bool:
+    """Return whether two names are of models of one maker, as far as the names tell; such a judge is flagged."""
+    return bool(_families(one) & _families(other))
+
+
+def _families(name: str) -> set[int]:
+    parts = re.findall(r"[a-z]+\d*", name.lower())
+    return {at for at, words in enumerate(_FAMILIES) if any(part.startswith(words) for part in parts)}
+
+
+async def _ask_judge(brain: ProposerModel, rubric: str, task: Task, output: str) -> Score:
+    question = judge_question(task.prompt, output[:_MAX_OUTPUT], expected=task.expected, rubric=rubric)
+    try:
+        answer = await brain.ask(question)
+    except NoAnswer as error:
+        text = f"The judge gave no score for task {task.id}: {error}"
+        raise ScorerError(text, error.hint, error.usage, error.attempts) from None
+    try:
+        said = parse_judge_score(answer.value)
+    except ValueError as error:
+        text = f"The judge gave no score for task {task.id}: {error}."
+        raise ScorerError(text, "Choose a better judge.", answer.usage, answer.attempts) from None
+    # What would tell the answer is not for a proposer.
+    telling = task.expected and _normalise(task.expected) in _normalise(said.feedback)
+    feedback = "" if telling else said.feedback
+    said = replace(said, feedback=feedback, evidence=f"{answer.by}: {said.evidence}")
+    return replace(said, usage=answer.usage, attempts=answer.attempts)
+
+
+def _normalise(text: str) -> str:
+    return " ".join(text.casefold().split())

@@ -1,0 +1,452 @@
+"""Optimizers: the frontier, the choice of parents and tasks, the operators with a model behind them, and merging runs.
+
+The Pareto front over tasks is the literal mechanism of GEPA, down to its draw. Programs are numbers: indexes of a list.
+"""
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from enum import StrEnum
+from itertools import combinations
+from typing import Any
+
+from evolvable_evolve.evolution.candidates import programs
+from evolvable_evolve.evolution.candidates.agent_files import MAIN
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, apply_edits
+from evolvable_evolve.evolution.ledger.run_state import RunCandidate
+from evolvable_evolve.evolution.operators import STRUCTURE_MODE
+from evolvable_evolve.evolution.proposers import edit_plan, role_prompts
+from evolvable_evolve.evolution.proposers.edit_plan import EditIntent, EditPlan
+from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion
+from evolvable_evolve.evolution.proposers.role_prompts import Evidence, QuestionGuide
+from evolvable_evolve.evolution.run_config import Admission, ParentStrategy
+from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.task import Task, Trial
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.frontmatter import parse_document
+
+
+class AdmissionResult(StrEnum):
+    """What came of offering a program, in words."""
+
+    ADMITTED = "it was admitted"
+    NOT_BETTER = "not better than its parent"
+    BEHIND = "better than its parent, but behind all of a full frontier"
+    DUPLICATE = "the frontier has it already"
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierOffer:
+    """The frontier after an offer, and whether the program entered."""
+
+    frontier: "Frontier"
+    entry: AdmissionResult
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the program is now in the frontier."""
+        return self.entry is AdmissionResult.ADMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """Members in the order of their admission, each with its scores in validation."""
+
+    members: tuple[RunCandidate, ...] = ()
+    capacity: int = 3
+    admission: Admission = Admission.BETTER_THAN_PARENT
+
+    def offer(self, child: RunCandidate, *, gain: float = 0.0, parent: RunCandidate | None = None) -> FrontierOffer:
+        """Return what comes of offering `child`, whose mean paired gain over `parent` is `gain`.
+
+        A program without a parent is the first of a run and enters. A child that beats its parent but would be the
+        worst of a full frontier stays out as `behind`.
+        """
+        if any(member.digest == child.digest for member in self.members):
+            return FrontierOffer(self, AdmissionResult.DUPLICATE)
+        tie_won = parent is not None and gain == 0 and child.size < parent.size
+        any_parent = parent is None or self.admission is Admission.BETTER_THAN_WORST
+        if not (any_parent or gain > 0 or tie_won):
+            return FrontierOffer(self, AdmissionResult.NOT_BETTER)
+        full = (*self.members, child)
+        if len(full) <= self.capacity:
+            return FrontierOffer(replace(self, members=full), AdmissionResult.ADMITTED)
+        # The newcomer has to beat the worst outright: as good as it and no smaller does not push it out.
+        worst = min(self.members, key=lambda member: member.rank, default=None)
+        if worst is None or child.rank <= worst.rank:
+            return FrontierOffer(self, AdmissionResult.BEHIND)
+        kept = tuple(member for member in full if member is not worst)
+        return FrontierOffer(replace(self, members=kept), AdmissionResult.ADMITTED)
+
+
+Front = Mapping[int, Sequence[int]]
+"""For each task the programs with the highest score at it, in ascending order."""
+
+
+def pareto_front(scores: Sequence[Sequence[float]]) -> dict[int, list[int]]:
+    """Return the front of `scores`, one row for each program with one score for each task."""
+    best: dict[int, list[int]] = {}
+    for task in range(len(scores[0]) if scores else 0):
+        column = [row[task] for row in scores]
+        best[task] = [program for program, score in enumerate(column) if score == max(column)]
+    return best
+
+
+def reduce_front(front: Front, aggregate: Sequence[float]) -> dict[int, list[int]]:
+    """Return the front without dominated programs.
+
+    A program is dominated when at every task where it is among the best another remaining one is too. They leave one by
+    one, those with the lowest `aggregate` first, and each time one left all are judged again.
+    """
+    places = _tasks_by_program(front)
+    remaining = set(places)
+    order = sorted(places, key=lambda program: aggregate[program])
+    while needless := [one for one in order if one in remaining and _is_dominated(one, places[one], front, remaining)]:
+        remaining.discard(needless[0])
+    return {task: [program for program in best if program in remaining] for task, best in front.items()}
+
+
+def front_weights(front: Front) -> dict[int, int]:
+    """Return at how many tasks each program of the front is among the best, in order of first appearance."""
+    return {program: len(tasks) for program, tasks in _tasks_by_program(front).items()}
+
+
+def sample_front(front: Front, aggregate: Sequence[float], chance: random.Random) -> int:
+    """Return a program of the reduced front, drawn in proportion to the tasks it is among the best at."""
+    held = front_weights(reduce_front(front, aggregate))
+    return chance.choice([program for program, count in held.items() for _ in range(count)])
+
+
+def _tasks_by_program(front: Front) -> dict[int, list[int]]:
+    places: dict[int, list[int]] = {}
+    for task, best in front.items():
+        for program in best:
+            places.setdefault(program, []).append(task)
+    return places
+
+
+def _is_dominated(program: int, tasks: Sequence[int], front: Front, remaining: set[int]) -> bool:
+    return all(any(other != program and other in remaining for other in front[task]) for task in tasks)
+
+
+def select_parent(
+    members: Sequence[RunCandidate], strategy: ParentStrategy, iteration: int, seed: int = 0
+) -> RunCandidate:
+    """Return the parent of the `iteration`-th proposal, counted from 1, out of `members` in order of admission.
+
+    The same arguments give the same parent. `pareto` draws among the members that are best at some task, each as often
+    as there are tasks it is best at; members without scores of the same tasks are then chosen by round robin.
+    """
+    if not members:
+        raise InvalidArgument("The frontier is empty: there is no program to start from.", "Measure the base first.")
+    chance = random.Random(f"{seed}:{iteration}")
+    if strategy is ParentStrategy.BEST:
+        return max(members, key=lambda member: member.rank)
+    if strategy is ParentStrategy.RANDOM:
+        return members[chance.randrange(len(members))]
+    if strategy is ParentStrategy.PARETO:
+        shared = sorted(set.intersection(*(set(member.scores) for member in members)))
+        if shared:
+            rows = [[member.scores[task] for task in shared] for member in members]
+            return members[sample_front(pareto_front(rows), [member.mean or 0.0 for member in members], chance)]
+    return members[(iteration - 1) % len(members)]
+
+
+def sample_batch(
+    tasks: Sequence[Task],
+    iteration: int,
+    *,
+    categories: int = 3,
+    per_category: int = 2,
+    seed: int = 0,
+) -> tuple[Task, ...]:
+    """Return the tasks of the `iteration`-th batch, counted from 1; a task stands at most once in a batch.
+
+    It depends on nothing but its arguments, so that a resumed run goes on with the same batches. Each turn of a
+    category takes the next of its tasks, in an order drawn for every round through them.
+    """
+    pools: dict[str, list[Task]] = {}
+    for task in tasks:
+        pools.setdefault(task.category, []).append(task)
+    names, chosen = sorted(pools), list[Task]()
+    width = min(categories, len(names))
+    for step in range((iteration - 1) * width, iteration * width):
+        name = names[step % len(names)]
+        chosen += _take_turn(pools[name], step // len(names), per_category, f"{seed}:{name}")
+    return tuple(chosen)
+
+
+def _take_turn(pool: Sequence[Task], turn: int, wanted: int, salt: str) -> Iterable[Task]:
+    """Return what the `turn`-th turn (from 0) of a category takes; in the last turn of a round fewer may be left."""
+    turns = -(-len(pool) // wanted)
+    rounds, place = divmod(turn, turns)
+    order = sorted(pool, key=lambda task: hashlib.sha256(f"{salt}:{rounds}:{task.id}".encode()).digest())
+    return order[place * wanted : (place + 1) * wanted]
+
+
+NEAR_MISS = 0.5
+"""The score from which on a failure is a near miss."""
+
+
+def training_batch(run: RunContext, number: int) -> tuple[Task, ...]:
+    """Return the tasks of a batch, counted from 1."""
+    categories, each = run.settings.batch
+    return sample_batch(run.train, number, categories=categories, per_category=each, seed=run.settings.seed)
+
+
+async def gather_evidence(
+    run: RunContext, parent: Program, selected: Mapping[str, Any], tasks: Sequence[Task]
+) -> list[Evidence]:
+    """Return the results of a batch under the parent: failures and successes. Raises BudgetSpent, RunStopped."""
+    trials = await run.measure([(parent, task, 0) for task in tasks], f"train/{selected['iteration']}")
+    results = list(zip(tasks, trials, strict=True))
+    note_rolled(run, selected, results)
+    return list_evidence(run, parent, results)
+
+
+def note_rolled(run: RunContext, selected: Mapping[str, Any], results: Sequence[tuple[Task, Trial]]) -> None:
+    """Record once which training tasks an iteration ran, with their scores."""
+    if "rolled" in run.state.step:
+        return
+    run.note(
+        "rolled",
+        iteration=selected["iteration"],
+        scores={task.id: trial.score for task, trial in results if trial.outcome.counts},
+        missing=[task.id for task, trial in results if not trial.outcome.counts],
+    )
+
+
+def list_evidence(run: RunContext, parent: Program, results: Sequence[tuple[Task, Trial]]) -> list[Evidence]:
+    """Return the results that counted, as reasons for a change."""
+    counted = [(task, trial) for task, trial in results if trial.outcome.counts]
+    failed = Counter(task.category for task, trial in counted if not is_pass(run, trial))
+    return [make_evidence(run, task, trial, parent, failed) for task, trial in counted]
+
+
+def make_evidence(
+    run: RunContext,
+    task: Task,
+    trial: Trial,
+    parent: Program,
+    failed: Mapping[str, int],
+    sample: Mapping[str, float] | None = None,
+) -> Evidence:
+    """Return a trial as a reason for a change, labelled by its own score. failed: tasks of the batch by category."""
+    return Evidence(task, trial, is_pass(run, trial), _evidence_reason(run, task, trial, failed, parent), sample)
+
+
+def is_pass(run: RunContext, trial: Trial) -> bool:
+    """Return whether a trial passed by the run's own bar."""
+    return trial.score is not None and trial.score >= run.settings.fail_below
+
+
+def _evidence_reason(run: RunContext, task: Task, trial: Trial, failed: Mapping[str, int], parent: Program) -> str:
+    """Return the reason for which a result is kept, '' for a failure like any other."""
+    reasons: Sequence[tuple[bool, str]] = (
+        (is_pass(run, trial), "it works, and must go on working"),
+        ((trial.score or 0.0) >= NEAR_MISS, "near miss"),
+        (bool(parent.parts) and bool(trial.trace) and not trial.read, "no resource was read"),
+        (failed[task.category] > 1, f"{failed[task.category]} of this category failed"),
+    )
+    return next((text for holds, text in reasons if holds), "")
+
+
+async def reflect(
+    run: RunContext, traces: Sequence[Evidence], program: Program, guide: QuestionGuide | None = None
+) -> Sequence[EditPlan]:
+    """Reflect: the proposer reads the evidence and says what is wrong and what it intends, in one plan.
+
+    Raises InvalidPlan, and as RunContext.ask.
+    """
+    most, kinds, asked = allowed_edits(run), run.proposed_kinds, proposer_question(run, traces, program, guide)
+    answer = await run.ask(asked)
+    plan = edit_plan.parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=run.corpus)
+    if "proposed" not in run.state.step:
+        kept = run.folder.keep_json({"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)})
+        run.note("proposed", iteration=run.state.iteration, artifact=kept, summary=plan.summary)
+    return [plan]
+
+
+def proposer_question(
+    run: RunContext, traces: Sequence[Evidence], program: Program, guide: QuestionGuide | None = None
+) -> ModelQuestion:
+    """Return what the proposer of this iteration is asked; the same as long as the iteration runs."""
+    agents = list(programs.skill_owners(program)) if run.settings.mode == STRUCTURE_MODE else []
+    return role_prompts.proposer_question(
+        program,
+        traces,
+        redactor=run.redactor,
+        history=list(iteration_history(run)),
+        kinds=run.proposed_kinds,
+        max_edits=allowed_edits(run),
+        agents=agents,
+        guide=guide,
+    )
+
+
+async def select_intents(run: RunContext, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
+    """Select: of what is intended, a bounded number, and nothing that was turned down in the same words.
+
+    Returns the plans with what is worth building; none when nothing is left.
+    """
+    tried = {one for candidate in run.state.rejected for one in candidate.operations}
+    kept = []
+    for plan in hypotheses:
+        fresh = tuple(intent for intent in plan.intents if describe_intent(intent) not in tried)
+        if fresh:
+            kept.append(replace(plan, intents=fresh[: allowed_edits(run)]))
+    return kept
+
+
+async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) -> Program:
+    """Write what is intended, and return the program with it applied as bounded edits, kept in the run's folder.
+
+    Raises InvalidEdit, and as RunContext.ask.
+    """
+    if (done := run.state.step.get("built")) is not None:
+        return run.program(done["candidate"])
+    after, operations, kinds = program, list[str](), run.proposed_kinds
+    for plan in changes:
+        answer = await run.ask(role_prompts.builder_question(after, plan, redactor=run.redactor, kinds=kinds))
+        edits = edit_plan.parse_edits(answer, plan, allowed_edits(run))
+        after = apply_edits(after, edits, kinds=kinds, max_edits=allowed_edits(run))
+        operations += [describe_intent(intent) for intent in plan.intents]
+    intents = [intent for plan in changes for intent in plan.intents]
+    if run.settings.mode == STRUCTURE_MODE:
+        after = programs.settle_owners(program, after, _owners_of_new(run, intents))
+    run.mask.check(program, after)  # before anything of it is kept; Improve looks again
+    answered = dict.fromkeys(task for intent in intents for task in intent.tasks)
+    record_candidate(run, program, after, operations, "; ".join(plan.summary for plan in changes), tuple(answered))
+    return after
+
+
+def _owners_of_new(run: RunContext, intents: Sequence[EditIntent]) -> dict[str, str]:
+    """Return for each skill that intents add who is to own it: the agent that did the tasks which it answers.
+
+    A skill that is split from another has the other's owners, whose ref stands for them.
+    """
+    did: Mapping[str, str] = run.state.step.get("structure", {}).get("agents", {})
+    found: dict[str, str] = {}
+    for intent in intents:
+        if intent.op is programs.EditOperation.SPLIT:
+            found[intent.other] = intent.ref
+        elif intent.op is programs.EditOperation.CREATE:
+            counts = Counter(did[task] for task in intent.tasks if task in did)
+            found[intent.ref] = counts.most_common(1)[0][0] if counts else MAIN
+    return found
+
+
+def record_candidate(
+    run: RunContext,
+    parent: Program,
+    after: Program,
+    operations: Sequence[str],
+    summary: str,
+    answers: tuple[str, ...] = (),
+) -> None:
+    """Keep a candidate and write down where it comes from. answers: the training tasks that it was made for."""
+    run.folder.keep_program(after)
+    number = run.state.iteration
+    run.note(
+        "built",
+        iteration=number,
+        candidate=after.digest,
+        name=f"c{number}",
+        parents=[parent.digest],
+        operations=list(operations),
+        summary=summary,
+        answers=list(answers),
+        changed=programs.changed_parts(parent, after),
+        size=after.size,
+        diff=run.folder.keep(programs.diff_programs(parent, after)),
+    )
+
+
+def describe_intent(intent: EditIntent) -> str:
+    """Return an intent on one line, for people and for telling two apart."""
+    said = intent.modification or intent.capability or intent.problem
+    other = f" and {intent.other}" if intent.other else ""
+    return f"{intent.op} {intent.ref}{other}: {said}"
+
+
+def allowed_edits(run: RunContext) -> int:
+    """Return how many edits this iteration may make: many at first, few at the end."""
+    most, least = run.settings.edits
+    share = (run.state.iteration - 1) / max(1, run.settings.proposals - 1)
+    return max(1, round(most - (most - min(least, most)) * min(1.0, max(0.0, share))))
+
+
+def iteration_history(run: RunContext) -> Iterator[role_prompts.PastIteration]:
+    """Yield what the iterations before this one tried, with their results, the rejected ones included."""
+    state = run.state
+    for record in state.iterations:
+        number, digest = record["iteration"], record["candidate"]
+        unbuilt = RunCandidate(digest, "", number, summary=record.get("summary", ""))
+        one = state.candidates.get(digest, unbuilt)
+        tried, outcome = "; ".join(one.operations) or one.summary, (one.delta, one.fixed, one.broken)
+        yield role_prompts.PastIteration(number, tried, record["decision"], *outcome, record["why"])
+
+
+SIMILARITY_THRESHOLD = 0.9
+"""The similarity of texts from which on two parts are named as doubles; both stay, as nobody measured either alone."""
+
+
+MAX_COMPARED_WORDS = 2_000
+"""Words of a part that are compared."""
+
+
+async def merge_runs(run: RunContext, program: Program, changes: Sequence[tuple[str, Program]]) -> Program:
+    """Return the merge of the finalists of other runs, written down as the candidate of this iteration."""
+    if (done := run.state.step.get("built")) is not None:
+        return run.program(done["candidate"])
+    (merged, decided), names = merge_finalists(changes), ", ".join(name for name, _ in changes)
+    run.mask.check(program, merged)  # before anything of it is kept; Improve looks again
+    record_candidate(run, program, merged, decided or [f"union of {names}"], f"merge of the runs {names}")
+    return merged
+
+
+def merge_finalists(finalists: Sequence[tuple[str, Program]]) -> tuple[Program, list[str]]:
+    """Return the union of these programs, the highest scoring first, and what was decided for which part.
+
+    Of parts with one name or one description the first is kept. Parts that say nearly the same are named.
+    """
+    kept: dict[str, tuple[str, ProgramPart]] = {}
+    told: list[str] = []
+    for run, program in finalists:
+        for part in program.parts:
+            twin = _find_twin(part, kept)
+            if twin is None:
+                kept[part.ref] = (run, part)
+            elif twin[1].tree != part.tree:
+                told.append(f"{part.ref} of run {run} gives way to {twin[1].ref} of run {twin[0]}")
+    parts = [part for _, part in kept.values()]
+    told += [f"{one.ref} and {other.ref} say nearly the same" for one, other in _similar_parts(parts)]
+    return programs.make_program(parts), told
+
+
+def _find_twin(part: ProgramPart, kept: dict[str, tuple[str, ProgramPart]]) -> tuple[str, ProgramPart] | None:
+    if part.ref in kept:
+        return kept[part.ref]
+    said = _description(part)
+    same = (one for one in kept.values() if one[1].kind is part.kind and said and _description(one[1]) == said)
+    return next(same, None)
+
+
+def _similar_parts(parts: Sequence[ProgramPart]) -> list[tuple[ProgramPart, ProgramPart]]:
+    pairs = (pair for pair in combinations(parts, 2) if pair[0].kind is pair[1].kind)
+    return [pair for pair in pairs if _similarity(*pair) >= SIMILARITY_THRESHOLD]
+
+
+def _similarity(one: ProgramPart, other: ProgramPart) -> float:
+    texts = (part.texts.get(part.main_path, "") for part in (one, other))
+    first, second = (text.casefold().split()[:MAX_COMPARED_WORDS] for text in texts)
+    compared = SequenceMatcher(None, first, second, autojunk=False)
+    return compared.ratio() if compared.real_quick_ratio() >= SIMILARITY_THRESHOLD else 0.0
+
+
+def _description(part: ProgramPart) -> str:
+    description = parse_document(part.main).fields.get("description", "") if part.main is not None else ""
+    return " ".join(str(description).casefold().split())

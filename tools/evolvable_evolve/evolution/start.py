@@ -1,0 +1,353 @@
+"""Begin a run, after every check that costs nothing; name the resources that deserve one."""
+
+import asyncio
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from evolvable_evolve.evolution.backend_choice import check_backend
+from evolvable_evolve.evolution.candidates.programs import Program, load_program
+from evolvable_evolve.evolution.executors.base import CommandHost
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory, create_run
+from evolvable_evolve.evolution.ledger.run_reducer import iter_run_states, load_run
+from evolvable_evolve.evolution.operators import JOINT_MODE, MODES, SOLUTION_MODE, STRUCTURE_MODE
+from evolvable_evolve.evolution.reach import refuse_undecidable
+from evolvable_evolve.evolution.run_config import HostContext, RunSettings, SpendLimit, judge_name
+from evolvable_evolve.evolution.run_context import EXECUTOR_DIR, check_available, make_executor, takes_agents
+from evolvable_evolve.evolution.scorers.external_scorers import family_warning
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.solutions import check_rounds, refuse_without_checks
+from evolvable_evolve.evolution.statistics.paired_tests import paired_interval
+from evolvable_evolve.evolution.task import Split, TaskSet
+from evolvable_evolve.evolution.tasks.diagnostics import TaskSetCheck, check_taskset
+from evolvable_evolve.evolution.tasks.holdout import look_at, opened_before
+from evolvable_evolve.evolution.tasks.locate import RegisteredScorer, load_taskset, refuse_untrusted, registered_scorers
+from evolvable_evolve.evolution.tasks.reader import ENVIRONMENT_FILE, InvalidTaskSet, scorer_files
+from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel, format_ids
+from evolvable_evolve.evolution.tasks.session_import import refuse_learned_sessions
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.frontmatter import parse_document
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.outcomes.usage_report import stats
+
+FAILING_BELOW = 0.5
+"""The upper bound of the share of successes under which a resource is named as failing."""
+
+REASON_ORDER = (
+    "harms",
+    "newer-is-worse",
+    "failing",
+    "model-differs",
+    "used-not-shown",
+    "loaded-not-used",
+    "shown-not-loaded",
+)
+"""Reasons, the most pressing first."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionOpportunity:
+    """One resource that deserves work. reason: a code; numbers: what it rests on. runs: that had it, with what came
+    of them, the newest first."""
+
+    ref: str
+    reason: str
+    numbers: str
+    runs: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Opportunities:
+    """Where work would tell, the most pressing first. task_sets: environments that a run could measure it on."""
+
+    found: list[EvolutionOpportunity]
+    task_sets: list[str]
+
+
+def find_opportunities(library: Library, caller: Caller, *, days: int = 30, limit: int = 20) -> Opportunities:
+    """Return which resources deserve work and why; changes nothing. Raises InvalidArgument."""
+    told, tried = stats(library, caller, days=days), dict[str, list[str]]()
+    for _, state in iter_run_states(library.store.home):
+        said = f"{state.run}: {state.verdict.get('verdict') or state.phase}"
+        for pin in state.settings.get("program", ()):
+            tried.setdefault(pin["ref"], []).append(said)
+    known = [(one.ref, one.reason, one.numbers) for one in told.opportunities]
+    harmed = {ref for ref, reason, _ in known if reason == "harms"}
+    for line in told.resources:
+        share = line.helped
+        if line.ref not in harmed and share.n >= 3 and share.high < FAILING_BELOW:
+            known.append((line.ref, "failing", str(share)))
+    known.sort(key=lambda one: (REASON_ORDER.index(one[1]) if one[1] in REASON_ORDER else len(REASON_ORDER), one[0]))
+    found = [EvolutionOpportunity(*one, tried.get(one[0], [])[:3]) for one in known[:limit]]
+    sets = [str(head.ref) for head in library.store.heads(Kind.ENVIRONMENT) if head.version is not None]
+    return Opportunities(found, sets)
+
+
+@dataclass(frozen=True)
+class StartedRun:
+    """A run that was begun. sizes: tasks of each split. warnings: what the check of the task set says besides.
+
+    judge: who scores the tasks that need one, '' where none does.
+    """
+
+    run: str
+    label: str
+    brain: str
+    base: list[str]
+    sizes: dict[str, int]
+    warnings: list[str] = field(default_factory=list)
+    judge: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredProgram:
+    """What a measurement compares. label: what is measured, in words. program: None for the resources as they are."""
+
+    label: str
+    base: Program
+    program: Program | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def start_run(
+    library: Library,
+    caller: Caller,
+    host: HostContext,
+    task_set: Ref,
+    program: Sequence[Ref],
+    executor: Mapping[str, Any],
+    options: Mapping[str, Any],
+    merge: Sequence[str] = (),
+    measured: MeasuredProgram | None = None,
+) -> StartedRun:
+    """Check the task set, take the program as it is now, and make the run; somebody has to drive it then.
+
+    executor: its kind and what that needs. options: settings of the run by name (see RunSettings), and `rounds`, the
+    rounds of the executor. merge: runs whose finalists are tried as one. measured: of a measurement, what is compared
+    with what; mode solution_only compares the program with itself, with and without rounds. Raises NoSuchResource,
+    InvalidTaskSet, InvalidArgument, NoSuchRun, ClientError.
+    """
+    executor, options = _take_rounds(executor, options, measured)
+    taskset, version = load_taskset(library, caller, task_set)
+    refuse_untrusted(library, caller, task_set, taskset)
+    registered = registered_scorers(taskset.tasks, host.scorers)
+    of_rounds = refuse_without_checks(taskset, executor.get("rounds", 0))
+    given = _make_settings(options, internal=measured is not None)
+    checked = _check_taskset(library, host, taskset, registered, given.test_repeats)
+    base, pins = load_program(library, caller, program)
+    if given.mode == SOLUTION_MODE:
+        given, measured = _measure_rounds(given, base, executor["rounds"])
+    refuse_learned_sessions(library, taskset, [Ref.parse(pin.ref) for pin in pins])
+    head = library.store.head(task_set.at(None), caller.scopes)
+    settings = replace(
+        given,
+        task_set=str(head.ref),
+        task_set_version=version,
+        task_set_digest=taskset.digest,
+        test_digest=taskset.test_digest,
+        program=tuple(pins),
+        executor=add_helpers(executor, taskset),
+        judge=judge_name(given, taskset, host),
+        scorers={name: one.to_json() for name, one in registered.items()},
+    )
+    refuse_undecidable(taskset, settings, checked.looks + 1, exploratory=checked.exploratory)
+    _check_agents(settings)
+    check_available(settings, host, taskset.files)
+    warned = check_backend(settings, host, taskset)
+    if measured is not None:
+        base, finalists, warnings = _compared_programs(measured, base)
+    else:
+        _check_program(settings, base)
+        finalists, warnings = merged_finalists(library, settings, taskset, merge)
+    folder = create_run(library.store.home, library.store.clock())
+    try:
+        label = _write_first_record(folder, settings, taskset, base, host, finalists, exploratory=checked.exploratory)
+    except EvolvableError:
+        shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
+        raise
+    sizes = {split.value: len(taskset.of(split)) for split in Split}
+    warnings += [*of_rounds, *warned, *_warnings_of(library, taskset, checked, settings, label)]
+    taken = [f"{pin.ref}@{pin.version}" for pin in pins]
+    return StartedRun(folder.id, label, settings.brain, taken, sizes, warnings, settings.judge)
+
+
+def _take_rounds(
+    executor: Mapping[str, Any], options: Mapping[str, Any], measured: MeasuredProgram | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the executor with its rounds, and the options without them. Raises InvalidArgument."""
+    rest = dict(options)
+    rounds = check_rounds(rest.pop("rounds", 0) or executor.get("rounds", 0))
+    mode = rest.get("mode")
+    if mode in (SOLUTION_MODE, JOINT_MODE) and not rounds:
+        raise InvalidArgument(f"Mode {mode} improves answers, and no rounds are given.", "Name them: rounds is 1 to 3.")
+    if mode == SOLUTION_MODE and measured is not None:
+        text = "A measurement compares programs, and mode solution_only compares a program with itself."
+        raise InvalidArgument(text, "Start a run in that mode instead.")
+    return {**executor, **({"rounds": rounds} if rounds else {})}, rest
+
+
+def _measure_rounds(given: RunSettings, program: Program, rounds: int) -> tuple[RunSettings, MeasuredProgram]:
+    """Return the settings of a run that compares the first answers of a frozen program with its last, and its arms."""
+    arms = MeasuredProgram(f"answers in {rounds} rounds", replace(program, answers_once=True), program)
+    return replace(given, purpose="measure", iterations=0), arms
+
+
+def _compared_programs(
+    measured: MeasuredProgram, named: Program
+) -> tuple[Program, list[tuple[str, Program]], list[str]]:
+    """Return the base of a measurement, what is measured, and its warnings. named: the resources as they are."""
+    program = measured.program or named
+    if measured.base.digest == program.digest:
+        raise InvalidArgument("Both programs are the same.", "Name another one by --against.")
+    return measured.base, [(measured.label, program)], list(measured.warnings)
+
+
+def _warnings_of(
+    library: Library, taskset: TaskSet, checked: TaskSetCheck, settings: RunSettings, label: str
+) -> list[str]:
+    found = [f"{one.text} {one.hint}".strip() for one in checked.remarks if one.level is IssueLevel.WARN]
+    found += _warn_of_opened(library, taskset)
+    about_judge = family_warning(settings.executor, settings.judge, label)
+    return [*found, *([about_judge] if about_judge else [])]
+
+
+def _warn_of_opened(library: Library, taskset: TaskSet) -> list[str]:
+    open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
+    burnt = opened_before(library.store.home, open_ones, taskset.files)
+    if not burnt:
+        return []
+    shown = format_ids(burnt)
+    return [f"A sealed test opened {shown} before; now they are learned from, and no test may have them again."]
+
+
+def _check_taskset(
+    library: Library, host: HostContext, taskset: TaskSet, registered: Mapping[str, RegisteredScorer], repeats: int
+) -> TaskSetCheck:
+    """Return the check of a task set. Raises InvalidTaskSet with what it refuses."""
+    looks = look_at(library.store.home, taskset) - 1
+    scoring = TaskSetScorer(host=CommandHost.of(host), registered=registered)
+    checked = asyncio.run(check_taskset(taskset, looks=looks, scoring=scoring, repeats=repeats))
+    if not checked.passes:
+        refused = [one.text.rstrip(".") for one in checked.remarks if one.level is IssueLevel.REFUSE]
+        raise InvalidTaskSet(taskset.name, refused)
+    return checked
+
+
+def add_helpers(executor: Mapping[str, Any], taskset: TaskSet) -> dict[str, Any]:
+    """Return the executor with the files that ENVIRONMENT.md names as `runner-files`: its command sees them too.
+
+    Raises InvalidTaskSet for a name that is no such file, or one that says what a task expects.
+    """
+    about = taskset.files.get(ENVIRONMENT_FILE)
+    said = parse_document(about).fields.get("runner-files") if about is not None else None
+    if said is None:
+        return dict(executor)
+    may = scorer_files(taskset)
+    if not isinstance(said, list) or not all(isinstance(path, str) and path in may for path in said):
+        problem = f"runner-files of {ENVIRONMENT_FILE} is a list of files beside it, without the tasks"
+        raise InvalidTaskSet(taskset.name, [problem])
+    return {**executor, "helpers": list(said)}
+
+
+_INTERNAL = ("purpose", "family", "executors", "task_set", "program", "executor", "scorers")
+"""Settings that no option gives: they follow from what is started."""
+
+
+def _make_settings(options: Mapping[str, Any], *, internal: bool = False) -> RunSettings:
+    rest = dict(options)
+    if not internal and (given := sorted(rest.keys() & set(_INTERNAL))):
+        raise InvalidArgument(f"{', '.join(given)} is no setting that is given.", "See docs/evolve.md.")
+    limit = SpendLimit(**{one.name: rest.pop(one.name) for one in fields(SpendLimit) if one.name in rest})
+    try:
+        return RunSettings("", limit=limit, **rest)
+    except TypeError:
+        raise InvalidArgument(f"One of {', '.join(rest)} is no setting of a run.", "See docs/evolve.md.") from None
+
+
+def _check_agents(settings: RunSettings) -> None:
+    """Raise InvalidArgument when a run that restructures agents has an executor that cannot be given any."""
+    if settings.mode == STRUCTURE_MODE and not takes_agents(settings.executor):
+        who = ascii(str(settings.executor.get("name") or settings.executor.get("kind"))[:80])
+        raise InvalidArgument(
+            f"Mode structure needs an executor that can be given agents, and {who} cannot.",
+            "Use claude:MODEL, or a command that a person named by `evolvable executor add NAME --agents -- COMMAND`.",
+        )
+
+
+def _check_program(settings: RunSettings, base: Program) -> None:
+    kinds = MODES[settings.mode]
+    if base.parts and not any(part.kind in kinds for part in base.parts):
+        named = ", ".join(part.ref for part in base.parts)
+        text = f"Nothing of {named} may change in mode {settings.mode}."
+        raise InvalidArgument(text, f"The modes are {', '.join(MODES)}.")
+    if any(part.kind is Kind.ENVIRONMENT for part in base.parts):
+        raise InvalidArgument("An environment is no part of a program.", "It holds the tasks and what judges them.")
+
+
+def merged_finalists(
+    library: Library, settings: RunSettings, taskset: TaskSet, merge: Sequence[str]
+) -> tuple[list[tuple[str, Program]], list[str]]:
+    """Return the finalists of runs, that with the surest gain over its own base first, and what to say of them.
+
+    Raises InvalidArgument for runs that cannot be compared: under another executor, or whose test had tasks that this
+    run would test on. What these tasks said was in the choice of the runs.
+    """
+    found: list[tuple[float, str, Program]] = []
+    warnings = []
+    if merge and (burnt := opened_before(library.store.home, taskset.of(Split.TEST), taskset.files)):
+        text = f"The merged program would be tested on tasks that a run opened, {len(burnt)} of its test."
+        raise InvalidArgument(text, "Add test tasks that no run has opened, and put the old ones into train or val.")
+    for name in merge:
+        folder, state = load_run(library.store.home, name)
+        if not state.finalist:
+            raise InvalidArgument(f"Run {folder.id} found nothing that could be merged.", "Merge runs with a finalist.")
+        if _same_executor(state.settings.get("executor", {})) != _same_executor(settings.executor):
+            text = f"Run {folder.id} measured under another executor, so its gain cannot be compared."
+            raise InvalidArgument(text, "Merge runs under one executor, and start with the same.")
+        same = state.settings.get("task_set") == settings.task_set
+        if not same:
+            warnings.append(f"Run {folder.id} is from {state.settings.get('task_set')}: its gain is on other tasks.")
+        finalist, base = state.candidates[state.finalist], state.candidates[state.base]
+        gains = [score - base.scores[task] for task, score in finalist.scores.items() if task in base.scores]
+        found.append((paired_interval(gains)[0] if gains else -1.0, folder.id, folder.program(state.finalist)))
+    ranked = sorted(found, key=lambda one: -one[0])
+    return [(name, program) for _, name, program in ranked], warnings
+
+
+def _same_executor(spec: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what makes two executors one: prices and files beside them do not."""
+    return spec.get("kind"), spec.get("model"), tuple(spec.get("command") or ()), spec.get("rounds", 0)
+
+
+def _write_first_record(
+    folder: RunDirectory,
+    settings: RunSettings,
+    taskset: TaskSet,
+    base: Program,
+    host: HostContext,
+    finalists: Sequence[tuple[str, Program]],
+    exploratory: bool,
+) -> str:
+    executor = make_executor(settings.executor, host, taskset, folder.path / EXECUTOR_DIR)
+    for program in (base, *(program for _, program in finalists)):
+        folder.keep_program(program)
+    open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
+    with Ledger.open(folder.ledger) as ledger:
+        ledger.append(
+            "run",
+            {
+                "run": folder.id,
+                "label": executor.label,
+                "fingerprint": executor.fingerprint,
+                "settings": settings.to_json(),
+                "tasks": [[task.id, task.split, task.category] for task in open_ones],
+                "test_tasks": len(taskset.of(Split.TEST)),
+                "exploratory": exploratory,
+                "base": base.digest,
+                "size": base.size,
+                "merged": [[run, program.digest] for run, program in finalists],
+            },
+        )
+    return executor.label

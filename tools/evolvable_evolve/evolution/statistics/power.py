@@ -1,0 +1,110 @@
+"""The chance that a test finds a true gain, as a band: what is not known about the tasks is not assumed.
+
+Normal approximations, checked against simulations in the tests. The band is over base rates from .2 to .8 and over how
+a gain is spread: evenly over the tasks that can gain, or all of it on few tasks.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist, fmean
+
+from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_ALPHA
+from evolvable_evolve.evolution.statistics.paired_tests import NOISE, POWER
+from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look
+
+GAINS = (0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
+"""True gains of which the chance is told."""
+
+BASE_RATES = (0.2, 0.35, 0.5, 0.65, 0.8)
+
+_LEAST_NOISE = 0.01  # nothing is perfectly steady
+_UPPER = 0.84  # standard errors up to the limit that a true value is under in four cases of five
+_PRIOR_GAIN = 0.05  # of an accepted proposal, before there was one
+
+
+@dataclass(frozen=True, slots=True)
+class PowerDesign:
+    """A test: tasks, repeats of each under both arms, and the alpha. narrow: it claims something of these tasks alone.
+
+    noise: the share of results that differ from one run to the next under the same program.
+    """
+
+    tasks: int
+    repeats: int
+    alpha: float
+    narrow: bool = False
+    noise: float = NOISE
+
+    @classmethod
+    def of(
+        cls, tasks: int, repeats: int, *, look: int = 1, narrow: bool = False, noise: float = NOISE
+    ) -> "PowerDesign":
+        """Return the design of the `look`-th look at a test."""
+        alpha = NARROW_ALPHA if narrow and look == 1 else alpha_of_look(look)
+        return cls(tasks, repeats, alpha, narrow, noise)
+
+    @property
+    def trials(self) -> int:
+        """Trials of both arms together."""
+        return 2 * self.tasks * self.repeats
+
+
+def power_band(design: PowerDesign, gain: float) -> tuple[float, float] | None:
+    """Return the least and the highest chance that the test finds this true gain; None where no base rate allows it."""
+    found = list(_powers(design, gain))
+    return (min(found), max(found)) if found else None
+
+
+def smallest_gain(design: PowerDesign) -> float | None:
+    """Return the smallest true gain that the test finds in four runs of five at any base rate, None where none is.
+
+    The one figure of what a test can show: `taskset check`, `evolve plan` and reports have it from here.
+    """
+    for step in range(1, 160):
+        gain = step / 200
+        band = power_band(design, gain)
+        if band is not None and band[0] >= POWER:
+            return gain
+    return None
+
+
+def _powers(design: PowerDesign, gain: float) -> Iterator[float]:
+    if design.tasks < 1:
+        return
+    within = max(_LEAST_NOISE, design.noise) / design.repeats
+    for rate in BASE_RATES:
+        if gain > 1 - rate + 1e-9:
+            continue
+        even, concentrated = gain * gain * rate / (1 - rate), gain * (1 - gain)
+        for between in (even, max(even, concentrated)):
+            yield _power(design, gain, within, between)
+
+
+def _power(design: PowerDesign, gain: float, within: float, between: float) -> float:
+    square = between + gain * gain
+    # Under the narrower claim repeats are exchanged within tasks, which spreads less than a task's sign.
+    null = within + (square / (2 * design.repeats) if design.narrow else square)
+    spread = sqrt(within + between)
+    critical = NormalDist().inv_cdf(1 - design.alpha) * sqrt(null)
+    step = 0.5 / (design.repeats * sqrt(design.tasks))  # sums move in steps, half a step is lost
+    return NormalDist().cdf((gain * sqrt(design.tasks) - critical - step) / spread)
+
+
+def chance_left(
+    gains: Sequence[float], remaining: int, accepted: Sequence[float], tried: int, design: PowerDesign
+) -> float:
+    """Return at most which chance is left that a run is promoted, by what its search has shown so far.
+
+    gains: of the best over the base, by validation task. remaining: proposals to come. accepted: the gains of those
+    that were accepted, of so many tried. An upper limit is taken at every step: the true chance is mostly lower.
+    """
+    now = fmean(gains) if gains else 0.0
+    if len(gains) > 1:
+        spread = sqrt(sum((one - now) ** 2 for one in gains) / (len(gains) - 1) / len(gains))
+        now += _UPPER * spread
+    rate = (len(accepted) + 1) / (tried + 2)
+    each = max(fmean(accepted) if accepted else _PRIOR_GAIN, 0.0)
+    reached = min(0.8, max(0.0, now) + remaining * rate * each)
+    band = power_band(design, reached)
+    return band[1] if band is not None else 0.0

@@ -1,0 +1,404 @@
+"""Exact staged test of a sealed test: sign flips of whole groups, three O'Brien-Fleming stages, estimates after them.
+
+If a program did nothing to any group, the difference of each group could as well have the other sign. The sign patterns
+are counted, stage by stage, without those that an earlier stage would have stopped. So the test holds its level
+exactly for that hypothesis, whatever the sizes of the differences are. It is no exact test of a mean of zero: many
+small gains with rare large losses pass it more often. `harm_bound` is the further condition for graded scores.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import NormalDist
+
+from evolvable_evolve.evolution.statistics.paired_tests import to_lattice
+from evolvable_store.errors import InvalidArgument
+
+STAGE_SHARES = (0.5, 0.25, 0.25)
+"""The share of the tasks in each stage of a sealed test.
+
+With half of them in the first, fewer tests of a true gain end there by chance than with a third."""
+
+STAGES = len(STAGE_SHARES)
+
+EQUAL_SHARES = (1 / 3, 1 / 3, 1 / 3)
+"""Those of tests that were opened before 24 November 2026."""
+
+FUTILITY = (0.5, 1.0)
+"""Standardised gains below which the first and the second stage end the test. The level does not rest on them."""
+
+_GRID = 120  # steps of the largest difference, where differences share no step
+_NORMAL = NormalDist()
+_REPEATED_95 = 2.024  # O'Brien-Fleming constant for looks at .5, .75 and 1 of the test, two-sided .05
+
+
+FIRST_LOOK_ALPHA, FURTHER_LOOKS_ALPHA = 0.04, 0.01
+"""What the first look at a task spends, and all further ones together."""
+
+
+def alpha_of_look(look: int, first: float = FIRST_LOOK_ALPHA) -> float:
+    """Return the alpha of the `look`-th look (from 1) at a test; all looks together stay at .05.
+
+    first: of the first look. The further ones keep their proportion to it.
+    """
+    if look < 1:
+        raise InvalidArgument(f"Looks at a test are counted from 1, not from {look}.")
+    if look == 1:
+        return first
+    return FURTHER_LOOKS_ALPHA * (first / FIRST_LOOK_ALPHA) * 6 / (math.pi * (look - 1)) ** 2
+
+
+def spent_alpha(share: float, alpha: float) -> float:
+    """Return the part of `alpha` that is spent when this share of the test is measured (O'Brien-Fleming)."""
+    if share >= 1:
+        return alpha
+    return 0.0 if share <= 0 else 2 - 2 * _NORMAL.cdf(_NORMAL.inv_cdf(1 - alpha / 2) / math.sqrt(share))
+
+
+@dataclass(frozen=True, slots=True)
+class StagedResult:
+    """Result of the stages measured so far.
+
+    stage: of how many the result is. share: of the whole test. p: one-sided, of being as far at this stage or over a
+    boundary before it. alpha: what `p` must reach at this stage. bounds: standardised boundaries of the stages before
+    this one. z: standardised gain. gain: mean difference of a task. error: standard error of the gain. shares: of the
+    whole test at the end of each stage measured.
+    """
+
+    stage: int
+    share: float
+    p: float
+    alpha: float
+    z: float
+    gain: float
+    error: float
+    bounds: tuple[float, ...] = ()
+    shares: tuple[float, ...] = ()
+
+    @property
+    def rejects(self) -> bool:
+        """Whether the gain is significant at this stage."""
+        return self.p <= self.alpha
+
+    @property
+    def futile(self) -> bool:
+        """Whether to end here because a significant gain is unlikely. Never true at the last stage."""
+        return self.stage <= len(FUTILITY) and self.share < 1 and self.z <= FUTILITY[self.stage - 1]
+
+    @property
+    def estimate(self) -> float:
+        """The median-unbiased estimate of the gain: the gain for which this result, or more, has a chance of half."""
+        return median_unbiased_gain(self)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The repeated 95 % interval of the gain, which holds at whatever stage the test ended."""
+        width = _REPEATED_95 / math.sqrt(max(self.share, 1e-9)) * self.error
+        return max(-1.0, self.gain - width), min(1.0, self.gain + width)
+
+
+Group = Sequence[float]
+"""The differences of the tasks of one group."""
+
+
+def staged_sign_flip(
+    stages: Sequence[Sequence[Group]], planned: Sequence[int], alpha: float, *, least: float = 0.0
+) -> StagedResult:
+    """Return the result at the last of these stages.
+
+    Args:
+        stages: for each stage measured, its groups with the differences of their tasks. A group flips as a whole.
+        planned: tasks of every stage of the test, also of those not measured.
+        alpha: of the whole test.
+        least: the gain that must be exceeded; each difference counts less it.
+
+    Raises:
+        InvalidArgument: there are no stages, or more than planned.
+    """
+    if not stages or len(stages) > len(planned):
+        raise InvalidArgument(f"{len(stages)} stages of {len(planned)} were measured.")
+    sums = [[math.fsum(group) - least * len(group) for group in stage] for stage in stages]
+    whole = _whole_steps([one for stage in sums for one in stage])
+    at, counts = 0, list[list[int]]()
+    for stage in sums:
+        counts.append(whole[at : at + len(stage)])
+        at += len(stage)
+    total = sum(planned)
+    shares = [sum(planned[: number + 1]) / total for number in range(len(stages))]
+    levels = [spent_alpha(share, alpha) for share in shares]
+    p, bounds = _stagewise_p(counts, levels)
+    every = [group for stage in stages for group in stage]
+    tasks = sum(map(len, every))
+    gain = math.fsum(one for group in every for one in group) / tasks if tasks else 0.0
+    error = math.sqrt(math.fsum((math.fsum(group) - gain * len(group)) ** 2 for group in every)) / max(1, tasks)
+    flat = [one for stage in counts for one in stage]
+    spread = math.sqrt(sum(one * one for one in flat))
+    z = sum(flat) / spread if spread else 0.0
+    return StagedResult(len(stages), shares[-1], p, levels[-1], z, gain, error, tuple(bounds), tuple(shares))
+
+
+def _whole_steps(sums: Sequence[float]) -> list[int]:
+    """Return the sums in whole steps; of those without a common step the nearest of a fine grid.
+
+    Rounding to the grid keeps every sum's sign symmetric, so the test stays exact.
+    """
+    if not any(sums):
+        return [0] * len(sums)
+    stepped = to_lattice([round(one, 9) for one in sums])
+    if stepped is not None and max(map(abs, stepped[1])) <= 4 * _GRID:
+        return list(stepped[1])
+    step = max(map(abs, sums)) / _GRID
+    return [round(one / step) for one in sums]
+
+
+def _stagewise_p(stages: Sequence[Sequence[int]], levels: Sequence[float]) -> tuple[float, list[float]]:
+    """Return the p-value at the last stage and the standardised boundaries of those before it.
+
+    The number of sign patterns with each sum is a coefficient of a polynomial. It is written as one large number, its
+    coefficients so far apart that none reaches into the next.
+    """
+    flips = sum(1 for stage in stages for one in stage if one)
+    slot = flips // 8 + 1
+    ways, made, crossed, total, squares = 1, 0, 0, 0, 0
+    bounds: list[float] = []
+    for number, (stage, level) in enumerate(zip(stages, levels, strict=True), 1):
+        for size in (abs(one) for one in stage if one):
+            ways += ways << (8 * slot * size)
+            made, crossed, total, squares = made + 1, crossed * 2, total + size, squares + size * size
+        packed = ways.to_bytes(slot * (total + 1), "little")
+        if number == len(stages):
+            seen = sum(one for each in stages for one in each)
+            least = (seen + total) // 2
+            return _fraction(crossed + _tail(packed, slot, least, total), made), bounds
+        allowed, tail, bound = int(Fraction(level) * (1 << made)) - crossed, 0, total + 1
+        while bound:
+            more = int.from_bytes(packed[slot * (bound - 1) : slot * bound], "little")
+            if tail + more > allowed:
+                break
+            tail, bound = tail + more, bound - 1
+        crossed += tail
+        ways &= (1 << (8 * slot * bound)) - 1
+        bounds.append((2 * bound - total) / math.sqrt(squares) if bound <= total and squares else math.inf)
+    raise AssertionError("there is at least one stage")
+
+
+def _tail(packed: bytes, slot: int, least: int, total: int) -> int:
+    places = range(max(0, least), total + 1)
+    return sum(int.from_bytes(packed[slot * place : slot * (place + 1)], "little") for place in places)
+
+
+def _fraction(count: int, flips: int) -> float:
+    return float(Fraction(count, 1 << flips))
+
+
+def median_unbiased_gain(result: StagedResult) -> float:
+    """Return the gain at which this result, or one that comes before it, has a chance of one half.
+
+    Results are ordered by stage. The normal approximation serves for the sums of the stages before.
+    """
+    if result.error <= 0 or not any(math.isfinite(bound) for bound in result.bounds):
+        return result.gain
+    low, high = result.gain - 6 * result.error, result.gain + 6 * result.error
+    seen = result.gain / result.error
+    for _ in range(20):
+        middle = (low + high) / 2
+        if _chance_of_more(result.bounds, result.shares, seen, middle / result.error) < 0.5:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+_CELLS = 48
+
+
+def _density(value: float) -> float:
+    return math.exp(-value * value / 2) / math.sqrt(2 * math.pi)
+
+
+def _chance_of_more(bounds: Sequence[float], shares: Sequence[float], seen: float, drift: float) -> float:
+    """Return the chance of crossing a bound before the last share, or of at least `seen` at it.
+
+    The sums are a Brownian motion with this drift at the last share, on the scale on which it has variance 1 there.
+    """
+    last = shares[-1]
+    times = [share / last for share in shares]
+    spread = math.sqrt(times[0])
+    low, high = drift * times[0] - 7 * spread, drift * times[0] + 7 * spread
+    width = (high - low) / _CELLS
+    cells = [low + (number + 0.5) * width for number in range(_CELLS)]
+    mass = [_density((cell - drift * times[0]) / spread) / spread * width for cell in cells]
+    passed = 0.0
+    for number, bound in enumerate(bounds):
+        edge = bound * math.sqrt(times[number])
+        passed += sum(chance for cell, chance in zip(cells, mass, strict=True) if cell >= edge)
+        kept = [(cell, chance) for cell, chance in zip(cells, mass, strict=True) if cell < edge and chance > 1e-12]
+        step = times[number + 1] - times[number]
+        spread = math.sqrt(step)
+        if number + 1 == len(bounds):
+            return passed + sum(
+                chance * math.erfc((seen - cell - drift * step) / spread / math.sqrt(2)) / 2 for cell, chance in kept
+            )
+        mid, wide = drift * times[number + 1], 7 * math.sqrt(times[number + 1])
+        width = 2 * wide / _CELLS
+        cells = [mid - wide + (at + 0.5) * width for at in range(_CELLS)]
+        norm, shift = width / spread / math.sqrt(2 * math.pi), drift * step
+        scaled = [(cell / spread, chance) for cell, chance in kept]
+        mass = []
+        for at in [(cell - shift) / spread for cell in cells]:
+            reached = [chance * math.exp((at - one) * (one - at) / 2) for one, chance in scaled]
+            mass.append(norm * math.fsum(reached))
+    return passed
+
+
+def clopper_pearson_upper(count: int, of: int, alpha: float = 0.05) -> float:
+    """Return the exact one-sided upper limit of a chance that was met `count` of `of` times."""
+    if not 0 <= count <= of:
+        raise InvalidArgument(f"{count} of {of} is no share.")
+    if count == of:
+        return 1.0
+    low, high = 0.0, 1.0
+    # Logarithms, since the number of ways to choose half of 2,000 is larger than any float.
+    ways = [math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(count + 1)]
+    for _ in range(50):
+        middle = (low + high) / 2
+        yes, no = math.log(middle), math.log1p(-middle)
+        below = math.fsum(math.exp(way + k * yes + (of - k) * no) for k, way in enumerate(ways))
+        low, high = (middle, high) if below > alpha else (low, middle)
+    return high
+
+
+LARGE_LOSS = 0.25
+"""A group whose mean falls by more than this has a large loss."""
+
+
+_ENOUGH_LOSSES = 3
+
+
+def harm_bound(groups: Iterable[Group], alpha: float = 0.02) -> float:
+    """Return a lower limit of the mean gain when large losses are as frequent as they may be.
+
+    The chance of a large loss is taken at its upper limit, and its size as the largest seen; as a whole point where
+    fewer than three were seen. It guards a mean of graded scores against many small gains that hide rare large losses.
+    """
+    means = [math.fsum(group) / len(group) for group in groups if group]
+    if not means:
+        return -1.0
+    large = [one for one in means if one < -LARGE_LOSS]
+    rest = [one for one in means if one >= -LARGE_LOSS]
+    chance = clopper_pearson_upper(len(large), len(means), alpha)
+    size = max(-one for one in large) if len(large) >= _ENOUGH_LOSSES else 1.0
+    return (1 - chance) * (math.fsum(rest) / len(rest) if rest else 0.0) - chance * size
+
+
+def missing_p_value(missing_base: int, missing_finalist: int, of: int) -> float:
+    """Return the one-sided exact p-value of the finalist's results missing more often than the base's, each of `of`."""
+    both = missing_base + missing_finalist
+    if not both or missing_finalist <= 0:
+        return 1.0
+    every = math.comb(2 * of, both)
+    most = min(both, of)
+    return math.fsum(
+        math.comb(of, count) * math.comb(of, both - count) / every for count in range(missing_finalist, most + 1)
+    )
+
+
+MANY_MISSING = 0.02
+"""The share of an arm's trials above which missing ones may matter, however they are spread."""
+
+SUSPICIOUS = 0.1
+"""The p-value of more missing in one arm, under which they may matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingTrials:
+    """Trials of each arm that came to no result, of `each` that were to be run."""
+
+    base: int
+    finalist: int
+    each: int
+
+    @property
+    def any(self) -> bool:
+        """Whether any is missing."""
+        return self.base + self.finalist > 0
+
+    @property
+    def many(self) -> bool:
+        """Whether more than the usual share of an arm is missing."""
+        return max(self.base, self.finalist) > MANY_MISSING * self.each
+
+    @property
+    def p(self) -> float:
+        """The one-sided exact p-value of one arm missing more than the other, for the worse arm."""
+        more, fewer = max(self.base, self.finalist), min(self.base, self.finalist)
+        return missing_p_value(fewer, more, self.each)
+
+    @property
+    def matters(self) -> bool:
+        """Whether the claim has to hold with every missing trial counted as failed, too."""
+        return self.any and (self.many or self.p < SUSPICIOUS)
+
+    def __str__(self) -> str:
+        return (
+            f"Missing: {self.base} of {self.each} trials of the base, {self.finalist} of {self.each} of the finalist."
+        )
+
+
+def stratified_permutation_p_value(before: Mapping[str, Group], after: Mapping[str, Group]) -> float:
+    """Return the one-sided exact p-value of `after` being better than `before` on exactly these tasks.
+
+    Repeats are exchanged between the arms within each task: the tasks are fixed, the trials are random. Each task
+    counts by the difference of its means. An arm whose repeats agree on every task is not random, and counts once a
+    task. Tasks without a repeat in both arms are left out. 1 when nothing can differ.
+    """
+    tasks = [task for task in before if before[task] and after.get(task)]
+    first, second = ({task: list(arm[task]) for task in tasks} for arm in (before, after))
+    for arm in (first, second):
+        if all(len(set(repeats)) == 1 for repeats in arm.values()):
+            for task in tasks:
+                arm[task] = arm[task][:1]
+    tables: list[dict[Fraction, int]] = []
+    seen = Fraction(0)
+    for task in tasks:
+        one, other = ([Fraction(value).limit_denominator(1000) for value in arm[task]] for arm in (first, second))
+        pooled = one + other
+        if len(set(pooled)) == 1:
+            continue
+        tables.append(_exchanged_sums(pooled, len(other)))
+        seen += sum(other, Fraction(0)) / len(other) - sum(one, Fraction(0)) / len(one)
+    return _share_at_least(tables, seen)
+
+
+def _exchanged_sums(pooled: Sequence[Fraction], taken: int) -> dict[Fraction, int]:
+    """Return how many choices of `taken` of these values give each difference of means, chosen less the others."""
+    ways: list[dict[Fraction, int]] = [{Fraction(0): 1}, *({} for _ in range(taken))]
+    for value in pooled:
+        for size in range(taken, 0, -1):
+            for total, count in ways[size - 1].items():
+                ways[size][total + value] = ways[size].get(total + value, 0) + count
+    left, every = len(pooled) - taken, sum(pooled, Fraction(0))
+    return {total / taken - (every - total) / left: count for total, count in ways[taken].items()}
+
+
+def _share_at_least(tables: Sequence[Mapping[Fraction, int]], seen: Fraction) -> float:
+    """Return the share of all combinations, one of each table, whose sum is at least `seen`."""
+    if not tables:
+        return 1.0
+    below = math.lcm(*(one.denominator for table in tables for one in table))
+    # On a coarse grid, always rounded for the null: graded scores would make the table of sums too large.
+    scale = below if below <= 100_000 else 10_000
+    sums: dict[int, int] = {0: 1}
+    for table in tables:
+        steps: dict[int, int] = {}
+        for one, count in table.items():
+            step = math.ceil(one * scale)
+            steps[step] = steps.get(step, 0) + count
+        longer: dict[int, int] = {}
+        for total, ways in sums.items():
+            for step, count in steps.items():
+                longer[total + step] = longer.get(total + step, 0) + ways * count
+        sums = longer
+    least = math.floor(seen * scale)
+    return float(Fraction(sum(ways for total, ways in sums.items() if total >= least), sum(sums.values())))

@@ -1,0 +1,232 @@
+"""The gate of restructuring: which one change of the agents the evidence of a round carries, by default none.
+
+The first rule that holds decides: add an agent, merge two or remove one, move the boundary between two. Each rule is a
+predicate over the summary with thresholds that are settings. What it lets through is only a candidate: the static gate,
+paired validation and the sealed test decide.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from math import comb
+from typing import Any
+
+from evolvable_evolve.evolution.candidates.agent_files import MAIN
+from evolvable_evolve.evolution.candidates.programs import EditOperation
+from evolvable_evolve.evolution.statistics.paired_tests import alpha_for_look
+from evolvable_evolve.evolution.structure.structure_evidence import PairRow, StructureSummary, TypeRow
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.resource import Kind
+
+MAX_NAME = 40
+"""Characters of the name of an agent that is added."""
+
+
+class StructureAction(StrEnum):
+    """What the gate decides."""
+
+    KEEP = "keep"
+    ADD = "add"
+    MERGE = "merge"
+    REMOVE = "remove"
+    MODIFY = "modify"
+
+
+@dataclass(frozen=True, slots=True)
+class StructureThresholds:
+    """From where on each rule holds.
+
+    mass, failures: the share and the number of retained failures at one task type. gap: how far its agent is behind its
+    other types. enough: traces on each side, where the intervals overlap. chance: the most chance of such a difference
+    when there is none, over all types of the agent and all rounds together; 1 leaves the test out. overlap, difference:
+    of two agents to be merged; traces: of each at the types that both did. idle: rounds without a trace. assignments:
+    traces of one agent that another should have done. affinity: the share of a skill's uses that must be for the task
+    types that move, or it stays: others would miss it.
+    """
+
+    mass: float = field(default=0.4, metadata={"range": (0, 1)})
+    failures: int = field(default=4, metadata={"range": (1, 1000)})
+    gap: float = field(default=0.15, metadata={"range": (0, 1)})
+    enough: int = field(default=10, metadata={"range": (1, 1000)})
+    chance: float = field(default=0.01, metadata={"range": (0, 1)})
+    overlap: float = field(default=0.6, metadata={"range": (0.01, 1)})
+    difference: float = field(default=0.05, metadata={"range": (0, 1)})
+    traces: int = field(default=4, metadata={"range": (1, 1000)})
+    idle: int = field(default=3, metadata={"range": (1, 1000)})
+    assignments: int = field(default=3, metadata={"range": (1, 1000)})
+    affinity: float = field(default=0.8, metadata={"range": (0.5, 1)})
+
+    @classmethod
+    def from_settings(cls, given: Mapping[str, Any]) -> "StructureThresholds":
+        """Return the thresholds with those given in the place of the defaults. Raises InvalidArgument."""
+        if not isinstance(given, Mapping):
+            text = f"structure is {ascii(str(given)[:40])}."
+            raise InvalidArgument(text, "It maps names of thresholds to numbers, such as mass to 0.5.")
+        known = {one.name: one for one in fields(cls)}
+        for name, value in given.items():
+            if name not in known:
+                text = f"{ascii(str(name)[:40])} is no threshold of the structure."
+                raise InvalidArgument(text, f"They are {', '.join(known)}.")
+            low, high = known[name].metadata["range"]
+            whole = known[name].type is int
+            if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+                kind = "a whole number" if whole else "a number"
+                raise InvalidArgument(f"structure.{name} is {ascii(str(value)[:40])}.", f"It is {kind}.")
+            if not low <= value <= high:
+                raise InvalidArgument(f"structure.{name} is {value}.", f"It is {low:g} to {high:g}.")
+        return cls(**given)
+
+
+@dataclass(frozen=True, slots=True)
+class Restructure:
+    """One change of the structure, of at most two agents.
+
+    agents: of add-agent the owner and the new one, of merge-agents the one that stays (or main) and the one that goes,
+    of move-ownership the giver and the receiver. skills_moved: refs. boundary: the task types that it is about.
+    """
+
+    op: EditOperation
+    agents: tuple[str, str]
+    skills_moved: tuple[str, ...] = ()
+    boundary: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What the same change is known by, whatever skills move."""
+        return f"{self.op} {' '.join(self.agents)} {', '.join(self.boundary)}".strip()
+
+    def __str__(self) -> str:
+        first, second = self.agents
+        says = {
+            EditOperation.ADD_AGENT: f"add-agent {second} from {first}",
+            EditOperation.MERGE_AGENTS: f"merge-agents {second} into {first}",
+            EditOperation.MOVE_OWNERSHIP: f"move-ownership from {first} to {second}",
+        }[self.op]
+        types = f" for {', '.join(self.boundary)}" if self.boundary else ""
+        moved = f": {', '.join(self.skills_moved)}" if self.skills_moved else ""
+        return says + types + moved
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the change as it is recorded."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> "Restructure":
+        """Return the change that `to_json` wrote."""
+        first, second = said["agents"]
+        moved, boundary = tuple(said["skills_moved"]), tuple(said["boundary"])
+        return cls(EditOperation(said["op"]), (first, second), moved, boundary)
+
+
+@dataclass(frozen=True)
+class StructureDecision:
+    """What the gate decided. why: in words. numbers: those that decided, empty for keep. edit: None for keep."""
+
+    action: StructureAction
+    why: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    edit: Restructure | None = None
+
+
+Found = tuple[StructureAction, Restructure, str, dict[str, Any]]
+
+
+def decide_structure(
+    summary: StructureSummary,
+    thresholds: StructureThresholds = StructureThresholds(),
+    tried: Collection[str] = (),
+    frozen: Collection[str] = (),
+) -> StructureDecision:
+    """Return the one change that the evidence carries, by default none. Pure and deterministic.
+
+    tried: keys of changes that were measured and not kept. frozen: agents that only a person changes.
+    """
+    rules: tuple[Callable[[StructureSummary, StructureThresholds], Iterator[Found]], ...] = (
+        _additions,
+        _mergers,
+        _removals,
+        _moves,
+    )
+    passed_over = 0
+    for rule in rules:
+        for action, edit, why, numbers in rule(summary, thresholds):
+            if edit.key in tried or any(agent in frozen for agent in edit.agents):
+                passed_over += 1
+                continue
+            return StructureDecision(action, why, numbers, edit)
+    before = f"; {passed_over} that hold were tried before, or are frozen" if passed_over else ""
+    return StructureDecision(StructureAction.KEEP, f"no rule holds{before}")
+
+
+def _additions(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
+    """Yield a specialist for each task type that fails often after a repair, worst first."""
+    for row in sorted(summary.rows, key=lambda row: (-row.failures, row.agent, row.task_type)):
+        gap, apart = row.gap, row.high < row.others_low
+        if gap is None or not row.repairs or row.failures < least.failures or row.share < least.mass:
+            continue
+        types = sum(other.agent == row.agent for other in summary.rows)
+        by_chance = min(1.0, types * chance_of_fewer(row))
+        allowed = alpha_for_look(max(1, summary.round), least.chance) if least.chance < 1 else 1.0
+        if gap < least.gap or not (apart or min(row.n, row.others_n) >= least.enough) or by_chance > allowed:
+            continue
+        skills = summary.skills_for(row.agent, [row.task_type], least.affinity)
+        name = _agent_name(row.task_type, summary.owned)
+        edit = Restructure(EditOperation.ADD_AGENT, (row.agent, name), skills, (row.task_type,))
+        why = (
+            f"{row.task_type} has {row.failures} of {summary.failures} failures after {', '.join(row.repairs)}, and"
+            f" {row.agent} reaches {row.q:.2f} there (n = {row.n}) and {row.others:.2f} elsewhere (n = {row.others_n})"
+        )
+        numbers = asdict(row) | {"gap": gap, "apart": apart, "chance": by_chance, "allowed": allowed}
+        yield StructureAction.ADD, edit, why, numbers
+
+
+def chance_of_fewer(row: TypeRow) -> float:
+    """Return the chance of at most so many successes at a type if the agent were as good there as elsewhere.
+
+    Exact: Fisher's one-sided test of both counts.
+    """
+    here, there = round(row.q * row.n), round(row.others * row.others_n)
+    whole, successes = row.n + row.others_n, here + there
+    ways = sum(comb(row.n, k) * comb(row.others_n, successes - k) for k in range(here + 1) if k <= successes)
+    return ways / comb(whole, successes)
+
+
+def _mergers(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
+    """Yield a merge for each two agents that own nearly the same and do it equally well, the most alike first."""
+    alike = [pair for pair in summary.pairs if MAIN not in (pair.one, pair.other) and _is_alike(pair, least)]
+    for pair in sorted(alike, key=lambda pair: (-pair.overlap, pair.one, pair.other)):
+        edit = Restructure(EditOperation.MERGE_AGENTS, (pair.one, pair.other))
+        why = f"{pair.one} and {pair.other} share {pair.overlap:.0%} of their skills, {pair.difference:+.2f} apart"
+        yield StructureAction.MERGE, edit, why, asdict(pair)
+
+
+def _is_alike(pair: PairRow, least: StructureThresholds) -> bool:
+    if pair.difference is None or pair.n < least.traces:
+        return False
+    return pair.overlap >= least.overlap and abs(pair.difference) < least.difference
+
+
+def _removals(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
+    """Yield a removal for each agent that did nothing for long, the longest first."""
+    for agent, rounds in sorted(summary.idle.items(), key=lambda one: (-one[1], one[0])):
+        if rounds >= least.idle:
+            edit = Restructure(EditOperation.MERGE_AGENTS, (MAIN, agent))
+            yield StructureAction.REMOVE, edit, f"{agent} had no trace in {rounds} rounds", {"idle": rounds}
+
+
+def _moves(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
+    """Yield a move of the boundary for each two agents of which one does the other's work, the most often first."""
+    for found in sorted(summary.assignments, key=lambda one: (-one.traces, one.agent, one.better)):
+        if found.traces >= least.assignments:
+            skills = summary.skills_for(found.agent, found.task_types, least.affinity)
+            edit = Restructure(EditOperation.MOVE_OWNERSHIP, (found.agent, found.better), skills, found.task_types)
+            why = f"{found.traces} failures of {found.agent} should have been done by {found.better}"
+            yield StructureAction.MODIFY, edit, why, asdict(found)
+
+
+def _agent_name(task_type: str, taken: Collection[str]) -> str:
+    """Return a free ref for an agent of a task type; a name is read by models, so only plain letters stay."""
+    plain = re.sub(r"[^a-z0-9]+", "-", task_type.lower()).strip("-")[:MAX_NAME].strip("-") or "specialist"
+    names = [plain, *(f"{plain}-{number}" for number in range(2, len(taken) + 3))]
+    return next(ref for ref in (f"{Kind.AGENT}:{name}" for name in names) if ref not in taken)

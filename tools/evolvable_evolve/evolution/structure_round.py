@@ -1,0 +1,209 @@
+"""The round of a run that restructures agents: evidence, the gate's decision on record, and the change as a program.
+
+In mode `structure` a model proposes edits of skills, as in other modes. Before one is built, the gate sees what the
+training tasks show of the agents. Where a rule holds, the iteration tries that one change of agents instead.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from evolvable_evolve.evolution import search_operators
+from evolvable_evolve.evolution.candidates.agent_files import MAIN
+from evolvable_evolve.evolution.candidates.programs import InvalidEdit, Program, apply_edits, skill_owners
+from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord
+from evolvable_evolve.evolution.ledger.run_state import CandidateDecision
+from evolvable_evolve.evolution.proposers import edit_plan, role_prompts
+from evolvable_evolve.evolution.proposers.edit_plan import Diagnosis, EditPlan, FailureCause
+from evolvable_evolve.evolution.proposers.role_prompts import Evidence
+from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.structure import structure_gate
+from evolvable_evolve.evolution.structure.structure_evidence import (
+    AgentTrace,
+    LocalRepair,
+    StructureInput,
+    summarise_structure,
+)
+from evolvable_evolve.evolution.structure.structure_gate import Restructure, StructureThresholds
+from evolvable_evolve.evolution.task import Task, Trial
+from evolvable_store.resource import Kind
+
+STRUCTURE_TASKS = 120
+"""Training tasks, at most, that a round measures under the parent."""
+
+
+async def reflect(run: RunContext, traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
+    """Reflect: have the failures diagnosed, and return the change of agents that the gate lets through, else the
+    proposer's plan of edits of skills.
+
+    Raises InvalidPlan, BudgetSpent, and as RunContext.ask.
+    """
+    failing = any(not one.passed for one in traces)
+    diagnoses: Sequence[Diagnosis] = ()
+    if failing:
+        asked = search_operators.proposer_question(run, traces, program)
+        diagnoses = edit_plan.parse_diagnoses(await run.ask(asked), asked)
+    record = run.state.step.get("structure") or await _decide(run, program, diagnoses)
+    if record["edit"] is not None:
+        edit = Restructure.from_json(record["edit"])
+        return [EditPlan((), tuple(diagnoses), str(edit), record["why"], restructure=edit)]
+    return await search_operators.reflect(run, traces, program) if failing else []
+
+
+async def select(run: RunContext, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
+    """Select: a change of agents as it is, else what the other modes select."""
+    changes = [plan for plan in hypotheses if plan.restructure is not None]
+    return changes or await search_operators.select_intents(run, program, hypotheses)
+
+
+async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) -> Program:
+    """Have the cards of a change of agents written and return the program with it; else build edits of skills.
+
+    Raises InvalidEdit, and as RunContext.ask.
+    """
+    edit = next((plan.restructure for plan in changes if plan.restructure is not None), None)
+    if edit is None:
+        return await search_operators.build(run, program, changes)
+    if (done := run.state.step.get("built")) is not None:
+        return run.program(done["candidate"])
+    if early := sorted(set(edit.skills_moved) - validated_skills(run, program)):
+        raise InvalidEdit(f"{', '.join(early)} was not validated.", "Only validated skills change owner.")
+    answer: Mapping[str, Any] = {"cards": []}
+    if edit_plan.cards_wanted(edit):
+        answer = await run.ask(role_prompts.card_question(program, edit, redactor=run.redactor))
+    made = edit_plan.parse_cards(answer, program, edit)
+    after = apply_edits(program, [made], kinds=frozenset({Kind.AGENT}), max_edits=1)
+    run.mask.check(program, after)
+    search_operators.record_candidate(run, program, after, [str(edit)], str(edit))
+    return after
+
+
+def validated_skills(run: RunContext, program: Program) -> frozenset[str]:
+    """Return the skills that may change owner: as they were in the base, or changed by an admitted candidate."""
+    base = run.base.by_ref
+    admitted = {
+        ref
+        for one in run.state.candidates.values()
+        if one.decision is CandidateDecision.ADMITTED
+        for ref in one.changed
+    }
+    skills = (part for part in program.parts if part.kind is Kind.SKILL)
+    return frozenset(part.ref for part in skills if part.ref in admitted or base.get(part.ref) == part)
+
+
+async def _decide(run: RunContext, program: Program, diagnoses: Sequence[Diagnosis]) -> LedgerRecord:
+    """Measure the training tasks, summarise, let the gate decide, and record the decision with its numbers."""
+    tasks, state = structure_tasks(run), run.state
+    trials = await run.measure([(program, task, 0) for task in tasks], f"train/{state.iteration}")
+    rounds = [record for record in state.structures if record["fresh"]]
+    fresh = all(record["parent"] != program.digest for record in state.structures)
+    number = len(rounds) + fresh
+    did = {task.id: _doer(trial) for task, trial in zip(tasks, trials, strict=True) if trial.outcome.counts}
+    assigned = _assignments(state.structures, diagnoses, did)
+    traces = [
+        AgentTrace(
+            task.id,
+            task.category,
+            did[task.id],
+            search_operators.is_pass(run, trial),
+            tuple(ref for ref in trial.read if ref.startswith(f"{Kind.SKILL}:")),
+            number,
+            assigned.get(task.id, ("", ""))[1],
+        )
+        for task, trial in zip(tasks, trials, strict=True)
+        if task.id in did
+    ]
+    owned, validated = skill_owners(program), validated_skills(run, program)
+    seen = _last_seen([*rounds, {"owners": list(owned), "seen": []}], number)
+    given = StructureInput(owned, traces, validated, _repairs(run, tasks), number, last_seen=seen)
+    summary, thresholds = summarise_structure(given), StructureThresholds.from_settings(run.settings.structure)
+    frozen = [part.ref for part in program.parts if part.kind is Kind.AGENT and part.is_frozen]
+    decision = structure_gate.decide_structure(summary, thresholds, _tried(run, program), frozen)
+    return run.note(
+        "structure",
+        iteration=state.iteration,
+        parent=program.digest,
+        round=number,
+        fresh=fresh,
+        owners=sorted(owned),
+        seen=sorted(set(did.values())),
+        agents=did,
+        assigned={task: list(pair) for task, pair in assigned.items()},
+        action=decision.action,
+        why=decision.why,
+        numbers=dict(decision.numbers),
+        thresholds=asdict(thresholds),
+        edit=decision.edit.to_json() if decision.edit is not None else None,
+        artifact=run.folder.keep_json(summary.to_json()),
+    )
+
+
+def structure_tasks(run: RunContext) -> list[Task]:
+    """Return the training tasks that a round measures, always the same."""
+
+    def key(task: Task) -> bytes:
+        return hashlib.sha256(f"structure {run.settings.seed} {task.id}".encode()).digest()
+
+    return sorted(run.train, key=key)[:STRUCTURE_TASKS]
+
+
+def _doer(trial: Trial) -> str:
+    """Return the agent that did a task: the first that was started, else main."""
+    return next((ref for ref in trial.read if ref.startswith(f"{Kind.AGENT}:")), MAIN)
+
+
+def _assignments(
+    before: Sequence[LedgerRecord], diagnoses: Sequence[Diagnosis], did: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """Return by task who did it and who should have: what was diagnosed last, as long as the same agent does it."""
+    known = {task: (pair[0], pair[1]) for record in before for task, pair in record["assigned"].items()}
+    for one in diagnoses:
+        if one.task not in did:
+            continue
+        if one.unique and one.cause is FailureCause.BAD_ASSIGNMENT and one.better:
+            known[one.task] = (did[one.task], one.better)
+        else:
+            known.pop(one.task, None)
+    return {task: pair for task, pair in known.items() if did.get(task) == pair[0]}
+
+
+def _last_seen(rounds: Sequence[Mapping[str, Any]], number: int) -> dict[str, int]:
+    """Return the round of each agent's last trace, by default the one before it was there."""
+    seen: dict[str, int] = {}
+    for at, record in enumerate(rounds, 1):
+        for agent in record["owners"]:
+            seen.setdefault(agent, min(at, number) - 1)
+        seen |= dict.fromkeys(record["seen"], at)
+    return seen
+
+
+def _repairs(run: RunContext, tasks: Sequence[Task]) -> list[LocalRepair]:
+    """Return the edits of skills that were measured, with the task types that they were to repair."""
+    types = {task.id: task.category for task in tasks}
+    found = []
+    for digest in run.state.history:
+        one = run.state.candidates[digest]
+        if one.answers and one.decision in (CandidateDecision.ADMITTED, CandidateDecision.REJECTED):
+            answered = dict.fromkeys(types[task] for task in one.answers if task in types)
+            skills = tuple(ref for ref in one.changed if ref.startswith(f"{Kind.SKILL}:"))
+            found.append(LocalRepair(one.name, tuple(answered), one.decision is CandidateDecision.ADMITTED, skills))
+    return found
+
+
+MAX_TRIES = 2
+"""How often a change of agents that was not kept is tried in a run, each time from another program."""
+
+
+def _tried(run: RunContext, program: Program) -> set[str]:
+    """Return the keys of the changes of agents that are not tried: not kept from this program, or too often."""
+    ended = {record["iteration"]: record["decision"] for record in run.state.iterations}
+    open_ends = (None, CandidateDecision.ADMITTED, CandidateDecision.INDECISIVE)
+    lost = [
+        (Restructure.from_json(record["edit"]).key, record["parent"])
+        for record in run.state.structures
+        if record["edit"] is not None and ended.get(record["iteration"]) not in open_ends
+    ]
+    often = Counter(key for key, _ in lost)
+    return {key for key, parent in lost if parent == program.digest or often[key] >= MAX_TRIES}

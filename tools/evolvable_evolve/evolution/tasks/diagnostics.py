@@ -1,0 +1,255 @@
+"""Check a task set before anything is spent on it: duplicates across splits, leaked answers, usable figures."""
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from evolvable_evolve.evolution.run_config import default_test_repeats
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS, narrow_sizes
+from evolvable_evolve.evolution.statistics.paired_tests import NOISE, POWER
+from evolvable_evolve.evolution.statistics.power import PowerDesign, smallest_gain
+from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look
+from evolvable_evolve.evolution.task import Split, Task, TaskSet, task_fixtures
+from evolvable_evolve.evolution.tasks.scorer_calibration import (
+    IssueLevel,
+    TaskSetIssue,
+    calibrate_scorers,
+    format_ids,
+    make_issue,
+)
+
+_TELLING = ("expected", "answer", "gold", "solution", "truth", "tasks.jsonl")
+_LONG = 20  # characters of an answer that do not stand in a file by chance
+_COMMON = 0.5
+
+
+def find_leaks(taskset: TaskSet) -> Iterator[TaskSetIssue]:
+    """Yield what is equal that should differ, and where an answer can be read off."""
+    yield from _find_equal(taskset)
+    yield from _find_nested(taskset)
+    yield from _find_visible_answers(taskset)
+    yield from _find_common_answer(taskset)
+
+
+def visible_digest(taskset: TaskSet, task: Task) -> str:
+    """Return a hash of what a program gets to see of a task; case and spaces make no difference."""
+    files = {path: hashlib.sha256(data).hexdigest() for path, data in task_fixtures(task, taskset.files).items()}
+    what = [" ".join(task.prompt.casefold().split()), files, task.setup]
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode("utf-8", "replace")).hexdigest()
+
+
+def _find_equal(taskset: TaskSet) -> Iterator[TaskSetIssue]:
+    groups: dict[str, list[Task]] = defaultdict(list)
+    for task in taskset.tasks:
+        groups[visible_digest(taskset, task)].append(task)
+    for group in groups.values():
+        ids = [task.id for task in group]
+        splits = sorted({task.split for task in group})
+        if len({task.expected for task in group}) > 1:
+            yield make_issue("contradiction", ids)
+        elif len(splits) > 1:
+            yield make_issue("duplicate-across-splits", ids, splits=" and ".join(splits))
+        elif len(group) > 1:
+            yield make_issue("duplicate", ids)
+
+
+def _find_nested(taskset: TaskSet) -> Iterator[TaskSetIssue]:
+    """Yield where the workspace of one task holds the workspace of a task of another split."""
+    folders = {task.files: task for task in taskset.tasks if task.files is not None}
+    for task in folders.values():
+        below = [one for folder, one in folders.items() if str(folder).startswith(f"{task.files}/")]
+        if inner := [one.id for one in below if one.split is not task.split]:
+            yield make_issue("workspace-within", inner, outer=task.id, split=task.split)
+
+
+def _find_visible_answers(taskset: TaskSet) -> Iterator[TaskSetIssue]:
+    told, word_for_word = [], []
+    for task in taskset.tasks:
+        answer = (task.expected or "").strip()
+        files = task_fixtures(task, taskset.files) if answer else {}
+        if answer and _reveals(answer, files):
+            told.append(task.id)
+        elif any(answer.encode() in data for data in files.values()):
+            word_for_word.append(task.id)
+    if told:
+        yield make_issue("answer-in-files", told)
+    if word_for_word:
+        yield make_issue("answer-word-for-word", word_for_word)
+
+
+def _reveals(answer: str, files: Mapping[str, bytes]) -> bool:
+    """Return whether a file is the answer, or holds it under a name that says so, or holds a long one."""
+    wanted = answer.encode()
+    long = len(answer) >= _LONG and "\n" in answer
+    return any(
+        data.strip() == wanted
+        or (wanted in data and (long or any(word in path.rpartition("/")[2].casefold() for word in _TELLING)))
+        for path, data in files.items()
+    )
+
+
+def _find_common_answer(taskset: TaskSet) -> Iterator[TaskSetIssue]:
+    answers = [task.expected.strip().casefold() for task in taskset.tasks if task.expected]
+    if len(answers) < 4:
+        return
+    _, count = Counter(answers).most_common(1)[0]
+    if count / len(answers) >= _COMMON:
+        yield make_issue("one-answer", count=count, total=len(answers))
+
+
+def find_synthetic(taskset: TaskSet) -> Iterator[TaskSetIssue]:
+    """Yield a warning where tasks that a model or a program made up are to decide."""
+    ids = [t.id for t in taskset.tasks if t.source == "synthetic" and t.split is not Split.TRAIN]
+    if ids:
+        yield make_issue("synthetic", ids, count=len(ids))
+
+
+def count_by_split(taskset: TaskSet) -> dict[str, int]:
+    """Return how many tasks each split has."""
+    return {str(split): len(taskset.of(split)) for split in Split}
+
+
+def count_by_category(all_: Sequence[Task]) -> dict[str, dict[str, int]]:
+    """Return how many tasks each category has in each split."""
+    table: dict[str, dict[str, int]] = {}
+    for task in all_:
+        row = table.setdefault(task.category, {str(split): 0 for split in Split})
+        row[str(task.split)] += 1
+    return dict(sorted(table.items()))
+
+
+MIN_TASKS = 40
+"""With fewer tasks in all nothing is claimed: a run is exploratory."""
+
+MIN_VAL_TASKS = 20
+"""Validation tasks below which chance decides among candidates."""
+
+MAX_DETECTABLE = 0.2
+"""A test that finds no smaller gain than this is warned about."""
+
+
+@dataclass(frozen=True)
+class TaskSetCheck:
+    """What a check found. With `passes` false nothing is spent on the task set.
+
+    sizes, categories: tasks by split. detectable: the smallest true gain, as a share of the tasks, that the test would
+    find in four runs of five; None when it would find none. exploratory: no promotion can be claimed. looks: how often
+    this test was looked at before.
+    """
+
+    name: str
+    digest: str
+    test_digest: str
+    passes: bool
+    exploratory: bool
+    sizes: dict[str, int]
+    categories: dict[str, dict[str, int]]
+    scorers: dict[str, int]
+    detectable: float | None
+    looks: int
+    remarks: list[TaskSetIssue]
+
+
+async def check_taskset(
+    taskset: TaskSet,
+    *,
+    looks: int = 0,
+    scoring: TaskSetScorer | None = None,
+    repeats: int = 0,
+) -> TaskSetCheck:
+    """Return what is wrong with a task set, and what difference it could show.
+
+    Command scorers are run, on a few known answers each. looks: how often its test was looked at. scoring: what scorers
+    and setup commands run with. repeats: of each test task; 0 for as many as a run takes by default.
+    """
+    tests = len(taskset.of(Split.TEST))
+    repeats = repeats or default_test_repeats(tests)
+    smallest = smallest_gain(PowerDesign.of(tests, repeats, look=looks + 1))
+    remarks = [*_check_sizes(taskset), *_check_categories(taskset), *find_leaks(taskset), *find_synthetic(taskset)]
+    remarks += _check_reviewed(taskset)
+    remarks += await calibrate_scorers(taskset, scoring or TaskSetScorer())
+    remarks += _check_groups(taskset)
+    remarks += _check_power(taskset, smallest, looks, repeats)
+    order = list(IssueLevel)
+    return TaskSetCheck(
+        name=taskset.name,
+        digest=taskset.digest,
+        test_digest=taskset.test_digest,
+        passes=all(remark.level is not IssueLevel.REFUSE for remark in remarks),
+        exploratory=_exploratory(taskset) or smallest is None or count_groups(taskset) < MIN_GROUPS,
+        sizes=count_by_split(taskset),
+        categories=count_by_category(taskset.tasks),
+        scorers=dict(Counter(task.scorer.type for task in taskset.tasks)),
+        detectable=smallest,
+        looks=looks,
+        remarks=sorted(remarks, key=lambda remark: order.index(remark.level)),
+    )
+
+
+def _exploratory(taskset: TaskSet) -> bool:
+    return len(taskset.tasks) < MIN_TASKS or not taskset.of(Split.TEST)
+
+
+def count_groups(taskset: TaskSet) -> int:
+    """Return how many groups of tasks that are not alike the test has."""
+    return len({task.group or task.id for task in taskset.of(Split.TEST)})
+
+
+def _check_groups(taskset: TaskSet) -> Iterator[TaskSetIssue]:
+    """Yield the groups of tasks that are alike, a test with too few of them, and groups that were parted."""
+    members: dict[str, list[Task]] = defaultdict(list)
+    for task in taskset.tasks:
+        if task.group:
+            members[task.group].append(task)
+    if members:
+        shown = "; ".join(format_ids([task.id for task in own]) for own in list(members.values())[:3])
+        yield make_issue("groups", count=len(members), number=sum(map(len, members.values())), shown=shown)
+    for own in members.values():
+        if len({task.split for task in own}) > 1:
+            yield make_issue("group-parted", [task.id for task in own])
+    groups = count_groups(taskset)
+    if groups < MIN_GROUPS and not _exploratory(taskset):  # that says as much
+        val, tests = narrow_sizes(len(taskset.of(Split.VAL)), len(taskset.of(Split.TEST)))
+        yield make_issue("few-groups", count=groups, least=MIN_GROUPS, tests=tests, val=val)
+
+
+def _check_sizes(taskset: TaskSet) -> Iterator[TaskSetIssue]:
+    for split, why in ((Split.TRAIN, "nothing can be learned from"), (Split.VAL, "nothing chooses among candidates")):
+        if not taskset.of(split):
+            yield make_issue("no-tasks", split=split, why=why)
+    if 0 < (count := len(taskset.of(Split.VAL))) < MIN_VAL_TASKS:
+        yield make_issue("small-val", count=count)
+
+
+def _check_categories(taskset: TaskSet) -> Iterator[TaskSetIssue]:
+    table = count_by_category(taskset.tasks)
+    single = [name for name, row in table.items() if sum(row.values()) == 1]
+    if single and len(table) > 1:
+        yield make_issue("rare-category", names=format_ids(single))
+    for split in Split:
+        without = [name for name, row in table.items() if not row[split] and sum(row.values()) > 1]
+        if without and taskset.of(split):
+            yield make_issue("category-missing", split=split, names=format_ids(without))
+
+
+def _check_reviewed(taskset: TaskSet) -> Iterator[TaskSetIssue]:
+    if waiting := [task.id for task in taskset.tasks if not task.reviewed]:
+        yield make_issue("unreviewed", waiting)
+
+
+def _check_power(taskset: TaskSet, smallest: float | None, looks: int, repeats: int) -> Iterator[TaskSetIssue]:
+    count = len(taskset.of(Split.TEST))
+    if looks:
+        times = "once" if looks == 1 else f"{looks} times"
+        yield make_issue("looked-at", times=times, alpha=alpha_of_look(looks + 1))
+    if _exploratory(taskset):
+        yield make_issue("exploratory", what=f"With {len(taskset.tasks)} tasks" if count else "Without a test")
+    elif smallest is None:
+        yield make_issue("too-small", count=count, power=POWER)
+    else:
+        name = "hardly-detectable" if smallest > MAX_DETECTABLE else "detectable"
+        times = "once" if repeats == 1 else f"{repeats} times"
+        yield make_issue(name, count=count, points=smallest * 100, power=POWER, repeats=times, noise=NOISE)

@@ -1,0 +1,386 @@
+"""The held-out test: who may see it, how often it was accessed over all runs, and what agents are shown.
+
+The types enforce it: nothing before the last measurement takes a TaskSet. It takes OpenTasks, which cannot hold a test
+row, and a SealedTest, which shows nothing until it is opened. Redaction for agents is no access control: an agent that
+may run commands on this machine can read the library's files.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from filelock import FileLock
+
+from evolvable_evolve.evolution.executors.base import parse_strict_json
+from evolvable_evolve.evolution.ledger.run_directory import EVOLVE_DIR
+from evolvable_evolve.evolution.task import Split, Task, TaskSet, Trial
+from evolvable_evolve.evolution.tasks import reader
+from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog, TaskOpening
+from evolvable_evolve.evolution.tasks.similarity import TextSketch, sketch_tasks
+from evolvable_store.errors import LibraryCorrupt, Refused
+
+if TYPE_CHECKING:
+    from evolvable_evolve.evolution.trials.measurement import TrialRequest, TrialRunner
+
+
+ACCESS_FILE = "looks.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class TestAccess:
+    """One opening of a test: the number of it for this test, from 1 on, and who opened it when."""
+
+    test: str
+    number: int
+    run: str
+    finalist: str
+    at: str
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class TestAccessLog:
+    """The looks in one file, a JSON object a line, only ever added to. Several processes may use it at once."""
+
+    def __init__(self, path: Path, clock: Callable[[], datetime] = _now) -> None:
+        self._path, self._clock = path, clock
+
+    @classmethod
+    def in_library(cls, home: Path) -> "TestAccessLog":
+        """Return the log of a library, which all its runs share."""
+        return cls(home / EVOLVE_DIR / ACCESS_FILE)
+
+    def take(self, test: str, run: str, finalist: str, least: int = 1) -> int:
+        """Return the number of this look, written down for good before it returns; an old one for who had it before.
+
+        least: the lowest number that it may have. Several looks that opened no task may share a number.
+
+        Raises LibraryCorrupt when the file was damaged, and OSError.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{self._path}.lock"):
+            looks = self._read(mend=True)
+            mine = [look for look in looks if look.test == test]
+            for look in mine:
+                if (look.run, look.finalist) == (run, finalist):
+                    return look.number
+            number = max(least, max((look.number for look in mine), default=0) + 1)
+            line = {"test": test, "number": number, "run": run, "finalist": finalist, "at": self._clock().isoformat()}
+            with self._path.open("ab") as file:
+                file.write(json.dumps(line).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        return number
+
+    def merge(self, data: bytes) -> None:
+        """Add the looks of a backup that are not recorded here. Of a file that is damaged here the sound lines stay."""
+        if not data:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{self._path}.lock"):
+            here = self._path.read_bytes() if self._path.exists() else b""
+            lines = dict.fromkeys(line for line in (*here.split(b"\n"), *data.split(b"\n")) if _is_access(line))
+            merged = b"".join(line + b"\n" for line in lines)
+            if merged != here:
+                draft = self._path.with_suffix(".merged")
+                draft.write_bytes(merged)
+                os.replace(draft, self._path)
+
+    def of(self, test: str) -> list[TestAccess]:
+        """Return the looks at a test so far, in order."""
+        return [look for look in self._read() if look.test == test]
+
+    def _read(self, *, mend: bool = False) -> list[TestAccess]:
+        """Read all looks. A last line without its end was never finished, and nobody got its number: it is left out,
+        and cut off by the holder of the lock."""
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return []
+        whole, _, torn = data.rpartition(b"\n")
+        if torn and mend:
+            with self._path.open("r+b") as file:
+                file.truncate(len(data) - len(torn))
+        try:
+            return [TestAccess(**json.loads(line)) for line in whole.split(b"\n") if line]
+        except (ValueError, TypeError):
+            raise LibraryCorrupt(
+                f"{self._path} is damaged: the looks at sealed tests cannot be counted.",
+                "Bring it back from a backup; without it no promotion can be claimed.",
+            ) from None
+
+
+def _is_access(line: bytes) -> bool:
+    try:
+        TestAccess(**json.loads(line))
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True
+
+
+class TestSealed(Refused):
+    """A test row was asked for, or put, where none may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTasks:
+    """A task set without its test. `files` has no file that only a test task's workspace begins with, and no tasks."""
+
+    name: str
+    digest: str
+    test_digest: str
+    train: tuple[Task, ...]
+    val: tuple[Task, ...]
+    files: Mapping[str, bytes]
+
+    def __post_init__(self) -> None:
+        """Raise TestSealed for a task that is not of its split."""
+        for split, tasks in ((Split.TRAIN, self.train), (Split.VAL, self.val)):
+            for task in tasks:
+                if task.split is not split:
+                    text = f"Task {task.id} is of {task.split} and was put into {split}."
+                    raise TestSealed(text, "The test is sealed.")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTest:
+    """The test after it was opened, with the files of the task set; this was look number `look` at it."""
+
+    tasks: tuple[Task, ...]
+    files: Mapping[str, bytes]
+    look: int
+
+
+class SealedTest:
+    """The test before it is opened: how large it is, and its digest. It cannot be pickled, listed or printed."""
+
+    __slots__ = ("__taskset", "digest", "size", "sketches")
+
+    def __init__(self, taskset: TaskSet) -> None:
+        self.__taskset = taskset
+        self.digest = taskset.test_digest
+        self.size = len(taskset.of(Split.TEST))
+        self.sketches = sketch_tasks(taskset.of(Split.TEST), taskset.files)
+
+    def open(self, looks: TestAccessLog, run: str, finalist: str, least: int = 1) -> OpenedTest:
+        """Return the test for one finalist of one run, after the look was written down.
+
+        The same run and finalist get the number they had, so that a run that was killed loses nothing; any other is a
+        further look. Raises TestSealed when there is no test, and as TestAccessLog.take.
+        """
+        tasks = self.__taskset.of(Split.TEST)
+        if not tasks:
+            raise TestSealed(f"{self.__taskset.name} has no test.", "Give it test tasks, or claim nothing.")
+        return OpenedTest(tasks, self.__taskset.files, looks.take(self.digest, run, finalist, least))
+
+    def __repr__(self) -> str:
+        return f"SealedTest({self.size} tasks, {self.digest[:12]})"
+
+    def __reduce__(self) -> str:
+        raise TestSealed("A sealed test is not handed to another process.", "Open it where the verdict is made.")
+
+
+class TestRunner(Protocol):
+    """Measures requests of the test, as TrialRunner does."""
+
+    async def measure(self, requests: "Sequence[TrialRequest]", batch: str | None = None) -> list[Trial]:
+        """Return a trial for each request, in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class RecordingRunner:
+    """A runner that writes down which tasks of the test it opens, before it runs them."""
+
+    runner: "TrialRunner"
+    record: Callable[[Sequence[Task]], object]
+
+    async def measure(self, requests: "Sequence[TrialRequest]", batch: str | None = None) -> list[Trial]:
+        """Return a trial for each request, in order; the tasks are recorded as opened first. Raises as TrialRunner."""
+        self.record(list({task.id: task for _, task, _ in requests}.values()))
+        return await self.runner.measure(requests, batch)
+
+
+@dataclass(frozen=True)
+class HeldOutTest:
+    """The sealed test of a run with what measures it, opened once for one finalist.
+
+    opened: which tasks were opened, over all runs and task sets. program: refs of what the run changes.
+    """
+
+    test: SealedTest
+    accesses: TestAccessLog
+    make_runner: "Callable[[Mapping[str, bytes]], TrialRunner]"
+    opened: OpenedTaskLog | None = None
+    program: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Return the number of its tasks."""
+        return self.test.size
+
+    @property
+    def look(self) -> int:
+        """Return the number of the next look, over all runs: one more than the most of any of its tasks."""
+        return next_look(self.test.sketches, self.test.digest, self.accesses, self.opened)
+
+    def open(self, run: str, finalist: str) -> "tuple[Sequence[Task], int, TestRunner]":
+        """Return its tasks, the number of this look over all runs, and a runner that records what it opens.
+
+        The tasks are reserved first, so that another run that opens any of them meanwhile has a later look.
+        """
+        least = self.opened.reserve(self._opening(run, finalist, self.test.sketches)) if self.opened else 1
+        opened = self.test.open(self.accesses, run, finalist, least)
+        runner = self.make_runner(opened.files)
+        if self.opened is None:
+            return opened.tasks, opened.look, runner
+        log, known = self.opened, {task.id: task for task in opened.tasks}
+
+        def record(tasks: Sequence[Task]) -> None:
+            own = [known[task.id] for task in tasks if task.id in known]  # and no canaries
+            log.add(self._opening(run, finalist, sketch_tasks(own, opened.files)))
+
+        return opened.tasks, opened.look, RecordingRunner(runner, record)
+
+    def decide(self, run: str, finalist: str) -> None:
+        """Record that a run is decided: test tasks that it did not open are fresh again."""
+        if self.opened is not None:
+            self.opened.decide(run, finalist)
+
+    def _opening(self, run: str, finalist: str, sketches: Sequence[TextSketch]) -> TaskOpening:
+        return TaskOpening(run, finalist, self.test.digest, self.program, tuple(sketches))
+
+
+def next_look(
+    sketches: Sequence[TextSketch], digest: str, accesses: TestAccessLog, opened: OpenedTaskLog | None
+) -> int:
+    """Return the number that the next look at a test has.
+
+    It is one more than the most looks at any of its tasks. A look from before tasks were recorded counts for all.
+    """
+    if opened is None:
+        return len(accesses.of(digest)) + 1
+    known = opened.runs_with_tasks()
+    unknown = sum((look.run, look.finalist) not in known for look in accesses.of(digest))
+    return 1 + max(opened.count_looks(sketches), default=0) + unknown
+
+
+def look_at(home: Path, taskset: TaskSet) -> int:
+    """Return the number that the next look at the test of a task set has, over all runs of a library."""
+    sketches = sketch_tasks(taskset.of(Split.TEST), taskset.files)
+    return next_look(sketches, taskset.test_digest, TestAccessLog.in_library(home), OpenedTaskLog.in_library(home))
+
+
+def opened_before(home: Path, tasks: Sequence[Task], files: Mapping[str, bytes]) -> list[str]:
+    """Return the ids of those of these tasks that a sealed test has opened before."""
+    counts = OpenedTaskLog.in_library(home).count_looks(sketch_tasks(tasks, files))
+    return [task.id for task, count in zip(tasks, counts, strict=True) if count]
+
+
+def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
+    """Return the task set in two: what the search may see, and the test."""
+    train, val = taskset.of(Split.TRAIN), taskset.of(Split.VAL)
+    files = {
+        path: data
+        for path, data in taskset.files.items()
+        if not reader.holds_task(path) and not _in_test_workspace(path, taskset)
+    }
+    open_ = OpenTasks(taskset.name, taskset.digest, taskset.test_digest, train, val, files)
+    return open_, SealedTest(taskset)
+
+
+def _in_test_workspace(path: str, taskset: TaskSet) -> bool:
+    """Return whether only tasks of the test begin with the file at this path."""
+    return {one.split for one in taskset.tasks if one.files and path.startswith(f"{one.files}/")} == {Split.TEST}
+
+
+SEALED_NOTICE = (
+    "[Not shown to agents: this belongs to the sealed test of a task set, or tells an answer. A person sees it with"
+    " `evolvable get`.]\n"
+)
+"""What stands in the place of a whole file."""
+
+REDACTION_NOTE = (
+    "[Not the whole file: to agents the expected answers, the arguments of scorers, and {hidden} of the sealed test are"
+    " not shown. A person sees all with `evolvable get`. Do not write this back: change it by edits.]\n"
+)
+"""The first line of a file of tasks as an agent is shown it."""
+
+_TELLING = ("expected", "scorer", "answer")
+_OPEN = (Split.TRAIN.value, Split.VAL.value)
+
+
+def is_task_set(files: Mapping[str, Any]) -> bool:
+    """Return whether an environment with files at these paths is a task set."""
+    return reader.LINES in files or any(path.startswith(reader.FOLDER) for path in files)
+
+
+def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
+    """Return a file of an environment as an agent is shown it; the same bytes where there is nothing to hide."""
+    if not is_task_set(files):
+        return files[path]
+    try:
+        taskset = reader.read_taskset("tasks", files)
+    except reader.InvalidTaskSet:
+        taskset = None  # then nobody knows what is of the test, but for what says that it is not
+    if path == reader.LINES:
+        return _redact_lines(files[path], taskset)
+    if path.startswith(reader.FOLDER):
+        return _redact_folder_file(path, files[path], taskset)
+    return SEALED_NOTICE.encode() if taskset and _in_test_workspace(path, taskset) else files[path]
+
+
+def _redact_lines(data: bytes, taskset: TaskSet | None) -> bytes:
+    shown, hidden = [], 0
+    for line in reader.split_lines(data.decode("utf-8", "replace")):
+        if not line.strip():
+            continue
+        said = _parse_object(line)
+        if said is None or not _is_open(said.get("id"), said, taskset):
+            hidden += 1
+        else:
+            shown.append(json.dumps(_without_answer(said), ensure_ascii=False))
+    note = REDACTION_NOTE.format(hidden=f"{hidden} task{'s' * (hidden != 1)}")
+    return (note + "".join(f"{line}\n" for line in shown)).encode("utf-8", "replace")
+
+
+def _redact_folder_file(path: str, data: bytes, taskset: TaskSet | None) -> bytes:
+    parts = path.split("/")
+    if len(parts) < 3 or not _is_open(parts[1], {}, taskset):
+        return SEALED_NOTICE.encode()
+    if not reader.holds_task(path) or parts[2] == "prompt.md":
+        return data
+    said = _parse_object(data.decode("utf-8", "replace")) if parts[2] == "task.json" else None
+    if said is None:
+        return SEALED_NOTICE.encode()
+    note = REDACTION_NOTE.format(hidden="the tasks")
+    return (note + json.dumps(_without_answer(said), ensure_ascii=False, indent=1) + "\n").encode("utf-8", "replace")
+
+
+def _parse_object(text: str) -> dict[str, Any] | None:
+    try:
+        said = parse_strict_json(text)
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _is_open(name: object, said: Mapping[str, Any], taskset: TaskSet | None) -> bool:
+    """Return whether a task is surely not of the test."""
+    if taskset is None:
+        return said.get("split") in _OPEN
+    return any(task.id == name and task.split is not Split.TEST for task in taskset.tasks)
+
+
+def _without_answer(said: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {key: value for key, value in said.items() if key not in _TELLING}
+    scorer = said.get("scorer")
+    if isinstance(scorer, dict) and isinstance(scorer.get("type"), str):
+        scorer = scorer["type"]
+    return shown | ({"scorer": scorer} if isinstance(scorer, str) else {})

@@ -1,0 +1,373 @@
+"""Where task sets are found and written, which of their commands a person approved, and the integrity guard."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.executors.base import named_files
+from evolvable_evolve.evolution.task import Split, SplitRatios, Task, TaskSet
+from evolvable_evolve.evolution.tasks.reader import (
+    FOLDER,
+    LINES,
+    InvalidTaskSet,
+    is_unassigned,
+    read_taskset,
+    task_folders,
+)
+from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchResource, NotFound, Refused
+from evolvable_store.operation import Actor, Principal
+from evolvable_store.regular_files import read_regular
+from evolvable_store.resource import Kind, Ref, slugify
+from evolvable_store.workingcopy.tree_reader import read_folder, read_single
+from evolvable_tools.authors import AuthorKind, authorships
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.llm import NamedCommands, parse_json
+
+APPROVALS_FILE = "approved-commands.jsonl"
+"""The file of approvals, in the folder of all runs: one line of JSON each, which are only ever added."""
+
+_PLACEHOLDERS = ("{python}", "{taskset}")
+
+
+class CommandsUnapproved(Refused):
+    """A task set brings commands, and no person approved them."""
+
+
+def list_commands(taskset: TaskSet) -> list[tuple[str, ...]]:
+    """Return the commands that a task set brings: scorers, public checks and setup, each once.
+
+    A scorer that it only names is the person's own command, and none of these.
+    """
+    return sorted({command for task in taskset.tasks for command in _task_commands(task)})
+
+
+def _task_commands(task: Task) -> Iterator[tuple[str, ...]]:
+    yield from task.setup
+    if task.public:
+        yield task.public.argv
+    argv = task.scorer.args.get("argv") if task.scorer.type == "command" else None
+    if isinstance(argv, list | tuple):
+        yield tuple(str(part) for part in argv)
+
+
+def approval_digest(taskset: TaskSet) -> str:
+    """Return the sha256 of everything that decides what its commands do.
+
+    That is their arguments, the programs that they start as they are on this machine, and all files of the task set.
+    """
+    commands = [[list(command), *program_of(command[0])] for command in list_commands(taskset)]
+    files = [[path, hashlib.sha256(data).hexdigest()] for path, data in sorted(taskset.files.items())]
+    return hashlib.sha256(json.dumps([taskset.digest, files, commands]).encode()).hexdigest()
+
+
+def is_approved(home: Path, taskset: TaskSet) -> bool:
+    """Return whether a person approved the commands of this task set as they are now."""
+    wanted = approval_digest(taskset)
+    try:
+        lines = read_regular(home / "evolve" / APPROVALS_FILE).splitlines()
+    except OSError:
+        return False
+    said = [parse_json(line.decode("utf-8", "replace")) for line in lines]
+    return any(isinstance(one, dict) and one.get("digest") == wanted for one in said)
+
+
+def approve(home: Path, taskset: TaskSet, *, via: str) -> None:
+    """Record that a person approved the commands of a task set. via: how they were asked."""
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    said = {"digest": approval_digest(taskset), "name": taskset.name, "at": at, "via": via}
+    place = home / "evolve" / APPROVALS_FILE
+    place.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with open(descriptor, "ab") as file:
+        file.write(json.dumps(said).encode("ascii") + b"\n")
+
+
+def refuse_unapproved(home: Path, taskset: TaskSet, what: str) -> None:
+    """Raise Unapproved where a task set brings commands that no person approved."""
+    if list_commands(taskset) and not is_approved(home, taskset):
+        shown = "; ".join(" ".join(command)[:200] for command in list_commands(taskset)[:3])
+        raise CommandsUnapproved(
+            f"{what} brings commands of its own, and no person approved them yet: {shown}.",
+            "Nothing of it was run. A person reads its files and approves them at a terminal, where it is asked.",
+        )
+
+
+def program_of(word: str) -> tuple[str, str]:
+    """Return where the program of a command is and the sha256 of its bytes; '' for what is not there."""
+    if word.startswith(_PLACEHOLDERS):
+        return word, ""
+    found = shutil.which(word)
+    if found is None:
+        return "", ""
+    place = Path(found).resolve()
+    try:
+        with place.open("rb") as file:
+            return str(place), hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return str(place), ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredScorer:
+    """A command scorer by its name. sha256: of its arguments, its program, and the files that it names."""
+
+    name: str
+    argv: tuple[str, ...]
+    sha256: str
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The files that it names by whole paths."""
+        return {str(path): path.read_bytes() for path in named_files(self.argv)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a run records of it."""
+        return {"command": list(self.argv), "sha256": self.sha256}
+
+
+def scorer_names(tasks: Sequence[Task]) -> dict[str, str]:
+    """Return the names of the registered scorers that tasks use, each with the first task that uses it."""
+    found: dict[str, str] = {}
+    for task in tasks:
+        if task.scorer.type == "command" and "name" in task.scorer.args:
+            found.setdefault(str(task.scorer.args["name"]), task.id)
+    return found
+
+
+def registered_scorers(tasks: Sequence[Task], named: NamedCommands | None) -> dict[str, RegisteredScorer]:
+    """Return the scorers that tasks name, as the person registered them.
+
+    named: what the person registered, None where nothing is. Raise Refused for a name that is not registered, and for
+    a command that would run files of the task set: nobody approved those.
+    """
+    commands = named or NamedCommands("scorer")
+    found = {}
+    for name, task in scorer_names(tasks).items():
+        try:
+            words = commands.get(name).words
+        except Refused as error:
+            raise Refused(f"Task {task} names the scorer {ascii(name)}. {error}", error.hint) from None
+        if any("{taskset}" in word for word in words):
+            text = f"The scorer {name} names files of a task set ({{taskset}}), and a registered scorer gets none."
+            raise Refused(text, "Write such a command as `argv` in the task set, where it is approved with its files.")
+        found[name] = RegisteredScorer(name, words, _sha256(words))
+    return found
+
+
+def refuse_changed(found: Mapping[str, RegisteredScorer], recorded: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise Refused where a scorer is not what a run recorded when it began."""
+    for name, scorer in found.items():
+        if scorer.sha256 != recorded.get(name, {}).get("sha256"):
+            hint = "Start a new run, or have the person register the command as it was."
+            raise Refused(f"The scorer {name} is another command now than when the run began.", hint)
+
+
+def _sha256(words: Sequence[str]) -> str:
+    files = [[str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in named_files(words)]
+    return hashlib.sha256(json.dumps([list(words), program_of(words[0]), files]).encode()).hexdigest()
+
+
+class TaskSetNotFound(NotFound):
+    """There is no file or folder at this place."""
+
+
+def read_taskset_path(path: Path, ratios: SplitRatios | None = None) -> TaskSet:
+    """Return the task set of a folder, or of one file of lines. Raises TaskSetNotFound, InvalidTaskSet."""
+    try:
+        folder = stat.S_ISDIR(path.stat().st_mode)
+        # The place itself may be a link; what lies in it may not lead elsewhere.
+        reading = read_folder(path.resolve()) if folder else read_single(path.resolve(), LINES)
+    except OSError as error:
+        raise TaskSetNotFound(
+            f"There is no task set at {path}: {error.strerror or error}.",
+            f"Name a folder with {LINES}, a file of lines, or an environment of the library (environment:NAME).",
+        ) from None
+    name = slugify(path.resolve().name if folder else path.stem) or "tasks"
+    if reading.left_out:
+        raise InvalidTaskSet(name, [f"{where}: {why}" for where, why in reading.left_out.items()])
+    return read_taskset(name, {where: file.data for where, file in reading.files.items()}, ratios)
+
+
+def load_taskset(library: Library, caller: Caller, ref: Ref, ratios: SplitRatios | None = None) -> tuple[TaskSet, int]:
+    """Return the task set of an environment (its newest version, or the one named), and the version it is.
+
+    Raises NoSuchResource, NoSuchVersion, InvalidArgument for another kind, InvalidTaskSet.
+    """
+    if ref.kind is not Kind.ENVIRONMENT:
+        raise InvalidArgument(f"{ref} is no environment.", f"Write environment:{ref.name} if it is one.")
+    library.take_in([ref.at(None)])
+    try:
+        head = library.store.head(ref.at(None), caller.scopes)
+    except NoSuchResource as error:
+        hint = "`evolvable taskset list` shows those there are, `evolvable import FOLDER --kind environment` adds one."
+        raise NoSuchResource(str(error), hint) from None
+    files = library.store.files(head, ref.version)
+    taskset = read_taskset(head.name, {path: file.data for path, file in files.items()}, ratios)
+    return taskset, ref.version or head.version or 0
+
+
+def needs_commands(taskset: TaskSet) -> bool:
+    """Return whether measuring on this task set runs commands: scorers, public checks or setup."""
+    return any(task.scorer.type == "command" or task.setup or task.public for task in taskset.tasks)
+
+
+def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSet) -> None:
+    """Raise Refused when a task set brings commands that no person wrote here or approved.
+
+    What came from elsewhere is approved by the hash of its commands and files, no matter who imported it.
+    """
+    if not list_commands(taskset) or is_approved(library.store.home, taskset):
+        return
+    if any(task.source.startswith("session:") for task in taskset.tasks):
+        # A person who accepted such tasks in the inbox has not said that their commands may run.
+        refuse_unapproved(library.store.home, taskset, str(ref))
+    head = library.store.head(ref.at(None), caller.scopes)
+    if ref.version in (None, head.version):
+        # That sessions did well with it vouches for nothing here: an agent tells that as well.
+        whose = authorships(library, [head.id], caller)[head.id]
+        unvouched = not whose.stands and whose.kind in (AuthorKind.AGENT, AuthorKind.MEMBER)
+        imported = not whose.stands and not unvouched
+    else:
+        [past] = library.store.history(head, 1, below=(ref.version or 0) + 1)
+        actor, principal = past.operation.actor, past.operation.principal
+        unvouched = actor not in (Actor.HUMAN, Actor.IMPORT)
+        imported = not unvouched and principal not in (Principal.PERSON, Principal.SCRIPT, None)
+    if imported:
+        refuse_unapproved(library.store.home, taskset, str(head.ref))
+    if unvouched:
+        raise Refused(
+            f"{head.ref} brings commands of its own and was written by an agent; no person approved it yet.",
+            "Nothing of it was run. A person reads its files and approves them at a terminal, where it is asked.",
+        )
+
+
+_RECORD = "task.json"
+
+
+def _task_lines(taskset: TaskSet) -> list[str]:
+    return re.split(r"(?<=\n)", taskset.files[LINES].decode("utf-8-sig"))
+
+
+def _folder_records(taskset: TaskSet) -> dict[str, dict[str, Any]]:
+    """Return the records of folders of tasks by their paths, an empty one where there is none."""
+    paths = [f"{FOLDER}{name}/{_RECORD}" for name in task_folders(taskset.files)]
+    files = taskset.files
+    return {path: json.loads(files[path].decode("utf-8-sig")) if path in files else {} for path in paths}
+
+
+def count_unassigned(taskset: TaskSet) -> int:
+    """Return how many tasks do not say their split themselves."""
+    if LINES in taskset.files:
+        return sum(is_unassigned(json.loads(line)) for line in _task_lines(taskset) if line.strip())
+    return sum(map(is_unassigned, _folder_records(taskset).values()))
+
+
+def render_splits(taskset: TaskSet) -> dict[str, bytes]:
+    """Return the files that change when every task says its split; all that is not changed stays as it is."""
+    splits = {task.id: task.split for task in taskset.tasks}
+    if LINES in taskset.files:
+        return {LINES: "".join(_render_line(line, splits) for line in _task_lines(taskset)).encode()}
+    changed = {}
+    for path, record in _folder_records(taskset).items():
+        if is_unassigned(record):
+            named = record | {"split": splits[record.get("id", path.split("/")[1])]}
+            changed[path] = (json.dumps(named, ensure_ascii=False, indent=1) + "\n").encode()
+    return changed
+
+
+def _render_line(line: str, splits: Mapping[str, Split]) -> str:
+    if not line.strip() or not is_unassigned(record := json.loads(line)):
+        return line
+    end = line[len(line.rstrip("\r\n")) :]
+    return json.dumps({**record, "split": splits[record["id"]]}, ensure_ascii=False) + end
+
+
+def write_files(path: Path, files: Mapping[str, bytes]) -> Path:
+    """Write files of a task set back to where it was read, each as a whole; returns the folder or the file.
+
+    Raises InvalidArgument when nothing can be written there.
+    """
+    path = path.resolve()
+    for name, data in files.items():
+        target = path / name if path.is_dir() else path
+        try:
+            descriptor, made = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            os.chmod(made, target.stat().st_mode & 0o777 if target.exists() else 0o644)
+            os.replace(made, target)
+        except OSError as error:
+            hint = "Copy the task set to a place of your own."
+            raise InvalidArgument(f"{target} cannot be written: {error.strerror or error}.", hint) from None
+    return path
+
+
+RECHECK_SECONDS = 2.0
+"""Seconds for which the library's task set is taken to be as it was just found."""
+
+
+class IntegrityGuard:
+    """Says why nothing that is measured now is worth anything, or ''.
+
+    files: those that the executor's command may run, as they are to be; place: where it has those whose path is not
+    absolute. ref: the version of the environment. It may be asked as often as something ends.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        caller: Caller,
+        ref: Ref,
+        files: Mapping[str, bytes],
+        place: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._ref, self._clock = library.store, ref, clock
+        # Its versions stay readable, also when somebody removes it from the library meanwhile.
+        self._head = library.store.head(ref.at(None), caller.scopes)
+        self._files = {place / path: hashlib.sha256(data).digest() for path, data in files.items()}
+        self._seen: dict[Path, tuple[int, ...]] = {}
+        self._first, self._looked = self._stored(), clock()
+
+    def __call__(self) -> str:
+        """Return what was changed, in words, or ''."""
+        for path, sha256 in self._files.items():
+            if self._changed(path, sha256):
+                more = "What the run has of the task set is written again when it is continued."
+                return f"{path} was changed, which this run measures with. {more}"
+        if self._clock() - self._looked >= RECHECK_SECONDS:
+            try:
+                now = self._stored()
+            except (EvolvableError, OSError) as error:
+                return f"{self._ref} cannot be read any more: {error}"
+            self._looked = self._clock()
+            if now != self._first:
+                return f"the tasks, splits or scorers of {self._ref} were changed in the library."
+        return ""
+
+    def _changed(self, path: Path, sha256: bytes) -> bool:
+        try:
+            stat = path.stat()
+            seen = stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
+            if self._seen.get(path) == seen:
+                return False
+            if hashlib.sha256(path.read_bytes()).digest() != sha256:
+                return True
+        except OSError:
+            return True
+        self._seen[path] = seen
+        return False
+
+    def _stored(self) -> dict[str, bytes]:
+        files = self._store.files(self._head, self._ref.version)
+        return {path: hashlib.sha256(file.data).digest() for path, file in files.items()}

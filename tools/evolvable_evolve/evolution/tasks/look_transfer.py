@@ -1,0 +1,95 @@
+"""Looks at sealed tests go along with backups, archives and exported task sets, and are merged where they arrive.
+
+What arrives is added to what is there. An import or a restored backup can raise the number of a look, but not lower it.
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.ledger.run_directory import EVOLVE_DIR
+from evolvable_evolve.evolution.tasks.holdout import ACCESS_FILE, TestAccessLog
+from evolvable_evolve.evolution.tasks.locate import load_taskset
+from evolvable_evolve.evolution.tasks.opened_tasks import OPENED_FILE, OpenedTaskLog, TaskOpening
+from evolvable_evolve.evolution.tasks.similarity import TextSketch, sketch_tasks
+from evolvable_store.errors import EvolvableError
+from evolvable_store.regular_files import read_regular
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools.library import Caller, Library
+
+
+def backup_files(home: Path) -> dict[str, bytes]:
+    """Return the records of a library that its backup takes along, by their names in `evolve`."""
+    found = {}
+    for name in (OPENED_FILE, ACCESS_FILE):
+        with contextlib.suppress(FileNotFoundError):
+            found[name] = read_regular(home / EVOLVE_DIR / name)
+    return found
+
+
+def merge_backup(home: Path, source: Path) -> None:
+    """Add the records of a backup to those of a library. Of records that are damaged here the sound lines stay.
+
+    Raises OSError.
+    """
+    there = backup_files(source)
+    OpenedTaskLog.in_library(home).merge_backup(there.get(OPENED_FILE, b""))
+    TestAccessLog.in_library(home).merge(there.get(ACCESS_FILE, b""))
+
+
+def looks_to_export(library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:
+    """Return the lines that go along with these resources, by default all. Raises LibraryCorrupt."""
+    log = OpenedTaskLog.in_library(library.store.home)
+    if refs is None:
+        return log.export_lines()
+    sketches = [one for ref in refs if ref.kind is Kind.ENVIRONMENT for one in _sketches(library, caller, ref)]
+    return log.export_lines(sketches) if sketches else b""
+
+
+def _sketches(library: Library, caller: Caller, ref: Ref) -> list[TextSketch]:
+    """Return the sketches of all tasks of an environment, none where it is no task set."""
+    try:
+        taskset, _ = load_taskset(library, caller, ref)
+    except EvolvableError:
+        return []
+    return sketch_tasks(taskset.tasks, taskset.files)
+
+
+def record_shown_test(
+    library: Library, caller: Caller, run: str, settings: Mapping[str, Any], tasks: Sequence[str]
+) -> None:
+    """Record that a person saw which of these test tasks passed in a run: a look at each, once for a run.
+
+    settings: of the run. Raises NoSuchResource, LibraryCorrupt.
+    """
+    ref = Ref.parse(settings["task_set"]).at(settings["task_set_version"])
+    taskset, _ = load_taskset(library, caller, ref)
+    sketches = tuple(sketch_tasks([one for one in taskset.tasks if one.id in set(tasks)], taskset.files))
+    opening = TaskOpening(run, "shown to a person", taskset.test_digest, (), sketches)
+    OpenedTaskLog.in_library(library.store.home).add(opening)
+
+
+def import_looks(home: Path, lines: bytes) -> int:
+    """Add what came with an archive, and return how many records were new. Raises LibraryCorrupt, OSError."""
+    return OpenedTaskLog.in_library(home).import_lines(lines) if lines else 0
+
+
+class LookTransfer:
+    """The looks as `evolvable_server.plugins.ArchivePart` has them."""
+
+    def backup_files(self, home: Path) -> dict[str, bytes]:
+        """Return what `backup_files` returns."""
+        return backup_files(home)
+
+    def merge_backup(self, home: Path, source: Path) -> None:
+        """Do what `merge_backup` does."""
+        merge_backup(home, source)
+
+    def export(self, library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:
+        """Return the lines that go along with these resources. Raises LibraryCorrupt."""
+        return looks_to_export(library, caller, refs)
+
+    def add(self, home: Path, lines: bytes) -> int:
+        """Add the lines of another library, and return how many were new. Raises LibraryCorrupt, OSError."""
+        return import_looks(home, lines)

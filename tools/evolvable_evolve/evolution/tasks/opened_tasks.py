@@ -1,0 +1,239 @@
+"""Which test tasks were opened, by which run: the record that looks at a sealed test are counted from.
+
+A look counts for a task and not for a file. A space in a prompt, a dropped task, a longer prompt around the old one, or
+a task moved to another set leaves the count as it is. The record is one file of the library, to which lines are only
+added. A run first reserves all tasks of its test, then records those that it opens. When it is decided, the tasks that
+it reserved and did not open are fresh again.
+"""
+
+import contextlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from filelock import FileLock
+
+from evolvable_evolve.evolution.ledger.run_directory import EVOLVE_DIR
+from evolvable_evolve.evolution.tasks.similarity import TextSketch
+from evolvable_store.errors import LibraryCorrupt
+
+OPENED_FILE = "opened.jsonl"
+
+
+class OpeningState(StrEnum):
+    """What a line says of its tasks."""
+
+    OPENED = "opened"
+    RESERVED = "reserved"
+    DECIDED = "decided"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOpening:
+    """Tasks that one run opened for one finalist, or reserved. program: refs of what was measured."""
+
+    run: str
+    finalist: str
+    test: str
+    program: tuple[str, ...]
+    sketches: tuple[TextSketch, ...]
+    state: OpeningState = OpeningState.OPENED
+
+    @property
+    def who(self) -> tuple[str, str]:
+        """The run and the finalist."""
+        return self.run, self.finalist
+
+    @classmethod
+    def from_line(cls, line: bytes) -> "TaskOpening":
+        """Return the opening of one line. Raises ValueError, TypeError, KeyError, RecursionError."""
+        said = json.loads(line)
+        sketches = tuple(TextSketch.from_json(one) for one in said["tasks"])
+        texts = [str(said[name]) for name in ("run", "finalist", "test")]
+        state = OpeningState(said.get("state", OpeningState.OPENED))
+        return cls(texts[0], texts[1], texts[2], tuple(map(str, said["program"])), sketches, state)
+
+    def to_line(self) -> bytes:
+        """Return the line that `from_line` reads, with its end."""
+        said = {"run": self.run, "finalist": self.finalist, "test": self.test, "program": list(self.program)}
+        if self.state is not OpeningState.OPENED:
+            said["state"] = str(self.state)
+        tasks = [one.to_json() for one in self.sketches]
+        return json.dumps({**said, "tasks": tasks}, separators=(",", ":")).encode() + b"\n"
+
+
+class OpenedTaskLog:
+    """The openings in one file, a JSON object a line, only ever added to. Several processes may use it at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @classmethod
+    def in_library(cls, home: Path) -> "OpenedTaskLog":
+        """Return the log of a library."""
+        return cls(home / EVOLVE_DIR / OPENED_FILE)
+
+    def add(self, opening: TaskOpening) -> None:
+        """Write an opening down for good, as far as the same run and finalist have not opened these tasks before.
+
+        Raises LibraryCorrupt, OSError.
+        """
+        with self._writing() as known:
+            self._append(known, [opening])
+
+    def reserve(self, opening: TaskOpening) -> int:
+        """Reserve the tasks of a test for a run, and return the number of its look.
+
+        It is one more than the most of its tasks, those that other runs reserved at the same time among them. So of
+        two runs that open one test together only one has the first look. Raises LibraryCorrupt, OSError.
+        """
+        with self._writing() as known:
+            look = 1 + max((len(who - {opening.who}) for who in _openers(known, opening.sketches)), default=0)
+            self._append(known, [replace(opening, state=OpeningState.RESERVED)])
+        return look
+
+    def decide(self, run: str, finalist: str) -> None:
+        """Record that a run is decided: what it reserved and did not open is fresh again. Raises as `add`."""
+        with self._writing() as known:
+            mine = {one.state for one in known if one.who == (run, finalist)}
+            if OpeningState.RESERVED in mine and OpeningState.DECIDED not in mine:
+                self._write(TaskOpening(run, finalist, "", (), (), OpeningState.DECIDED).to_line())
+
+    def count_looks(self, sketches: Sequence[TextSketch]) -> list[int]:
+        """Return for each text by how many finalists it, or nearly the same text, was opened before."""
+        return [len(found) for found in _openers(self._read(), sketches)]
+
+    def runs_with_tasks(self) -> set[tuple[str, str]]:
+        """Return the runs and finalists of which it is known what they opened."""
+        return {one.who for one in self._read()}
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[list[TaskOpening]]:
+        """Yield what is recorded, while no other process writes."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{self._path}.lock"):
+            yield self._read(mend=True)
+
+    def _append(self, known: Sequence[TaskOpening], openings: Iterable[TaskOpening]) -> int:
+        """Write what is not known yet, and return how many lines it took."""
+        have = {(*one.who, one.state, sketch.words) for one in known for sketch in one.sketches}
+        lines = []
+        for opening in openings:
+            fresh = tuple(one for one in opening.sketches if (*opening.who, opening.state, one.words) not in have)
+            have |= {(*opening.who, opening.state, one.words) for one in fresh}
+            lines += [replace(opening, sketches=fresh).to_line()] if fresh else []
+        if lines:
+            self._write(b"".join(lines))
+        return len(lines)
+
+    def _write(self, data: bytes) -> None:
+        with self._path.open("ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _read(self, *, mend: bool = False) -> list[TaskOpening]:
+        """Read all openings. A last line without its end was never finished: nothing was run for it."""
+        data = self.content()
+        whole, _, torn = data.rpartition(b"\n")
+        if torn and mend:
+            with self._path.open("r+b") as file:
+                file.truncate(len(data) - len(torn))
+        try:
+            return [TaskOpening.from_line(line) for line in whole.split(b"\n") if line]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise LibraryCorrupt(
+                f"{self._path} is damaged: the looks at test tasks cannot be counted.",
+                "`evolvable recover BACKUP` keeps its sound lines and adds those of a backup. Until then no promotion"
+                " can be claimed.",
+            ) from None
+
+    def content(self) -> bytes:
+        """Return the file as it is, empty where there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._path.read_bytes()
+        return b""
+
+    def export_lines(self, sketches: Sequence[TextSketch] | None = None) -> bytes:
+        """Return the openings of these tasks, by default all, as lines that `import_lines` takes."""
+        lines = []
+        for opening in _in_force(self._read()):
+            own = tuple(one for one in opening.sketches if sketches is None or any(_is_same(one, s) for s in sketches))
+            lines += [replace(opening, sketches=own).to_line()] if own else []
+        return b"".join(lines)
+
+    def import_lines(self, data: bytes) -> int:
+        """Add the openings that another library recorded, and return how many lines were new. Others are skipped.
+
+        What comes can only raise the number of a look: a line of another library that says that a run is decided frees
+        nothing that is reserved here.
+        """
+        found = list(_in_force(_parse_sound(data)))
+        if not found:
+            return 0
+        with self._writing() as known:
+            return self._append(known, found)
+
+    def merge_backup(self, data: bytes) -> None:
+        """Add the openings that a backup holds. Of a file that is damaged here the sound lines stay."""
+        with FileLock(f"{self._path}.lock") if self._path.exists() else contextlib.nullcontext():
+            try:
+                self._read()
+            except LibraryCorrupt:
+                sound = _in_force(_parse_sound(self.content()))
+                draft = self._path.with_suffix(".sound")
+                draft.write_bytes(b"".join(one.to_line() for one in sound))
+                os.replace(self._path, self._path.with_suffix(".damaged"))
+                os.replace(draft, self._path)
+        self.import_lines(data)
+
+
+def _parse_sound(data: bytes) -> Iterator[TaskOpening]:
+    """Yield the openings of the lines that can be read."""
+    for line in data.split(b"\n"):
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            if line:
+                yield TaskOpening.from_line(line)
+
+
+def _in_force(openings: Iterable[TaskOpening]) -> Iterator[TaskOpening]:
+    """Yield what counts: what was opened, and what undecided runs reserved."""
+    openings = list(openings)
+    decided = {one.who for one in openings if one.state is OpeningState.DECIDED}
+    for one in openings:
+        if one.state is OpeningState.OPENED or (one.state is OpeningState.RESERVED and one.who not in decided):
+            yield one
+
+
+def _is_same(one: TextSketch, other: TextSketch) -> bool:
+    """Return whether a test that opened one text opened the other: nearly equal, or the one within the other."""
+    return one.is_near(other) or one.is_within(other)
+
+
+def _openers(openings: Iterable[TaskOpening], sketches: Sequence[TextSketch]) -> list[set[tuple[str, str]]]:
+    """Return for each text the runs and finalists that opened it or nearly the same text."""
+    by_words: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    known: dict[TextSketch, set[tuple[str, str]]] = defaultdict(set)
+    for opening in _in_force(openings):
+        for sketch in opening.sketches:
+            for name in sketch.names:
+                by_words[name].add(opening.who)
+            if sketch.triples:
+                known[sketch].add(opening.who)
+    having: dict[int, list[TextSketch]] = defaultdict(list)
+    for sketch in known:
+        for triple in sketch.triples:
+            having[triple].append(sketch)
+    found = []
+    for sketch in sketches:
+        who = set().union(*(by_words.get(name, ()) for name in sketch.names))
+        shared = {other for triple in sketch.triples for other in having.get(triple, ())}
+        for other in shared:
+            if not known[other] <= who and _is_same(sketch, other):
+                who |= known[other]
+        found.append(who)
+    return found

@@ -1,0 +1,325 @@
+"""Read a task set from its files, and report every problem of it at once."""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.executors.base import load_schema, parse_strict_json
+from evolvable_evolve.evolution.scorers.registry import argument_problem
+from evolvable_evolve.evolution.task import (
+    PublicCheck,
+    ScorerSpec,
+    Split,
+    SplitRatios,
+    SplitRequest,
+    Task,
+    TaskSet,
+    assign_splits,
+)
+from evolvable_evolve.evolution.tasks.similarity import group_tasks
+from evolvable_store.errors import InvalidResource
+from evolvable_store.paths import path_problem
+
+AUTO_SPLIT = "auto"
+"""The split of a task that says none: it is dealt out by its id."""
+
+
+def read_record(said: Any) -> tuple[Task | None, list[str]]:
+    """Return the task that a JSON value says, or None and everything that is wrong with it.
+
+    Its split and its digest follow from the whole task set. Until then it is of the test, which shows it to nobody.
+    """
+    if not isinstance(said, dict):
+        return None, ["a task is a JSON object"]
+    try:
+        json.dumps(said, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return None, ["it is not valid Unicode: it has half of a character (\\ud800 to \\udfff)"]
+    said = _upgrade_candidate(said)
+    faults = sorted(_validator().iter_errors(said), key=lambda error: error.json_path)
+    problems = [_describe_fault(error.json_path, error.message) for error in faults]
+    if problems:
+        return None, problems
+    task = _make_task(said)
+    # A task that nobody has reviewed may wait for its scorer: a check of the task set refuses it.
+    scorer = argument_problem(task.scorer, task.expected) if task.reviewed or "scorer" in said else ""
+    seen = _folder_problem(task.public.files, "public.files") if task.public else ""
+    problems = list(filter(None, (scorer, _folder_problem(task.files), seen)))
+    return (None if problems else task), problems
+
+
+_CANDIDATE_FIELDS = {"prompt", "check", "session", "reviewed"}
+
+
+def _upgrade_candidate(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a line that an older review wrote as a task; any other record as it is."""
+    if set(said) != _CANDIDATE_FIELDS or not isinstance(said["session"], str):
+        return said
+    more = {
+        "id": f"session-{_digest(said)[:12]}",
+        "source": f"session:{'-'.join(said['session'].split()) or 'unknown'}",
+    }
+    return {name: value for name, value in said.items() if name != "session"} | more
+
+
+@cache
+def _validator() -> Any:
+    from jsonschema import Draft202012Validator  # late: it is slow to import
+
+    return Draft202012Validator(load_schema(Path(__file__).with_name("task.schema.json")))
+
+
+def _make_task(said: Mapping[str, Any]) -> Task:
+    scorer = said.get("scorer", "numeric_strict")
+    spec = ScorerSpec(scorer) if isinstance(scorer, str) else ScorerSpec(scorer["type"], scorer.get("args", {}))
+    return Task(
+        said["id"],
+        said["prompt"],
+        spec,
+        Split.TEST,
+        "",
+        expected=_expected_text(said.get("expected")),
+        category=" ".join(said.get("category", "other").split()),
+        files=(said.get("files") or "").strip("/") or None,
+        setup=tuple(tuple(command) for command in said.get("setup", [])),
+        timeout_s=float(said.get("timeout_s", 600.0)),
+        weight=float(said.get("weight", 1.0)),
+        tags=tuple(said.get("tags", [])),
+        source=said.get("source", "human"),
+        group=" ".join(said.get("group", "").split()),
+        reviewed=said.get("reviewed", True),
+        check=said.get("check", ""),
+        public=_make_public_check(said["public"]) if said.get("public") else None,
+    )
+
+
+def _make_public_check(said: Mapping[str, Any]) -> PublicCheck:
+    folder = (said.get("files") or "").strip("/") or None
+    return PublicCheck(tuple(said["argv"]), folder, float(said.get("timeout_s", 10.0)))
+
+
+def _expected_text(value: Any) -> str | None:
+    """Return the expected answer as a text; what is not one is written as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _folder_problem(path: str | None, field: str = "files") -> str:
+    reason = path_problem(path) if path is not None else ""
+    return f"{field} names {ascii(path)}, which is no folder inside a task set: {reason}" if reason else ""
+
+
+def _describe_fault(where: str, message: str) -> str:
+    """Return a fault of the schema as a sentence about a field, without the whole value in it."""
+    field = where.removeprefix("$").lstrip(".")
+    short = message if len(message) <= 160 else f"...{message[-150:]}"
+    hint = ""
+    if field.startswith("setup"):
+        hint = '; setup is a list of commands, each a list of arguments such as ["git", "init"]'
+    return f"{field}: {short}{hint}" if field else f"{short}{hint}"
+
+
+LINES = "tasks.jsonl"
+FOLDER = "tasks/"
+ENVIRONMENT_FILE = "ENVIRONMENT.md"
+
+_RECORD, _PROMPT, _WORKSPACE = "task.json", "prompt.md", "files"
+_EXPECTED = ("expected.txt", "expected.json")
+_SAMPLES = ("good", "bad")
+
+Written = tuple[str, Any]
+"""A record as it is written, after where it stands."""
+
+
+class InvalidTaskSet(InvalidResource):
+    """Files that are no task set. `problems` holds every reason."""
+
+
+def read_taskset(name: str, files: Mapping[str, bytes], ratios: SplitRatios | None = None) -> TaskSet:
+    """Return the task set in these files: `tasks.jsonl`, one task a line, or a folder `tasks/ID/` for each task.
+
+    Such a folder has `task.json` with the record, or a part of it: the prompt may stand in `prompt.md`, the expected
+    answer in `expected.txt` or `expected.json`, and what the workspace begins with below `files/`. Tasks that name no
+    split are dealt out by `ratios`. Raises InvalidTaskSet.
+    """
+    problems: list[str] = []
+    tasks: list[Task] = []
+    named: dict[str, Split] = {}
+    for where, said in _iter_records(files, problems):
+        task, faults = read_record(said)
+        problems += [f"{where}: {fault}" for fault in faults]
+        if task is not None:
+            problems += [f"{where}: {fault}" for fault in _workspace_problems(task.files, files)]
+            if task.public:
+                seen = _workspace_problems(task.public.files, files, "public.files")
+                problems += [f"{where}: {fault}" for fault in seen]
+            tasks.append(task)
+            if not is_unassigned(said):
+                named[task.id] = Split(said["split"])
+    problems += _duplicate_ids(task.id for task in tasks)
+    if not tasks and not problems:
+        problems.append("it has no tasks")
+    if problems:
+        raise InvalidTaskSet(name, problems)
+    return _assemble(name, files, tasks, named, ratios or SplitRatios())
+
+
+def is_unassigned(record: Mapping[str, object]) -> bool:
+    """Return whether a record says no split."""
+    return record.get("split", AUTO_SPLIT) == AUTO_SPLIT
+
+
+def task_folders(files: Mapping[str, bytes]) -> list[str]:
+    """Return the names of the folders that hold a task each."""
+    return sorted({path.split("/")[1] for path in files if path.startswith(FOLDER) and path.count("/") >= 2})
+
+
+def scorer_files(taskset: TaskSet) -> dict[str, bytes]:
+    """Return the files that a command scorer may need: all but the workspaces' and the tasks themselves."""
+    return _scorer_files(taskset.files, [task.files for task in taskset.tasks])
+
+
+def holds_task(path: str) -> bool:
+    """Return whether the file at this path says what a task is, and may say what it expects."""
+    parts = path.split("/")
+    return path == LINES or (path.startswith(FOLDER) and (len(parts) < 4 or parts[2] != _WORKSPACE))
+
+
+def _iter_records(files: Mapping[str, bytes], problems: list[str]) -> Iterator[Written]:
+    if LINES in files:
+        if any(path.startswith(FOLDER) and path.endswith(f"/{_RECORD}") for path in files):
+            problems.append(f"it has both {LINES} and a folder {FOLDER} with tasks; keep one of them")
+        yield from _iter_lines(files[LINES], problems)
+        return
+    names = task_folders(files)
+    if not names:
+        problems.append(f"it has neither {LINES} nor a folder {FOLDER}ID/ with {_RECORD}")
+    for name in names:
+        found = _read_folder(name, files, problems)
+        if found is not None:
+            yield f"{FOLDER}{name}", found
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a file with a JSON object a line.
+
+    `str.splitlines` also ends a line at U+0085 and U+2028, which stand in a JSON string as they are.
+    """
+    return re.split(r"\r?\n", text)
+
+
+def _iter_lines(data: bytes, problems: list[str]) -> Iterator[Written]:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        problems.append(f"{LINES} is not UTF-8 (byte {error.start:,})")
+        return
+    for number, line in enumerate(split_lines(text), start=1):
+        if line.strip():
+            try:
+                yield f"line {number}", parse_strict_json(line)
+            except (ValueError, RecursionError) as error:
+                problems.append(f"line {number}: it is no JSON ({error})")
+
+
+def _read_folder(name: str, files: Mapping[str, bytes], problems: list[str]) -> dict[str, Any] | None:
+    place = f"{FOLDER}{name}/"
+    said: dict[str, Any] = {"id": name}
+    try:
+        if f"{place}{_RECORD}" in files:
+            record = parse_strict_json(files[f"{place}{_RECORD}"].decode("utf-8-sig"))
+            if not isinstance(record, dict):
+                raise ValueError("a task is a JSON object")
+            said |= record
+        if f"{place}{_PROMPT}" in files:
+            said.setdefault("prompt", files[f"{place}{_PROMPT}"].decode("utf-8-sig").strip())
+        for path in _EXPECTED:
+            if place + path in files:
+                text = files[place + path].decode("utf-8-sig")
+                said.setdefault(
+                    "expected", parse_strict_json(text) if path.endswith(".json") else text.removesuffix("\n")
+                )
+    except (ValueError, RecursionError) as error:
+        problems.append(f"{place.rstrip('/')}: it cannot be read ({error})")
+        return None
+    if any(path.startswith(f"{place}{_WORKSPACE}/") for path in files):
+        said.setdefault("files", f"{place}{_WORKSPACE}")
+    return said
+
+
+def _workspace_problems(folder: str | None, files: Mapping[str, bytes], field: str = "files") -> Iterator[str]:
+    below = [path for path in files if folder is not None and path.startswith(f"{folder}/")]
+    if folder is not None and not below:
+        yield f"{field} names {folder}, and there is no file below it"
+    if told := next(filter(holds_task, below), None):
+        yield f"{field} names {folder}, in which {told} lies: the program could read what is expected"
+
+
+def _duplicate_ids(ids: Iterable[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for id_ in ids:
+        # Workspaces and reports are named by them, also where case makes no difference.
+        if id_.casefold() in seen:
+            yield f"two tasks have the id {id_}"
+        seen.add(id_.casefold())
+
+
+def _assemble(
+    name: str, files: Mapping[str, bytes], tasks: Sequence[Task], named: Mapping[str, Split], ratios: SplitRatios
+) -> TaskSet:
+    hashes = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
+    scorers = _digest(sorted((path, hashes[path]) for path in _scorer_files(files, [task.files for task in tasks])))
+    contents = {task.id: _task_content(task, hashes, scorers) for task in tasks}
+    groups = group_tasks(tasks, files)
+    sizes = Counter(groups.values())
+    requests = [SplitRequest(t.id, t.category, groups[t.id], named.get(t.id), t.source) for t in tasks]
+    splits = assign_splits(requests, ratios)
+    named_groups = {id_: group if sizes[group] > 1 else "" for id_, group in groups.items()}
+    made = tuple(
+        replace(task, split=splits[task.id], digest=_digest(contents[task.id]), group=named_groups[task.id])
+        for task in tasks
+    )
+    test = _digest(sorted(task.digest for task in made if task.split is Split.TEST))
+    whole = _digest([sorted((t.id, t.digest, t.split, t.weight, t.category) for t in made), sorted(hashes.items())])
+    return TaskSet(name, made, dict(files), whole, test)
+
+
+def _task_content(task: Task, hashes: Mapping[str, str], scorers: str) -> dict[str, Any]:
+    """Return everything that decides what the task is. Known answers in the scorer's arguments are no part of it."""
+    start = f"{task.files}/"
+    public: dict[str, Any] = {}
+    if task.public:  # the digest of a task without one stays as it was
+        seen = sorted((path, sha) for path, sha in hashes.items() if path.startswith(f"{task.public.files}/"))
+        public = {"public": [task.public.argv, task.public.timeout_s, seen]}
+    return {
+        **public,
+        "prompt": task.prompt,
+        "scorer": task.scorer.type,
+        "args": {key: value for key, value in task.scorer.args.items() if key not in _SAMPLES},
+        "scorer_files": scorers if task.scorer.type == "command" else "",
+        "expected": task.expected,
+        "files": sorted((path.removeprefix(start), sha) for path, sha in hashes.items() if path.startswith(start)),
+        "setup": task.setup,
+        "timeout_s": task.timeout_s,
+    }
+
+
+def _scorer_files(files: Mapping[str, bytes], workspaces: Iterable[str | None]) -> dict[str, bytes]:
+    starts = tuple(f"{folder}/" for folder in workspaces if folder is not None)
+    return {
+        path: data
+        for path, data in files.items()
+        if path not in (LINES, ENVIRONMENT_FILE) and not path.startswith((FOLDER, *starts))
+    }
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,277 @@
+"""Try the scorers of a task set on known good and bad answers, before anything is spent on it."""
+
+import asyncio
+import json
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.executors.base import WorkspaceError, open_workspace
+from evolvable_evolve.evolution.scorers import external_scorers
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer, sample_list
+from evolvable_evolve.evolution.task import Rollout, Score, ScorerError, Task, TaskSet, task_fixtures
+from evolvable_evolve.evolution.tasks.reader import scorer_files
+
+_MAX_IDS = 5  # tasks that a remark names
+
+
+class IssueLevel(StrEnum):
+    """How much a remark matters: with the first nothing is spent on the task set."""
+
+    REFUSE = "refuse"
+    WARN = "warn"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSetIssue:
+    """One thing to say: by which rule, about which tasks, and what to do about it."""
+
+    level: IssueLevel
+    rule: str
+    text: str
+    hint: str = ""
+    tasks: tuple[str, ...] = ()
+
+
+@cache
+def _issue_texts() -> Mapping[str, Mapping[str, str]]:
+    return tomllib.loads(Path(__file__).with_name("issues.toml").read_text(encoding="utf-8"))
+
+
+def make_issue(name: str, tasks: Sequence[str] = (), /, **values: object) -> TaskSetIssue:
+    """Return the issue of this name in issues.toml, about these tasks. values: for the other words in its texts."""
+    entry = _issue_texts()[name]
+    values["tasks"] = format_tasks(tasks) if tasks else ""
+    text, hint = (entry.get(part, "").format(**values) for part in ("text", "hint"))
+    return TaskSetIssue(
+        IssueLevel(entry["level"]), entry.get("rule", name), text[0].upper() + text[1:], hint, tuple(tasks)
+    )
+
+
+def format_ids(ids: Sequence[str]) -> str:
+    """Return the first few ids in a row, and how many more there are."""
+    more = f" and {len(ids) - _MAX_IDS} more" if len(ids) > _MAX_IDS else ""
+    return ", ".join(ids[:_MAX_IDS]) + more
+
+
+def format_tasks(ids: Sequence[str]) -> str:
+    """Return `task a` or `3 tasks (a, b, c)`."""
+    return f"task {ids[0]}" if len(ids) == 1 else f"{len(ids)} tasks ({format_ids(ids)})"
+
+
+SLOW_SCORERS = ("command", "regex", "judge")
+"""Scorers that start a process or ask somebody: they are tried on a few tasks, the others on all."""
+
+MIN_TRIED_TASKS = 3
+"""Tasks on which a slow scorer is tried that were given no known answers of their own."""
+
+MAX_TRIED_TASKS = 12
+"""Tasks on which a slow scorer is tried at most."""
+
+MAX_CONCURRENT = 4
+"""Tasks that are tried beside each other."""
+
+_WRONG = ("", "I do not know.")
+_GUESSES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswer:
+    """An output with files that a run would have left in the workspace, and whether it is good.
+
+    assumed: it is a bare expected answer, given to a command whose outputs may have another form.
+    """
+
+    output: str
+    files: Mapping[str, bytes]
+    good: bool
+    assumed: bool = False
+
+
+@dataclass(slots=True)
+class _CalibrationCounts:
+    """What was found of the tasks of one scorer."""
+
+    good_low: list[str] = field(default_factory=list)
+    no_output: list[str] = field(default_factory=list)
+    bad_high: list[str] = field(default_factory=list)
+    unsteady: list[str] = field(default_factory=list)
+    guessed: list[str] = field(default_factory=list)
+    trouble: list[tuple[str, str]] = field(default_factory=list)
+    good: int = 0
+    bad: int = 0
+    shapes: list[bool] = field(default_factory=list)
+
+
+async def calibrate_scorers(taskset: TaskSet, scoring: TaskSetScorer) -> list[TaskSetIssue]:
+    """Return what is wrong with the scorers: each is given known answers, and each answer twice.
+
+    scoring: what they run with, without the files of the task set.
+    """
+    groups: dict[str, list[Task]] = defaultdict(list)
+    for task in taskset.tasks:
+        if task.reviewed:
+            groups[_scorer_group(task)].append(task)
+    remarks: list[TaskSetIssue] = []
+    scoring = replace(scoring, files=scorer_files(taskset))
+    for name, own in groups.items():
+        if own[0].scorer.type == "judge":
+            remarks += _judge_issues(own, scoring.judge)
+            continue
+        others = sorted({task.expected for task in own if task.expected})
+        places = asyncio.Semaphore(MAX_CONCURRENT)
+        seen = await asyncio.gather(
+            *(_try_scorer(taskset, task, _known_answers(task, others), scoring, places) for task in _choose_tasks(own))
+        )
+        remarks += _scorer_issues(name, own, _sum_counts(seen))
+    return remarks
+
+
+def _scorer_group(task: Task) -> str:
+    """Return the name of the scorer a task shares with others: its type, and for commands and judges which."""
+    command = "name" if "name" in task.scorer.args else "argv"
+    which = {"command": command, "judge": "rubric"}.get(task.scorer.type)
+    return f"{task.scorer.type} {json.dumps(task.scorer.args.get(which))}" if which else task.scorer.type
+
+
+def _choose_tasks(own: Sequence[Task]) -> list[Task]:
+    if own[0].scorer.type not in SLOW_SCORERS:
+        return list(own)
+    given = [task for task in own if task.scorer.args.get("good") or task.scorer.args.get("bad")]
+    others = [task for task in own if task not in given]
+    return given[:MAX_TRIED_TASKS] + others[: max(0, MIN_TRIED_TASKS - len(given))]
+
+
+def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
+    """Yield the known answers of a task: those it was given, what it expects, and what must be wrong."""
+    args = task.scorer.args
+    for side in ("good", "bad"):
+        yield from (given_answer(said, side == "good") for said in sample_list(args.get(side)))
+    is_answer = task.scorer.type != "regex" or "pattern" in args
+    assumed = task.scorer.type == "command"
+    if task.expected and is_answer and not args.get("good"):
+        yield KnownAnswer(_as_answer(task, task.expected), {}, True, assumed)
+    # Where files are scored and not the text, two wrong texts are the same wrong answer.
+    by_files = any(not isinstance(said, str) for said in sample_list(args.get("good")))
+    yield from (KnownAnswer(_as_answer(task, text), {}, False) for text in _WRONG[: 1 if by_files else None])
+    other = next((text for text in others if _differs(text, task.expected)), None)
+    if other is not None and is_answer:
+        yield KnownAnswer(_as_answer(task, other), {}, False, assumed)
+
+
+def given_answer(said: Any, good: bool) -> KnownAnswer:
+    """Return a known answer as the arguments of a scorer say it: an output, or an object with output and files."""
+    if isinstance(said, str):
+        return KnownAnswer(said, {}, good)
+    files = {str(path): str(text).encode() for path, text in (said.get("files") or {}).items()}
+    return KnownAnswer(str(said.get("output", "")), files, good)
+
+
+def _as_answer(task: Task, text: str) -> str:
+    return f"<FINAL_ANSWER>{text}</FINAL_ANSWER>" if task.scorer.args.get("answer") == "tagged" else text
+
+
+def _differs(text: str, expected: str | None) -> bool:
+    """Return whether two answers surely differ: what one says is no part of what the other says."""
+    one, other = (" ".join((each or "").casefold().split()) for each in (text, expected))
+    return bool(one) and one not in other and other not in one
+
+
+async def _try_scorer(
+    taskset: TaskSet,
+    task: Task,
+    knowns: Iterator[KnownAnswer],
+    scoring: TaskSetScorer,
+    places: asyncio.Semaphore,
+) -> _CalibrationCounts:
+    seen = _CalibrationCounts()
+    async with places:
+        for known in knowns:
+            try:
+                first, second = [await score_known(taskset, task, known, scoring) for _ in range(2)]
+            except (ScorerError, WorkspaceError) as error:
+                if known.assumed and isinstance(error, ScorerError):
+                    seen.no_output += [task.id] if known.good else []
+                    continue
+                seen.trouble.append((task.id, error.text))
+                return seen
+            _count_scores(seen, task.id, known, first, second)
+        if await _accepts_guesses(task):
+            seen.guessed.append(task.id)
+    return seen
+
+
+def _count_scores(seen: _CalibrationCounts, id_: str, known: KnownAnswer, first: Score, second: Score) -> None:
+    if (first.value, first.checks) != (second.value, second.checks):
+        seen.unsteady.append(id_)
+    if known.good:
+        seen.good += 1
+        seen.shapes.append(bool(first.checks) and all(check.kind == "shape" for check in first.checks))
+        if first.value < 1:
+            seen.good_low.append(id_)
+    else:
+        seen.bad += 1
+        if first.value >= 1:
+            seen.bad_high.append(id_)
+
+
+def _sum_counts(parts: Sequence[_CalibrationCounts]) -> _CalibrationCounts:
+    whole = _CalibrationCounts()
+    for part in parts:
+        for name in _CalibrationCounts.__slots__:
+            setattr(whole, name, getattr(whole, name) + getattr(part, name))
+    return whole
+
+
+async def score_known(taskset: TaskSet, task: Task, known: KnownAnswer, scoring: TaskSetScorer) -> Score:
+    """Return the score of a known answer in a fresh workspace of its task. Raises ScorerError, WorkspaceError."""
+    if task.scorer.type != "command":
+        return await scoring(task, Rollout(known.output))
+    begins = {**task_fixtures(task, taskset.files), **known.files}
+    async with open_workspace(task, begins, host=scoring.host) as folder:
+        return await scoring(task, Rollout(known.output), folder)
+
+
+async def _accepts_guesses(task: Task) -> bool:
+    """Return whether a list of guesses passes: the right answer after wrong ones of the same form."""
+    if task.scorer.type not in ("officeqa_compat", "numeric_strict", "exact") or not task.expected:
+        return False
+    hedged = "; ".join([*(f"{number}{task.expected}" for number in range(1, _GUESSES)), task.expected])
+    return (await TaskSetScorer()(task, Rollout(_as_answer(task, hedged)))).value >= 1
+
+
+def _scorer_issues(name: str, own: Sequence[Task], seen: _CalibrationCounts) -> Iterator[TaskSetIssue]:
+    kind = own[0].scorer.type
+    for id_, why in seen.trouble[:MIN_TRIED_TASKS]:
+        yield make_issue("scorer-trouble", [id_], why=why)
+    found = {"scorer-unsteady": seen.unsteady, "good-not-1": seen.good_low, "bad-is-1": seen.bad_high}
+    for rule, ids in found.items():
+        if ids:
+            yield make_issue(rule, list(dict.fromkeys(ids)), kind=kind)
+    if seen.no_output and not seen.trouble:
+        yield make_issue("expected-is-no-output", seen.no_output, kind=kind)
+    elif not seen.trouble and not (seen.good and seen.bad):
+        yield make_issue("no-known", side="bad" if seen.good else "good", name=name, kind=kind)
+    patterns = {str(task.scorer.args.get("pattern", task.expected)) for task in own}
+    if seen.shapes and all(seen.shapes):
+        yield make_issue("shape-only", name=name)
+    elif kind == "regex" and len(own) > 1 and len(patterns) == 1:
+        yield make_issue("one-pattern", count=len(own))
+    if seen.guessed:
+        yield make_issue("guesses-pass", seen.guessed)
+
+
+def _judge_issues(own: Sequence[Task], judge: external_scorers.JudgeScorer | None) -> Iterator[TaskSetIssue]:
+    counts = {side: sum(len(sample_list(task.scorer.args.get(side))) for task in own) for side in ("good", "bad")}
+    judged = format_tasks([task.id for task in own])
+    if min(counts.values()) < external_scorers.MIN_KNOWN_ANSWERS:
+        yield make_issue("judge-uncalibrated", judged=judged, least=external_scorers.MIN_KNOWN_ANSWERS)
+    elif judge is None:
+        asked = {side: min(external_scorers.MAX_KNOWN_ANSWERS, count) for side, count in counts.items()}
+        yield make_issue("judge", judged=judged, agreement=external_scorers.MIN_AGREEMENT, **asked)

@@ -1,0 +1,126 @@
+"""Complete the tasks of sessions from each other, so that the check of their task set has nothing to refuse.
+
+A judge is born with one good and one bad answer, and its calibration needs more; tasks of one project are one category
+only where several sessions have them. Pure functions; no model is asked, nothing is run.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from evolvable_evolve.evolution.scorers.external_scorers import MIN_KNOWN_ANSWERS
+from evolvable_evolve.evolution.scorers.registry import known_samples
+from evolvable_evolve.evolution.task import Split, TaskSet
+from evolvable_evolve.evolution.tasks.diagnostics import find_leaks
+from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel
+from evolvable_evolve.evolution.tasks.session_tasks import SessionTask
+from evolvable_evolve.evolution.tasks.similarity import TextSketch, group_tasks
+
+OTHER = "other"
+"""The category of tasks whose project no other session has."""
+
+_MIN_MEMBERS = 2  # groups of tasks from which on a project is a category
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedTask:
+    """A task that a judge scores, with the answers to it that are known, and the sessions that they are from."""
+
+    task: SessionTask
+    good: tuple[str, ...]
+    bad: tuple[str, ...]
+    sessions: tuple[str, ...]
+
+
+def join_answers(tasks: Sequence[SessionTask]) -> list[JudgedTask]:
+    """Return the tasks, those that ask the same and were corrected alike as one with the answers of all."""
+    alike: dict[tuple[str, str], list[SessionTask]] = defaultdict(list)
+    for task in tasks:
+        alike[same_words(task.prompt), same_words(task.correction)].append(task)
+    joined = []
+    for own in alike.values():
+        good = tuple(dict.fromkeys(one.good for one in own))
+        bad = tuple(dict.fromkeys(one.bad for one in own if one.bad not in good))
+        joined.append(JudgedTask(own[0], good, bad, tuple(one.session for one in own)))
+    return joined
+
+
+def same_words(text: str) -> str:
+    """Return what two texts have in common that differ in case and spaces alone."""
+    return " ".join(text.casefold().split())
+
+
+def complete_bad(tasks: Sequence[JudgedTask], known: int) -> list[JudgedTask]:
+    """Return the tasks with answers to other prompts as bad ones, until a calibration has enough of them.
+
+    known: bad answers that other tasks of the judge have.
+    """
+    count, completed = known + sum(len(one.bad) for one in tasks), list[JudgedTask]()
+    for one in tasks:
+        wrong = list(_other_answers(one, tasks))[: max(0, MIN_KNOWN_ANSWERS - count)]
+        count += len(wrong)
+        completed.append(replace(one, bad=(*one.bad, *wrong)))
+    return completed
+
+
+def _other_answers(task: JudgedTask, tasks: Sequence[JudgedTask]) -> Iterator[str]:
+    """Yield the good answers to prompts that ask for something else: here they are wrong."""
+    own, known = TextSketch.of(task.task.prompt), {*task.good, *task.bad}
+    for other in tasks:
+        if other is not task and not own.is_near(TextSketch.of(other.task.prompt)):
+            yield from (answer for answer in other.good if answer not in known)
+
+
+def count_known(taskset: TaskSet | None, rubric: str) -> tuple[int, int]:
+    """Return how many good and how many bad answers a judge is calibrated with; none without a task set."""
+    known = known_samples(taskset.tasks).get(rubric, []) if taskset else []
+    good = sum(one.good for one in known)
+    return good, len(known) - good
+
+
+def find_refused(taskset: TaskSet, new: Sequence[str]) -> dict[str, str]:
+    """Return some of the new tasks that the check would refuse beside others, each with the reason; {} for no more."""
+    for issue in find_leaks(taskset):
+        if issue.level is IssueLevel.REFUSE and issue.rule in _REFUSED:
+            own = [id_ for id_ in new if id_ in issue.tasks]
+            all_new = len(own) == len(issue.tasks)  # then one can stay
+            if refused := dict.fromkeys(own[all_new:], _REFUSED[issue.rule]):
+                return refused
+    return {}
+
+
+_REFUSED = {
+    "contradiction": "another session asked the same, and its answer was corrected otherwise",
+    "duplicate": "another part of the task set has an equal task",
+}
+
+
+def find_shortage(taskset: TaskSet) -> str:
+    """Return what the task set lacks for its check, '' for nothing."""
+    empty = [str(split) for split in (Split.TRAIN, Split.VAL) if not taskset.of(split)]
+    if not empty:
+        return ""
+    return (
+        f"There is no task in {' and '.join(empty)} yet, and `evolvable taskset check` refuses the task set until tasks"
+        " of another session are added: what is learned from one is chosen by another."
+    )
+
+
+def choose_categories(taskset: TaskSet, projects: Mapping[str, str]) -> dict[str, str]:
+    """Return the category of each new task: its project where several sessions have it, else `other`.
+
+    What would be alone in `other` joins the largest category. projects: of the new tasks, by id.
+    """
+    groups = group_tasks(taskset.tasks, taskset.files)
+    members: dict[str, set[str]] = defaultdict(set)
+    for task in taskset.tasks:
+        members[projects.get(task.id, task.category)].add(groups[task.id])
+    chosen = {id_: name if len(members[name]) >= _MIN_MEMBERS else OTHER for id_, name in projects.items()}
+    sizes: dict[str, set[str]] = defaultdict(set)
+    for task in taskset.tasks:
+        sizes[chosen.get(task.id, task.category)].add(groups[task.id])
+    larger = [name for name in sorted(sizes) if name != OTHER]
+    if larger and len(sizes[OTHER]) == 1:
+        largest = max(larger, key=lambda name: len(sizes[name]))
+        chosen = {id_: largest if name == OTHER else name for id_, name in chosen.items()}
+    return chosen

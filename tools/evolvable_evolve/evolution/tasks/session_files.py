@@ -1,0 +1,76 @@
+"""Make the files of a task that a command checks: the workspace as it was, and the tests as the work left them."""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+from evolvable_evolve.evolution.tasks.session_tasks import SessionTask
+from evolvable_tools.library import Library
+
+CHECK_SCRIPT = "check_exit.py"
+"""The program beside the tasks that runs a check."""
+
+_MAX_PLAIN = 30  # files of a workspace that are kept one by one; more are packed into one archive
+_ARCHIVE = "project.zip"
+_UNPACK = ["python3", "-m", "zipfile", "-e", _ARCHIVE, "."]
+_SECRET_FILES = (".env", ".pem", ".key", ".p12", ".pfx", "id_rsa", "id_ed25519", ".netrc", ".npmrc", ".pypirc")
+_TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "testdata"))
+_TEST_WORDS = ("test_", "_test.", ".test.", ".spec.", "_spec.", "conftest.py")
+_CONFIGURATION = ("pytest.ini", "tox.ini", "setup.cfg", "noxfile.py", "jest.config", "vitest.config", ".mocharc")
+
+
+def _is_test(path: str) -> bool:
+    *folders, name = path.casefold().split("/")
+    named = any(word in name for word in _TEST_WORDS) or name.startswith(_CONFIGURATION)
+    return named or bool(_TEST_FOLDERS & set(folders))
+
+
+def command_files(library: Library, task: SessionTask) -> tuple[dict[str, Any], dict[str, bytes]] | str:
+    """Return the record and the files of a task that a command checks, or why it cannot be made."""
+    start, end = (_redacted(library, files) for files in (task.start, task.end))
+    changed = {path: data for path, data in end.items() if start.get(path) != data}
+    try:
+        good = {path: data.decode() for path, data in changed.items()}
+    except UnicodeDecodeError:
+        return "the work changed a file that is no text"
+    tests = {path: data for path, data in end.items() if _is_test(path)}
+    if len(tests) > _MAX_PLAIN:
+        tests = {path: data for path, data in tests.items() if path in changed}
+    files = {f"checks/{task.id}/{path}": data for path, data in tests.items()}
+    argv = ["{python}", "{taskset}/" + CHECK_SCRIPT, task.id, "--", *task.argv]
+    record: dict[str, Any] = {"scorer": {"type": "command", "args": {"argv": argv}}}
+    record["scorer"]["args"]["good"] = [{"output": "", "files": good}]
+    if len(start) > _MAX_PLAIN:
+        files[f"work/{task.id}/{_ARCHIVE}"] = _zip(start)
+        record["setup"] = [_UNPACK]
+    else:
+        files |= {f"work/{task.id}/{path}": data for path, data in start.items()}
+    if start:
+        record["files"] = f"work/{task.id}"
+    return record, files
+
+
+def _redacted(library: Library, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return files without those that hold secrets by their names, and without the secrets in the others."""
+    found = {}
+    for path, data in files.items():
+        name = path.rpartition("/")[2].casefold()
+        if name.startswith(_SECRET_FILES) or name.endswith(_SECRET_FILES):
+            continue
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            found[path] = data
+        else:
+            clean = library.redacted(text)
+            found[path] = data if clean == text else clean.encode()
+    return found
+
+
+def _zip(files: Mapping[str, bytes]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(files):  # with one date for all: equal files are equal bytes
+            archive.writestr(zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), files[path], zipfile.ZIP_DEFLATED)
+    return made.getvalue()

@@ -1,0 +1,390 @@
+"""Make a task set of the tasks found in sessions, try its scorers, and propose it: a person decides in the inbox."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.executors.base import WorkspaceError
+from evolvable_evolve.evolution.scorers.external_scorers import MIN_KNOWN_ANSWERS
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer, sample_list
+from evolvable_evolve.evolution.task import ScorerError, Split, Task, TaskSet
+from evolvable_evolve.evolution.tasks.reader import (
+    ENVIRONMENT_FILE,
+    LINES,
+    InvalidTaskSet,
+    read_taskset,
+    scorer_files,
+    split_lines,
+    task_folders,
+)
+from evolvable_evolve.evolution.tasks.scorer_calibration import MAX_CONCURRENT, KnownAnswer, given_answer, score_known
+from evolvable_evolve.evolution.tasks.session_completion import (
+    OTHER,
+    choose_categories,
+    complete_bad,
+    count_known,
+    find_refused,
+    find_shortage,
+    join_answers,
+    same_words,
+)
+from evolvable_evolve.evolution.tasks.session_files import CHECK_SCRIPT, command_files
+from evolvable_evolve.evolution.tasks.session_tasks import CheckKind, NoTask, SessionTask, find_session_tasks
+from evolvable_store.errors import EvolvableError, InvalidArgument, quoted
+from evolvable_store.objects import MAX_FILES, MAX_RESOURCE, File
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
+from evolvable_store.workingcopy.git_history import commit_files, recent_commits
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.outcomes.ingest import own_part
+from evolvable_tools.sessions import NoTranscript, Session, UnreadableMessages
+from evolvable_tools.sessions.parser import read_session
+from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs.resource_info import copied_from
+
+SESSION_SOURCE = "session:"
+"""How the source of a task that was found in a session begins."""
+
+RUBRIC = "The answer does what the task asks, and what the correction says that a person made (expected)."
+
+MAX_TREE_FILES, MAX_TREE_BYTES = 5_000, 8 * 2**20
+"""Files and bytes of a project that are kept with one task."""
+
+_ABOUT = """---
+name: {name}
+description: Tasks that were found in finished sessions, each with the check that showed the work to be right.
+---
+
+Made by `evolvable taskset from-sessions`. A task has the prompt that a person typed and the files as they were. Its
+check failed before the work and passed after it, or the person corrected the answer and accepted the next one.
+"""
+
+
+@dataclass(frozen=True)
+class FoundSessionTask:
+    """A task that was found, as a person is shown it. tried: '' where its check was not tried yet."""
+
+    id: str
+    session: str
+    prompt: str
+    check: str
+    files: int
+    accepted: bool
+    split: str
+    tried: str = ""
+
+
+@dataclass(frozen=True)
+class SessionTaskSet:
+    """What was found in sessions. left_out: why sessions gave no task, with how many. proposal: None without tasks.
+
+    shortage: what the task set lacks for its check, '' for nothing.
+    """
+
+    ref: str
+    sessions: int
+    tasks: list[FoundSessionTask]
+    left_out: dict[str, int]
+    proposal: int | None = None
+    shortage: str = ""
+
+
+@dataclass
+class SessionDraft:
+    """A task set that is not proposed yet: its files and the outcome of the sessions. base: the version it adds to.
+
+    projects: the name of the project that each new task is from, by its id.
+    """
+
+    ref: Ref
+    base: int
+    files: dict[str, bytes]
+    sessions: int
+    found: list[FoundSessionTask] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    projects: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def taskset(self) -> TaskSet:
+        """The task set that the files make."""
+        return read_taskset(self.ref.name, self.files)
+
+    @property
+    def outcome(self) -> SessionTaskSet:
+        """What was found, before it is proposed."""
+        shortage = find_shortage(self.taskset) if self.found else ""
+        left_out = dict(self.left_out.most_common())
+        return SessionTaskSet(str(self.ref), self.sessions, self.found, left_out, shortage=shortage)
+
+
+def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str = "session-tasks") -> SessionDraft:
+    """Return the tasks in these transcripts as a task set; nothing is run or kept.
+
+    Texts are redacted, also those of files. What the library's environment of this name has stays, and a task that it
+    has already is not added again. Raises InvalidArgument for a name that is none and for a set of folders, and
+    InvalidTaskSet.
+    """
+    if slugify(name) != name:
+        raise InvalidArgument(f"{quoted(name)} is no name of an environment.", f"Such as {slugify(name) or 'tasks'}.")
+    ref = Ref(Kind.ENVIRONMENT, name, USER_SCOPE)
+    head = library.store.head_or_none(ref)
+    before = library.store.files(head) if head is not None and head.version else {}
+    files = {path: file.data for path, file in before.items()}
+    draft = SessionDraft(ref, (head.version if head else None) or 0, files, 0)
+    known = _known_ids(ref, files)
+    told = sessions_behind_proposals(library)
+    judged: list[SessionTask] = []
+    owners: dict[int, str] = {}
+    for path in sorted(transcripts, key=_written):
+        try:
+            session = read_session(path, redactor=library.redactor())
+        except UnreadableMessages:
+            draft.left_out["its messages have no text that can be read"] += 1
+            continue
+        except NoTranscript:
+            draft.left_out["it is no transcript"] += 1
+            continue
+        draft.sessions += 1
+        session = own_part(library, session, earlier=owners)
+        for one in find_session_tasks(session, read_trees):
+            if isinstance(one, NoTask):
+                draft.left_out[one.why] += 1
+            elif one.id in known:
+                draft.left_out["the task set has it already"] += 1
+            elif one.kind is CheckKind.CORRECTION:
+                judged.append(one)
+            else:
+                known.add(one.id)
+                _add(draft, one, command_files(library, one), one.session in told)
+    _add_judged(draft, judged, told)
+    _settle(draft)
+    return draft
+
+
+def _written(path: Path) -> float:
+    """Return when a file was written last: of several that have the same work, the first has the task."""
+    try:
+        return path.stat().st_mtime
+    except (OSError, ValueError):
+        return 0.0
+
+
+def read_trees(session: Session, made: str) -> tuple[Mapping[str, bytes], Mapping[str, bytes] | None]:
+    """Return the files of the commit that a session began at, and of the one that its work made, None without it.
+
+    The first is the commit that the client notes, else the parent of the one that was made, else the newest before the
+    session began. Nothing where there is no repository any more. Raises TreeTooLarge.
+    """
+    folder = Path(session.project) if session.project and Path(session.project).is_absolute() else None
+    if folder is None or not folder.is_dir():
+        return {}, None
+    commits = list(recent_commits(folder))
+    own = next((one for one in commits if made and one.id.startswith(made)), None)
+    begun = session.commit or (own.parent if own else "")
+    if not begun and session.started is not None:
+        begun = next((one.id for one in commits if one.at <= session.started), "")
+    limits = (MAX_TREE_FILES, MAX_TREE_BYTES)
+    tree = commit_files(folder, begun, *limits) if begun else None
+    return tree or {}, commit_files(folder, own.id, *limits) if own and tree is not None else None
+
+
+def sessions_behind_proposals(library: Library, refs: Sequence[Ref] | None = None) -> frozenset[str]:
+    """Return the sessions whose evidence led to proposals for these resources, by default for any resource.
+
+    What a resource is a copy of counts as the resource.
+    """
+    proposals = library.store.backend.proposals
+    if refs is None:
+        heads = library.store.heads()
+        refs = [head.ref.at(None) for head in heads]
+    found: set[str] = set()
+    for ref in _with_originals(library, refs):
+        for proposal in proposals.about(ref):
+            if proposal.grounds is not None:
+                cited = json.loads(proposal.grounds).get("evidence") or ()
+                found |= {str(one["session"]) for one in cited if isinstance(one, dict) and "session" in one}
+                found |= {proposal.session} if proposal.session else set()
+    return frozenset(found)
+
+
+def _with_originals(library: Library, refs: Sequence[Ref]) -> Iterator[Ref]:
+    """Yield resources and those that they are copies of: what an original learned stands in its copy."""
+    waiting, seen = list(refs), set[Ref]()
+    while waiting:
+        given = waiting.pop()
+        ref = given.within(given.scope or USER_SCOPE).at(None)
+        if ref in seen:
+            continue
+        seen.add(ref)
+        yield ref
+        head = library.store.head_or_none(ref)
+        if head is not None and (original := copied_from(library, head)):
+            waiting.append(Ref.parse(original))
+
+
+def _known_ids(ref: Ref, files: Mapping[str, bytes]) -> set[str]:
+    """Return the ids of the tasks that an environment has already, none where it has no tasks.
+
+    Raises InvalidTaskSet, and InvalidArgument for a set of folders, whose tasks a file of lines would hide.
+    """
+    if LINES in files:
+        return {task.id for task in read_taskset(ref.name, files).tasks}
+    if task_folders(files):
+        raise InvalidArgument(f"{ref} has a folder for each task.", f"Tasks are added to {LINES} alone; name another.")
+    return set()
+
+
+def _add(
+    draft: SessionDraft, task: SessionTask, made: tuple[dict[str, Any], dict[str, bytes]] | str, learned: bool
+) -> None:
+    """Add a task to the draft, or count why not. learned: its session led to a proposal, so it is never a test."""
+    if isinstance(made, str):
+        draft.left_out[made] += 1
+        return
+    record, files = made
+    scripts = {ENVIRONMENT_FILE: _ABOUT.format(name=draft.ref.name).encode()}
+    if task.kind is CheckKind.EXIT_CODE:
+        scripts[CHECK_SCRIPT] = Path(__file__).with_name("session_check.txt").read_bytes()
+    split = {"split": str(Split.TRAIN)} if learned else {}
+    tags = [str(task.kind), *(["accepted"] if task.accepted else [])]
+    about = {"id": task.id, "prompt": task.prompt, "category": OTHER}
+    origin = {"tags": tags, "group": _source(task)[:200], "source": _source(task)}
+    line = json.dumps({**about, **record, **split, **origin}, ensure_ascii=False)
+    lines = draft.files.get(LINES, b"")
+    lines += b"\n" if lines and not lines.endswith(b"\n") else b""
+    now = {**scripts, **draft.files, **files, LINES: lines + line.encode() + b"\n"}
+    if len(now) > MAX_FILES or sum(map(len, now.values())) > MAX_RESOURCE:
+        draft.left_out["the task set is full"] += 1
+        return
+    try:
+        read_taskset(draft.ref.name, now)
+    except InvalidTaskSet as error:
+        draft.left_out[f"it is no task: {error.problems[0][:120]}"] += 1
+        return
+    draft.files = now
+    check = " ".join(task.argv) if task.argv else f"a judge, by the correction: {task.correction[:200]}"
+    shown = (task.id, task.session, task.prompt[:400], check, len(task.start), task.accepted)
+    draft.found.append(FoundSessionTask(*shown, split=split.get("split", "auto")))
+    draft.projects[task.id] = slugify(Path(task.project or "").name)[:60] or OTHER
+
+
+def _source(task: SessionTask) -> str:
+    return SESSION_SOURCE + "-".join(task.session.split())
+
+
+def _add_judged(draft: SessionDraft, tasks: Sequence[SessionTask], learned: frozenset[str]) -> None:
+    """Add the tasks that a judge scores, with the answers of all sessions that asked the same."""
+    before = draft.taskset if LINES in draft.files else None
+    there = {(same_words(one.prompt), same_words(one.expected or "")) for one in before.tasks} if before else set()
+    fresh = [one for one in tasks if (same_words(one.prompt), same_words(one.correction)) not in there]
+    draft.left_out.update(["the task set has it already"] * (len(tasks) - len(fresh)))
+    for one in complete_bad(join_answers(fresh), count_known(before, RUBRIC)[1]):
+        args = {"rubric": RUBRIC, "good": one.good, "bad": one.bad}
+        record = {"expected": one.task.correction, "scorer": {"type": "judge", "args": args}}
+        _add(draft, one.task, (record, {}), not learned.isdisjoint(one.sessions))
+
+
+def _settle(draft: SessionDraft) -> None:
+    """Leave out what the check of the task set would refuse, and put the new tasks into categories."""
+    while draft.found and (refused := find_refused(draft.taskset, [one.id for one in draft.found])):
+        _leave_out(draft, refused)
+    taskset = draft.taskset if draft.found else None
+    judged = (
+        [one.id for one in taskset.tasks if one.scorer.type == "judge" and one.id in draft.projects] if taskset else []
+    )
+    known = min(count_known(taskset, RUBRIC))
+    if judged and known < MIN_KNOWN_ANSWERS:
+        why = f"a judge needs {MIN_KNOWN_ANSWERS} known good and bad answers, and all sessions together have {known}"
+        _leave_out(draft, dict.fromkeys(judged, why))
+    if draft.found:
+        categories = choose_categories(draft.taskset, draft.projects)
+        _write_lines(draft, [_in_category(line, categories) for line in _lines(draft)])
+
+
+def _in_category(line: str, categories: Mapping[str, str]) -> str:
+    """Return the line of a task in its category; of a task that has none here, the line as it is."""
+    record = json.loads(line)
+    if record["id"] not in categories:
+        return line
+    return json.dumps(record | {"category": categories[record["id"]]}, ensure_ascii=False)
+
+
+def _lines(draft: SessionDraft) -> list[str]:
+    return [line for line in split_lines(draft.files.get(LINES, b"").decode("utf-8-sig")) if line.strip()]
+
+
+def _write_lines(draft: SessionDraft, lines: Iterable[str]) -> None:
+    draft.files[LINES] = "".join(f"{line}\n" for line in lines).encode()
+
+
+async def try_checks(draft: SessionDraft, scoring: TaskSetScorer) -> None:
+    """Run the check of each new task on the files before and after the work; leave out what does not tell them apart.
+
+    A person has to have approved the commands. Judges are not asked: a run calibrates them before it spends anything.
+    """
+    taskset = draft.taskset
+    new, places = {one.id for one in draft.found}, asyncio.Semaphore(MAX_CONCURRENT)
+    own = [task for task in taskset.tasks if task.id in new and task.scorer.type == "command"]
+    scoring = replace(scoring, files=scorer_files(taskset))
+    found = await asyncio.gather(*(_try_check(taskset, task, scoring, places) for task in own))
+    refused = {task.id: why for task, why in zip(own, found, strict=True) if why}
+    _leave_out(draft, refused)
+    _settle(draft)
+    tried = {task.id for task in own}
+    draft.found = [replace(one, tried="fails before, passes after") if one.id in tried else one for one in draft.found]
+
+
+async def _try_check(taskset: TaskSet, task: Task, scoring: TaskSetScorer, places: asyncio.Semaphore) -> str:
+    """Return why a check is worth nothing here, '' when it fails before the work and passes after it, twice."""
+    after = given_answer(sample_list(task.scorer.args["good"])[0], good=True)
+    before = KnownAnswer("", {}, good=False)
+    async with places:
+        try:
+            values = [(await score_known(taskset, task, one, scoring)).value for one in (before, after, after)]
+        except (ScorerError, WorkspaceError):
+            return "its check cannot be run here"
+    return "" if values == [0.0, 1.0, 1.0] else "its check does not tell the files before and after the work apart"
+
+
+def _leave_out(draft: SessionDraft, refused: Mapping[str, str]) -> None:
+    """Take new tasks out of a draft and count why. refused: the reason of each, by id."""
+    draft.left_out.update(refused.values())
+    starts = tuple(f"{folder}/{id_}/" for id_ in refused for folder in ("work", "checks"))
+    draft.files = {path: data for path, data in draft.files.items() if not starts or not path.startswith(starts)}
+    _write_lines(draft, [line for line in _lines(draft) if json.loads(line)["id"] not in refused])
+    draft.found = [one for one in draft.found if one.id not in refused]
+    draft.projects = {id_: project for id_, project in draft.projects.items() if id_ not in refused}
+
+
+def propose_session_tasks(library: Library, caller: Caller, draft: SessionDraft) -> SessionTaskSet:
+    """Propose the task set, which waits in the inbox whatever the policy; nothing is proposed without a task."""
+    outcome = draft.outcome
+    if draft.found:
+        reason = f"{len(draft.found)} tasks from {draft.sessions} sessions"
+        files = {path: File(data) for path, data in draft.files.items()}
+        identity = proposal_inbox.propose(library, caller, draft.ref, draft.base, files, reason)
+        return replace(outcome, proposal=identity)
+    return outcome
+
+
+class LearnedFrom(EvolvableError):
+    """A task would choose or test what was learned from its own session."""
+
+
+def refuse_learned_sessions(library: Library, taskset: TaskSet, refs: Sequence[Ref]) -> None:
+    """Raise LearnedFrom where a task of val or test is from a session that led to a proposal for these resources."""
+    own = [task for task in taskset.tasks if task.split is not Split.TRAIN and task.source.startswith(SESSION_SOURCE)]
+    if not own:
+        return
+    learned = {"-".join(one.split()) for one in sessions_behind_proposals(library, refs)}
+    found = [task for task in own if task.source.removeprefix(SESSION_SOURCE) in learned]
+    if found:
+        named = ", ".join(task.id for task in found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        raise LearnedFrom(
+            f"{named} {'is' if len(found) == 1 else 'are'} in val or test and from sessions that led to proposals for"
+            f" {', '.join(map(str, refs))}: what was learned from a session is not tested on it.",
+            f'Write "split": "train" on {"it" if len(found) == 1 else "them"}.',
+        )

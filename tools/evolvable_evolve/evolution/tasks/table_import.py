@@ -1,0 +1,149 @@
+"""Make a task set of a table: a CSV file, or lines of JSON, with a column for the question and one for the answer."""
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.executors.base import parse_strict_json
+from evolvable_evolve.evolution.tasks.reader import ENVIRONMENT_FILE, LINES, read_taskset, split_lines
+from evolvable_store.errors import InvalidArgument, quoted
+from evolvable_store.regular_files import read_regular
+from evolvable_store.resource import Kind, Ref, slugify
+
+MAX_TABLE = 16 * 2**20
+"""Bytes of a table that is read."""
+
+MAX_ROWS = 10_000
+_MAX_FIELD = 2**20  # characters of one cell
+_ABOUT = """---
+name: {name}
+description: Questions and answers of the table {table}.
+---
+
+Made by `evolvable taskset import`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """Which columns of a table say what. category, id: '' where no column says it. scorer: of every task."""
+
+    question: str
+    answer: str
+    category: str = ""
+    id: str = ""
+    scorer: str = "numeric_strict"
+
+
+@dataclass(frozen=True)
+class ImportedTable:
+    """A task set made of a table. skipped: rows that are empty, or ask and expect what an earlier row did."""
+
+    ref: str
+    tasks: int
+    skipped: int
+    version: int | None = None
+    proposal: int | None = None
+
+
+def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, dict[str, bytes], ImportedTable]:
+    """Return the environment that a table makes: its ref, its files, and how many rows became tasks.
+
+    Raises InvalidArgument for a table that cannot be read, InvalidTaskSet with every row that is no task.
+    """
+    try:
+        size = path.stat().st_size
+        if size > MAX_TABLE:
+            raise InvalidArgument(f"{path} has {size:,} bytes.", f"At most {MAX_TABLE:,} are read.")
+        text = read_regular(path, MAX_TABLE).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        hint = "It is a CSV file or lines of JSON, in UTF-8."
+        raise InvalidArgument(f"{path} cannot be read: {error}.", hint) from None
+    called = name or slugify(path.stem) or "tasks"
+    if slugify(called) != called:
+        raise InvalidArgument(f"{quoted(called)} is no name of an environment.", f"Such as {slugify(called)}.")
+    records, skipped, seen = list[dict[str, Any]](), 0, set[tuple[str, str]]()
+    for number, row in enumerate(_rows(path, text), 1):
+        if number > MAX_ROWS:
+            raise InvalidArgument(f"{path} has more than {MAX_ROWS:,} rows.", "Divide it.")
+        _check_columns(row, columns)
+        question, answer = (_cell(row.get(column)) for column in (columns.question, columns.answer))
+        if not question or not answer or (question, answer) in seen:
+            skipped += 1
+            continue
+        seen.add((question, answer))
+        records.append(_record(row, question, answer, columns))
+    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    about = _ABOUT.format(name=called, table=json.dumps(path.name)[1:-1])
+    files = {ENVIRONMENT_FILE: about.encode(), LINES: lines.encode("utf-8", "replace")}
+    read_taskset(called, files)
+    ref = Ref(Kind.ENVIRONMENT, called)
+    return ref, files, ImportedTable(str(ref), len(records), skipped)
+
+
+def _rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
+    if path.suffix.casefold() in (".jsonl", ".ndjson"):
+        for number, line in enumerate(split_lines(text), 1):
+            if line.strip():
+                yield _parse_line(line, number)
+        return
+    limit = csv.field_size_limit(_MAX_FIELD)
+    try:
+        yield from _cells(io.StringIO(text, newline=""), "\t" if path.suffix.casefold() == ".tsv" else ",")
+    except csv.Error as error:
+        raise InvalidArgument(f"{path} is no CSV file: {error}.", "Lines of JSON end in .jsonl.") from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _cells(text: io.StringIO, delimiter: str) -> Iterator[Mapping[str, Any]]:
+    """Yield each row by the names of the header. Raises csv.Error for a quote that nothing closes, for a row with
+    more cells than the header, and for two columns of one name: what follows would be read as something else."""
+    rows = csv.reader(text, delimiter=delimiter, strict=True)
+    names = next(rows, [])
+    if twice := next((name for name in names if name and names.count(name) > 1), ""):
+        raise csv.Error(f"the header names the column {ascii(twice[:60])} twice")
+    for cells in rows:
+        if len(cells) > len(names):
+            raise csv.Error(f"line {rows.line_num} has {len(cells)} cells, and the header {len(names)}")
+        if cells:
+            yield dict(zip_longest(names, cells, fillvalue=""))
+
+
+def _cell(value: Any) -> str:
+    """Return the text of a cell; '' for none. What is no text is kept as JSON."""
+    if value is None:
+        return ""
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).strip()
+
+
+def _parse_line(line: str, number: int) -> Mapping[str, Any]:
+    try:
+        said = parse_strict_json(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"Line {number} is no JSON: {error}.", "Each line is one object.") from None
+    if not isinstance(said, dict):
+        raise InvalidArgument(f"Line {number} is no JSON object.", "Each line is one object.")
+    return said
+
+
+def _check_columns(row: Mapping[str, Any], columns: TableColumns) -> None:
+    for column in filter(None, (columns.question, columns.answer, columns.category, columns.id)):
+        if column not in row:
+            known = ", ".join(str(name)[:40] for name in list(row)[:20] if name is not None)
+            raise InvalidArgument(f"There is no column {ascii(column[:60])}.", f"The columns: {known}.")
+
+
+def _record(row: Mapping[str, Any], question: str, answer: str, columns: TableColumns) -> dict[str, Any]:
+    own = "row-" + hashlib.sha256(f"{question}\n{answer}".encode("utf-8", "replace")).hexdigest()[:12]
+    record: dict[str, Any] = {"id": _cell(row[columns.id]) if columns.id else own, "prompt": question}
+    record |= {"expected": answer, "scorer": columns.scorer}
+    if columns.category and (category := _cell(row[columns.category])):
+        record["category"] = category[:100]
+    return record

@@ -1,0 +1,312 @@
+"""Trials in worker processes of this machine, which end with the process that drives the run."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.executors.base import Executor
+from evolvable_evolve.evolution.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
+from evolvable_evolve.evolution.task import Rollout, ScorerSpec, Split, Task, TrialOutcome
+from evolvable_evolve.evolution.trials import trial
+from evolvable_tools.llm import ModelAttempt
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+
+CANCEL: Final = "cancel"
+"""What tells a worker to stop what it does, and to end."""
+
+_ANSWER_LIMIT = 3600.0  # seconds after which an answer is given up; models have their own, much shorter limits
+
+GRACE = 5.0
+"""Seconds that it has to end what it has started."""
+
+
+def serve(connection: Connection) -> None:
+    """Take jobs from the connection and answers each with its attempt; ends when it is told to or the other end is
+    gone.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent, which tells us
+    asyncio.run(_serve_jobs(connection))
+
+
+async def _serve_jobs(connection: Connection) -> None:
+    loop = asyncio.get_running_loop()
+    jobs: asyncio.Queue[trial.TrialJob | None] = asyncio.Queue()
+    working = asyncio.current_task()
+    assert working is not None
+
+    def read() -> None:
+        while True:
+            try:
+                given = connection.recv()
+            except (EOFError, OSError):
+                break
+            except Exception as error:  # something in the job is not to be found here
+                connection.send(trial.infrastructure_error(f"the worker could not read the job: {error}"))
+                continue
+            if given == CANCEL:
+                break
+            loop.call_soon_threadsafe(jobs.put_nowait, given)
+        loop.call_soon_threadsafe(working.cancel)
+        last = threading.Timer(GRACE, os._exit, [1])  # for an executor that does not let go
+        last.daemon = True
+        last.start()
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        while job := await jobs.get():
+            connection.send(await trial.run_job(job))
+    except (asyncio.CancelledError, OSError):
+        pass
+    os._exit(0)  # the timer and what else may still be there need not be waited for
+
+
+_SAFE_PATH = "PYTHONSAFEPATH"
+_environment_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def _safe_path() -> Iterator[bool]:
+    """Start Python in the body so that it imports nothing from the current folder; yield whether by a variable.
+
+    multiprocessing hands on this process's own -P and takes no other argument.
+    """
+    if sys.flags.safe_path:
+        yield False
+        return
+    with _environment_lock:
+        os.environ[_SAFE_PATH] = "1"
+        try:
+            yield True
+        finally:
+            del os.environ[_SAFE_PATH]
+
+
+def _serve_worker(connection: Connection, added: bool) -> None:
+    """Serve jobs. added: the variable is this module's, and is not for the programs that the jobs start."""
+    if added:
+        os.environ.pop(_SAFE_PATH, None)
+    serve(connection)
+
+
+class _Worker:
+    """One process, with a thread that waits for its answers and tells the loop of them."""
+
+    def __init__(self, backend: "ProcessBackend") -> None:
+        # A fresh interpreter: what else this process holds, locks above all, stays here.
+        self._grace = backend.grace
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        with _safe_path() as added:
+            self._process: SpawnProcess = context.Process(target=_serve_worker, args=(theirs, added), daemon=True)
+            self._process.start()
+        theirs.close()
+        self.ticket = ""
+        self.gone = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, args=(backend,), daemon=True).start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id."""
+        return self._process.pid
+
+    def begin(self, ticket: str, job: trial.TrialJob) -> None:
+        """Give it a job. Raises what pickling raises; a process that is dead answers as one that dies."""
+        self.ticket = ticket
+        try:
+            self._connection.send(job)
+        except OSError:
+            self._process.kill()  # its thread tells of it
+
+    def _read(self, backend: "ProcessBackend") -> None:
+        connection: Connection = self._connection
+        try:
+            while True:
+                attempt: trial.TrialAttempt = connection.recv()
+                self._loop.call_soon_threadsafe(backend.take_in, self, attempt)
+        except (EOFError, OSError):
+            pass
+        self._process.join()
+        connection.close()
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+            self._loop.call_soon_threadsafe(backend.worker_ended, self, self._process.exitcode)
+
+    async def stop(self) -> None:
+        """End it: first it is asked to, so that it ends what it has started; then it is killed."""
+        try:
+            self._connection.send(CANCEL)
+            async with asyncio.timeout(self._grace):
+                await self.gone.wait()
+        except (OSError, TimeoutError):
+            self._process.kill()
+            await self.gone.wait()
+
+
+class FinishedJobs:
+    """The jobs of a backend that are done and were not taken yet. For one event loop.
+
+    news: set when a job is done, or to end a wait without one.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: list[trial.FinishedJob] = []
+        self.news = asyncio.Event()
+
+    def add(self, ticket: str, attempt: trial.TrialAttempt) -> None:
+        """Note that a job is done."""
+        self.jobs.append((ticket, attempt))
+        self.news.set()
+
+    def forget(self, tickets: Collection[str]) -> None:
+        """Leave these jobs out of what is taken."""
+        self.jobs = [job for job in self.jobs if job[0] not in tickets]
+
+    async def take(self, timeout: float | None) -> Sequence[trial.FinishedJob]:
+        """Return the jobs that are done; wait for one, or for the timeout in seconds, where none is."""
+        if not self.jobs:
+            self.news.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self.news.wait()
+        done, self.jobs = self.jobs, []
+        return done
+
+
+class ProcessBackend:
+    """Runs each job in a process of its own while it lasts. Executors and scorings must be such as can be pickled.
+
+    A process that dies fails its own job alone. When this process is killed the others stop what they have started.
+    """
+
+    def __init__(self, grace: float = GRACE) -> None:
+        """grace: seconds that a process has to end what it has started, before it is killed."""
+        self.grace = grace
+        self._busy: dict[str, _Worker] = {}
+        self._idle: list[_Worker] = []
+        self._finished = FinishedJobs()
+        self._numbers = itertools.count(1)
+
+    def submit(self, job: trial.TrialJob) -> str:
+        """Start a job and return its ticket. Raises what pickling raises."""
+        ticket = str(next(self._numbers))
+        worker = self._idle.pop() if self._idle else _Worker(self)
+        try:
+            worker.begin(ticket, job)
+        except BaseException:
+            self._idle.append(worker)
+            raise
+        self._busy[ticket] = worker
+        return ticket
+
+    @property
+    def workers(self) -> dict[str, int | None]:
+        """The process ids by the tickets of the jobs that they run."""
+        return {ticket: worker.pid for ticket, worker in self._busy.items()}
+
+    async def poll(self, timeout: float | None = None) -> Sequence[trial.FinishedJob]:
+        """Wait until a job is done and return all that are."""
+        return await self._finished.take(timeout) if self._busy or self._finished.jobs else []
+
+    def take_in(self, worker: _Worker, attempt: trial.TrialAttempt) -> None:
+        """Is told by a worker what came of its job."""
+        if self._busy.pop(worker.ticket, None) is None:
+            return  # cancelled meanwhile; it is being stopped
+        self._idle.append(worker)
+        self._finished.add(worker.ticket, attempt)
+
+    def worker_ended(self, worker: _Worker, code: int | None) -> None:
+        """Is told that a worker has ended."""
+        worker.gone.set()
+        if worker in self._idle:
+            self._idle.remove(worker)
+        if self._busy.get(worker.ticket) is worker:
+            del self._busy[worker.ticket]
+            lost = trial.infrastructure_error(f"the worker died (exit code {code})", lost=True)
+            self._finished.add(worker.ticket, lost)
+
+    async def cancel(self, tickets: Collection[str]) -> None:
+        """Stop these jobs, their processes with them."""
+        workers = [self._busy.pop(ticket) for ticket in tickets if ticket in self._busy]
+        self._finished.forget(tickets)
+        await asyncio.gather(*(worker.stop() for worker in workers))
+
+    async def close(self) -> None:
+        """Stop all processes."""
+        await self.cancel(list(self._busy))
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(worker.stop() for worker in idle))
+
+
+class RemoteExecutor:
+    """Runs one task at a time in a backend, whose processes end with the driver."""
+
+    def __init__(self, executor: Executor, backend: trial.TrialBackend) -> None:
+        self._executor, self._backend = executor, backend
+        self.fingerprint, self.label = executor.fingerprint, executor.label
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        """Return the rollout of a task; it gets a workspace of its own beside the given one."""
+        job = trial.TrialJob(self._executor, None, task, program, repeat, place=workspace.parent)
+        attempt = await trial.run_alone(self._backend, job)
+        if attempt.outcome is not None and attempt.rollout.outcome is None:
+            return Rollout("", outcome=attempt.outcome, detail=attempt.detail)
+        return attempt.rollout
+
+
+class RemoteModel:
+    """Asks a model that can be pickled in a backend, whose processes end with the driver.
+
+    directory: where its workspaces are made.
+    """
+
+    def __init__(self, brain: ProposerModel, backend: trial.TrialBackend, directory: Path) -> None:
+        self._brain, self._backend, self._directory = brain, backend, directory
+        self.name, self.label, self.tries = brain.name, brain.label, getattr(brain, "tries", 1)
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        """Return the answer. Raises NoAnswer."""
+        task = Task(question.id, "", ScorerSpec("exact"), Split.TRAIN, question.id, timeout_s=_ANSWER_LIMIT)
+        job = trial.TrialJob(_QuestionExecutor(self._brain, question), None, task, Program(), 0, place=self._directory)
+        attempt = await trial.run_alone(self._backend, job)
+        rollout = attempt.rollout
+        if attempt.outcome is TrialOutcome.REFUSED:
+            text, hint, made = json.loads(rollout.detail)
+            raise NoAnswer(text, hint, rollout.usage, [ModelAttempt(**one) for one in made])
+        if attempt.outcome is not None:
+            raise NoAnswer(f"{self.name} gave no answer: {attempt.detail}.", "Continue the run: it is asked again.")
+        value, by, made = json.loads(rollout.output)
+        return ModelAnswer(value, rollout.usage, by, tuple(ModelAttempt(**one) for one in made))
+
+
+@dataclass(slots=True)
+class _QuestionExecutor:
+    """A question to a model in the form of an executor."""
+
+    brain: ProposerModel
+    question: ModelQuestion
+    fingerprint: str = "asking"
+    label: str = "asking"
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        try:
+            answer = await self.brain.ask(self.question)
+        except NoAnswer as error:
+            said = json.dumps([str(error), error.hint, list(map(asdict, error.attempts))])
+            return Rollout("", usage=error.usage, outcome=TrialOutcome.REFUSED, detail=said)
+        told = [answer.value, answer.by, list(map(asdict, answer.attempts))]
+        return Rollout(json.dumps(told, default=dict), usage=answer.usage)

@@ -1,0 +1,317 @@
+"""The limits of a run: what it may spend, reserved before and settled after, and how many trials run at once."""
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerRecord
+from evolvable_evolve.evolution.run_config import SpendLimit
+from evolvable_evolve.evolution.task import ModelUsage
+from evolvable_evolve.evolution.trials.trial import judging_usage
+from evolvable_store.errors import EvolvableError
+
+_NANO = 10**9
+
+
+class BudgetSpent(EvolvableError):
+    """What is left of the budget does not cover the next piece of work. What was done is kept."""
+
+
+class PriceUnknown(BudgetSpent):
+    """The budget is in money alone, and something was spent whose price nobody knows."""
+
+
+_NO_LIMITS = SpendLimit()
+_NO_USAGE = ModelUsage()
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What was spent. `nanos` are billionths of a dollar, so that sums do not depend on their order.
+
+    unpriced: how many pieces of work took tokens or calls that have no price.
+    """
+
+    nanos: int = 0
+    unpriced: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    calls: int = 0
+
+    @property
+    def cost(self) -> float:
+        """US dollars, of what has a price."""
+        return self.nanos / _NANO
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in both directions."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Bill") -> "Bill":
+        return Bill(*(getattr(self, name) + getattr(other, name) for name in Bill.__slots__))
+
+
+_NOTHING = Bill()
+
+
+def to_bill(usage: ModelUsage) -> Bill:
+    """Return what one piece of work adds to a bill."""
+    nanos = 0 if usage.cost is None else round(usage.cost * _NANO)
+    unpriced = usage.cost is None and (usage.input_tokens + usage.output_tokens + usage.calls) > 0
+    return Bill(nanos, int(unpriced), usage.input_tokens, usage.output_tokens, usage.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A part of the budget that work under way may use up. `wall` is in seconds."""
+
+    number: int
+    upper: ModelUsage
+    wall: float = 0.0
+
+
+class RunBudget:
+    """Keeps to the limits: work starts only when its upper estimate fits beside all that is reserved.
+
+    So what is overspent is at most what the work in flight takes beyond its estimates. Several ledgers may share one
+    budget. `clock` gives seconds, and only counts within `running`. `bill` is what was settled. `most` and `longest`
+    (seconds) are what one trial took at most. `interrupted` is what was reserved for work of which nobody knows what it
+    really took, as its process died: it is apart from the bill, and counts as spent.
+    """
+
+    def __init__(self, limits: SpendLimit | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = limits or SpendLimit()
+        self.bill = Bill()
+        self.interrupted = Bill()
+        self._clock = clock
+        self._reserved: dict[int, Reservation] = {}
+        self._numbers = 0
+        self._ledgers: set[Path] = set()
+        self.most, self.longest = ModelUsage(), 0.0
+        self._carried, self._since, self._depth = 0.0, 0.0, 0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds that this budget was running, in this process and those before it."""
+        return self._carried + (self._clock() - self._since if self._depth else 0.0)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the limit of time, inf without one; never below 0."""
+        return math.inf if self.limits.wall is None else max(0.0, self.limits.wall - self.elapsed)
+
+    @contextmanager
+    def running(self) -> Generator[None]:
+        """Count time while the block runs; blocks within blocks count once."""
+        if not self._depth:
+            self._since = self._clock()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            if self._depth == 1:
+                self._carried = self.elapsed
+            self._depth -= 1
+
+    def reserve(self, upper: ModelUsage, wall: float = 0.0) -> Reservation | None:
+        """Return a reservation for work that takes at most so much, or None when it does not fit now.
+
+        It may fit when others are settled. Raises PriceUnknown.
+        """
+        if self.bill.unpriced and self.limits.cost is not None and not self._otherwise_limited:
+            raise PriceUnknown(
+                "The budget is in money, and the price of what was used is unknown.",
+                "Give a budget in tokens, calls or time as well, or the model's price.",
+            )
+        if self._short_of(upper, wall):
+            return None
+        self._numbers += 1
+        made = Reservation(self._numbers, upper, wall)
+        self._reserved[made.number] = made
+        return made
+
+    @property
+    def _otherwise_limited(self) -> bool:
+        return any(limit is not None for limit in (self.limits.tokens, self.limits.calls, self.limits.wall))
+
+    def _short_of(self, upper: ModelUsage, wall: float) -> str:
+        """Return which limit leaves no room, or ''."""
+        limits = self.limits
+        if limits == _NO_LIMITS:
+            return ""
+        taken = sum((to_bill(one.upper) for one in self._reserved.values()), self.bill + self.interrupted)
+        after = taken + to_bill(upper)
+        checks = (
+            ("money", taken.cost, after.cost, limits.cost),
+            ("tokens", taken.tokens, after.tokens, limits.tokens),
+            ("calls", taken.calls, after.calls, limits.calls),
+            ("time", self.elapsed, self.elapsed + wall, limits.wall),
+        )
+        for name, before, then, limit in checks:
+            # Where nothing is known of what it takes, work starts as long as anything is left.
+            if limit is not None and (then > limit or before >= limit):
+                return name
+        return ""
+
+    def settle(
+        self, reservation: Reservation, usage: ModelUsage, *, judging: ModelUsage = _NO_USAGE, lost: bool = False
+    ) -> None:
+        """Put what was really spent in the place of what was reserved. judging: what scoring took besides.
+
+        lost: nobody knows what it was.
+        """
+        del self._reserved[reservation.number]
+        self.bill += to_bill(usage) + to_bill(judging)
+        if lost:
+            self.interrupted += to_bill(reservation.upper)
+
+    def release(self, reservation: Reservation) -> None:
+        """Give back what was reserved for work that did not take place."""
+        del self._reserved[reservation.number]
+
+    @contextmanager
+    def reserving(self, upper: ModelUsage) -> Generator[Callable[[ModelUsage], None]]:
+        """Reserve for one piece of work; yield a function that settles it. What it never settles is released.
+
+        Raises BudgetSpent when it does not fit, PriceUnknown.
+        """
+        reserved = self.reserve(upper)
+        if reserved is None:
+            raise self.spent(upper)
+        try:
+            yield lambda usage: self.settle(reserved, usage)
+        finally:
+            self._reserved.pop(reserved.number, None)
+
+    def learn(self, usage: ModelUsage, wall: float, judging: ModelUsage = _NO_USAGE) -> None:
+        """Remember what one trial took, for the estimates of the next. judging: what scoring took besides."""
+        if judging != _NO_USAGE:
+            usage = _combine_usage(sum, usage, judging)
+        if usage != self.most:
+            self.most = _combine_usage(max, self.most, usage)
+        self.longest = max(self.longest, wall)
+
+    def spent(self, upper: ModelUsage, wall: float = 0.0) -> BudgetSpent:
+        """Return the error that says why work of this size does not fit."""
+        short = self._short_of(upper, wall) or "money"
+        bill = self.bill
+        return BudgetSpent(
+            f"The budget is spent: what is left of its {short} does not cover the next trial "
+            f"(so far ${bill.cost:.4f}, {bill.tokens:,} tokens, {bill.calls:,} calls, {self.elapsed:.0f} s).",
+            "Everything measured is kept. Raise the budget to continue, or finish with what there is.",
+        )
+
+    def take_in(self, ledger: Ledger) -> None:
+        """Add what the ledger says was spent before it was opened; a ledger counts once."""
+        if ledger.path not in self._ledgers:
+            self._ledgers.add(ledger.path)
+            self.replay(ledger.records)
+
+    def replay(self, records: Iterable[LedgerRecord]) -> None:
+        """Add what these records of trials and answers say was spent; called once for all records of a ledger."""
+        begun: dict[tuple[str, int], LedgerRecord] = {}
+        lost: list[LedgerRecord] = []
+        for record in records:
+            kind = record["type"]
+            if kind == "started":
+                ticket = record["key"], record["attempt"]
+                if ticket in begun:  # begun again: the first time never ended
+                    lost.append(begun[ticket])
+                begun[ticket] = record
+            elif kind == "trial" and not record["trial"]["cached"]:
+                started = begun.pop((record["trial"]["key"], record["attempt"]), None)
+                if record["lost"] and started:
+                    lost.append(started)
+                usage = ModelUsage(**record["trial"]["usage"])
+                judging = judging_usage(record["trial"])
+                self.bill += to_bill(usage) + to_bill(judging)
+                self.learn(usage, record["trial"]["wall"], judging)
+                self._carried = max(self._carried, record["elapsed"])
+            elif kind == "answered":
+                self.bill += to_bill(
+                    ModelUsage(record["input_tokens"], record["output_tokens"], record.get("calls", 1), record["cost"])
+                )
+        for record in (*lost, *begun.values()):
+            self.interrupted += to_bill(ModelUsage(**record["reserved"]))
+
+
+def _combine_usage(how: Callable[[Iterable[Any]], Any], one: ModelUsage, other: ModelUsage) -> ModelUsage:
+    """Return two usages as one, figure by figure: their sum or the larger. A cost that is unknown is left out."""
+    costs = [cost for cost in (one.cost, other.cost) if cost is not None]
+    return ModelUsage(
+        how((one.input_tokens, other.input_tokens)),
+        how((one.output_tokens, other.output_tokens)),
+        how((one.calls, other.calls)),
+        how(costs) if costs else None,
+    )
+
+
+SUCCESSES_TO_RAISE = 20
+"""Trials in a row that were not throttled before one more may run at once."""
+
+USUAL_CONCURRENCY, MAX_CONCURRENCY = 4, 16
+"""Trials at once: in the beginning, and at most."""
+
+_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds, where the provider does not say how long
+
+
+class ConcurrencyLimit:
+    """Additive increase, multiplicative decrease, for one provider; several measurements may share it.
+
+    `limit` is how many may run now. `clock` gives seconds.
+    """
+
+    def __init__(
+        self,
+        start: int = USUAL_CONCURRENCY,
+        least: int = 1,
+        most: int = MAX_CONCURRENCY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limit = max(least, min(start, most))
+        self._least, self._most, self._clock = least, most, clock
+        self._fine = 0
+        self._era = 0
+        self._until = -math.inf
+        self._pause = _PAUSE
+
+    def wait(self, in_flight: int) -> float:
+        """Return in how many seconds one more may start beside so many: 0 at once, inf when one has ended."""
+        if in_flight >= self.limit:
+            return math.inf
+        return max(0.0, self._until - self._clock())
+
+    def began(self) -> int:
+        """Return what `ended` wants to know of a trial that begins now."""
+        return self._era
+
+    def ended(self, began: int, retry_after: float | None = None) -> None:
+        """Note that a trial ended. retry_after: seconds that the provider asks to wait; 0 when it throttled
+        without saying how long; None when it did not throttle.
+        """
+        if retry_after is None:
+            self._fine += 1
+            self._pause = _PAUSE
+            if self._fine >= SUCCESSES_TO_RAISE:
+                self._fine = 0
+                self.limit = min(self._most, self.limit + 1)
+            return
+        self._until = max(self._until, self._clock() + (retry_after or self._pause))
+        if began == self._era:  # else it began before the last halving, which was for the likes of it
+            self._era += 1
+            self._fine = 0
+            self.limit = max(self._least, self.limit // 2)
+            self._pause = min(_LONGEST_PAUSE, self._pause * 2)
+
+
+def make_concurrency_limit(at_once: int) -> ConcurrencyLimit:
+    """Return the throttle of a run that begins with so many trials at once.
+
+    A wish for fewer than usual is the maximum; else there may be up to 16, or what was wanted.
+    """
+    return ConcurrencyLimit(at_once, most=at_once if at_once < USUAL_CONCURRENCY else max(MAX_CONCURRENCY, at_once))

@@ -1,0 +1,267 @@
+"""Trials on the nodes of a Ray cluster, through a process that speaks with the cluster."""
+
+import asyncio
+import contextlib
+import hashlib
+import importlib.util
+import itertools
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from evolvable_evolve.evolution.run_config import RayCluster
+from evolvable_evolve.evolution.trials import trial
+from evolvable_evolve.evolution.trials.attempt_json import InvalidAttempt, decode_attempt
+from evolvable_evolve.evolution.trials.backends import FinishedJobs
+from evolvable_evolve.evolution.trials.ray_worker import GivenRecipe, NodeRecipe, pack_job
+from evolvable_evolve.sandbox.mechanisms import environment_inside
+from evolvable_store.errors import EvolvableError
+
+BRIDGE: Final = "evolvable_evolve.evolution.trials.ray_bridge"
+_START = 180.0  # seconds for a cluster to answer, or to start here
+_STOP = 25.0  # seconds for the bridge to end what it has started
+_SHARED = 256  # different contents that are kept in the object store
+
+
+class RayMissing(EvolvableError):
+    """Ray is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("Ray is not installed.", "pip install '.[ray]' in your clone")
+
+
+class RayUnavailable(EvolvableError):
+    """The Ray cluster cannot be reached or used."""
+
+
+def _bridge_environment(cluster: RayCluster) -> dict[str, str]:
+    """Return all of the environment of the process that speaks with the cluster: no keys, and nothing of Ray's."""
+    given = os.environ if cluster.environment is None else cluster.environment
+    return environment_inside(given, given.get("HOME", "/tmp"))
+
+
+class _Bridge:
+    """The process, its pipe, and a thread that reads what it says."""
+
+    def __init__(self, cluster: RayCluster, told: Callable[["_Bridge", dict[str, Any], bytes], None]) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise RayMissing()
+        ours, theirs = Pipe()
+        command = [sys.executable, "-P", "-m", BRIDGE, str(theirs.fileno()), cluster.address, str(cluster.slots)]
+        # A session of its own: Ctrl-C at the terminal is for the driver, which then stops the trials.
+        self._process = subprocess.Popen(
+            [*command, str(cluster.token_file)],
+            env=_bridge_environment(cluster),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            cwd="/",
+            start_new_session=True,
+        )
+        theirs.close()
+        self._connection: Connection = ours
+        self._told = told
+        self.gone = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    def send(self, order: dict[str, Any], data: bytes | None = None) -> None:
+        """Send one order. A process that is gone is told of by its thread."""
+        with contextlib.suppress(OSError):
+            self._connection.send_bytes(json.dumps({**order, "bytes": data is not None}).encode())
+            if data is not None:
+                self._connection.send_bytes(data)
+
+    def _read(self) -> None:
+        try:
+            while True:
+                said = json.loads(self._connection.recv_bytes())
+                data = self._connection.recv_bytes() if said.get("bytes") else b""
+                self._loop.call_soon_threadsafe(self._told, self, said, data)
+        except (EOFError, OSError, ValueError, RuntimeError):
+            pass
+        self._process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+            self._loop.call_soon_threadsafe(self._told, self, {"gone": True}, b"")
+
+    async def stop(self) -> None:
+        """Close the pipe, at which the process ends the trials and itself; kill it when it does not."""
+        with contextlib.suppress(OSError):
+            self._shut()
+        try:
+            async with asyncio.timeout(_STOP):
+                await self.gone.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self.gone.wait()
+        self._connection.close()
+
+    def _shut(self) -> None:
+        """Let the process read the end of its orders, while what it still says can be read here."""
+        with socket.socket(fileno=os.dup(self._connection.fileno())) as pipe:
+            pipe.shutdown(socket.SHUT_WR)
+
+
+class RayBackend:
+    """Runs each job as a task of Ray. Ray never runs a task twice: the ledger decides on a repeat, and bills it.
+
+    What many jobs share (recipe, program, files) goes into the object store once, by its hash. What a node returns is
+    JSON that is checked here. A bridge that dies fails the jobs under way, and the next job starts another one.
+    """
+
+    def __init__(self, cluster: RayCluster, recipe: NodeRecipe | None = None) -> None:
+        """recipe: how nodes make executor and scorer; None: each job's own are sent, which then hold no secrets."""
+        self._cluster, self._recipe = cluster, recipe
+        self._bridge: _Bridge | None = None
+        self._sent: OrderedDict[str, None] = OrderedDict()
+        self._packed: dict[tuple[int, int], tuple[trial.TrialJob, bytes]] = {}
+        self._flying: set[str] = set()
+        self._finished = FinishedJobs()
+        self._answered = asyncio.Event()
+        self._cancelled: set[str] = set()
+        self._problem: tuple[str, str] | None = None
+        self._numbers = itertools.count(1)
+        self.report: dict[str, Any] = {}
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process that speaks with the cluster, None while there is none."""
+        return self._bridge.pid if self._bridge is not None else None
+
+    async def open(self) -> dict[str, Any]:
+        """Connect and return what the cluster is: versions, nodes and slots. Raises RayMissing, RayUnavailable."""
+        self._open_bridge()
+        try:
+            async with asyncio.timeout(_START):
+                await self._answered.wait()
+        except TimeoutError:
+            self._problem = "The Ray cluster did not answer in time.", "Look at the cluster with `ray status`."
+        if self._problem is not None:
+            await self.close()
+            raise RayUnavailable(*self._problem)
+        return self.report
+
+    def _open_bridge(self) -> _Bridge:
+        if self._bridge is None:
+            self._sent.clear()
+            self._answered.clear()
+            self._bridge = _Bridge(self._cluster, self._take)
+        return self._bridge
+
+    def submit(self, job: trial.TrialJob) -> str:
+        """Start a job and return its ticket. Raises what pickling raises."""
+        bridge, ticket = self._open_bridge(), str(next(self._numbers))
+        packed = pack_job(job)
+        shared = [self._share(bridge, one) for one in (self._recipe_of(job), *map(pickle.dumps, _contents(job)))]
+        digest = hashlib.sha256(packed).hexdigest()
+        bridge.send({"order": "run", "ticket": ticket, "shared": shared, "digest": digest}, packed)
+        self._flying.add(ticket)
+        self._forget(bridge, keep=len(shared))
+        return ticket
+
+    def _recipe_of(self, job: trial.TrialJob) -> bytes:
+        if self._recipe is not None:
+            job = trial.TrialJob(job.executor, None, job.task, job.program, 0)
+        key = id(job.executor), id(job.scoring)
+        if key not in self._packed:
+            recipe = self._recipe or GivenRecipe(job.executor, job.scoring, job.host)
+            self._packed[key] = job, pickle.dumps(recipe)  # the job is kept, so that no other gets these ids
+        return self._packed[key][1]
+
+    def _share(self, bridge: _Bridge, data: bytes) -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        if digest not in self._sent:
+            bridge.send({"order": "share", "digest": digest}, data)
+        self._sent[digest] = None
+        self._sent.move_to_end(digest)
+        return digest
+
+    def _forget(self, bridge: _Bridge, keep: int) -> None:
+        old = [self._sent.popitem(last=False)[0] for _ in range(len(self._sent) - max(_SHARED, keep))]
+        if old:
+            bridge.send({"order": "forget", "digests": old})
+
+    async def poll(self, timeout: float | None = None) -> Sequence[trial.FinishedJob]:
+        """Wait until a job is done and return all that are."""
+        return await self._finished.take(timeout) if self._flying or self._finished.jobs else []
+
+    def _take(self, bridge: _Bridge, said: dict[str, Any], data: bytes) -> None:
+        """Take one frame of the bridge."""
+        if "ready" in said:
+            self.report = said["ready"]
+            self._answered.set()
+        elif "failed" in said:
+            self._problem = (str(said["failed"][0]), str(said["failed"][1]))
+        elif "done" in said:
+            self._end(str(said["done"]), _attempt(data, str(said["why"])) if said["bytes"] else _lost(said["why"]))
+        elif "cancelled" in said:
+            self._cancelled.update(said["cancelled"])
+            self._finished.news.set()
+        elif "gone" in said:
+            bridge.gone.set()
+            if self._bridge is bridge:
+                self._bridge = None
+            for ticket in sorted(self._flying, key=int):
+                self._end(ticket, _lost("the process that speaks with the cluster ended"))
+            self._problem = self._problem or ("The Ray cluster could not be reached.", "Look at it with `ray status`.")
+            self._answered.set()
+            self._finished.news.set()
+
+    def _end(self, ticket: str, attempt: trial.TrialAttempt) -> None:
+        if ticket in self._flying:
+            self._flying.discard(ticket)
+            self._finished.add(ticket, attempt)
+
+    async def cancel(self, tickets: Collection[str]) -> None:
+        """Stop these jobs, and return when they have ended on their nodes."""
+        known = [ticket for ticket in tickets if ticket in self._flying]
+        self._flying.difference_update(known)
+        self._finished.forget(tickets)
+        bridge = self._bridge
+        if not known or bridge is None:
+            return
+        bridge.send({"order": "cancel", "tickets": known})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP):
+                while not self._cancelled.issuperset(known) and not bridge.gone.is_set():
+                    self._finished.news.clear()
+                    await self._finished.news.wait()
+        self._cancelled.difference_update(known)
+
+    async def close(self) -> None:
+        """Stop all jobs, leave the cluster, and end it if it was started here."""
+        self._flying.clear()
+        bridge, self._bridge = self._bridge, None
+        if bridge is not None:
+            await bridge.stop()
+
+
+def _contents(job: trial.TrialJob) -> tuple[object, object]:
+    """Return what several jobs may have in common, in an order that gives equal bytes for equal contents."""
+    return job.program, dict(sorted(job.files.items()))
+
+
+def _lost(why: object) -> trial.TrialAttempt:
+    return trial.infrastructure_error(f"the worker died ({ascii(str(why)[:200])[1:-1]})", lost=True)
+
+
+def _attempt(data: bytes, why: str) -> trial.TrialAttempt:
+    try:
+        return decode_attempt(data)
+    except InvalidAttempt as error:
+        return trial.infrastructure_error(f"what the node returned was refused: {error}", lost=True)

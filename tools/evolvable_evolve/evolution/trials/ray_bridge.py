@@ -1,0 +1,283 @@
+"""The process that speaks with a Ray cluster for the driver of a run; the only one of the product that imports Ray.
+
+`python -P -m evolvable_evolve.evolution.trials.ray_bridge DESCRIPTOR ADDRESS SLOTS`; without an address it starts a
+cluster of this machine. Frames of a pipe carry JSON and bytes. What a node returns is passed on as bytes and never unpickled.
+It ends when the other end of the pipe is gone.
+"""
+
+import json
+import os
+import queue
+import secrets
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from evolvable_evolve.evolution.executors.base import remove_tree
+from evolvable_evolve.evolution.trials.attempt_json import MAX_ATTEMPT
+from evolvable_evolve.evolution.trials.ray_worker import remove_stale_folders, run_on_node
+
+RAY_SLOT: Final = "agent_slot"
+"""The custom resource that one trial holds: a node offers as many as it can run at once."""
+
+SESSION_PREFIX: Final = "evolvable-ray-"
+_LOOK = 0.05  # seconds of one wait for results
+_GRACE = 5.0  # seconds for a cancelled task to end what it has started
+_LAST = 20.0  # seconds after which this process ends in any case
+_STORE_BYTES = 100 * 2**20  # of shared memory for what trials of this machine share
+_SLOTS_INTERVAL = 5.0  # seconds without a result between two looks at the slots
+_NO_SLOTS = 6  # looks without any slot after which waiting trials are given up
+
+# Set to 0, every port of Ray listens on the loopback interface, and the address of this node is 127.0.0.1.
+_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
+# A driver of a cluster in token mode is refused here. The address comes from the person's configuration.
+_UNAUTHENTICATED = """
+import sys
+from ray._raylet import GcsClient
+GcsClient(address=sys.argv[1]).internal_kv_get(b"evolvable", b"evolvable", timeout=5)
+"""
+
+
+class ClusterRefused(Exception):
+    """The cluster cannot be used. Holds the reason and a hint."""
+
+
+def restrict_ray(token_file: Path) -> None:
+    """Set Ray's environment before it is imported: tokens, no usage statistics, no runtime environments of others."""
+    os.environ |= {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token_file),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_LOG_TO_DRIVER": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+
+
+class Cluster:
+    """A connection to a cluster, and the tasks that run there for one driver."""
+
+    def __init__(self, address: str, slots: int) -> None:
+        """Connect, or start a cluster on the loopback interface. Raises ClusterRefused, and what Ray raises."""
+        self._folder: Path | None = None
+        options: dict[str, Any]
+        if address:
+            if address.partition(":")[0] in ("127.0.0.1", "localhost"):
+                os.environ[_LOOPBACK] = "0"
+            _refuse_open_cluster(address)
+            options = {"address": address}
+        else:
+            options = self._local(slots)
+        ray: Any = import_module("ray")  # after its environment is set; this process alone has it
+        ray.init(log_to_driver=False, configure_logging=False, **options)
+        self._ray = ray
+        self._worker: Any = import_module("ray._private.worker").global_worker.core_worker
+        self._errors: Any = import_module("ray.core.generated.common_pb2").ErrorType
+        self._run = ray.remote(max_retries=0, num_cpus=0, resources={RAY_SLOT: 1})(run_on_node)
+        self._shared: dict[str, Any] = {}
+        self.flying: dict[Any, str] = {}
+
+    def _local(self, slots: int) -> dict[str, Any]:
+        remove_stale_folders(SESSION_PREFIX)
+        # Ray puts sockets below, whose paths must be short.
+        place = tempfile.gettempdir() if len(tempfile.gettempdir()) < 24 else "/tmp"
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{SESSION_PREFIX}{os.getpid()}-", dir=place))
+        token = self._folder / "token"
+        token.write_text(secrets.token_hex(32), encoding="ascii")
+        token.chmod(0o600)
+        os.environ |= {"RAY_AUTH_TOKEN_PATH": str(token), _LOOPBACK: "0"}
+        return {
+            "num_cpus": 0,
+            "num_gpus": 0,
+            "resources": {RAY_SLOT: slots},
+            "include_dashboard": False,
+            "object_store_memory": _STORE_BYTES,
+            "_temp_dir": str(self._folder),
+        }
+
+    def report(self) -> dict[str, Any]:
+        """Return the nodes with their slots, and the versions that all of them share."""
+        nodes = [
+            {"node": str(one["NodeManagerAddress"]), "slots": int(one["Resources"].get(RAY_SLOT, 0))}
+            for one in self._ray.nodes()
+            if one["Alive"]
+        ]
+        return {"ray": self._ray.__version__, "python": sys.version.split()[0], "nodes": nodes}
+
+    def share(self, digest: str, data: bytes) -> None:
+        """Put bytes into the object store, once; Ray brings them once to each node that needs them."""
+        if digest not in self._shared:
+            self._shared[digest] = self._ray.put(data)
+
+    def forget(self, digests: Iterable[str]) -> None:
+        """Let go of what no later job needs."""
+        for digest in digests:
+            self._shared.pop(digest, None)
+
+    def run(self, ticket: str, shared: Sequence[str], job: bytes, digest: str) -> None:
+        """Start one job with the shared bytes of these hashes."""
+        self.flying[self._run.remote(*(self._shared[one] for one in shared), job, [*shared, digest])] = ticket
+
+    def finished(self) -> list[tuple[str, bytes | None, str]]:
+        """Return the jobs that have ended: the ticket, and its bytes or why there are none."""
+        ready, _ = self._ray.wait(list(self.flying), num_returns=1, timeout=_LOOK)
+        if ready:
+            ready, _ = self._ray.wait(list(self.flying), num_returns=len(self.flying), timeout=0)
+        return [(self.flying.pop(one), *self._bytes_of(one)) for one in ready]
+
+    def _bytes_of(self, reference: Any) -> tuple[bytes | None, str]:
+        """Return the bytes that a task returned, as they lie in the object store, or why there are none."""
+        # `ray.get` would unpickle whatever the node stored.
+        data, metadata, *_ = self._worker.get_objects([reference], 60_000)[0]
+        if metadata == b"RAW" and data is not None:
+            return (data.to_pybytes(), "") if len(data) <= MAX_ATTEMPT else (None, "it returned too much")
+        kind = bytes(metadata or b"").split(b",")[0]
+        with suppress(ValueError):
+            return None, str(self._errors.Name(int(kind)))
+        return None, "it returned something else than bytes"
+
+    def cancel(self, tickets: Iterable[str]) -> None:
+        """Stop these jobs: each is asked to end what it has started, then its worker is killed."""
+        wanted = set(tickets)
+        left = [one for one, ticket in self.flying.items() if ticket in wanted]
+        for force in (False, True):
+            for one in left:
+                with suppress(Exception):  # it may have ended this moment
+                    self._ray.cancel(one, force=force)
+            if left:
+                _, left = self._ray.wait(left, num_returns=len(left), timeout=_GRACE)
+        self.flying = {one: ticket for one, ticket in self.flying.items() if ticket not in wanted}
+
+    def slots(self) -> int:
+        """Return how many slots the living nodes offer."""
+        return int(self._ray.cluster_resources().get(RAY_SLOT, 0))
+
+    def close(self) -> None:
+        """Stop all jobs, leave the cluster, and end it if it was started here."""
+        self.cancel(list(self.flying.values()))
+        self._ray.shutdown()
+        if self._folder is not None:
+            remove_tree(self._folder)
+
+
+def _refuse_open_cluster(address: str) -> None:
+    """Raise ClusterRefused when the cluster lets in somebody without a token, as Ray does by default."""
+    command = [sys.executable, "-P", "-c", _UNAUTHENTICATED, address]
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    environment.pop("RAY_AUTH_TOKEN_PATH", None)
+    try:
+        ran = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        raise ClusterRefused(f"No Ray cluster answers at {address}.", "Start it, or correct the address.") from None
+    if ran.returncode == 0:
+        raise ClusterRefused(
+            f"The Ray cluster at {address} lets in everybody who reaches it, without a token.",
+            "Start its nodes with RAY_AUTH_MODE=token; docs/ray.md says how.",
+        )
+    said = ran.stderr.decode(errors="replace")
+    if "nauthenticated" not in said and "uthentication" not in said:
+        last = said.strip().rpartition("\n")[2][:200]
+        raise ClusterRefused(f"No Ray cluster answers at {address}: {ascii(last)}", "Start it, or correct the address.")
+
+
+class Bridge:
+    """Passes jobs of one driver to a cluster, and attempts back."""
+
+    def __init__(self, connection: Connection, cluster: Cluster) -> None:
+        self._connection, self._cluster = connection, cluster
+        self._orders: queue.Queue[tuple[dict[str, Any], bytes] | None] = queue.Queue()
+        self._next_look, self._without_slots = 0.0, 0
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            while True:
+                order = json.loads(self._connection.recv_bytes())
+                self._orders.put((order, self._connection.recv_bytes() if order.get("bytes") else b""))
+        except (EOFError, OSError):
+            pass
+        last = threading.Timer(_LAST, os._exit, [1])
+        last.daemon = True
+        last.start()
+        self._orders.put(None)
+
+    def send(self, said: dict[str, Any], data: bytes | None = None) -> None:
+        """Send one frame to the driver, with its bytes in a second."""
+        self._connection.send_bytes(json.dumps({**said, "bytes": data is not None}).encode())
+        if data is not None:
+            self._connection.send_bytes(data)
+
+    def serve(self) -> None:
+        """Take orders until the driver is gone."""
+        while True:
+            flying = bool(self._cluster.flying)
+            with suppress(queue.Empty):
+                while True:
+                    order = self._orders.get(block=not flying)
+                    if order is None:
+                        return
+                    self._take(*order)
+                    flying = True  # what is in the queue already comes first
+            if self._cluster.flying:
+                self._report()
+
+    def _take(self, order: dict[str, Any], data: bytes) -> None:
+        cluster, what = self._cluster, order["order"]
+        if what == "share":
+            cluster.share(order["digest"], data)
+        elif what == "forget":
+            cluster.forget(order["digests"])
+        elif what == "run":
+            cluster.run(order["ticket"], order["shared"], data, order["digest"])
+        elif what == "cancel":
+            cluster.cancel(order["tickets"])
+            self.send({"cancelled": order["tickets"]})
+
+    def _report(self) -> None:
+        now, done = time.monotonic(), self._cluster.finished()
+        for ticket, data, why in done:
+            self.send({"done": ticket, "why": why}, data)
+        if done or now < self._next_look:
+            self._next_look = now + _SLOTS_INTERVAL if done else self._next_look
+            return
+        self._next_look = now + _SLOTS_INTERVAL
+        self._without_slots = 0 if self._cluster.slots() else self._without_slots + 1
+        if self._without_slots >= _NO_SLOTS:
+            for ticket in (waiting := list(self._cluster.flying.values())):
+                self.send({"done": ticket, "why": f"no node of the cluster offers {RAY_SLOT}"})
+            self._cluster.cancel(waiting)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Connect and serve. What prevents it is the first frame."""
+    connection = Connection(int(arguments[0]))
+    address, slots, token_file = arguments[1], int(arguments[2]), Path(arguments[3])
+    restrict_ray(token_file)
+    try:
+        cluster = Cluster(address, slots)
+    except Exception as error:
+        given = error.args if isinstance(error, ClusterRefused) else (f"{type(error).__name__}: {error}"[:500], "")
+        connection.send_bytes(json.dumps({"failed": list(given)}).encode())
+        os._exit(1)
+    try:
+        bridge = Bridge(connection, cluster)
+        bridge.send({"ready": cluster.report()})
+        bridge.serve()
+    except OSError:
+        pass  # the driver is gone
+    finally:
+        cluster.close()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

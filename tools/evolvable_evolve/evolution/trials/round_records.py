@@ -1,0 +1,68 @@
+"""The records beside that of a trial: one for each answer of its rounds, one for each attempt to ask a model."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from evolvable_evolve.evolution.task import Score, Task, Trial, code_outcome
+from evolvable_evolve.evolution.trials.trial import TrialAttempt, shorten_text
+
+ROUND, ATTEMPTED = "round", "attempted"
+"""The types of the record of one answer, and of one attempt to ask a model."""
+
+Record = tuple[str, dict[str, Any]]
+"""The type of a record, and its fields."""
+
+
+def round_records(task: Task, trial: Trial, attempt: TrialAttempt, /, **about: object) -> Iterator[Record]:
+    """Yield a record for each answer of a trial that was answered in rounds. about: fields of every record.
+
+    Their usages and times add up to those of the trial, but for a trial that infrastructure ended within a round. The
+    text of the last answer stands in the trial's record. Scores are for the ledger and the report: no round saw one.
+    """
+    solutions = attempt.rollout.solutions
+    for number, one in enumerate(solutions):
+        last = number == len(solutions) - 1
+        score = attempt.score if last else dict(enumerate(attempt.earlier)).get(number)
+        outcome = attempt.outcome if last else one.outcome
+        value = score.value if score else None
+        if last and trial.outcome.counts:
+            value = trial.score
+        yield (
+            ROUND,
+            {
+                **about,
+                "key": trial.key,
+                "task": trial.task,
+                "program": trial.program,
+                "repeat": trial.repeat,
+                "round": number,
+                "score": value,
+                **code_fields(task, outcome, score),
+                "usage": asdict(one.usage),
+                "wall": one.wall,
+                "output": "" if last else shorten_text(one.text),
+                "files": dict(one.files),
+                "feedback": shorten_text(one.feedback),
+                "critique": shorten_text(one.critique),
+                "detail": shorten_text(one.detail),
+            },
+        )
+
+
+def attempt_records(key: str, attempt: TrialAttempt, /, **about: object) -> Iterator[Record]:
+    """Yield a record for each request that a trial made of a model behind an API, as executor or as judge.
+
+    The trial's record holds their sums, and is what is billed. about: fields of every record.
+    """
+    asked = [("executor", one) for one in attempt.rollout.attempts] + [("judge", one) for one in attempt.judged]
+    for role, one in asked:
+        yield ATTEMPTED, {**about, "key": key, "role": role, **asdict(one)}
+
+
+def code_fields(task: Task, outcome: Any, score: Score | None) -> dict[str, Any]:
+    """Return what a record says of an answer to a programming problem; nothing for a task of another kind."""
+    code = code_outcome(task, outcome, score)
+    if code is None:
+        return {}
+    return {"code": str(code), "code_metrics": dict(score.metrics) if score else {}}

@@ -1,0 +1,398 @@
+"""One trial: its job, its attempt, the backend protocol, and its records in a ledger."""
+
+import asyncio
+import copyreg
+import hashlib
+import itertools
+import json
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, Self
+
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.executors.base import UNCONFINED, CommandHost, Executor, open_workspace
+from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord
+from evolvable_evolve.evolution.task import (
+    CRASHED,
+    ModelUsage,
+    Rollout,
+    Score,
+    Solution,
+    Task,
+    Trial,
+    TrialOutcome,
+    add_usage,
+)
+from evolvable_store.errors import EvolvableError
+from evolvable_tools.llm import ModelAttempt
+
+
+def _read_only(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(mapping)
+
+
+# Tasks and scores hold read-only mappings, which Python does not pickle by itself.
+copyreg.pickle(MappingProxyType, lambda mapping: (_read_only, (dict(mapping),)))
+
+MAX_SCORINGS = 3
+"""How often an answer is scored at most, when the scorer has trouble; the task is not run again for that."""
+
+
+class TrialScorer(Protocol):
+    """Scores the rollout of a task. Can be pickled."""
+
+    async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
+        """Return the score; raises when it has trouble, which never counts as 0."""
+        ...
+
+    def digest(self, task: Task) -> str:
+        """Return a hash of all that decides the score of an answer to this task."""
+        ...
+
+    def known_answer(self, task: Task) -> tuple[str, Mapping[str, bytes]] | None:
+        """Return an output and files that this scorer can score, None where none is known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TrialJob:
+    """All that an attempt needs, as values: it can be pickled and run in another process or on another machine.
+
+    scoring: None where only the answer is wanted. files: what the workspace begins with. place: where workspaces are
+    made, by default the system's temporary folder. patience: seconds beyond the task's own time after which the
+    executor is given up. host: what the task's setup runs with.
+    """
+
+    executor: Executor
+    scoring: TrialScorer | None
+    task: Task
+    program: Program
+    repeat: int
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    place: Path | None = None
+    patience: float = 60.0
+    host: CommandHost = UNCONFINED
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAttempt:
+    """The result of a job: a score, or an outcome without one, with `detail` saying why.
+
+    lost: nobody knows what it spent. final: trying again would not help, or was tried already. judging: what all
+    scorings of it took, by `judged` where a model behind an API was asked. earlier: the scores of the answers before
+    the last, None for one without a score.
+    """
+
+    outcome: TrialOutcome | None
+    rollout: Rollout
+    score: Score | None = None
+    detail: str = ""
+    lost: bool = False
+    final: bool = False
+    judging: ModelUsage = ModelUsage()
+    judged: tuple[ModelAttempt, ...] = ()
+    earlier: tuple[Score | None, ...] = ()
+
+
+def infrastructure_error(detail: str, *, lost: bool = False) -> TrialAttempt:
+    """Return an attempt that failed for reasons which say nothing about the program."""
+    return TrialAttempt(TrialOutcome.INFRA_ERROR, Rollout(""), detail=detail, lost=lost)
+
+
+async def run_job(job: TrialJob) -> TrialAttempt:
+    """Run a job to its end in this process. Whatever goes wrong becomes an outcome; only cancelling is raised."""
+    try:
+        async with open_workspace(job.task, job.files, host=job.host, place=job.place) as work:
+            rollout = await _run_executor(job, work)
+            if isinstance(rollout, str):
+                return infrastructure_error(rollout, lost=True)
+            if job.scoring is None or (rollout.outcome is not None and not rollout.outcome.counts):
+                return TrialAttempt(rollout.outcome, rollout, detail=rollout.detail)
+            last = rollout.solutions[-1].workspace or work if rollout.solutions else work
+            if rollout.outcome is None:
+                attempt = await _score_rollout(job, job.scoring, rollout, last)
+            else:
+                attempt = TrialAttempt(rollout.outcome, rollout, detail=rollout.detail)
+            return await _score_earlier(job, job.scoring, attempt)
+    except Exception as error:  # setting up failed
+        return infrastructure_error(_error_text(error))
+
+
+async def _run_executor(job: TrialJob, work: Path) -> Rollout | str:
+    """Return the rollout, or why there is none."""
+    given_up = job.task.timeout_s + job.patience
+    try:
+        async with asyncio.timeout(given_up) as limit:
+            return await job.executor.run(job.task, job.program, job.repeat, work)
+    except Exception as error:  # an executor should not raise; when it does, that is no verdict on the program
+        if isinstance(error, TimeoutError) and limit.expired():
+            return f"the executor did not come back within {given_up:.0f} s"
+        return f"the executor failed: {_error_text(error)}"
+
+
+async def _score_rollout(job: TrialJob, scoring: TrialScorer, rollout: Rollout, work: Path) -> TrialAttempt:
+    why, made = "", TrialAttempt(None, rollout)
+    for _ in range(MAX_SCORINGS):
+        try:
+            score = await scoring(job.task, rollout, work)
+        except Exception as error:
+            why = f"the scorer had trouble: {_error_text(error)}"
+            made = _add_judging(made, error)
+            continue
+        made = _add_judging(made, score)
+        if 0 <= score.value <= 1:
+            return replace(made, score=score)
+        why = f"the scorer said {score.value}, which is not within 0 and 1"
+    if await _scores_known_answer(job, scoring):
+        # The scorer is alive: it fails on this output. Were the trial missing, a program could hide its wrong answers.
+        failed = Score(0.0, evidence=f"{why}; a known answer was scored right after")
+        return replace(made, score=failed, detail=f"it counts as 0: {why}")
+    return replace(made, outcome=TrialOutcome.INFRA_ERROR, detail=why, final=True)
+
+
+def _add_judging(attempt: TrialAttempt, scored: Score | Exception) -> TrialAttempt:
+    """Return the attempt with what one scoring took, also where it came to no score."""
+    usage, asked = getattr(scored, "usage", ModelUsage()), getattr(scored, "attempts", ())
+    return replace(attempt, judging=add_usage(attempt.judging, usage), judged=(*attempt.judged, *asked))
+
+
+async def _score_earlier(job: TrialJob, scoring: TrialScorer, attempt: TrialAttempt) -> TrialAttempt:
+    """Return the attempt with the scores of the answers before the last. They go to the ledger and decide nothing."""
+    for solution in attempt.rollout.solutions[:-1]:
+        scored = await _score_solution(job, scoring, solution)
+        if scored is not None:
+            attempt = _add_judging(attempt, scored)
+        # The trial has a score of its own: one that failed is missing in the table of rounds alone.
+        attempt = replace(attempt, earlier=(*attempt.earlier, scored if isinstance(scored, Score) else None))
+    return attempt
+
+
+async def _score_solution(job: TrialJob, scoring: TrialScorer, solution: Solution) -> Score | Exception | None:
+    if solution.outcome is not None or solution.workspace is None:
+        return None
+    try:
+        return await scoring(job.task, Rollout(solution.text, solution.trace), solution.workspace)
+    except Exception as error:
+        return error
+
+
+async def _scores_known_answer(job: TrialJob, scoring: TrialScorer) -> bool:
+    """Return whether the scorer scores a known answer now, in a workspace that the program never touched."""
+    known = scoring.known_answer(job.task)
+    if known is None:
+        return False
+    output, files = known
+    try:
+        async with open_workspace(job.task, {**job.files, **files}, host=job.host, place=job.place) as fresh:
+            score = await scoring(job.task, Rollout(output), fresh)
+    except Exception:  # it fails on this as well: that says nothing about the output
+        return False
+    return 0 <= score.value <= 1
+
+
+def _error_text(error: Exception) -> str:
+    if isinstance(error, EvolvableError):
+        return error.text
+    return f"{type(error).__name__}: {error}"
+
+
+FinishedJob = tuple[str, TrialAttempt]
+"""The ticket of a job and its attempt."""
+
+
+class TrialBackend(Protocol):
+    """Runs jobs beside each other. It runs each at most once: the caller decides whether one is tried again.
+    Used from one event loop.
+    """
+
+    def submit(self, job: TrialJob) -> str:
+        """Start a job and return its ticket. How many run at once is up to the caller."""
+        ...
+
+    async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
+        """Wait until a job is done, at most `timeout` seconds, and return all that are; each is returned once.
+
+        A job whose worker died has an infrastructure error. Returns nothing when there are no jobs.
+        """
+        ...
+
+    async def cancel(self, tickets: Collection[str]) -> None:
+        """Stop these jobs; `poll` returns nothing of them any more. Unknown tickets are passed over."""
+        ...
+
+    async def close(self) -> None:
+        """Stop all jobs and gives back what was taken. Nothing can be submitted any more."""
+        ...
+
+
+async def run_alone(backend: TrialBackend, job: TrialJob) -> TrialAttempt:
+    """Run one job in a backend where nothing else runs, and return its attempt."""
+    ticket = backend.submit(job)
+    try:
+        [(_, attempt)] = await backend.poll()
+    except BaseException:
+        await backend.cancel([ticket])
+        raise
+    return attempt
+
+
+class AsyncioBackend:
+    """The default. An executor that computes without awaiting holds up all others; give those processes."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, asyncio.Task[TrialAttempt]] = {}
+        self._numbers = itertools.count(1)
+
+    def submit(self, job: TrialJob) -> str:
+        """Start a job and return its ticket."""
+        return self._start(_run_cancellable(job))
+
+    def _start(self, running: Coroutine[Any, Any, TrialAttempt]) -> str:
+        ticket = str(next(self._numbers))
+        self._running[ticket] = asyncio.create_task(running)
+        return ticket
+
+    async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
+        """Wait until a job is done and return all that are."""
+        if not self._running:
+            return []
+        await asyncio.wait(self._running.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        ended = [ticket for ticket, task in self._running.items() if task.done()]
+        return [(ticket, self._running.pop(ticket).result()) for ticket in ended]
+
+    async def cancel(self, tickets: Collection[str]) -> None:
+        """Stop these jobs and wait until they have ended, their workspaces with them."""
+        tasks = [self._running.pop(ticket) for ticket in tickets if ticket in self._running]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Stop all jobs."""
+        await self.cancel(list(self._running))
+
+
+async def _run_cancellable(job: TrialJob) -> TrialAttempt:
+    try:
+        return await run_job(job)
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise
+        return infrastructure_error("the executor cancelled itself", lost=True)
+
+
+MAX_TRIAL_TEXT = 100_000
+"""Characters that are kept of one text of a trial; of a longer one the beginning and the end."""
+
+BROKEN_BATCH = "broken"
+"""The type of the record of a batch that was given up, as nothing in it came to anything."""
+
+
+def trial_key(program: str, task: str, scorer: str, executor: str, repeat: int) -> str:
+    """Return the sha256 over everything that decides a result: digests of program, task and scorer, the executor's
+    fingerprint, and which repeat.
+    """
+    # The empty text keeps the keys of older ledgers.
+    return hashlib.sha256(json.dumps([program, task, scorer, executor, "", repeat]).encode()).hexdigest()
+
+
+def shorten_text(text: str) -> str:
+    """Return a text as it is kept: what was scored was the whole."""
+    if len(text) <= MAX_TRIAL_TEXT:
+        return text
+    half = MAX_TRIAL_TEXT // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters are left out here ...]\n{text[-half:]}"
+
+
+def trial_fields(trial: Trial, attempt: TrialAttempt | None, /, **about: object) -> dict[str, Any]:
+    """Return the fields of the record of a trial; `about` are those of the record itself."""
+    written: dict[str, Any] = {name: getattr(trial, name) for name in Trial.__slots__}
+    written["usage"] = asdict(trial.usage)
+    del written["judging"]
+    if trial.judging != ModelUsage():
+        written["judging"] = asdict(trial.judging)
+    if attempt:
+        about |= {"lost": attempt.lost, "final": attempt.final}
+    if score := attempt.score if attempt else None:
+        about |= {
+            "evidence": shorten_text(score.evidence),
+            "checks": [asdict(check) for check in score.checks],
+            "metrics": dict(score.metrics),
+        }
+    return {**about, "trial": written}
+
+
+def judging_usage(written: Mapping[str, Any]) -> ModelUsage:
+    """Return what scoring a trial took, from its record."""
+    return ModelUsage(**written["judging"]) if "judging" in written else ModelUsage()
+
+
+def parse_trial(written: Mapping[str, Any]) -> Trial:
+    """Return the trial that a record holds."""
+    outcome, usage = TrialOutcome(written["outcome"]), ModelUsage(**written["usage"])
+    parsed = {"outcome": outcome, "usage": usage, "judging": judging_usage(written), "read": tuple(written["read"])}
+    return Trial(**{**written, **parsed})
+
+
+@dataclass
+class TrialCache:
+    """What the records say: which trials count, and how far each named batch is.
+
+    counted: by key, as first run. ended: by batch and key, what a batch has come to. failed: by batch and key, how
+    often infrastructure failed, and the last of these. broken: batches in which nothing but infrastructure failed for
+    long; what failed in them is tried again.
+    """
+
+    counted: dict[str, Trial] = field(default_factory=dict)
+    ended: dict[tuple[str, str], Trial] = field(default_factory=dict)
+    failed: dict[tuple[str, str], tuple[int, Trial]] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+
+    @classmethod
+    def from_records(cls, records: Iterable[LedgerRecord]) -> Self:
+        """Return what these records say, in their order."""
+        cache = cls()
+        for record in records:
+            if record["type"] == "trial":
+                cache.add(record["batch"], parse_trial(record["trial"]), record.get("final", False))
+            elif record["type"] == BROKEN_BATCH:
+                cache.broke(record["batch"])
+        return cache
+
+    def broke(self, batch: str) -> None:
+        """Forget what infrastructure spoiled in a batch."""
+        self.broken.add(batch)
+        self.failed = {place: found for place, found in self.failed.items() if place[0] != batch}
+        crashed = [key for (name, key), one in self.ended.items() if name == batch and one.detail.startswith(CRASHED)]
+        for key in crashed:  # one after the other and nothing else: it was no fault of the programs
+            self.counted.pop(key, None)
+            self.ended.pop((batch, key), None)
+        self.ended = {
+            place: one
+            for place, one in self.ended.items()
+            if place[0] != batch or one.outcome is not TrialOutcome.INFRA_ERROR
+        }
+
+    def add(self, batch: str, trial: Trial, final: bool = False) -> None:
+        """Add one trial of a batch. final: it is not tried again, whatever it came to."""
+        place = batch, trial.key
+        if trial.outcome is TrialOutcome.TAMPERED:
+            return  # to be measured again, if ever
+        if trial.cached:
+            full = self.counted.setdefault(trial.key, replace(trial, cached=False))
+            self.ended[place] = replace(full, cached=True)
+            return
+        if trial.outcome is TrialOutcome.INFRA_ERROR and not final:
+            self.failed[place] = self.failed.get(place, (0, trial))[0] + 1, trial
+            return
+        self.ended[place] = trial
+        if trial.outcome.counts:
+            self.counted.setdefault(trial.key, trial)
+
+
+def strip_texts(trial: Trial) -> Trial:
+    """Return the trial without what stands in the ledger already."""
+    return replace(trial, output="", trace="", feedback="", detail="")

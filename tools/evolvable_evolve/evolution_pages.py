@@ -1,0 +1,243 @@
+"""Evolution: the runs of the library, and one run live from its ledger; stop it, or adopt what it promoted."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import htpy as h
+from htpy import Node
+
+from evolvable_evolve.evolution import deploy, run_control
+from evolvable_evolve.evolution.ledger.run_directory import RunDirectory, find_run
+from evolvable_evolve.evolution.ledger.run_reducer import fold_records, read_records
+from evolvable_evolve.evolution.report import charts
+from evolvable_evolve.evolution.report.run_facts import CandidateFacts, MeanInterval, RunFacts, collect_facts
+from evolvable_evolve.evolution.run_control import RunStatus
+from evolvable_evolve.promoted_runs import draw_promoted
+from evolvable_server.page_kit import PageForm, PageKit, PageParts, PageSite
+from evolvable_store.errors import InvalidArgument
+from evolvable_tools.redaction.redactor import Redactor
+
+RUNS = 20
+"""Runs that are listed, the newest first."""
+
+EVENTS = 30
+"""Events that are shown of a run, the newest first."""
+
+_STATES = {"running": "good", "waiting": "doubtful", "interrupted": "bad"}
+_VERDICTS = {"PROMOTE": "good", "HARMFUL": "bad", "DISQUALIFIED": "bad"}
+
+
+class EvolutionPages:
+    """What evolution adds to the local page. page: what pages are drawn with."""
+
+    def __init__(self, page: PageKit) -> None:
+        self._page = page
+
+    def parts(self) -> PageParts:
+        """Return the views, the actions, and what waits in the inbox."""
+        page = self._page
+        views = (
+            page.PageView("/evolution", self._evolution),
+            page.PageView("/evolution/{run}", self._run),
+            page.PageView("/evolution/{run}/adopt", self._adoption),
+        )
+        actions = (page.PageAction("evolve adopt", self._adopt), page.PageAction("evolve stop", self._stop))
+        return PageParts(views, actions, ("evolution", "/evolution", "Evolution"), partial(draw_promoted, page))
+
+    def _evolution(self, site: PageSite, asked: PageForm) -> Any:
+        """List the runs of the library."""
+        runs = run_control.list_statuses(site.library.store.home, RUNS)
+        rows = [
+            [
+                h.a(href=f"/evolution/{one.run}")[one.run],
+                self._page.tag(one.state, _STATES.get(one.state, "")),
+                self._page.tag(one.verdict, _VERDICTS.get(one.verdict, "")) if one.verdict else one.phase,
+                one.label,
+                f"{one.spent.get('trials', 0):,}",
+                f"{one.spent.get('tokens', 0):,}",
+                self._page.make_visible(one.why),
+            ]
+            for one in runs
+        ]
+        heads = ("run", "state", "verdict", "figures", "trials", "tokens", "why")
+        none = h.p[self._page.with_code("No run yet. `evolvable evolve start` starts one on a task set of yours.")]
+        listed = self._page.table(heads, rows, "Runs, newest first") if rows else none
+        return self._page.PageBody(
+            "Evolution", [h.h1["Evolution"], h.div(id="runs", data_live=True)[listed]], "evolution"
+        )
+
+    def _run(self, site: PageSite, asked: PageForm) -> Any:
+        """Show one run: its state, its figures so far, its events."""
+        folder = find_run(site.library.store.home, str(asked.path["run"]))
+        seen = folder.ledger.stat()
+        found = site.value(
+            f"run {folder.id}", lambda: _read(folder, site.library.redactor()), (seen.st_size, seen.st_mtime_ns)
+        )
+        if found is None:
+            waits = h.div(id="run", data_live=True)[h.p["The ledger is being read; this page shows it by itself."]]
+            return self._page.PageBody(f"Run {folder.id}", [h.h1["Run ", h.code[folder.id]], waits], "evolution")
+        status, facts = found
+        live = h.div(id="run", data_live=True)[
+            h.p[
+                self._page.tag(status.state, _STATES.get(status.state, "")),
+                " ",
+                self._page.tag(status.verdict, _VERDICTS.get(status.verdict, "")) if status.verdict else status.phase,
+                " ",
+                self._page.make_visible(status.line),
+            ],
+            h.p(".warning")[self._page.make_visible(status.why)] if status.why else None,
+            [h.p(".warning")[self._page.make_visible(text)] for text in facts.warnings],
+            self._sealed(facts),
+            h.h2["Fitness in validation"],
+            h.p(".none")[
+                "Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed test. Bars: 95 %."
+            ],
+            h.div(".chart")[charts.draw_curve(facts, "iterations")] if facts.tried else None,
+            self._heat(facts),
+            h.h2["Lineage"],
+            h.div(".chart")[charts.draw_lineage(facts)] if facts.tried else None,
+            self._candidates(facts.tried),
+            h.h2["What it took"],
+            self._bill(facts),
+            self._events(status),
+        ]
+        title = h.h1["Run ", h.code[status.run], " ", self._page.tag(status.label)]
+        main = [self._page.operation_note(site, asked), title, self._controls(site, asked, status), live]
+        return self._page.PageBody(f"Run {status.run}", main, "evolution")
+
+    def _sealed(self, facts: RunFacts) -> Node:
+        rows = [[name.replace("_", "-"), _mean(its)] for name, its in (facts.test or {}).items()]
+        if not rows:
+            return h.p["The test is sealed."]
+        return [h.h2["Sealed test"], self._page.table(("arm", "mean"), rows, f"Every figure is {facts.label}")]
+
+    def _heat(self, facts: RunFacts) -> Node:
+        """Return the mean of each candidate by category; the number is in each cell, the shade only helps."""
+        names = [one.name for one in facts.tried if any(one.name in row.means for row in facts.heat)]
+        if not names:
+            return None
+
+        def cell(mean: float | None) -> Node:
+            if mean is None:
+                return h.td["-"]
+            return h.td(class_=f"heat heat-{round(10 * mean)}")[f"{mean:.2f}"]
+
+        rows = [
+            h.tr[
+                h.th(scope="row")[f"{self._page.make_visible(row.category) or '(none)'} (n = {row.n})"],
+                [cell(row.means.get(name)) for name in names],
+            ]
+            for row in facts.heat
+        ]
+        heads = h.tr[h.th(scope="col")["category"], [h.th(scope="col")[name] for name in names]]
+        return [
+            h.h2["Categories"],
+            h.div(".wide", tabindex="0", role="region", aria_label="Scores by category")[
+                h.table[h.thead[heads], h.tbody[rows]]
+            ],
+        ]
+
+    def _candidates(self, tried: Sequence[CandidateFacts]) -> Node:
+        return [
+            h.details[
+                h.summary[
+                    h.strong[one.name],
+                    " ",
+                    self._page.tag(str(one.decision), "good" if one.decision == "admitted" else ""),
+                    f" {_mean(one.validation)}",
+                    "" if one.delta is None or not one.parents else f", {100 * one.delta:+.1f} points",
+                ],
+                h.p[self._page.make_visible(one.summary)] if one.summary else None,
+                h.p(".none")[self._page.make_visible(one.reason)] if one.reason else None,
+                [h.p(".warning")[self._page.make_visible(finding)] for finding in one.findings],
+                self._page.draw_diff(one.diff) if one.diff else None,
+            ]
+            for one in tried
+        ]
+
+    def _bill(self, facts: RunFacts) -> Any:
+        heads = ("for", "trials", "cached", "calls", "tokens", "cost")
+        rows = [
+            [
+                name.replace("role:", ""),
+                *(f"{spent.get(key, 0):,}" for key in ("trials", "cached", "calls", "tokens")),
+                f"${spent['cost']:.4f}" if not spent.get("unpriced") else "no known price",
+            ]
+            for name, spent in [*facts.spent.items(), ("all", facts.bill)]
+        ]
+        return self._page.table(heads, rows, "Spending")
+
+    def _events(self, status: RunStatus) -> Node:
+        rows = [
+            [str(one.number), self._page.when(one.at), self._page.make_visible(one.what)]
+            for one in reversed(status.events[-EVENTS:])
+        ]
+        return [h.h2["Events"], self._page.table(("record", "when", "what"), rows, "Newest first") if rows else None]
+
+    def _controls(self, site: PageSite, asked: PageForm, status: RunStatus) -> Any:
+        csrf, fields = asked.session.csrf, {"run": status.run}
+        if status.state in ("running", "waiting"):
+            stop = h.button(type="submit")["Stop this run"]
+            return self._page.form(csrf, self._page.action_path("evolve stop"), stop, fields=fields)
+        if status.adoptable:
+            return h.p[h.a(href=f"/evolution/{status.run}/adopt")["See what would be adopted"]]
+        return None
+
+    def _adoption(self, site: PageSite, asked: PageForm) -> Any:
+        """Show all of what an adoption makes live, before it is asked for."""
+        run = str(asked.path["run"])
+        shown = deploy.preview_adoption(site.library.store.home, run)
+        lists = (("It can do now", shown.capabilities), ("The scan found", shown.findings))
+        button = h.button(".good", type="submit")["Make this live"]
+        fields = {"run": shown.run, "candidate": shown.candidate}
+        return self._page.PageBody(
+            f"Adopt run {run}",
+            [
+                h.h1["Adopt run ", h.code[shown.run]],
+                h.p[
+                    self._page.tag(shown.verdict, _VERDICTS.get(shown.verdict, "")),
+                    f" [{shown.label}] ",
+                    self._page.make_visible(shown.why),
+                ],
+                [
+                    [
+                        h.h2[what],
+                        h.ul[[h.li[self._page.make_visible(str(row))] for row in rows]]
+                        if rows
+                        else h.p["Nothing new."],
+                    ]
+                    for what, rows in lists
+                ],
+                h.h2["Difference"],
+                self._page.draw_diff(shown.diff),
+                self._page.form(
+                    asked.session.csrf,
+                    self._page.action_path("evolve adopt"),
+                    h.label["Reason ", h.input(type="text", name="reason", maxlength="2000", autocomplete="off")],
+                    self._page.passphrase_field(site.passphrase_label),
+                    button,
+                    fields=fields,
+                ),
+            ],
+            "evolution",
+        )
+
+    def _adopt(self, site: PageSite, asked: PageForm) -> str:
+        run = find_run(site.library.store.home, asked.get("run")).id
+        if deploy.preview_adoption(site.library.store.home, run).candidate != asked.get("candidate"):
+            raise InvalidArgument("The run has another finalist than you saw.", "Look at it again.")
+        adopted = deploy.adopt(site.library, site.decider(asked), run, asked.get("reason"))
+        return f"/evolution/{run}?operation={adopted.operation}"
+
+    def _stop(self, site: PageSite, asked: PageForm) -> str:
+        return f"/evolution/{run_control.stop_run(site.library.store.home, asked.get('run')).run}"
+
+
+def _read(folder: RunDirectory, redactor: Redactor) -> tuple[RunStatus, RunFacts]:
+    records = read_records(folder)
+    return run_control.read_status(folder), collect_facts(folder, fold_records(records), records, redactor)
+
+
+def _mean(its: MeanInterval | None) -> str:
+    return charts.format_mean(its) if its is not None else "not measured"

@@ -1,0 +1,243 @@
+"""The questions before a run starts, measures or is adopted: what a person sees, with what it runs and may spend."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.deploy import preview_adoption
+from evolvable_evolve.evolution.ledger.run_directory import find_run
+from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
+from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look
+from evolvable_evolve.evolution.task import TaskSet
+from evolvable_evolve.evolution.tasks.holdout import look_at
+from evolvable_evolve.evolution.tasks.locate import load_taskset
+from evolvable_server.config import Config
+from evolvable_server.mcp.elicitation import ConfirmationGate, cut_line
+from evolvable_server.model_setup import named_commands
+from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
+from evolvable_store.resource import Ref
+from evolvable_tools.library import Caller, Library
+
+MAX_QUESTION = 60_000
+"""Characters of a question; a longer change is adopted by hand, where all of it is shown."""
+
+
+class AdoptionGate(ConfirmationGate):
+    """Asks a person before what a run promoted becomes the library's."""
+
+    key = "adopt"
+    unconfirmed = "only a person adopts what a run found. Nothing changed; the run and its report stay."
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether this call adopts something."""
+        return tool == "evolve_adopt"
+
+    def question(self, arguments: Mapping[str, Any]) -> str:
+        """Return the question: the verdict, the capabilities and findings of the scan, and the whole difference.
+
+        Raises NotPromoted, Refused for a change that is too long for a question.
+        """
+        shown = preview_adoption(self._home, arguments.get("run"))
+        lines = [f"Adopt what run {shown.run} found? {shown.verdict} [{shown.label}]: {shown.why}"]
+        for title, rows in (("It can do now", shown.capabilities), ("The scan found", shown.findings)):
+            lines += [f"{title}:", *(f"- {row}" for row in rows)] if rows else [f"{title}: nothing new."]
+        text = "\n".join([*lines, shown.diff])
+        if len(text) > MAX_QUESTION:
+            raise Refused(
+                f"The change of run {shown.run} has {len(shown.diff):,} characters, too many for one question.",
+                "A person adopts it at a terminal, where all of it is shown.",
+            )
+        return text
+
+
+MAX_QUESTION_LINE = 200
+"""Characters of one line of the question."""
+
+_LIMITS = {"max_cost": "${} in all", "max_tokens": "{} tokens", "max_calls": "{} calls of models"}
+
+
+class RunStartGate(ConfirmationGate):
+    """Asks a person before a run begins or goes on."""
+
+    key = "start"
+    unconfirmed = (
+        "a run executes commands, may spend money and opens the sealed test: a person starts it. Nothing was started."
+    )
+
+    def __init__(self, config: Config, library: Library, caller: Caller) -> None:
+        self._config, self._library, self._caller = config, library, caller
+
+    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether this call starts a run or goes on with one."""
+        return tool in ("evolve_start", "evolve_continue")
+
+    def question(self, arguments: Mapping[str, Any]) -> str:
+        """Return what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
+        if "executor" not in arguments:
+            return self._continued(arguments)
+        settings = arguments.get("settings")
+        settings = settings if isinstance(settings, Mapping) else {}
+        who = proposer_of(self._config, arguments.get("brain"), settings)
+        taskset = self._taskset(arguments.get("task_set"))
+        lines = [
+            f"Start an evolution on {_short_line(arguments.get('task_set'))} of"
+            f" {_short_line(arguments.get('program'))}?",
+            f"The tasks are done by {self._named('executors', arguments['executor'])}",
+            f"Proposals are made by {self._named('proposers', who)}",
+        ]
+        if settings.get("rounds"):
+            lines.append(
+                f"Each answer is improved up to {_short_line(settings['rounds'])} times: more calls of its model."
+            )
+        lines += self._judge_lines(taskset, {**settings, "brain": who})
+        lines.append(f"It runs in {self._config.home} with your rights, and opens the sealed test at its end.")
+        lines.append(self._look_cost(taskset))
+        return "\n".join([*lines, _spends(given_values(arguments) | _limits(settings))])
+
+    def _taskset(self, task_set: Any) -> TaskSet | None:
+        """Return the task set that a text names. One that cannot be read is named by the run itself."""
+        try:
+            return load_taskset(self._library, self._caller, Ref.parse(str(task_set)))[0]
+        except EvolvableError:
+            return None
+
+    def _judge_lines(self, taskset: TaskSet | None, settings: Mapping[str, Any]) -> list[str]:
+        who = settings.get("judge") or (judge_of(self._config, taskset, settings) if taskset is not None else "handoff")
+        return [] if who == "handoff" else [f"Answers are judged by {self._named('judges', who)}"]
+
+    def _look_cost(self, taskset: TaskSet | None) -> str:
+        """Return what opening the test costs later runs."""
+        try:
+            look = look_at(self._config.home, taskset) if taskset is not None else None
+        except EvolvableError:
+            look = None
+        if look is None:
+            return "Opening the test makes each later promotion on its tasks harder."
+        return (
+            f"This is look {look} at these test tasks: a promotion needs p <= {alpha_of_look(look):.2g}, and after it"
+            f" p <= {alpha_of_look(look + 1):.2g} on tasks that it opened. That cannot be taken back."
+        )
+
+    def _continued(self, arguments: Mapping[str, Any]) -> str:
+        folder = find_run(self._config.home, arguments.get("run"))
+        state = load_run_state(folder)
+        executor = state.settings.get("executor", {})
+        who = executor.get("name") or executor.get("model") or executor.get("kind")
+        command = f" ({_short_line(executor['command'])})" if executor.get("command") else ""
+        lines = [
+            f"Go on with run {folder.id} on {_short_line(state.settings.get('task_set'))}?",
+            f"The tasks are done by {_short_line(executor.get('kind'))} {_short_line(who)}{command}",
+            f"So far it took {state.bill.tokens:,} tokens and ${state.bill.cost:.2f}.",
+        ]
+        if not state.looks:
+            lines.append(self._look_cost(self._taskset(state.settings.get("task_set"))))
+        old = {f"max_{name}": value for name, value in given_values(state.settings.get("limit", {})).items()}
+        return "\n".join([*lines, _spends(old | given_values(arguments))])
+
+    def _named(self, role: str, who: Any) -> str:
+        """Return whom a text names, with the command that it stands for."""
+        if not isinstance(who, str):
+            raise InvalidArgument("executor, brain and judge are texts.", "Such as claude:MODEL, or a name.")
+        text = _short_line(who)
+        if "," in who:
+            return "; where it gives no answer, by ".join(self._named(role, one.strip()) for one in who.split(","))
+        if (model := self._config.person.endpoints.get(who)) is not None:
+            return f"{text}, the model {_short_line(model.model)} at {_short_line(model.url)}"
+        if who.partition(":")[0] in ("claude", "codex", "anthropic", "handoff", "simulated"):
+            return text
+        commands = named_commands(self._config)
+        roles = (role, "proposers") if role == "judges" and who in commands["proposers"].commands else (role,)
+        command = commands[roles[-1]].get(who)
+        return f"{text}, the command {_short_line(list(command.words))}"
+
+
+class MeasurementGate(RunStartGate):
+    """Asks a person before a measurement begins."""
+
+    key = "measure"
+    unconfirmed = (
+        "a measurement executes commands, may spend money and opens the sealed test: a person starts it. Nothing was"
+        " started."
+    )
+
+    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether this call begins a measurement."""
+        return tool == "evolve_measure"
+
+    def question(self, arguments: Mapping[str, Any]) -> str:
+        """Return what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
+        executors, settings = arguments.get("executors"), arguments.get("settings")
+        settings = settings if isinstance(settings, Mapping) else {}
+        if not isinstance(executors, list) or not executors:
+            raise InvalidArgument("executors is a list of texts.", "Such as [claude:MODEL], or names.")
+        run = arguments.get("source")
+        what = f"the finalist of run {_short_line(run)}" if run else _short_line(arguments.get("program"))
+        against = _short_line(arguments.get("against") or "none")
+        lines = [f"Measure {what} against {against} on {_short_line(arguments.get('task_set'))}?"]
+        lines += [f"The tasks are done by {self._named('executors', one)}" for one in executors]
+        taskset = self._taskset(arguments.get("task_set"))
+        lines += self._judge_lines(taskset, settings)
+        lines.append(f"It runs in {self._config.home} with your rights, and opens the sealed test.")
+        lines.append(self._look_cost(taskset))
+        spends = _spends(given_values(arguments) | _limits(settings))
+        return "\n".join([*lines, f"Under each executor: {spends}" if len(executors) > 1 else spends])
+
+
+class PilotGate(RunStartGate):
+    """Asks a person before the three trials of a plan. A plan without an executor runs nothing and asks nobody."""
+
+    key = "plan"
+    unconfirmed = "three trials execute commands and may spend money: a person starts them. Nothing was started."
+
+    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether this call runs trials."""
+        return tool == "evolve_plan" and bool(arguments.get("executor"))
+
+    def question(self, arguments: Mapping[str, Any]) -> str:
+        """Return what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
+        return "\n".join(
+            [
+                f"Run three trials of {_short_line(arguments.get('program'))} on"
+                f" {_short_line(arguments.get('task_set'))}, to see what an evolution would cost?",
+                f"The tasks are done by {self._named('executors', arguments['executor'])}",
+                f"They run in {self._config.home} with your rights. The sealed test stays closed.",
+                _spends(given_values(arguments)),
+            ]
+        )
+
+
+def proposer_of(config: Config, brain: object, settings: Mapping[str, Any]) -> str:
+    """Return who proposes in a run: as the call says, else as the person said of the role, else the caller."""
+    return str(settings.get("brain") or brain or ",".join(config.person.model_roles.get("proposer", ())) or "handoff")
+
+
+def judge_of(config: Config, taskset: TaskSet, settings: Mapping[str, Any]) -> str:
+    """Return who judges in a run by the same order, else the first proposer; `handoff` where no task needs a judge."""
+    if not any(task.scorer.type == "judge" for task in taskset.tasks):
+        return "handoff"
+    roles = config.person.model_roles.get("judge", ())
+    first = next(iter((*roles, *str(settings.get("brain") or "handoff").split(","))))
+    return str(settings.get("judge") or first)
+
+
+def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the limits among the settings, by the names of the arguments."""
+    return {f"max_{name}": settings[name] for name in ("cost", "tokens", "calls") if name in settings}
+
+
+def given_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that have a value."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _spends(given: Mapping[str, Any]) -> str:
+    limits = [text.format(_short_line(given[name])) for name, text in _LIMITS.items() if name in given]
+    return f"It may spend {', '.join(limits)}." if limits else "There is no limit on what it may spend."
+
+
+def _short_line(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return cut_line(text, MAX_QUESTION_LINE)

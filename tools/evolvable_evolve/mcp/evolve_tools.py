@@ -1,0 +1,293 @@
+"""The tools around runs of evolution, listed only on request.
+
+No call waits for a run: a process of its own drives it, and evolve_status shows its progress.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import Context
+from pydantic import Field
+
+from evolvable_evolve.ags.round_source import WholeSource
+from evolvable_evolve.evolution import run_control
+from evolvable_evolve.evolution.deploy import Adoption, adopt
+from evolvable_evolve.evolution.ledger.run_directory import find_run
+from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
+from evolvable_evolve.evolution.measure import (
+    StartedMeasurement,
+    format_measurement,
+    read_measurement,
+    start_measurement,
+)
+from evolvable_evolve.evolution.operators import MODES
+from evolvable_evolve.evolution.plan import RunPlan, make_plan
+from evolvable_evolve.evolution.report.render import write_report
+from evolvable_evolve.evolution.run_config import HostContext, parse_executor_spec
+from evolvable_evolve.evolution.run_context import check_runnable
+from evolvable_evolve.evolution.start import Opportunities, StartedRun, find_opportunities, start_run
+from evolvable_evolve.evolution.tasks.holdout import look_at
+from evolvable_evolve.evolution.tasks.locate import load_taskset
+from evolvable_evolve.mcp.evolve_gates import (
+    AdoptionGate,
+    MeasurementGate,
+    PilotGate,
+    RunStartGate,
+    given_values,
+    judge_of,
+    proposer_of,
+)
+from evolvable_evolve.rounds.round_source import TrialSource
+from evolvable_evolve.rounds.service import RoundReport, run_round
+from evolvable_evolve.run_launcher import evolve_context, start_driver
+from evolvable_server.config import Config
+from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of, decider_of, name_of
+from evolvable_server.mcp.tools import Number, add_tool, declare_tools, one_of
+from evolvable_server.model_setup import proposer_settings
+from evolvable_store.errors import Refused
+from evolvable_store.resource import Ref
+from evolvable_tools.library import Caller, Library
+
+RunName = Annotated[str | None, Field(description="the run; default the newest")]
+Amount = Annotated[float | None, Field(description="default: no limit", ge=0)]
+
+_MODELS = ("claude", "codex", "anthropic")
+
+
+class EvolveTools:
+    """The tools over one library, for one caller."""
+
+    def __init__(self, library: Library, caller: Caller, sessions: CallSessions, config: Config) -> None:
+        self._library, self._caller, self._sessions, self._config = library, caller, sessions, config
+
+    def evolve_start(
+        self,
+        task_set: Annotated[str, Field(description="environment:NAME, which holds the tasks and what judges them")],
+        program: Annotated[list[str], Field(description="refs of what may get better, e.g. [skill:pdf]")],
+        executor: Annotated[
+            str, Field(description="who does the tasks: claude:MODEL, codex:MODEL, anthropic:MODEL, or a name")
+        ],
+        ctx: Context,
+        brain: Annotated[
+            str | None,
+            Field(
+                description="handoff: you answer; anthropic[:MODEL]; a name. Default: the proposer that the person set,"
+                " else handoff"
+            ),
+        ] = None,
+        mode: Annotated[
+            str,
+            one_of(
+                MODES,
+                "skill_only (default), prompt_only, agent_only, memory_only, tool_only, structure, solution_only,"
+                " joint, any",
+            ),
+        ] = "skill_only",
+        iterations: Annotated[
+            Number | None,
+            Field(description="proposals, 0 to 1000; default 10, more while trials are left", ge=0, le=1000),
+        ] = None,
+        max_cost: Annotated[float | None, Field(description="US dollars; default: no limit", ge=0)] = None,
+        max_tokens: Annotated[Number | None, Field(description="tokens; default: no limit", ge=0)] = None,
+        max_calls: Annotated[Number | None, Field(description="calls of models; default: no limit", ge=0)] = None,
+        settings: Annotated[
+            dict[str, Any] | None, Field(description="more settings by name, see docs/evolve.md")
+        ] = None,
+        merge: Annotated[list[str] | None, Field(description="runs whose finalists are tried as one")] = None,
+    ) -> StartedRun:
+        """Begin a search for better resources, measured on a task set. The person at the client is asked first: agree
+        with them on what runs and what it may spend. Commands are given by the name that a person registered. Returns
+        at once; a process of its own goes on. Ask evolve_status; with brain=handoff answer what evolve_pending shows by
+        evolve_submit."""
+        tasks, refs = Ref.parse(task_set), [Ref.parse(ref) for ref in program]
+        options: dict[str, Any] = {"mode": mode, "iterations": iterations} | dict(settings or {})
+        options["brain"] = proposer_of(self._config, brain, options)
+        options |= given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+        self._check_commands(ctx, [executor], options["brain"], self._judge_of(ctx, tasks, options))
+        means, [spec] = self._executors([executor])
+        begun = start_run(self._library, self._who(ctx), means, tasks, refs, spec, options, merge or ())
+        self._drive(begun.run)
+        return begun
+
+    def evolve_status(
+        self,
+        run: RunName = None,
+        since: Annotated[Number, Field(description="`next` of the answer before: only newer events", ge=0)] = 0,
+    ) -> run_control.RunStatus:
+        """See how far a run is: state (running, waiting, stopped, interrupted, finished), what happened, the frontier,
+        what it cost so far, and the verdict."""
+        return run_control.get_status(self._config.home, run, since)
+
+    def evolve_pending(self, run: RunName = None) -> run_control.PendingQuestions:
+        """See the questions that a run waits for. Answer each in a fresh sub-agent that gets nothing but the
+        question, and hand the answer in by evolve_submit."""
+        return run_control.list_pending(self._config.home, run)
+
+    def evolve_submit(
+        self,
+        question_id: Annotated[str, Field(description="from evolve_pending")],
+        answer: Annotated[dict[str, Any], Field(description="a JSON object that fits packet.answer_schema")],
+        run: RunName = None,
+    ) -> run_control.SubmittedAnswer:
+        """Hand in the answer to a question of a run; the run goes on with it."""
+        taken = run_control.submit_answer(self._config.home, run, question_id, answer)
+        if taken.goes_on:
+            self._drive(taken.run)
+        return taken
+
+    def evolve_stop(self, run: RunName = None) -> run_control.ControlResult:
+        """Stop a run. What was measured stays; evolve_continue goes on with it."""
+        return run_control.stop_run(self._config.home, run)
+
+    def evolve_continue(
+        self, run: RunName = None, max_cost: Amount = None, max_tokens: Amount = None, max_calls: Amount = None
+    ) -> run_control.ControlResult:
+        """Go on with a run that was stopped or interrupted, with another budget if one is given. The person at the
+        client is asked first."""
+        check_runnable(find_run(self._config.home, run), evolve_context(self._config))
+        limits = given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+        resumed = run_control.resume_run(self._config.home, run, limits)
+        self._drive(resumed.run)
+        return resumed
+
+    def evolve_report(self, run: RunName = None) -> str:
+        """Read what a run came to, finished or not: the verdict with its numbers, what was tried, what it cost. Writes
+        the same with its pictures as one HTML page beside the run, and names it."""
+        reported = write_report(find_run(self._config.home, run), redactor=self._library.redactor())
+        measured = read_measurement(self._config.home, reported.run)
+        text = reported.text if measured is None else f"{reported.text}\n\n{format_measurement(measured)}"
+        return f"{text}\n\n{reported.html} has the pictures, {reported.json} all values."
+
+    def evolve_adopt(
+        self,
+        ctx: Context,
+        run: RunName = None,
+        reason: Annotated[str, Field(description="why; kept in the history", max_length=2000)] = "",
+    ) -> Adoption:
+        """Make live what a run promoted, in one operation. The person at the client is asked first; only a verdict
+        PROMOTE can be adopted, and only while nothing changed since it was measured. undo takes it back."""
+        return adopt(self._library, decider_of(self._who(ctx), ctx.request_context.request), run, reason)
+
+    def evolve_measure(
+        self,
+        task_set: Annotated[str, Field(description="environment:NAME")],
+        executors: Annotated[
+            list[str], Field(description="under which: claude:MODEL, codex:MODEL, anthropic:MODEL, or names")
+        ],
+        ctx: Context,
+        program: Annotated[list[str] | None, Field(description="refs that are measured, e.g. [skill:pdf]")] = None,
+        source: Annotated[str | None, Field(description="or a run, whose finalist is measured")] = None,
+        against: Annotated[str, Field(description="none (default), a ref, REF@VERSION, or a run")] = "none",
+        max_cost: Amount = None,
+        max_tokens: Amount = None,
+        max_calls: Amount = None,
+        settings: Annotated[dict[str, Any] | None, Field(description="more settings by name")] = None,
+    ) -> StartedMeasurement:
+        """Measure whether resources help, and for which model. Nothing is searched or changed; the sealed test is
+        opened once. Limits are for each executor. The person at the client is asked first. Returns at once:
+        evolve_status shows each run, evolve_report the joint result."""
+        options = dict(settings or {}) | given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+        tasks, refs, who = Ref.parse(task_set), [Ref.parse(ref) for ref in program or ()], self._who(ctx)
+        self._check_commands(ctx, executors, self._judge_of(ctx, tasks, options))
+        means, specs = self._executors(executors)
+        begun = start_measurement(
+            self._library, who, means, tasks, refs, specs, options, against=against, source=source
+        )
+        for one in begun.runs:
+            self._drive(one.run)
+        return begun
+
+    def evolve_plan(
+        self,
+        task_set: Annotated[str, Field(description="environment:NAME")],
+        ctx: Context,
+        program: Annotated[list[str] | None, Field(description="for the trials: refs of what may get better")] = None,
+        executor: Annotated[str | None, Field(description="who would do the tasks; starts three trials")] = None,
+        run: Annotated[str | None, Field(description="a run with its three trials done: what it would take")] = None,
+        noise: Annotated[
+            float | None, Field(description="share of results that differ between runs", ge=0, le=1)
+        ] = None,
+        max_cost: Amount = None,
+        max_tokens: Amount = None,
+        max_calls: Amount = None,
+    ) -> RunPlan:
+        """See what a run could find, before anything is spent. With an executor three trials begin, after the person
+        at the client was asked; ask again with `run` for what the whole run would cost. evolve_continue goes on with
+        it."""
+        tasks, who = Ref.parse(task_set), self._who(ctx)
+        taskset, _ = load_taskset(self._library, who, tasks)
+        if executor:
+            self._check_commands(ctx, [executor])
+            means, [spec] = self._executors([executor])
+            limits = given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+            refs = [Ref.parse(ref) for ref in program or ()]
+            run = start_run(self._library, who, means, tasks, refs, spec, limits).run
+            start_driver(self._config.home, find_run(self._config.home, run), pilot=True)
+        pilot = load_run_state(find_run(self._config.home, run)) if run else None
+        return make_plan(taskset, look=look_at(self._config.home, taskset), noise=noise, pilot=pilot)
+
+    def evolve_opportunities(
+        self,
+        ctx: Context,
+        days: Annotated[Number, Field(description="how far back, 1 to 3650", ge=1, le=3650)] = 30,
+    ) -> Opportunities:
+        """See which resources deserve work and why: they harm, fail, are never opened, or became worse. Changes
+        nothing."""
+        return find_opportunities(self._library, self._who(ctx), days=days)
+
+    def evolve_round(
+        self,
+        ctx: Context,
+        run: Annotated[str | None, Field(description="over the training trials of this run; default: sessions")] = None,
+    ) -> RoundReport:
+        """Run a round over the sessions with a verified end since the last one: retain what failed again, has the
+        configured reviewer model diagnose it within its budget, put small changes of skills on trial in a share of the
+        sessions, and promote or retire trials that are due. Everything else waits for a person in review_inbox."""
+        who = self._who(ctx)
+        trials = TrialSource.of(self._library, who, run) if run is not None else None
+        with proposer_settings(self._config, None) as settings:
+            return run_round(self._library, who, settings, trials or WholeSource.of(self._library, settings))
+
+    def _drive(self, run: str) -> None:
+        start_driver(self._config.home, find_run(self._config.home, run))
+
+    def _executors(self, names: Sequence[str]) -> tuple[HostContext, list[dict[str, Any]]]:
+        """Return what runs have here, and the executors by these names. Raises Refused for a name that nobody gave."""
+        means = evolve_context(self._config)
+        named = means.commands["executors"] if means.commands else None
+        return means, [parse_executor_spec(name, named, means.models) for name in names]
+
+    def _judge_of(self, ctx: Context, task_set: Ref, settings: Mapping[str, Any]) -> str:
+        """Return the judge that the call or the person named, `handoff` where it is another or none is needed."""
+        if settings.get("judge") or not self._config.person.model_roles.get("judge"):
+            return str(settings.get("judge") or "handoff")  # else the proposer judges, who is checked as such
+        taskset, _ = load_taskset(self._library, self._who(ctx), task_set)
+        return judge_of(self._config, taskset, settings)
+
+    def _check_commands(self, ctx: Context, executors: Sequence[str], *thinking: str) -> None:
+        """Refuse commands over HTTP: the permission to start a run is no permission to run commands on this machine."""
+        if name_of(ctx.request_context.request) is None:
+            return
+        for text, known in (
+            *((one, _MODELS) for one in executors),
+            *((who, ("handoff", "anthropic")) for who in thinking),
+        ):
+            # A named model runs no command.
+            if not all(
+                one in self._config.person.endpoints or one.partition(":")[0] in known for one in text.split(",")
+            ):
+                raise Refused("A command is not run for a client over HTTP.", f"Choose one of {', '.join(known)}.")
+
+    def _who(self, ctx: Context) -> Caller:
+        return caller_of(self._caller, ctx, self._sessions)
+
+
+def add_evolving(
+    server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions, config: Config
+) -> None:
+    """Add the tools around runs of evolution."""
+    tools = EvolveTools(library, caller, sessions, config)
+    for spec in declare_tools(tools, "evolve"):
+        add_tool(server, spec)
+    asking = (RunStartGate, MeasurementGate, PilotGate)
+    server.gates += [AdoptionGate(config.home), *(gate(config, library, caller) for gate in asking)]

@@ -1,0 +1,122 @@
+"""What the annex of evolution adds to the core: runs, rounds, agents that plan, the sandbox."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evolvable_server.plugins import hookimpl
+from evolvable_store.paths import RUNS
+
+if TYPE_CHECKING:
+    from evolvable_evolve.evolution.tasks.look_transfer import LookTransfer
+    from evolvable_evolve.trial_arms import PoolArms
+    from evolvable_server.cli.client_commands import HealthProblem
+    from evolvable_server.config import Config
+    from evolvable_server.mcp.server import CallSessions, LibraryServer
+    from evolvable_server.page_kit import PageKit, PageParts
+    from evolvable_tools.library import Caller, Library
+
+# Start time: every process that runs a command imports this module, and few need what its functions import.
+
+_CLI = "evolvable_evolve.cli"
+_COMMANDS = {
+    "round_commands": ("round", "pool", "learned"),
+    "ags_commands": ("ags",),
+    "rspl_commands": ("rspl", "tool"),
+    "groups": ("evolve", "taskset"),
+}
+
+
+@hookimpl
+def verb_table() -> Path:
+    """Return the verbs of this annex."""
+    return Path(__file__).with_name("registry.json")
+
+
+@hookimpl
+def commands() -> Mapping[str, str]:
+    """Return the commands of this annex."""
+    return {name: f"{_CLI}.{module}:{name}_command" for module, names in _COMMANDS.items() for name in names}
+
+
+@hookimpl
+def add_tools(
+    server: "LibraryServer", library: "Library", caller: "Caller", sessions: "CallSessions", config: "Config"
+) -> None:
+    """Add the groups `evolve`, `ags`, `rspl` and `tools` where they are asked for."""
+    if "evolve" in config.toolsets:
+        from evolvable_evolve.mcp.evolve_tools import add_evolving
+
+        add_evolving(server, library, caller, sessions, config)
+    if "ags" in config.toolsets:
+        from evolvable_evolve.mcp.ags_tools import add_ags
+
+        add_ags(server, library, caller, sessions, config)
+    if "rspl" in config.toolsets or "tools" in config.toolsets:
+        from evolvable_evolve.mcp.rspl_tools import add_approved_tools, add_rspl
+
+        if "rspl" in config.toolsets:
+            add_rspl(server, library, caller, sessions, config)
+        if "tools" in config.toolsets:
+            add_approved_tools(server, library, caller, sessions, config)
+
+
+@hookimpl
+def pages(page: "PageKit") -> "PageParts":
+    """Return the section Evolution, and the results that wait in the inbox."""
+    from evolvable_evolve.evolution_pages import EvolutionPages
+
+    return EvolutionPages(page).parts()
+
+
+@hookimpl
+def trial_arms() -> "PoolArms":
+    """Return the arms of the pool's trials."""
+    from evolvable_evolve.trial_arms import PoolArms
+
+    return PoolArms()
+
+
+@hookimpl
+def archive_part() -> "LookTransfer":
+    """Return the looks at sealed tests, which travel with task sets."""
+    from evolvable_evolve.evolution.tasks.look_transfer import LookTransfer
+
+    return LookTransfer()
+
+
+@hookimpl
+def doctor_checks(config: "Config") -> "tuple[list[HealthProblem], list[str]]":
+    """Return what is wrong with the configured cluster, and a note on it."""
+    from evolvable_evolve.cli.cluster_health import check_cluster
+
+    return check_cluster(config)
+
+
+@hookimpl
+def describe_sandbox(config: "Config") -> str:
+    """Return what trials of an evolution run in, found out by a run, and why nothing better is used."""
+    from evolvable_evolve.run_launcher import choose_sandbox
+    from evolvable_evolve.sandbox.probe import sandbox_of
+
+    found = sandbox_of(choose_sandbox(config), fresh=True)
+    if found.sandbox is not None:
+        return f"{found.name}" + (f" ({found.why})" if found.why else "")
+    return f"none: what a candidate could execute waits for a person ({found.why or 'no mechanism is known here'})"
+
+
+@hookimpl
+def after_review(library: "Library", caller: "Caller") -> None:
+    """Look whether what was adopted does worse by what the sessions showed; then it is proposed to be taken back."""
+    if (library.store.home / RUNS).is_dir():
+        from evolvable_evolve.evolution.deploy import monitor_adoptions
+
+        monitor_adoptions(library, caller)
+
+
+@hookimpl
+def served_environment(path: str, files: Mapping[str, bytes]) -> bytes:
+    """Return a file of a task set as an agent is shown it."""
+    from evolvable_evolve.evolution.tasks.holdout import redact_file
+
+    return redact_file(path, files)

@@ -1,0 +1,69 @@
+"""Runs of evolution whose result waits for the person: promoted by the sealed test, and not adopted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import htpy as h
+from htpy import Node
+
+from evolvable_evolve.evolution.ledger.run_directory import iter_runs
+from evolvable_evolve.evolution.ledger.run_reducer import iter_run_states
+from evolvable_server.page_kit import PageKit, PageSite
+
+MAX_RUNS = 20
+"""The newest runs, among which promoted ones are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromotedRun:
+    """One run. label: what its figures are. gain: in the sealed test over the base, in words with its interval."""
+
+    run: str
+    label: str
+    gain: str
+    why: str
+
+
+def draw_promoted(page: PageKit, site: PageSite) -> Node:
+    """Return the runs that wait, nothing where none does. They are read beside the page."""
+    home = site.library.store.home
+    seen = tuple((folder.id, folder.ledger.stat().st_size) for folder in iter_runs(home) if folder.ledger.exists())
+    found = site.value("promoted", lambda: _read(site), seen) if seen else None
+    if not found:
+        return None
+    rows = [
+        h.li[
+            h.a(href=f"/evolution/{one.run}/adopt")[f"Run {one.run}"],
+            " ",
+            page.tag("PROMOTE", "good"),
+            " ",
+            page.tag(one.label),
+            f" {one.gain} ",
+            h.span(".none")[page.make_visible(one.why)],
+        ]
+        for one in found
+    ]
+    return [
+        h.h2["Results of evolution"],
+        h.p["The sealed test promoted them; they are not live before you adopt."],
+        h.ul[rows],
+    ]
+
+
+def _read(site: PageSite) -> Sequence[PromotedRun]:
+    found: list[PromotedRun] = []
+    for count, (folder, state) in enumerate(iter_run_states(site.library.store.home), 1):
+        said = state.verdict
+        if state.adoptable:
+            gain = _gain(said.get("delta"), said.get("interval"))
+            found.append(PromotedRun(folder.id, state.label, gain, str(said.get("why", ""))))
+        if count == MAX_RUNS:
+            break
+    return found
+
+
+def _gain(delta: float | None, interval: Sequence[float] | None) -> str:
+    if delta is None:
+        return ""
+    between = f" (95 % {100 * interval[0]:+.1f} to {100 * interval[1]:+.1f})" if interval else ""
+    return f"{100 * delta:+.1f} points{between}"

@@ -1,0 +1,134 @@
+"""Diagnosis of a retained trace: its cause, whether that is the only one, and the repair; and what may be proposed.
+
+D(trace) = (cause, unique, tag). A model names causes with quotes; code decides. A cause counts where words that are
+quoted for it stand in the evidence, and it is unique where it alone counts. Source: SkillMAS, bounded diagnosability.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.proposers.edit_plan import REPAIRS, FailureCause, RepairTag
+from evolvable_tools.review.candidates import SCHEMA, CandidateKind, ReviewCandidate, SkillEditOp
+from evolvable_tools.review.rules import MIN_QUOTE, flatten_quote
+
+LOCAL_REPAIRS = frozenset(
+    (RepairTag.ADD_GUARD, RepairTag.REORDER_STEP, RepairTag.TIGHTEN_RETRIEVAL, RepairTag.SPLIT_SKILL)
+)
+"""Repairs that a bounded edit of a skill can make."""
+
+OPERATIONS: Mapping[RepairTag, frozenset[SkillEditOp]] = {
+    RepairTag.ADD_GUARD: frozenset((SkillEditOp.ADD_GUARD,)),
+    RepairTag.REORDER_STEP: frozenset((SkillEditOp.REORDER,)),
+    RepairTag.TIGHTEN_RETRIEVAL: frozenset((SkillEditOp.TIGHTEN,)),
+    RepairTag.SPLIT_SKILL: frozenset((SkillEditOp.SPLIT, SkillEditOp.TIGHTEN)),
+}
+"""What the edits of each repair may do."""
+
+INSTRUCTIONS = Path(__file__).with_name("instructions.txt").read_text("utf-8").strip()
+"""What the model is told; the same for every trace, so that it is cached."""
+
+ANSWER_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "diagnoses": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "cause": {"type": "string", "enum": [cause.value for cause in FailureCause]},
+                    "repair": {"type": "string", "enum": [tag.value for tag in RepairTag]},
+                    "quotes": SCHEMA["properties"]["candidates"]["items"]["properties"]["evidence"],
+                },
+                "required": ["cause", "repair", "quotes"],
+                "additionalProperties": False,
+            },
+        },
+        "candidates": SCHEMA["properties"]["candidates"],
+        "why_none": {"type": "string"},
+    },
+    "required": ["diagnoses", "candidates"],
+    "additionalProperties": False,
+}
+"""JSON schema of the answer."""
+
+
+class ProposalSign(StrEnum):
+    """What may be proposed from a trace."""
+
+    SUCCESS = "A+"
+    """A skill, or an edit of one, from what went well."""
+
+    REPAIR = "A-"
+    """A bounded edit of a skill, for a failure with one local cause."""
+
+    STRUCTURE = "F"
+    """Nothing here: it is evidence for a change of agents."""
+
+    NOTHING = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceDiagnosis:
+    """D of one trace. cause, tag: None where no named cause is supported."""
+
+    cause: FailureCause | None = None
+    unique: bool = False
+    tag: RepairTag | None = None
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "TraceDiagnosis":
+        """Return the diagnosis that a record of a round holds."""
+        cause, tag = record["cause"], record["tag"]
+        return cls(FailureCause(cause) if cause else None, record["unique"], RepairTag(tag) if tag else None)
+
+
+def diagnose(named: Sequence[Mapping[str, Any]], evidence: Mapping[str, str]) -> TraceDiagnosis:
+    """Return the diagnosis that a model's answer supports. evidence: id of a span -> its text."""
+    supported: dict[FailureCause, RepairTag] = {}
+    for one in named:
+        cause = FailureCause(one["cause"])
+        if cause not in supported and any(_stands(quote, evidence) for quote in one["quotes"]):
+            fits = REPAIRS[cause]
+            supported[cause] = next((tag for tag in fits if tag == one["repair"]), fits[0])
+    if not supported:
+        return TraceDiagnosis()
+    cause, tag = next(iter(supported.items()))
+    return TraceDiagnosis(cause, len(supported) == 1, tag)
+
+
+def _stands(quote: Mapping[str, str], evidence: Mapping[str, str]) -> bool:
+    text, words = flatten_quote(evidence.get(quote["span"], "")), flatten_quote(quote["quote"])
+    return bool(words) and len(words) >= min(MIN_QUOTE, len(text)) and words in text
+
+
+def proposal_sign(reward: int | None, found: TraceDiagnosis) -> ProposalSign:
+    """Return what may be proposed from a trace with this reward and diagnosis."""
+    if reward == 1:
+        return ProposalSign.SUCCESS
+    if reward != 0 or not found.unique:
+        return ProposalSign.NOTHING
+    if found.tag in LOCAL_REPAIRS:
+        return ProposalSign.REPAIR
+    return ProposalSign.STRUCTURE if found.tag is RepairTag.HANDOFF else ProposalSign.NOTHING
+
+
+def misfit(candidate: ReviewCandidate, sign: ProposalSign, tag: RepairTag | None, cluster: str) -> str:
+    """Return why a candidate does not follow from its trace's diagnosis, '' when it does.
+
+    cluster: the ref of the skill that the trace is about, or a cluster without one.
+    """
+    if sign is ProposalSign.SUCCESS:
+        may = (CandidateKind.SKILL_NEW, CandidateKind.SKILL_EDIT)
+        return "" if candidate.what in may else "From a success follows a skill or an edit of one."
+    if sign is not ProposalSign.REPAIR or tag is None:
+        return "The failure has no single cause that an edit of a skill repairs."
+    if candidate.what is not CandidateKind.SKILL_EDIT:
+        return f"The repair {tag} is an edit of a skill."
+    if candidate.target.partition("@")[0] not in (cluster, cluster.partition(":")[2]):
+        return f"The trace is about {cluster}."
+    if any(edit.op not in OPERATIONS[tag] for edit in candidate.edits):
+        return f"The repair {tag} has no such edit."
+    return ""

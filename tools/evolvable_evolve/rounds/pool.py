@@ -1,0 +1,345 @@
+"""The pool: put a version on trial for a share of the sessions, look at it, and promote or retire it.
+
+A trial version is a version of its resource. It is stored and the incumbent's content restored in one operation, so the
+head, the folders and the hosts keep what they had. A promotion is one operation more, which undo takes back.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from evolvable_evolve.rounds.pool_looks import LOOKS, AssignedEnd, PoolDecision, PoolLook, judge_trial
+from evolvable_evolve.trial_arms import is_stale
+from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, VersionConflict
+from evolvable_store.frontmatter import parse_document
+from evolvable_store.objects import Files, make_manifest
+from evolvable_store.operation import Actor, Head
+from evolvable_store.resource import Kind, Ref, main_file
+from evolvable_store.storage.evidence import Outcome
+from evolvable_store.storage.trial_pool import PooledVersion, PoolState, check_share
+from evolvable_tools import approvals
+from evolvable_tools.delegation import delegate_in
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.metrics import REWARDS
+from evolvable_tools.verbs import proposal_inbox, versions
+
+SHARE = 0.5
+"""Share of the sessions that are served a trial version: equal arms reach a look with the fewest sessions."""
+
+BY_PERSON = "retired by a person"
+"""How the reason of a trial begins that a person retired: the same change is not tried again."""
+
+MAX_TRIALS = 20
+"""Trials at once in one library."""
+
+
+class TooManyTrials(Refused):
+    """Another version of the skill, or as many as there may be at once, is on trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolArm:
+    """One arm of a trial: sessions assigned to it, and of those with a verified end how many went well."""
+
+    assigned: int
+    verified: int
+    successes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolEntry:
+    """One version that is or was on trial, as it is shown. next_look: verified sessions of each arm that it needs."""
+
+    id: int
+    ref: str
+    version: int
+    incumbent: int
+    state: str
+    share: float
+    since_round: int
+    at: str
+    approved: bool
+    reason: str
+    trial: PoolArm
+    control: PoolArm
+    next_look: int | None
+    looks: list[Mapping[str, Any]]
+    ended: str | None = None
+    why: str | None = None
+    operation: int | None = None
+    diff: str | None = None
+
+
+@dataclass(frozen=True)
+class PoolPage:
+    """The trials that run, and with `all` those that ended, newest first."""
+
+    trials: list[PoolEntry] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolEnded:
+    """What became of a trial. operation: of a promotion; proposal_id: where a promotion waits for a person."""
+
+    id: int
+    ref: str
+    state: str
+    why: str
+    version: int | None = None
+    operation: int | None = None
+    proposal_id: int | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def head_of(library: Library, trial: PooledVersion) -> Head:
+    """Return the head of a trial's resource, removed or not."""
+    return library.store.backend.heads_by_id([trial.resource])[trial.resource]
+
+
+def check_may_try(library: Library, ref: Ref) -> Head:
+    """Return the head of a resource that may have a trial. Raises InvalidArgument, Refused, NoSuchResource."""
+    head = library.store.head(ref)
+    if head.kind is not Kind.SKILL:
+        raise InvalidArgument(f"{ref} is no skill; only skills are tried.", "Approve the change, or reject it.")
+    if head.frozen:
+        raise Refused(f"{ref} is frozen, so no version of it is tried.", "A person changes it.")
+    if head.id in library.store.backend.attestations.untrusted_resources([head.id]):
+        raise Refused(f"{ref} came with a repository that no person trusts.", "`evolvable trust` first.")
+    running = library.store.backend.pool.on_trial()
+    if any(trial.resource == head.id for trial in running):
+        raise TooManyTrials(f"Another version of {ref} is on trial.", "`evolvable pool stop` ends that trial.")
+    if len(running) >= MAX_TRIALS:
+        raise TooManyTrials(f"{MAX_TRIALS} versions are on trial already.", "Wait, or stop one: `evolvable pool list`.")
+    return head
+
+
+def put_on_trial(
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    files: Files,
+    reason: str,
+    *,
+    share: float = SHARE,
+    since_round: int = 0,
+    proposal: int | None = None,
+) -> PooledVersion:
+    """Put a version of a skill on trial; the head keeps its content.
+
+    proposal: the one that a person approves for trial with this. Without it the caller is an agent and the policy
+    decides: Refused where the change would wait for a person, or the skill delegates. Raises as `check_may_try`.
+    """
+    check_share(share)
+    library.take_in([ref])
+    head = check_may_try(library, ref)
+    before = library.store.files(head)
+    if make_manifest(files).tree == head.tree:
+        raise InvalidArgument(f"{ref} holds that already.", "Nothing was changed.")
+    if proposal is None and (why := why_it_waits(library, caller, head, before, files) or _loses_delegate(files)):
+        raise Refused(f"A trial of {ref} waits for a person: {why}.", "A person approves it for trial.")
+    known = library.store.backend.pool.all()
+    evidence = [f"proposal {proposal} approved for trial"] if proposal is not None else []
+    with library.transaction(caller, f"on trial: {reason}", evidence=evidence, sign=proposal is not None) as tx:
+        tx.put(head.ref, files, expected_version=head.version)
+        tx.restore(head.ref, head.latest)
+        if proposal is not None:
+            tx.approve(proposal, "on trial for a share of the sessions")
+            tx.decision = "start trial"
+    tried, back = tx.written
+    library.checkout([head.ref])
+    assert tried.version is not None and back.version is not None
+    new = PooledVersion(
+        *(0, head.id, tried.version, back.version, PoolState.TRIAL, since_round, library.store.now(), share),
+        number=sum(one.resource == head.id for one in known) + 1,
+        described=_description(before) != _description(files),
+        approved=proposal is not None,
+        reason=reason,
+    )
+    return library.store.backend.pool.add(new)
+
+
+def why_it_waits(library: Library, caller: Caller, head: Head | None, before: Files, after: Files) -> str:
+    """Return why a change by this caller would wait for a person, '' when the policy lets it live at once.
+
+    Raises Unsafe for what a scan refuses.
+    """
+    ref = head.ref if head else Ref(Kind.SKILL, "new")
+    found = approvals.check_change(ref, before, after, caller.actor)
+    if approvals.change_waits(library, caller, head):
+        return "the policy asks a person for each change"
+    told = approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
+    return told[0] if found.asks else ""
+
+
+def _loses_delegate(files: Files) -> str:
+    """Return why a version that no person approved is not to be compared: only one arm would delegate; '' if it may."""
+    main = files.get(main_file(Kind.SKILL, ""))
+    if main is None or delegate_in(main.data.decode("utf-8", "replace")) is None:
+        return ""
+    return "it names a delegate, and a version that no person approved delegates nothing"
+
+
+def _description(files: Files) -> str:
+    main = files.get(main_file(Kind.SKILL, ""))
+    fields = parse_document(main.data).fields if main is not None else {}
+    return f"{fields.get('description', '')}"
+
+
+def start_trial(library: Library, caller: Caller, proposal_id: int, *, share: float = SHARE) -> PoolEntry:
+    """Put the change of a proposal on trial: a person's decision.
+
+    Raises NotFound, Refused, InvalidArgument, Conflict where it no longer fits what there is.
+    """
+    library.authorise(caller, "Putting a change on trial")
+    proposal = library.store.backend.proposals.get(proposal_id)
+    if proposal.state != "open" or proposal_inbox.is_expired(library, proposal):
+        raise InvalidArgument(f"Proposal {proposal_id} is decided already.", "`evolvable inbox` lists those that wait.")
+    if proposal.removes or not proposal.base:
+        raise InvalidArgument(
+            f"Proposal {proposal_id} {'removes a resource' if proposal.removes else 'makes a new one'}.",
+            "Only a change of a skill can be tried: approve it, or reject it.",
+        )
+    head = check_may_try(library, proposal.ref)
+    files = proposal_inbox.rebase(library, proposal, head, library.store.files(head))
+    new = put_on_trial(library, caller, proposal.ref, files, proposal.reason, share=share, proposal=proposal_id)
+    return describe_trial(library, new)
+
+
+def assigned_ends(library: Library, trial: PooledVersion) -> list[AssignedEnd]:
+    """Return the sessions of a trial in the order of their assignment, of each connection the first alone.
+
+    The end of a session is the verified end of its use of the resource, else that of the session as its transcript
+    shows it, where the server saw the session before. Whether it loaded anything does not matter.
+    """
+    attempts = library.evidence.list_attempts([trial.resource])
+    of_use = {one.key: one.outcome for one in attempts if one.verified and one.outcome in REWARDS}
+    of_session = {end.session: end.outcome for end in library.store.backend.observations.verified_ends()}
+    found, connections = list[AssignedEnd](), set[str]()
+    for unit in library.store.backend.pool.units(trial.id):
+        link = unit.connection or unit.unit
+        if link in connections:
+            continue
+        connections.add(link)
+        outcome: Outcome | None = of_use.get(unit.session or "") or of_session.get(unit.session or "")
+        found.append(AssignedEnd(unit.trial, unit.at, outcome if outcome in REWARDS else None))
+    return found
+
+
+def look_at_trials(
+    library: Library, caller: Caller
+) -> Iterator[tuple[PooledVersion, PoolLook | None, PoolEnded | None]]:
+    """Look at every trial that is due, and promote or retire what the look decides.
+
+    Yields each trial with its look, None where it ended by itself, and what became of it, None where it goes on.
+    """
+    for trial in library.store.backend.pool.on_trial():
+        head = head_of(library, trial)
+        if is_stale(library, head, trial):
+            tree = library.store.version(head, trial.version).tree
+            won = head.version is not None and head.tree == tree
+            state = PoolState.PROMOTED if won else PoolState.RETIRED
+            yield trial, None, end_trial(library, trial, state, "its content became the head" if won else _STALE)
+            continue
+        earlier, looked = list(trial.looks), True
+        while looked:
+            look = judge_trial(assigned_ends(library, trial), trial.number, earlier, library.store.clock())
+            if look is None:
+                break
+            library.store.backend.pool.add_look(trial.id, look.as_row())
+            earlier.append(look.as_row())
+            ended = None
+            if look.decision is PoolDecision.PROMOTE:
+                ended = promote_trial(library, caller, trial, look.why)
+            elif look.decision is PoolDecision.RETIRE:
+                ended = end_trial(library, trial, PoolState.RETIRED, look.why)
+            yield trial, look, ended
+            looked = ended is None
+
+
+_STALE = "its resource was changed, removed or frozen, or is not trusted"
+
+
+def end_trial(
+    library: Library, trial: PooledVersion, state: PoolState, why: str, operation: int | None = None
+) -> PoolEnded:
+    """End a trial; the head stays as it is."""
+    library.store.backend.pool.end(trial.id, state, library.store.now(), why, operation)
+    return PoolEnded(trial.id, str(head_of(library, trial).ref), state.value, why, operation=operation)
+
+
+def promote_trial(library: Library, caller: Caller, trial: PooledVersion, why: str) -> PoolEnded:
+    """Make a trial version the head in one operation, and end the trial.
+
+    An agent's promotion of what no person approved waits in the inbox where the policy would hold the change.
+    """
+    head = head_of(library, trial)
+    before, files = library.store.files(head), library.store.files(head, trial.version)
+    if caller.actor is not Actor.HUMAN and not trial.approved:
+        try:
+            waits = why_it_waits(library, caller, head, before, files)
+        except EvolvableError as error:
+            return end_trial(library, trial, PoolState.RETIRED, f"the scan refuses it now: {error.text}")
+        if waits:
+            proposed = proposal_inbox.propose(
+                library, caller, head.ref, head.version or 0, files, f"won its trial: {why}"
+            )
+            ended = end_trial(library, trial, PoolState.RETIRED, f"it won, and proposal {proposed} waits: {waits}")
+            return PoolEnded(*(ended.id, ended.ref, ended.state, ended.why), proposal_id=proposed)
+    evidence = [f"trial {trial.id} of version {trial.version}", why]
+    try:
+        with library.transaction(caller, f"promoted after its trial: {trial.reason}", evidence=evidence) as tx:
+            tx.restore(head.ref, trial.version, expected_version=trial.incumbent)
+    except VersionConflict:
+        return end_trial(library, trial, PoolState.RETIRED, _STALE)
+    operation = tx.operation.id if tx.operation else None
+    warnings = library.checkout([head.ref])
+    library.store.backend.pool.end(trial.id, PoolState.PROMOTED, library.store.now(), why, operation)
+    version = tx.written[0].version
+    return PoolEnded(trial.id, str(head.ref), PoolState.PROMOTED.value, why, version, operation, warnings=warnings)
+
+
+def decide_trial(library: Library, caller: Caller, identity: int, action: str, reason: str) -> PoolEnded:
+    """Stop, promote or retire a trial: a person's decision. Raises NotFound, Refused, InvalidArgument."""
+    library.authorise(caller, "Ending a trial")
+    trial = library.store.backend.pool.get(identity)
+    if trial.state is not PoolState.TRIAL:
+        raise InvalidArgument(f"Trial {identity} ended already: it is {trial.state}.", "`evolvable pool list`")
+    why = library.redacted(reason) or "no reason given"
+    library.record(caller, f"{action} trial", f"{head_of(library, trial).ref} (trial {identity})")
+    if action == "promote":
+        if is_stale(library, head_of(library, trial), trial):
+            raise Refused(f"Trial {identity} is over: {_STALE}.", "Restore the version by hand.")
+        return promote_trial(library, caller, trial, why)
+    return end_trial(library, trial, PoolState.RETIRED, f"{BY_PERSON if action == 'retire' else 'stopped'}: {why}")
+
+
+def list_pool(library: Library, *, ended: bool = False) -> PoolPage:
+    """Return the trials that run; ended: those that ended too, newest first."""
+    pool = library.store.backend.pool
+    return PoolPage([describe_trial(library, one) for one in (pool.all() if ended else pool.on_trial())])
+
+
+def show_trial(library: Library, identity: int) -> PoolEntry:
+    """Return one trial with the difference to its incumbent. Raises NotFound."""
+    return describe_trial(library, library.store.backend.pool.get(identity), with_diff=True)
+
+
+def describe_trial(library: Library, trial: PooledVersion, *, with_diff: bool = False) -> PoolEntry:
+    """Return a trial as it is shown."""
+    head, ends, diff = head_of(library, trial), assigned_ends(library, trial), None
+    if with_diff:
+        old, new = (library.store.manifest(head, number) for number in (trial.incumbent, trial.version))
+        diff = versions.diff(library, old, new, (str(trial.incumbent), str(trial.version)))
+    following = len(trial.looks)
+    due = LOOKS[following] if trial.state is PoolState.TRIAL and following < len(LOOKS) else None
+    return PoolEntry(
+        *(trial.id, str(head.ref), trial.version, trial.incumbent, trial.state.value, trial.share, trial.since_round),
+        *(trial.at, trial.approved, trial.reason, _arm(ends, True), _arm(ends, False), due, list(trial.looks)),
+        *(trial.ended, trial.why, trial.operation, diff),
+    )
+
+
+def _arm(ends: list[AssignedEnd], trial: bool) -> PoolArm:
+    mine = [end for end in ends if end.trial is trial]
+    known = [end.outcome for end in mine if end.outcome is not None]
+    return PoolArm(len(mine), len(known), known.count(Outcome.SUCCEEDED))

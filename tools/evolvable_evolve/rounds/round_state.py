@@ -1,0 +1,172 @@
+"""The state of rounds: a fold over the records of `round.jsonl`. A round that was killed goes on from it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord, translate_damage
+from evolvable_evolve.rounds.traces import RoundTrace, failure_key
+from evolvable_tools.metrics import wilson_interval
+
+LEDGER = "round.jsonl"
+"""The ledger, in the library's home. It holds no text of a session."""
+
+MAX_UNASKED = 100
+"""Traces that wait for a model from one round to the next, the newest."""
+
+MAX_SEEN = 20_000
+"""Sessions that are remembered as seen."""
+
+
+@dataclass(slots=True)
+class RoundState:
+    """All that is known of the rounds so far. Made by `fold_rounds` alone.
+
+    number: of the last round; running: whether it is unfinished. source: what it is over, `sessions` or `run:ID`. seen:
+    sessions and trials that a round was over. traces: of the running round. asked, evolved, pruned: its records, by
+    trace, cluster and ref; stopped: why it asks no model any more. failures, procedures: of all rounds. suspects:
+    clusters that the round before changed, where its sessions then went worse. changed: clusters that the last finished
+    round changed. success: its verified sessions and successes. handoffs: diagnoses for a change of agents. unasked:
+    traces that no model was asked about yet; again: those of them that this round takes up. prunes: skills that were
+    proposed to go, each with its verified uses then. trials: by id, the state and the looks that were recorded.
+    """
+
+    number: int = 0
+    running: bool = False
+    source: str = ""
+    seen: dict[str, None] = field(default_factory=dict)
+    sessions: tuple[str, ...] = ()
+    traces: list[Mapping[str, Any]] = field(default_factory=list)
+    learned: bool = False
+    asked: dict[str, LedgerRecord] = field(default_factory=dict)
+    stopped: str = ""
+    evolved: dict[str, LedgerRecord] = field(default_factory=dict)
+    pruned: LedgerRecord | None = None
+    looked: bool = False
+    failures: Counter[str] = field(default_factory=Counter)
+    procedures: dict[str, list[str]] = field(default_factory=dict)
+    suspects: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    success: tuple[int, int] = (0, 0)
+    handoffs: list[Mapping[str, Any]] = field(default_factory=list)
+    unasked: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+    prunes: dict[str, int] = field(default_factory=dict)
+    trials: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the state without times, for comparison."""
+        without = {"at"}
+
+        def bare(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {key: bare(one) for key, one in value.items() if key not in without}
+            return [bare(one) for one in value] if isinstance(value, list | tuple) else value
+
+        return {name: bare(getattr(self, name)) for name in self.__dataclass_fields__}
+
+
+@translate_damage
+def fold_rounds(records: Iterable[LedgerRecord]) -> RoundState:
+    """Return the state after these records. Raises LedgerDamaged for what no round writes."""
+    state = RoundState()
+    for record in records:
+        apply_record(state, record)
+    return state
+
+
+def apply_record(state: RoundState, record: LedgerRecord) -> None:
+    """Take the step of one record."""
+    _APPLY[record["type"]](state, record)
+
+
+def _begin(state: RoundState, record: LedgerRecord) -> None:
+    state.number, state.running, state.source = int(record["number"]), True, str(record["source"])
+    state.sessions = tuple(record["sessions"])
+    state.again = state.unasked
+    state.seen.update(dict.fromkeys(state.sessions))
+    while len(state.seen) > MAX_SEEN:
+        del state.seen[next(iter(state.seen))]
+    state.traces, state.learned, state.asked, state.stopped = [], False, {}, ""
+    state.evolved, state.pruned, state.looked, state.unasked = {}, None, False, ()
+
+
+def _learn(state: RoundState, record: LedgerRecord) -> None:
+    state.traces, state.learned = list(record["retained"]), True
+    state.failures.update(record["failures"])
+    for procedure, sessions in record["procedures"].items():
+        state.procedures.setdefault(procedure, [])
+        state.procedures[procedure] = sorted({*state.procedures[procedure], *sessions})[:REMEMBERED]
+
+
+REMEMBERED = 4
+"""Sessions that are remembered of a procedure; two make it a pattern."""
+
+
+def _ask(state: RoundState, record: LedgerRecord) -> None:
+    state.asked[record["trace"]] = record
+    if record["sign"] == "F":
+        about = ("trace", "cluster", "cause", "agent", "task_type")
+        state.handoffs = [*state.handoffs, {name: record[name] for name in about}][-200:]
+
+
+def _stop(state: RoundState, record: LedgerRecord) -> None:
+    state.stopped = str(record["why"])
+
+
+def _evolve(state: RoundState, record: LedgerRecord) -> None:
+    state.evolved[record["cluster"]] = record
+
+
+def _prune(state: RoundState, record: LedgerRecord) -> None:
+    state.pruned = record
+    state.prunes |= {one["ref"]: int(one["verified"]) for one in record["proposed"] if one["proposal"] is not None}
+
+
+def _look(state: RoundState, record: LedgerRecord) -> None:
+    state.looked = True
+    state.trials |= {str(one["trial"]): (str(one["state"]), int(one["looks"])) for one in record["trials"]}
+
+
+def _end(state: RoundState, record: LedgerRecord) -> None:
+    successes, n = record["success"]
+    fell = fell_by_more_than_noise(state.success, (successes, n))
+    state.suspects = state.changed if fell else ()
+    state.changed = tuple(
+        sorted(cluster for cluster, one in state.evolved.items() if one["action"] in ("create", "refine", "hold"))
+    )
+    state.success = (int(successes), int(n)) if n else state.success
+    waiting = [one["id"] for one in state.traces if one["ask"] and one["id"] not in state.asked]
+    state.unasked, state.running = tuple(waiting[-MAX_UNASKED:]), False
+
+
+def fell_by_more_than_noise(before: tuple[int, int], now: tuple[int, int]) -> bool:
+    """Return whether the share of successes fell: the intervals of two rounds do not meet."""
+    return bool(before[1] and now[1]) and wilson_interval(*now)[1] < wilson_interval(*before)[0]
+
+
+_APPLY = {
+    "round": _begin,
+    "learned": _learn,
+    "asked": _ask,
+    "stopped": _stop,
+    "evolved": _evolve,
+    "pruned": _prune,
+    "looked": _look,
+    "ended": _end,
+}
+
+
+def counted_failures(traces: Iterable[RoundTrace]) -> dict[str, int]:
+    """Return how many failures of each key these traces have."""
+    return dict(sorted(Counter(key for one in traces if (key := failure_key(one))).items()))
+
+
+def counted_procedures(traces: Iterable[RoundTrace]) -> dict[str, list[str]]:
+    """Return by procedure the successful traces that had it, a few of each."""
+    found: dict[str, list[str]] = {}
+    for one in traces:
+        for procedure in one.procedures if one.reward else ():
+            found.setdefault(procedure, []).append(one.id)
+    return {procedure: sorted(ids)[:REMEMBERED] for procedure, ids in sorted(found.items())}

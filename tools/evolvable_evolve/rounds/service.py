@@ -1,0 +1,398 @@
+"""A round: learn from the sessions since the last one, diagnose failures, and change at most one thing of a cluster.
+
+Each step is one record of a ledger, and what it does in the library it does once: a round that was killed at any record
+goes on to the same state. A round acts as an agent: what the policy would let live enters the pool, and everything else
+waits in the inbox.
+"""
+
+import contextlib
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory, read_ledger
+from evolvable_evolve.rounds.diagnosis import (
+    ANSWER_SCHEMA,
+    INSTRUCTIONS,
+    ProposalSign,
+    TraceDiagnosis,
+    diagnose,
+    proposal_sign,
+)
+from evolvable_evolve.rounds.policy_cards import PolicyCard, card_index, nearest_cards
+from evolvable_evolve.rounds.pool import look_at_trials
+from evolvable_evolve.rounds.round_changes import (
+    RoundChange,
+    admit_for,
+    change_made,
+    evolve_cluster,
+    expire_proposals,
+    propose_prunes,
+    texts_of,
+    trial_made,
+    tried_why,
+)
+from evolvable_evolve.rounds.round_source import RoundSource, SessionSource, packet_of, traces_of
+from evolvable_evolve.rounds.round_state import (
+    LEDGER,
+    RoundState,
+    apply_record,
+    counted_failures,
+    counted_procedures,
+    fold_rounds,
+)
+from evolvable_evolve.rounds.traces import RetainedTrace, RetainReason, retain
+from evolvable_store.errors import EvolvableError, Refused
+from evolvable_store.operation import Actor, Principal
+from evolvable_store.storage.trial_pool import PoolState
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.llm import ProviderError, Request, WrongAnswer
+from evolvable_tools.metrics import agent_episodes, agent_utilities, verified_utilities
+from evolvable_tools.outcomes.task_types import BUILT_IN_TEXT, TASK_TYPES, VOCABULARY_FILE
+from evolvable_tools.review import review_request
+from evolvable_tools.review.review_config import OverBudget, QuestionUsage, ReviewSettings, reserve, settle
+from evolvable_tools.review.review_request import ReviewRequest
+from evolvable_tools.review.service import MAX_TOKENS
+from evolvable_tools.verbs import edit
+from evolvable_tools.verbs.search import find_skill
+
+MAX_QUESTIONS = 12
+"""Questions to the model in one round; traces that it has no room for come in the next."""
+
+FOLDER = "rounds"
+"""The folder of the library's home in which answers wait until their round has ended."""
+
+SEEDS = [
+    "debug-a-failing-test",
+    "plan-a-migration",
+    "review-a-change",
+    "summarize-data-files",
+    "use-the-library",
+    "write-a-changelog",
+    "write-a-skill",
+    "write-commit-messages",
+]
+"""Skills that come with the product and have a policy card."""
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What a round did.
+
+    episodes: sessions or trials with a verified end; retained: of each reason; utilities: values of Q of skills and
+    of agents. changes: one for each cluster; pruned: removals that it proposed; trials: those that go on or ended.
+    unasked: traces that wait for a model, and why. suspects: clusters that were changed before the sessions went worse.
+    """
+
+    number: int
+    source: str
+    episodes: int
+    successes: int
+    retained: dict[str, int] = field(default_factory=dict)
+    utilities: dict[str, int] = field(default_factory=dict)
+    diagnosed: list[dict[str, Any]] = field(default_factory=list)
+    changes: list[RoundChange] = field(default_factory=list)
+    pruned: list[dict[str, Any]] = field(default_factory=list)
+    trials: list[dict[str, Any]] = field(default_factory=list)
+    unasked: int = 0
+    why_unasked: str = ""
+    suspects: list[str] = field(default_factory=list)
+
+
+def run_round(
+    library: Library, caller: Caller, settings: ReviewSettings, source: RoundSource | None = None
+) -> RoundReport:
+    """Run a round, or go on with the one that was interrupted; return what it did.
+
+    source: by default the real sessions since the last round. Raises Refused where reviews are off, LedgerBusy while
+    another round runs, LedgerDamaged.
+    """
+    if not settings.on:
+        raise Refused("Reviews are off here (EVOLVABLE_REVIEW=off), and so are rounds.", "Nothing was read or written.")
+    expire_proposals(library)
+    with Ledger.open(library.store.home / LEDGER, clock=library.store.clock) as ledger:
+        return _RoundWork(library, caller, settings, ledger, source).run()
+
+
+def round_state(library: Library) -> RoundState:
+    """Return the state of the rounds so far. Raises LedgerDamaged."""
+    return fold_rounds(read_ledger(library.store.home / LEDGER))
+
+
+class _RoundWork:
+    """The steps of one round."""
+
+    def __init__(
+        self, library: Library, caller: Caller, settings: ReviewSettings, ledger: Ledger, source: RoundSource | None
+    ) -> None:
+        self._library, self._settings, self._ledger = library, settings, ledger
+        self._source: RoundSource = source or SessionSource(library, settings)
+        self._scopes = caller.scopes
+        self._answers = RunDirectory(library.store.home / FOLDER)
+        self._packets: dict[str, ReviewRequest | None] = {}
+        self.state = fold_rounds(ledger.records)
+
+    @property
+    def caller(self) -> Caller:
+        """Whom a round acts as: an agent, in a session of its own."""
+        return Caller(Actor.AGENT, f"round-{self.state.number}", self._scopes, Principal.AGENT, "round")
+
+    def note(self, type: str, **fields: Any) -> None:
+        """Append a record, and take the step in the state."""
+        apply_record(self.state, self._ledger.append(type, fields))
+
+    def run(self) -> RoundReport:
+        """Take every step that the state has not."""
+        if not self.state.running:
+            fresh = self._source.fresh(self.state.seen)
+            sessions = list(dict.fromkeys([*self.state.unasked, *fresh]))
+            self.note("round", number=self.state.number + 1, source=self._source.name, sessions=sessions)
+        if not self.state.learned:
+            self.learn()
+        self.ask()
+        self.evolve()
+        if self.state.pruned is None:
+            self.note("pruned", proposed=propose_prunes(*self.pruning()))
+        if not self.state.looked:
+            self.look()
+        report = self.report()
+        self.note("ended", success=[report.successes, report.episodes])
+        shutil.rmtree(self._answers.path, ignore_errors=True)
+        return self.with_suspects(report)
+
+    def learn(self) -> None:
+        """Cut the traces, learn from them, and retain those that something may follow from."""
+        self.keep_vocabulary()
+        traces = list(traces_of(self._source, self.state.sessions))
+        again = [one for one in traces if one.id in self.state.again]  # the round before has counted them
+        fresh = [one for one in traces if one.id not in self.state.again]
+        kept = retain(traces, self.state.failures - Counter(counted_failures(again)), self.state.procedures)
+        seen = self._library.store.backend.observations
+        utilities = {
+            "skills": len(verified_utilities(self._library.evidence.list_attempts())),
+            "agents": len(agent_utilities(agent_episodes(seen.verified_ends(), seen.executions()))),
+        }
+        known = [one for one in fresh if one.reward is not None]
+        self.note(
+            "learned",
+            retained=[_row(one) for one in kept],
+            failures=counted_failures(fresh),
+            procedures=counted_procedures(fresh),
+            utilities=utilities,
+            success=[sum(one.reward or 0 for one in known), len(known)],
+        )
+
+    def keep_vocabulary(self) -> None:
+        """Make the library's own vocabulary of task types, where it has none, for a person to change."""
+        if not self.state.sessions or self._library.store.head_or_none(TASK_TYPES) is not None:
+            return
+        text = (
+            "---\nname: task-types\ndescription: The vocabulary of the task types by which evidence is cut.\n---\n\n"
+            f"`{VOCABULARY_FILE}` names the file types and the verbs, and the part of a label that each stands for.\n"
+        )
+        files = {"ENVIRONMENT.md": text, VOCABULARY_FILE: BUILT_IN_TEXT}
+        with contextlib.suppress(EvolvableError):
+            edit.update_resource(
+                self._library, self.caller, TASK_TYPES, "the words of task types", files=files, create=True
+            )
+
+    # Diagnosis
+
+    def ask(self) -> None:
+        """Ask the model about the retained traces, those of the largest clusters first."""
+        tried = self.clusters_on_trial()
+        for row in self.to_ask():
+            if self.state.stopped or sum(not one["why"] for one in self.state.asked.values()) >= MAX_QUESTIONS:
+                return
+            if row["cluster"] in tried:
+                self.note_asked(row, ProposalSign.NOTHING, why="a version of it is on trial")
+                continue
+            if self._settings.thinker is None:
+                self.note("stopped", why="no model is named")
+                return
+            packet = self.packet(row["id"])
+            if packet is None:
+                self.note_asked(row, ProposalSign.NOTHING, why="its transcript is gone")
+                continue
+            try:
+                answer, cost = self.think(row, packet)
+            except (ProviderError, OverBudget) as error:
+                self.note("stopped", why=type(error).__name__)
+                return
+            evidence = {piece.id: piece.text for piece in packet.evidence}
+            found = diagnose(answer["diagnoses"], evidence)
+            sign = proposal_sign(row["reward"], found)
+            given = answer["candidates"][:1] if sign in (ProposalSign.SUCCESS, ProposalSign.REPAIR) else []
+            clean = self._settings.redactor.redact_value({"candidate": given[0] if given else None, "cost": cost})[0]
+            kept = self._answers.keep_json(clean) if given else ""
+            about = {"cause": found.cause, "unique": found.unique, "tag": found.tag, "answer": kept}
+            self.note_asked(row, sign, **about)
+
+    def clusters_on_trial(self) -> set[str]:
+        """Return the skills that an earlier round or a person has on trial: nothing else of them is changed."""
+        running = self._library.store.backend.pool.on_trial()
+        trials = [one for one in running if one.since_round != self.state.number]
+        heads = self._library.store.backend.heads_by_id(one.resource for one in trials)
+        return {str(head.ref) for head in heads.values()}
+
+    def to_ask(self) -> list[Mapping[str, Any]]:
+        """Return the traces that no model was asked about: by priority of their cluster, then the newest."""
+        weight = Counter(row["cluster"] for row in self.state.traces if row["ask"])
+        for cluster in self.state.suspects:
+            weight[cluster] //= 2
+        waiting = [row for row in self.state.traces if row["ask"] and row["id"] not in self.state.asked]
+        newest = sorted(waiting, key=lambda row: (row["at"], row["id"]), reverse=True)
+        return sorted(newest, key=lambda row: (-weight[row["cluster"]], row["cluster"]))
+
+    def note_asked(self, row: Mapping[str, Any], sign: ProposalSign, **more: Any) -> None:
+        """Record the diagnosis of one trace."""
+        about = {name: row[name] for name in ("cluster", "agent", "task_type")}
+        fields = {"cause": None, "unique": False, "tag": None, "answer": "", "why": ""} | more
+        self.note("asked", trace=row["id"], sign=sign.value, **about, **fields)
+
+    def packet(self, identity: str) -> ReviewRequest | None:
+        """Return what a model may be shown of a session or trial, None where nothing of it is left."""
+        if identity not in self._packets:
+            session = self._source.session(identity)
+            self._packets[identity] = packet_of(self._library, self.caller, session) if session else None
+        return self._packets[identity]
+
+    def think(self, row: Mapping[str, Any], packet: ReviewRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the model's answer, within the day's budget of reviews, and what it cost."""
+        thinker, settings = self._settings.thinker, self._settings
+        if thinker is None:
+            raise Refused("No model is set that reviews.", "Set one for the role reviewer; docs/models.md says how.")
+        bodies = review_request.skill_bodies(self._library, packet, settings.redactor)
+        data = review_request.data_for_model(packet, bodies)
+        asked = {"reason": row["reason"], "cluster": row["cluster"], "reward": row["reward"]}
+        cards = [asdict(card) for card in self.cards(packet)]
+        plain = settings.redactor.redact_value({**asked, "policy_cards": cards, **data})[0]
+        used = QuestionUsage()
+        text = review_request.to_plain(plain)
+        request = Request(INSTRUCTIONS, text, ANSWER_SCHEMA, MAX_TOKENS, role="proposer", **used.hooks())
+        reviews, day = self._library.store.backend.reviews, self._library.store.now()[:10]
+        name = f"round-{self.state.number}"
+        reserved = reserve(reviews, settings.budget, day, name, thinker, request)
+        try:
+            answer = thinker.think(request)
+        except WrongAnswer:
+            answer = {"diagnoses": [], "candidates": []}
+        finally:
+            if used.told:
+                settle(reviews, settings.budget, reserved, used)
+        if not used.told:
+            return answer, {"thinker": thinker.name, "reserved": reserved.most.tokens}
+        tokens = used.spending(settings.budget).tokens
+        who = used.attempts[-1].model if used.attempts else thinker.name
+        return answer, {"thinker": who, "tokens": tokens, **used.to_json()}
+
+    def cards(self, packet: ReviewRequest) -> list[PolicyCard]:
+        """Return the policy cards that are nearest to what was typed in a session."""
+        typed = next((piece.text for piece in packet.evidence if piece.origin == review_request.TYPED), "")
+        if not typed:
+            return []
+        tried = self._library.store.backend.pool.all()
+        won = {one.resource: "won its trial" for one in tried if one.state is PoolState.PROMOTED}
+        heads = card_index(self._library, won, SEEDS)
+        who = Caller(Actor.REVIEW, None, self._scopes)
+        found = find_skill(self._library, who, typed[:1_000], limit=20) if heads else None
+        order = {match.ref: match.confidence for match in found.matches} if found else {}
+        seeds = {head.id: "comes with Evolvable" for head in heads if head.name in SEEDS}
+        return nearest_cards(self._library, heads, order, {**seeds, **won})
+
+    # Changes
+
+    def evolve(self) -> None:
+        """Change at most one thing of each cluster."""
+        by_cluster: dict[str, list[Mapping[str, Any]]] = {}
+        for record in self.state.asked.values():
+            by_cluster.setdefault(record["cluster"], []).append(record)
+        for cluster in sorted(by_cluster):
+            if cluster not in self.state.evolved:
+                self.note("evolved", **asdict(self.evolved(cluster, by_cluster[cluster])))
+
+    def evolved(self, cluster: str, asked: Sequence[Mapping[str, Any]]) -> RoundChange:
+        """Return what is done about one cluster: the first candidate of its traces that keeps every rule."""
+        number, why = self.state.number, "no change was proposed"
+        if (made := change_made(self._library, number, cluster)) is not None:
+            return made
+        taken = {one["ref"] for one in self.state.evolved.values() if one["ref"]}
+        for record in asked:
+            given, cost = self.answer(record)
+            packet = self.packet(record["trace"]) if given else None
+            if given is None or packet is None:
+                continue
+            found = TraceDiagnosis.from_record(record)
+            target = str(given.get("target", ""))
+            trial = trial_made(self._library, number, target) if target else None
+            if trial is not None and target not in taken:
+                return RoundChange(cluster, "refine", tried_why(self._library, trial), target, trial=trial.id)
+            about = (packet, given, ProposalSign(record["sign"]), found, cluster, cost)
+            admitted, refused = admit_for(self._library, self.caller, self._settings, *about)
+            if admitted is None:
+                why = refused
+            elif str(admitted.draft.ref) in taken:
+                why = "another change of it is in this round"
+            elif leaked := self._source.leak(texts_of(admitted.drafted.before), texts_of(admitted.draft.files)):
+                why = f"it repeats a task of the run ({leaked})"
+            else:
+                return evolve_cluster(self._library, self.caller, number, cluster, admitted, "", self.cards(packet))
+        return RoundChange(cluster, "no-op", why)
+
+    def answer(self, record: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        """Return the candidate that a model named for a trace, and what it cost."""
+        if not record["answer"]:
+            return None, {}
+        kept = self._answers.kept_json(record["answer"])
+        return kept["candidate"], kept["cost"]
+
+    def pruning(self) -> tuple[Library, Caller, list[str], dict[str, int]]:
+        """Return what the step of prunes works on."""
+        changed = [one["ref"] for one in self.state.evolved.values() if one["ref"]]
+        return self._library, self.caller, changed, dict(self.state.prunes)
+
+    def look(self) -> None:
+        """Look at the trials that are due, and record the state of each that had not ended before."""
+        for _ in look_at_trials(self._library, self.caller):
+            pass
+        ended = {one for one, (state, _) in self.state.trials.items() if state != "trial"}
+        rows = [
+            {"trial": one.id, "state": one.state.value, "looks": len(one.looks), "operation": one.operation}
+            for one in reversed(self._library.store.backend.pool.all())
+            if str(one.id) not in ended
+        ]
+        self.note("looked", trials=rows)
+
+    # Report
+
+    def report(self) -> RoundReport:
+        """Return what the round did so far."""
+        state, learned = self.state, next(r for r in reversed(self._ledger.records) if r["type"] == "learned")
+        looked = next(r for r in reversed(self._ledger.records) if r["type"] == "looked")
+        names = ("cluster", "action", "why", "ref", "proposal_id", "trial")
+        shown = ("trace", "cluster", "cause", "unique", "tag", "sign", "why")
+        return RoundReport(
+            *(state.number, state.source, learned["success"][1], learned["success"][0]),
+            retained=dict(Counter(row["reason"] for row in state.traces)),
+            utilities=learned["utilities"],
+            diagnosed=[{name: one[name] for name in shown} for one in state.asked.values()],
+            changes=[RoundChange(**{name: one[name] for name in names}) for one in state.evolved.values()],
+            pruned=list((state.pruned or {}).get("proposed", ())),
+            trials=list(looked["trials"]),
+            unasked=len(self.to_ask()),
+            why_unasked=state.stopped,
+        )
+
+    def with_suspects(self, report: RoundReport) -> RoundReport:
+        """Return a report with what the end of the round made suspect."""
+        return RoundReport(**{**vars(report), "suspects": list(self.state.suspects)})
+
+
+def _row(kept: RetainedTrace) -> dict[str, Any]:
+    """Return a retained trace as it is recorded. ask: whether a change may follow from it."""
+    one = kept.trace
+    ask = one.reward == 0 or kept.reason is RetainReason.REUSABLE_SUCCESS
+    about = {"id": one.id, "at": one.at, "cluster": one.cluster, "reason": kept.reason.value, "reward": one.reward}
+    return {**about, "task_type": one.task_type, "agent": one.agent, "cause": one.cause, "ask": ask}

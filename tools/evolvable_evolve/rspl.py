@@ -1,0 +1,246 @@
+"""The resource protocol of Autogenesis (RSPL): its operators over the six kinds of resources.
+
+Most of the 19 operators of its table 7 are verbs of the library under another name; docs/operators.md shows the same
+table. Two are here: build a resource, and run one. A tool runs as a command in the sandbox of trials.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.executors.base import CommandHost
+from evolvable_evolve.evolution.executors.tool_runs import ToolSandbox, encode_input, run_tool_command
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.task import Rollout, Split
+from evolvable_evolve.evolution.tasks.locate import load_taskset, refuse_untrusted, registered_scorers
+from evolvable_evolve.evolution.tasks.reader import scorer_files
+from evolvable_evolve.sandbox.mechanisms import Sandbox
+from evolvable_evolve.sandbox.probe import SandboxChoice, sandbox_of
+from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.llm import NamedCommands
+from evolvable_tools.secret_leaks import check_served
+from evolvable_tools.untrusted_text import enclose
+from evolvable_tools.verbs import load
+from evolvable_tools.verbs.prompts import fill_prompt
+from evolvable_tools.verbs.tool_commands import (
+    FOLDER,
+    PYTHON,
+    ToolVersion,
+    build_version,
+    runnable_tool,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RsplOperator:
+    """One operator. verb: its name in the registry of verbs. refused: kind -> why there is no such thing."""
+
+    name: str
+    group: str
+    verb: str
+    refused: Mapping[Kind, str] = field(default_factory=dict)
+
+
+_SEALED = "a folder of a task set would show the answers of its sealed test"
+
+OPERATORS: Mapping[str, RsplOperator] = {
+    one.name: one
+    for one in (
+        RsplOperator("init", "lifecycle", "init"),
+        RsplOperator("build", "lifecycle", "rspl build", {Kind.ENVIRONMENT: _SEALED}),
+        RsplOperator("register", "lifecycle", "update"),
+        RsplOperator("unregister", "lifecycle", "remove"),
+        RsplOperator("get", "retrieval", "get"),
+        RsplOperator("get_info", "retrieval", "rspl info"),
+        RsplOperator("list", "retrieval", "list"),
+        RsplOperator("retrieve", "retrieval", "find"),
+        RsplOperator("get_state", "retrieval", "rspl state"),
+        RsplOperator("update", "versioning", "update"),
+        RsplOperator("copy", "versioning", "update"),
+        RsplOperator("restore", "versioning", "restore"),
+        RsplOperator("get_variables", "versioning", "rspl variables"),
+        RsplOperator("set_variables", "versioning", "rspl set"),
+        RsplOperator("run", "run", "rspl run"),
+        RsplOperator("save_to_json", "serialisation", "export"),
+        RsplOperator("load_from_json", "serialisation", "import"),
+        RsplOperator("save_contract", "serialisation", "rspl save-contract"),
+        RsplOperator("load_contract", "serialisation", "rspl load-contract"),
+    )
+}
+"""Name -> operator, in the order of the paper."""
+
+
+def check_operator(name: str, ref: Ref) -> None:
+    """Raise Refused where there is no such operator for resources of this kind."""
+    if reason := OPERATORS[name].refused.get(ref.kind):
+        raise Refused(f"{name} is refused for {ref}: {reason}.", "docs/operators.md says what there is for each kind.")
+
+
+@dataclass(frozen=True)
+class RunHost:
+    """What resources run with. environment: of this process. scorers: the commands that a person registered."""
+
+    environment: Mapping[str, str]
+    choice: SandboxChoice = field(default_factory=SandboxChoice)
+    scorers: NamedCommands | None = None
+
+    def sandbox(self, what: str) -> Sandbox:
+        """Return the sandbox of this machine. Raise Refused where none works: nothing is run without."""
+        found = sandbox_of(self.choice)
+        if found.sandbox is None:
+            hint = f"`evolvable doctor` says why: {found.why}" if found.why else "Install bubblewrap."
+            raise Refused(f"{what} runs in a sandbox only, and none works on this machine.", hint)
+        return found.sandbox
+
+
+@dataclass(frozen=True)
+class ResourceRun:
+    """What a run gave. text: the output, or the document. value: the output as JSON, where it is JSON.
+
+    score: of an environment. use_id: to report the outcome with, '' where nothing was counted as a use.
+    """
+
+    ref: str
+    version: int
+    kind: str
+    text: str
+    value: Any = None
+    score: float | None = None
+    use_id: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class BuiltResource:
+    """A version as a folder. path: the folder, which is named by the hash of the files."""
+
+    ref: str
+    version: int
+    path: str
+    files: int
+
+
+def build_resource(library: Library, caller: Caller, ref: Ref) -> BuiltResource:
+    """Write a version's files into a folder of its own in the library's home, and return the folder.
+
+    Raise Refused for an environment, and for an environment file that an agent is not given; NoSuchResource,
+    NoSuchVersion.
+    """
+    check_operator("build", ref)
+    head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
+    number = ref.version or head.latest
+    manifest = library.store.manifest(head, number)
+    for path, entry in manifest.items():
+        check_served(library, caller, head.ref, number, path, entry.sha256)
+    return BuiltResource(str(head.ref), number, str(build_version(library, head, number)), len(manifest))
+
+
+async def run_resource(
+    library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any], host: RunHost
+) -> ResourceRun:
+    """Run a resource with this input, and return what it gave.
+
+    A tool's command runs in the sandbox; a prompt is filled in; an environment scores an output; the document of a
+    skill, an agent or a memory is returned. Raise Refused, InvalidArgument, NoSuchResource, ToolFailed, ScorerError.
+    """
+    if ref.kind is Kind.TOOL:
+        return await run_tool(library, caller, ref, given, host)
+    if ref.kind is Kind.ENVIRONMENT:
+        return await _score(library, caller, ref, given, host)
+    if given and ref.kind is not Kind.PROMPT:
+        raise InvalidArgument(f"{ref} takes no input.", "It is a document to read.")
+    read = _filled if ref.kind is Kind.PROMPT else _read
+    return await asyncio.to_thread(read, library, caller, ref, given)
+
+
+def _filled(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any]) -> ResourceRun:
+    if ref.version or ref.scope:
+        raise InvalidArgument(f"{ref} names a version or a scope.", "The newest version of a prompt is filled in.")
+    if wrong := [str(name) for name, value in given.items() if not isinstance(value, str)]:
+        raise InvalidArgument(f"The argument {ascii(wrong[0][:60])} is not a text.", "Arguments of a prompt are texts.")
+    head = library.store.head(ref, caller.scopes)
+    text = fill_prompt(library, caller, ref.name, given)
+    return ResourceRun(str(head.ref), head.version or 0, head.kind, text)
+
+
+def _read(library: Library, caller: Caller, ref: Ref, _: Mapping[str, Any]) -> ResourceRun:
+    reader: Callable[..., load.Loaded] = load.get_resource if ref.kind is Kind.MEMORY else load.load_skill
+    loaded = reader(library, caller, ref)
+    text = loaded.text or ""
+    if loaded.marked and caller.actor is not Actor.HUMAN:
+        text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
+    return ResourceRun(loaded.ref, loaded.version, ref.kind, text, use_id=loaded.use_id or "")
+
+
+async def _score(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any], host: RunHost) -> ResourceRun:
+    """Return how good an output of a train task is. Others are not scored: it would tell of the sealed test."""
+    identity, output = given.get("task"), given.get("output")
+    if set(given) != {"task", "output"} or not isinstance(identity, str) or not isinstance(output, str):
+        raise InvalidArgument(
+            f"{ref} takes the id of a task, and an output.", 'Such as {"task": "t1", "output": "42"}.'
+        )
+    taskset, version = await asyncio.to_thread(load_taskset, library, caller, ref)
+    await asyncio.to_thread(refuse_untrusted, library, caller, ref, taskset)
+    task = next((one for one in taskset.tasks if one.id == identity), None)
+    if task is None:
+        raise InvalidArgument(f"{ref} has no task {ascii(identity[:80])}.", "`evolvable taskset list` shows its tasks.")
+    if task.split is not Split.TRAIN:
+        raise Refused(
+            f"Task {task.id} is not in train; only train tasks are scored here.", "A run measures the others."
+        )
+    sandbox = await asyncio.to_thread(host.sandbox, f"The scorer of {ref}") if task.scorer.type == "command" else None
+    scorer = TaskSetScorer(
+        scorer_files(taskset),
+        CommandHost(host.environment, sandbox, (library.store.home,)),
+        registered=registered_scorers([task], host.scorers),
+    )
+    began = time.monotonic()
+    score = await scorer(task, Rollout(output))
+    return ResourceRun(
+        str(ref.at(None)), version, ref.kind, score.feedback, score=score.value, seconds=time.monotonic() - began
+    )
+
+
+async def run_tool(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any], host: RunHost) -> ResourceRun:
+    """Run the command of a tool with this input, and return its output. Raise as `run_resource`.
+
+    The input is JSON on stdin, checked against the tool's schema. The command runs without a shell in a workspace of
+    its own, without the network, the library and the home, and only where a person approved the version.
+    """
+    found, command, folder, data = await asyncio.to_thread(_prepared, library, caller, ref, given)
+    name = f"{found.ref}@{found.version}"
+    sandbox = await asyncio.to_thread(host.sandbox, name)
+    inside = ToolSandbox(sandbox, host.environment, (library.store.home,))
+    began = time.monotonic()
+    text = await run_tool_command(name, found.spec, command, folder, data, inside)
+    value = None
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+    use = await asyncio.to_thread(load.load_skill, library, caller, Ref.parse(found.ref).at(found.version))
+    seconds = round(time.monotonic() - began, 3)
+    return ResourceRun(found.ref, found.version, Kind.TOOL, text, value, use_id=use.use_id or "", seconds=seconds)
+
+
+def _prepared(
+    library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any]
+) -> tuple[ToolVersion, tuple[str, ...], Path, bytes]:
+    """Return what runs: the approved version, its command, the folder of its files, and its input."""
+    found = runnable_tool(library, caller, ref)
+    data = encode_input(f"{found.ref}@{found.version}", found.spec, given)
+    word = found.spec.argv[0]
+    if not word.startswith((PYTHON, FOLDER)) and not found.program:
+        raise InvalidArgument(f"{found.ref} runs {ascii(word[:80])}, which is not on this machine.", "Install it.")
+    # A resource that was removed a moment ago is built all the same: its versions stay.
+    named = Ref.parse(found.ref)
+    head = library.store.head_or_none(named, caller.scopes) or library.store.head(named, caller.scopes)
+    folder = build_version(library, head, found.version)
+    words = [found.program or word, *found.spec.argv[1:]]
+    return found, tuple(part.replace(FOLDER, str(folder)) for part in words), folder, data
