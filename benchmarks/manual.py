@@ -12,7 +12,10 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from evolvable_server import plugins
 from evolvable_tools.verbs.registry import GROUPS, TOOLS, VERBS, Authority
+
+plugins.hooks()  # the verbs of all parts are in the registry from here on
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

@@ -29,7 +29,7 @@ PACKAGES = (
     "server/evolvable_teams",
     "server/evolvable_page",
 )
-SHARED_NAMES = {"__init__", "__main__", "base", "protocol", "errors", "registry", "schema"}
+SHARED_NAMES = {"__init__", "__main__", "base", "protocol", "errors", "registry", "schema", "plugin"}
 SQL = re.compile(
     r"^\s*(SELECT\b.*\bFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+(TABLE|INDEX|TRIGGER))",
     re.S,

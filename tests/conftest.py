@@ -17,7 +17,10 @@ from hypothesis import settings
 from process_guard import ProcessGuard
 from turns import Turns
 
+from evolvable_server import plugins
+
 account_place.install()
+plugins.hooks()  # the registry of verbs has those of all parts, as in every command
 
 GUARD = ProcessGuard()
 TURNS = pytest.StashKey[Turns]()

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from evolvable_store.errors import Refused
 
 if TYPE_CHECKING:
-    from evolvable_server.page_kit import LoginFlow, SignedIn
+    from evolvable_server.page_kit import SignedIn, SignInFlow
 
 COOKIE = "evolvable"
 OPEN_PATH = "/open"
@@ -120,7 +120,7 @@ class PageAccess:
         port: int,
         clock: Callable[[], float] = time.monotonic,
         start: str = "/",
-        flow: "LoginFlow | None" = None,
+        flow: "SignInFlow | None" = None,
     ) -> None:
         """start: the address that a link leads to. flow: the provider's login; then no link opens the page."""
         self.start, self.flow = start, flow

@@ -35,7 +35,7 @@ from evolvable_server.transport.host_check import HostCheck
 from evolvable_store.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
-    from evolvable_server.page_kit import LoginFlow
+    from evolvable_server.page_kit import SignInFlow
 
 MODULES = (
     inbox_pages,
@@ -116,7 +116,7 @@ class PageServer:
         services: PageServices,
         port: int = 0,
         start: str = "/",
-        flow: "LoginFlow | None" = None,
+        flow: "SignInFlow | None" = None,
         proxies: Sequence[str] = (),
         host: str = "",
     ) -> None:

@@ -29,7 +29,7 @@ from evolvable_store.operation import Identity, Principal, Signer
 from evolvable_tools.library import Caller, Library
 
 if TYPE_CHECKING:
-    from evolvable_server.page_kit import LoginFlow
+    from evolvable_server.page_kit import SignInFlow
 
 PAGE = Identity(Principal.PERSON, "page")
 """On whose behalf the page acts: the person who opened it with a link from their terminal."""
@@ -75,7 +75,7 @@ def ui_command(
 
 
 def _serve_with_sign_in(
-    services: PageServices, port: int, start: str, flow: "LoginFlow", trusted_proxy: tuple[str, ...]
+    services: PageServices, port: int, start: str, flow: "SignInFlow", trusted_proxy: tuple[str, ...]
 ) -> None:
     settings = services.config.person.sign_in
     if settings is None:
@@ -90,8 +90,8 @@ def _serve_with_sign_in(
         server.serve(lambda: remark(f"Serving {flow.origin}; people sign in at {flow.provider}. Ctrl-C ends it."))
 
 
-def _login_flow(config: Config, port: int) -> "LoginFlow":
-    flow: LoginFlow | None = plugins.hooks().login_flow(config=config, port=port)
+def _login_flow(config: Config, port: int) -> "SignInFlow":
+    flow: SignInFlow | None = plugins.hooks().login_flow(config=config, port=port)
     if flow is None:
         raise InvalidArgument(f"--sign-in needs {plugins.TEAMS}, which is not installed.", "Open the page by its link.")
     return flow

@@ -90,7 +90,7 @@ class SignedIn:
     seconds: float
 
 
-class LoginFlow(Protocol):
+class SignInFlow(Protocol):
     """How people sign in to the page at a provider. origin: of the page. provider: its host, as people are shown it."""
 
     @property

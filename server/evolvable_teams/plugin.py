@@ -53,7 +53,7 @@ def find_token(home: Path, secret: str) -> tuple[str, Sequence[str]] | None:
 @hookimpl
 def serve_http(service: HttpService, ready: Callable[[str], None]) -> bool:
     """Serve the library over HTTP."""
-    from evolvable_teams.http.service import serve  # late: few processes serve HTTP
+    from evolvable_teams.http.http_options import serve  # late: few processes serve HTTP
 
     serve(service, ready)
     return True

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from samples import OFFICE
 
+from evolvable_evolve.trial_arms import PoolArms
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
@@ -18,7 +19,7 @@ AGENT = Caller(Actor.AGENT, session="session-1")
 @pytest.fixture
 def library(tmp_path: Path) -> Iterator[Library]:
     """An empty library."""
-    with Library.open(tmp_path / "home", create=True) as library:
+    with Library.open(tmp_path / "home", create=True, trials=PoolArms()) as library:
         yield library
 
 

@@ -344,7 +344,7 @@ def _show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
         say("No folder is watched. `evolvable init FOLDER` watches one.")
 
 
-@click.group("folders", cls=VerbGroup, modules=("folder_commands",), invoke_without_command=True)
+@click.group("folders", cls=VerbGroup, modules=(__name__,), invoke_without_command=True)
 @home_option
 @json_option
 @pass_state

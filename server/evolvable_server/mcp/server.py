@@ -277,7 +277,7 @@ class ToolGate(Protocol):
         """Make the call, by `call`, once it is approved."""
 
 
-class ApprovedTools(Protocol):
+class ToolSource(Protocol):
     """Tools of the library that a person approved, which a part of the program lists and runs."""
 
     async def listed(self) -> list[types.Tool]:
@@ -300,7 +300,7 @@ class LibraryServer(MCPServer[Any]):
     """Each makes a registered prompt, when one is first asked for: the schemas of their arguments take a while."""
 
     live_prompts: "LibraryPrompts | None" = None
-    approved_tools: ApprovedTools | None = None
+    approved_tools: ToolSource | None = None
 
     def __init__(self, *, tools_change: bool = False, **options: Any) -> None:
         """tools_change: the list of tools changes while the server runs, as the library's own are in it."""

@@ -27,7 +27,7 @@ from evolvable_store.operation import Principal
 from evolvable_store.resource import Kind, Ref
 
 
-@click.group("ags", cls=VerbGroup, modules=("ags_commands",))
+@click.group("ags", cls=VerbGroup, modules=(__name__,))
 @home_option
 @json_option
 def ags_command() -> None:

@@ -28,7 +28,7 @@ from evolvable_tools.verbs import edit, resource_info, tool_commands
 from evolvable_tools.verbs.tool_commands import ToolVersion
 
 
-@click.group("rspl", cls=VerbGroup, modules=("rspl_commands",))
+@click.group("rspl", cls=VerbGroup, modules=(__name__,))
 @home_option
 @json_option
 def rspl_command() -> None:
@@ -38,7 +38,7 @@ def rspl_command() -> None:
     """
 
 
-@click.group("tool", cls=VerbGroup, modules=("rspl_commands",))
+@click.group("tool", cls=VerbGroup, modules=(__name__,))
 @home_option
 @json_option
 def tool_command() -> None:

@@ -1,8 +1,8 @@
 """The process that speaks with a Ray cluster for the driver of a run; the only one of the product that imports Ray.
 
 `python -P -m evolvable_evolve.evolution.trials.ray_bridge DESCRIPTOR ADDRESS SLOTS`; without an address it starts a
-cluster of this machine. Frames of a pipe carry JSON and bytes. What a node returns is passed on as bytes and never unpickled.
-It ends when the other end of the pipe is gone.
+cluster of this machine. Frames of a pipe carry JSON and bytes. What a node returns is passed on as bytes and never
+unpickled. It ends when the other end of the pipe is gone.
 """
 
 import json
