@@ -8,7 +8,7 @@ A part is a module with functions marked `hookimpl`, named as the hooks below.
 import importlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -22,6 +22,7 @@ from evolvable_tools.verbs import registry
 
 if TYPE_CHECKING:
     from evolvable_server.cli.client_commands import HealthProblem
+    from evolvable_server.clients.registry import Client
     from evolvable_server.config import Config
     from evolvable_server.mcp.server import CallSessions, LibraryServer
     from evolvable_server.page_kit import PageKit, PageParts
@@ -52,6 +53,23 @@ class HttpService:
     host: str
     port: int
     options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginScorer:
+    """A scorer of a part.
+
+    score: returns the score of an answer from 0 to 1, with the feedback that a proposer sees, for the expected answer
+    of the task ('' without one), the answer, and the arguments that the task names. It is deterministic, reads no file
+    and no clock, and raises ValueError where it cannot say. arguments: the JSON schema of each argument. version: what
+    an earlier one scored does not count for a later one.
+    """
+
+    score: Callable[[str, str, Mapping[str, Any]], tuple[float, str]]
+    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    required: Sequence[str] = ()
+    needs_expected: bool = False
+    version: str = ""
 
 
 class ArchivePart(Protocol):
@@ -131,13 +149,13 @@ class Hooks:
         """Return a file of an environment as an agent is shown it: without what is sealed."""
 
     @hookspec
-    def scorers(self) -> Mapping[str, Any]:
-        """Return scorers by the name that a task names: functions of the task, the answer and the arguments."""
+    def scorers(self) -> "Mapping[str, PluginScorer]":
+        """Return scorers by the name that a task names."""
         raise NotImplementedError
 
     @hookspec
-    def clients(self) -> Path:
-        """Return a table of clients as `evolvable_server/clients/clients.toml`."""
+    def clients(self) -> "Sequence[Client]":
+        """Return clients that `connect` writes an entry for."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)
@@ -209,6 +227,12 @@ def archive_parts() -> Sequence[ArchivePart]:
     """Return what the parts of the program add to backups, archives and remotes."""
     parts: list[ArchivePart] = hooks().archive_part()
     return parts
+
+
+@cache
+def plugin_scorers() -> "Mapping[str, PluginScorer]":
+    """Return the scorers of all parts by name."""
+    return merged_tables(all_hooks().scorers())
 
 
 def open_storage(home: Path, create: bool, registered: "Registered") -> "Storage":

@@ -27,7 +27,7 @@ from evolvable_server.clients.registration import (
     server_start,
     strict_json_warnings,
 )
-from evolvable_server.clients.registry import CLIENTS, PROJECT, SCOPES, Client, HeardCall, read_client_log
+from evolvable_server.clients.registry import PROJECT, SCOPES, Client, HeardCall, all_clients, read_client_log
 from evolvable_server.config import Config, Machine, read_config, read_machine
 from evolvable_server.environment import HOME
 from evolvable_store.errors import EvolvableError, InvalidArgument
@@ -221,7 +221,7 @@ def check_clients(machine: Machine, config: Config) -> ClientsHealth:
 
 def _entries(machine: Machine, problems: list[HealthProblem]) -> Iterator[_Entry]:
     """Yield the entries of ours in all clients; what is wrong with their files goes to `problems`."""
-    for client in CLIENTS.values():
+    for client in all_clients().values():
         for scope in SCOPES:
             path = client.file(machine, scope)
             if path is None:
@@ -327,7 +327,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="For you everywhere, or for the project that is open.",
         ),
-        click.argument("client", type=click.Choice(CLIENTS)),
+        click.argument("client", type=click.Choice(all_clients())),
     ):
         function = option(function)
     return function
@@ -366,7 +366,7 @@ def disconnect_command(
 
 
 def _entry_of(state: CommandContext, client: str, scope: str, name: str) -> ConfigurationEntry:
-    return configuration_entry(read_machine(state.config().project), CLIENTS[client], scope, name)
+    return configuration_entry(read_machine(state.config().project), all_clients()[client], scope, name)
 
 
 def _variable(text: str) -> tuple[str, str]:

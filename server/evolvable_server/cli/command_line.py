@@ -73,7 +73,9 @@ def _all_commands() -> Mapping[str, str]:
     return plugins.merged_tables([COMMANDS, *plugins.all_hooks().commands()])
 
 
-def _sections() -> dict[str, dict[str, str]]:
+def help_sections() -> dict[str, dict[str, str]]:
+    """Return section of the help -> command -> its summary, with those of all parts."""
+    plugins.all_hooks()
     sections: dict[str, dict[str, str]] = {}
     for verb in VERBS.values():
         if verb.command is None:
@@ -82,15 +84,11 @@ def _sections() -> dict[str, dict[str, str]]:
     return sections
 
 
-SECTIONS = _sections()
-"""Section of the help -> command -> its summary."""
-
-
 class LazyGroup(click.Group):
     """The group of all commands. A command's module is imported when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for summaries in SECTIONS.values() for name in summaries]
+        return [name for summaries in help_sections().values() for name in summaries]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of this name; the names of the MCP tools and aliases do as well."""
@@ -112,7 +110,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section."""
-        for section, summaries in SECTIONS.items():
+        for section, summaries in help_sections().items():
             with formatter.section(section):
                 formatter.write_dl(list(summaries.items()))
 

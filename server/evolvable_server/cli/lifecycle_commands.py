@@ -20,7 +20,7 @@ from evolvable_server.cli.folder_commands import SyncResult, add_folders, show_s
 from evolvable_server.cli.terminal import confirm, count, remark, say, some, warn
 from evolvable_server.clients import memory_files
 from evolvable_server.clients.registration import ConfigurationEntry, configuration_entry, disconnect, entry_home
-from evolvable_server.clients.registry import CLIENTS, SCOPES
+from evolvable_server.clients.registry import SCOPES, all_clients
 from evolvable_server.clients.skill_list import take_out
 from evolvable_server.config import read_machine
 from evolvable_server.config_edits import forget_library, own_entries, shared_entries, shared_files
@@ -278,7 +278,7 @@ def uninstall_command(
 def _connected(state: CommandContext) -> Iterator[tuple[ConfigurationEntry, str]]:
     """Yield the entries of our server in the clients, each with the library that it opens."""
     machine = read_machine(state.config().project)
-    for client in CLIENTS.values():
+    for client in all_clients().values():
         for scope in SCOPES:
             try:
                 entry = configuration_entry(machine, client, scope)

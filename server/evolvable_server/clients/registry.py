@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evolvable_server import plugins
 from evolvable_server.config import Machine
 from evolvable_store.private_files import write_private
 from evolvable_store.regular_files import read_regular
@@ -149,6 +150,13 @@ CLIENTS = {
     for name, values in tomllib.loads(Path(__file__).with_name("clients.toml").read_text(encoding="utf-8")).items()
 }
 """Each client by its name."""
+
+
+def all_clients() -> Mapping[str, Client]:
+    """Return the clients with those of plugins, which replace none. Metadata of distributions is read."""
+    more = {client.name: client for part in plugins.all_hooks().clients() for client in part}
+    return {**more, **CLIENTS}
+
 
 CODEX, VSCODE = CLIENTS["codex"], CLIENTS["vscode"]
 

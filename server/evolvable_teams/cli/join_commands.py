@@ -25,7 +25,7 @@ from evolvable_server.clients.registration import (
     disconnect,
     server_start,
 )
-from evolvable_server.clients.registry import CLIENTS, USER, Start
+from evolvable_server.clients.registry import USER, Start, all_clients
 from evolvable_server.config import read_machine
 from evolvable_server.environment import CONFIG
 from evolvable_store.errors import InvalidArgument, Refused
@@ -57,7 +57,9 @@ class Joined:
 
 @command("join")
 @click.argument("url")
-@click.option("--client", "clients", multiple=True, type=click.Choice(CLIENTS), help="Connect this one; repeatable.")
+@click.option(
+    "--client", "clients", multiple=True, type=click.Choice(all_clients()), help="Connect this one; repeatable."
+)
 @click.option("--device", is_flag=True, help="Sign in on another device, by a code.")
 @click.option("--client-id", metavar="ID", help="Of a public client, where the provider registers none by itself.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=0, help="Of the loopback address [default: any].")
@@ -216,10 +218,10 @@ def _start(state: CommandContext, name: str) -> Start:
 def _places(state: CommandContext, joined: str, clients: Sequence[str]) -> Iterator[ConfigurationEntry]:
     """Yield where the entry of a joined library belongs, in the clients named or in all that are there."""
     machine = read_machine(state.config().project)
-    for name in clients or CLIENTS:
-        path = CLIENTS[name].file(machine, USER)
+    for name in clients or all_clients():
+        path = all_clients()[name].file(machine, USER)
         if path is not None and (clients or path.exists()):
-            yield configuration_entry(machine, CLIENTS[name], USER, f"evolvable-{joined}")
+            yield configuration_entry(machine, all_clients()[name], USER, f"evolvable-{joined}")
 
 
 def _connect(state: CommandContext, found: ServedLibrary, clients: Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ from evolvable_evolve.evolution.scorers.numeric import (
     officeqa_graded,
 )
 from evolvable_evolve.evolution.task import Rollout, Score, ScorerError, ScorerSpec, Task
+from evolvable_server.plugins import plugin_scorers
 from evolvable_tools.llm import schema_problem
 
 if TYPE_CHECKING:
@@ -187,8 +188,13 @@ _COMMON_ARGUMENTS = {"answer": {"enum": ["whole", "last_line", "tagged"]}, "good
 
 @cache
 def scorer_types() -> Mapping[str, Mapping[str, Any]]:
-    """Return the tables of scorers.toml."""
-    return tomllib.loads(Path(__file__).with_name("scorers.toml").read_text(encoding="utf-8"))
+    """Return the tables of scorers.toml, and those of plugins, which replace none."""
+    own: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("scorers.toml").read_text(encoding="utf-8"))
+    more = {
+        name: {"arguments": one.arguments, "required": list(one.required), "needs_expected": one.needs_expected}
+        for name, one in plugin_scorers().items()
+    }
+    return {**more, **own}
 
 
 def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
@@ -253,7 +259,9 @@ class TaskSetScorer:
             flags, whole = str(args.get("flags", "")), bool(args.get("whole", False))
             found = await match_pattern(_pattern(spec, task.expected), answer, flags=flags, whole=whole)
             return _binary(found, "the pattern")
-        return _PURE_SCORERS[spec.type](task, answer, args)
+        if spec.type in _PURE_SCORERS:
+            return _PURE_SCORERS[spec.type](task, answer, args)
+        return _score_by_plugin(task, answer, args)
 
     def known_answer(self, task: Task) -> tuple[str, Mapping[str, bytes]] | None:
         """Return an output, with files of the workspace, that the scorer can score; None where none is known.
@@ -290,7 +298,21 @@ class TaskSetScorer:
             named = f" {own.sha256}" if own else ""
         elif task.scorer.type == "judge" and self.judge:
             judge = self.judge.brain.name
+        elif own_scorer := plugin_scorers().get(task.scorer.type):
+            named = f" {own_scorer.version}"
         return hashlib.sha256(f"{spec} {files} {judge}{named}".encode()).hexdigest()
+
+
+def _score_by_plugin(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
+    try:
+        value, feedback = plugin_scorers()[task.scorer.type].score(task.expected or "", answer, args)
+    except Exception as error:  # whatever the code of others raises
+        raise ScorerError(
+            f"The scorer {task.scorer.type} of a plugin failed: {type(error).__name__}: {error}"
+        ) from error
+    if not 0 <= value <= 1:
+        raise ScorerError(f"The scorer {task.scorer.type} of a plugin returned {value}, which is not from 0 to 1.")
+    return Score(float(value), str(feedback))
 
 
 def _pattern(spec: ScorerSpec, expected: str | None) -> str:
