@@ -209,6 +209,11 @@ def all_hooks() -> Any:
     return _manager().hook
 
 
+def missing_parts() -> list[str]:
+    """Return the packages that come with the program and are not installed."""
+    return [package for package in (EVOLVE, TEAMS, PAGE) if find_spec(package) is None]
+
+
 def merged_tables(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the rows of all parts. Of two of one name the earlier part's counts, so that none replaces the core's."""
     merged: dict[str, Any] = {}

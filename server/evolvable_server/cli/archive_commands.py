@@ -15,6 +15,7 @@ from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_dup
 from evolvable_server.cli.options import KIND, REF
 from evolvable_server.cli.person_commands import ask_import
 from evolvable_server.cli.progress import Progress
+from evolvable_server.missing_parts import left_by_missing_parts
 from evolvable_server.cli.terminal import count, progress, say, warn
 from evolvable_store import bundle
 from evolvable_store.bundle.export import backup, select_heads
@@ -305,6 +306,7 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> Output
     with state.library() as (library, _), progress("Copying") as show:
         beside = partial(_files_beside, library.store.home)
         made = backup(library.store, target.absolute(), show, replace=replace, beside=beside)
+        warn(*left_by_missing_parts(library))
         if not library.store.read_only:
             note_copy(library.store.home, made)
     size = (made / LIBRARY_FILE).stat().st_size

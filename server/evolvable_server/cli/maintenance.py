@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.missing_parts import left_by_missing_parts
 from evolvable_server.cli.terminal import confirm, count, file_size, local_time, progress, remark, say, show_table, warn
 from evolvable_store import fsck
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, NotFound
@@ -116,6 +117,7 @@ def purge_command(
             planned = Purged(plan.kind, plan.versions, files=plan.files, remains=plan.folders, dry_run=True)
             return _done([planned], lambda _: _show_plan(plan))
         secret_leaks.check_may_decide(caller, "purge")
+        warn(*left_by_missing_parts(library))
         _confirm_purge(plan, yes)
         return _done([purge_content.purge(library, caller, plan, reason, edit_copies=edit_copies)], _show_purged)
 
@@ -182,6 +184,7 @@ def fsck_command(state: CommandContext) -> Output[FsckReport]:
     try:
         with state.library() as (library, _), progress("Checking") as show:
             report = fsck.check_library(library.store, show, [check_index])
+            warn(*left_by_missing_parts(library))
     except LibraryCorrupt as error:
         error.hint = RESTORE if "evolvable fsck" in error.hint else error.hint
         raise
