@@ -3,7 +3,7 @@
     python benchmarks/manual.py            write them into docs/
     python benchmarks/manual.py --check    exit code 1, with the names of the files, when one differs
 
-A table stands between `<!-- registry: NAME -->` and `<!-- end -->`. `tests/server/test_verbs.py` holds the files to it.
+A table stands between `<!-- registry: NAME -->` and `<!-- end -->`. `tests/flow/test_verbs.py` holds the files to it.
 """
 
 import argparse

@@ -14,12 +14,14 @@ import pytest
 from embedding_place import exported, missing_package
 from filelock import FileLock
 from hypothesis import settings
+from mcp_place import ERAS
 from process_guard import ProcessGuard
 from turns import Turns
 
 from evolvable_server import plugins
 
 account_place.install()
+pytest_plugins = ["store_fixtures", "library_fixtures", "place_fixtures"]
 plugins.hooks()  # the registry of verbs has those of all parts, as in every command
 
 GUARD = ProcessGuard()
@@ -40,6 +42,30 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     place = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with FileLock(place / "minilm.lock"):
         return exported(place / "minilm")
+
+
+BOTH_ERAS = ("test_surface", "test_doctor_clients")
+"""Modules whose tests run in both eras each time. A test of another runs in one of them, in turn, and in the other with
+`-m nightly`: each starts a server."""
+
+ON_POSTGRES = ("test_transaction",)
+"""Modules whose tests run over PostgreSQL each time; those of the others do so with `-m nightly`."""
+
+SLOW_THERE = ("at_once", "whole_or_not_at_all", "any_text_of_an_operation")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    kept: dict[str, str] = {}
+    for item in items:
+        fixtures, module = getattr(item, "fixturenames", ()), item.path.stem
+        own = any(mark.args[0] == "era" for mark in item.iter_markers("parametrize"))
+        if isinstance(item, pytest.Function) and "era" in fixtures and module not in BOTH_ERAS and not own:
+            test = f"{module}::{item.originalname}"
+            if item.callspec.params["era"] != kept.setdefault(test, list(ERAS)[len(kept) % len(ERAS)]):
+                item.add_marker(pytest.mark.nightly)
+        if "[postgres" in item.name and "open_store" in fixtures:
+            if module not in ON_POSTGRES or any(words in item.name for words in SLOW_THERE):
+                item.add_marker(pytest.mark.nightly)
 
 
 # Turns, when pytest-xdist runs the suite in several processes

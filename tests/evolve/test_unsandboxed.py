@@ -147,7 +147,7 @@ def answer(place, said):
     place.drive()
 
 
-@pytest.mark.nightly  # as T2 in tests/flow/test_attacks_evolution.py
+@pytest.mark.nightly  # as T2 in tests/evolve/test_attacks_evolution.py
 @needs_sandbox
 def test_a_candidate_that_opens_the_library_finds_none_in_the_sandbox_and_is_not_promoted(place):
     steal(place)

@@ -54,7 +54,7 @@ def test_ci_runs_every_block_of_the_readme_and_the_tests_of_the_models_apart():
     assert '-m "models and not nightly"' in run and run.index("torch==2.13.0") < run.index("'.[dev,models]'")
 
 
-@pytest.mark.nightly  # as in tests/server/test_cli_processes.py
+@pytest.mark.nightly  # as in tests/core/test_cli_processes.py
 @pytest.mark.process
 def test_quickstart_answers_a_lookup_over_mcp_and_says_what_to_type_next(tmp_path):
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}

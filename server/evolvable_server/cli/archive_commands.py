@@ -15,8 +15,8 @@ from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_dup
 from evolvable_server.cli.options import KIND, REF
 from evolvable_server.cli.person_commands import ask_import
 from evolvable_server.cli.progress import Progress
-from evolvable_server.missing_parts import left_by_missing_parts
 from evolvable_server.cli.terminal import count, progress, say, warn
+from evolvable_server.missing_parts import left_by_missing_parts
 from evolvable_store import bundle
 from evolvable_store.bundle.export import backup, select_heads
 from evolvable_store.bundle.folders import find_folders, read_looks

@@ -196,3 +196,9 @@ def test_what_the_command_cannot_do_is_said(run, arguments):
 
     assert "Usage:" in done.err
     assert not (run.home / FILE).exists()
+
+
+def test_no_address_that_other_machines_reach_is_served_without_tokens(run):
+    ran = run("serve", "--http", "0.0.0.0:8000", code=1)
+
+    assert ran.out == "" and "0.0.0.0 can be reached from other machines" in ran.err.replace("\n", " ")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from samples import OFFICE
 
-from evolvable_evolve.trial_arms import PoolArms
+from evolvable_server import plugins
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
@@ -19,7 +19,7 @@ AGENT = Caller(Actor.AGENT, session="session-1")
 @pytest.fixture
 def library(tmp_path: Path) -> Iterator[Library]:
     """An empty library."""
-    with Library.open(tmp_path / "home", create=True, trials=PoolArms()) as library:
+    with Library.open(tmp_path / "home", create=True, trials=plugins.trial_arms()) as library:
         yield library
 
 

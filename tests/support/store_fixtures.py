@@ -24,20 +24,6 @@ OPENERS = {"sqlite": Store.open, "postgres": open_postgres, "later": open_later}
 """How a library is opened, by implementation of the storage; `later` has columns that this program does not know."""
 
 
-ON_POSTGRES = ("test_transaction",)
-"""Modules whose tests run over PostgreSQL each time; those of the others do so with `-m nightly`."""
-
-SLOW_THERE = ("at_once", "whole_or_not_at_all", "any_text_of_an_operation")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "[postgres" in item.name and "open_store" in getattr(item, "fixturenames", ()):
-            module = item.path.stem
-            if module not in ON_POSTGRES or any(words in item.name for words in SLOW_THERE):
-                item.add_marker(pytest.mark.nightly)
-
-
 @pytest.fixture(
     params=[
         "sqlite",

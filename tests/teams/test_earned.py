@@ -69,7 +69,7 @@ def server(place: Place) -> Iterator[HttpServer]:
         yield server
 
 
-@pytest.mark.nightly  # as in tests/flow/test_attacks_http.py
+@pytest.mark.nightly  # as in tests/teams/test_attacks_http.py
 def test_ten_reports_with_a_token_that_may_only_read_change_nothing(place: Place, server: HttpServer) -> None:
     for _ in range(10):
         server.tool("report_outcome", {"ref": "skill:bread", "outcome": "succeeded"})
@@ -119,7 +119,7 @@ def _report() -> tuple[Any, ...]:
     return (Permission("report"),) if "report" in set(Permission) else ()
 
 
-@pytest.mark.nightly  # as in tests/flow/test_attacks_http.py
+@pytest.mark.nightly  # as in tests/teams/test_attacks_http.py
 @pytest.mark.anyio
 async def test_six_handshake_sessions_of_one_client_prove_nothing(place: Place, server: HttpServer) -> None:
     import httpx2
@@ -174,7 +174,7 @@ def reviewed(place: Place, path: Path) -> None:
     assert ran.exit_code == 0, ran.output
 
 
-@pytest.mark.nightly  # as in tests/flow/test_attacks_http.py
+@pytest.mark.nightly  # as in tests/teams/test_attacks_http.py
 def test_four_starts_under_other_sessions_names_prove_nothing(place: Place) -> None:
     starts(place, "a", "b", "c", "d")
 
@@ -235,7 +235,7 @@ def test_a_transcript_that_was_there_before_the_server_saw_its_session_stays_uns
 # An archive
 
 
-@pytest.mark.nightly  # as in tests/flow/test_attacks_http.py
+@pytest.mark.nightly  # as in tests/teams/test_attacks_http.py
 def test_an_archive_made_elsewhere_starts_at_zero(tmp_path: Path) -> None:
     for name in ("elsewhere", "here"):
         (tmp_path / name).mkdir()
