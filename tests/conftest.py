@@ -63,9 +63,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             test = f"{module}::{item.originalname}"
             if item.callspec.params["era"] != kept.setdefault(test, list(ERAS)[len(kept) % len(ERAS)]):
                 item.add_marker(pytest.mark.nightly)
-        if "[postgres" in item.name and "open_store" in fixtures:
-            if module not in ON_POSTGRES or any(words in item.name for words in SLOW_THERE):
-                item.add_marker(pytest.mark.nightly)
+        on_postgres = "[postgres" in item.name and "open_store" in fixtures
+        if on_postgres and (module not in ON_POSTGRES or any(words in item.name for words in SLOW_THERE)):
+            item.add_marker(pytest.mark.nightly)
 
 
 # Turns, when pytest-xdist runs the suite in several processes

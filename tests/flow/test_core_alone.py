@@ -33,9 +33,9 @@ def installed_entries() -> Iterator[Path]:
     own = {package.__name__ for package in CORE} | set(ANNEXES)
     for folder in map(Path, [*site.getsitepackages(), *sys.path]):
         for entry in folder.iterdir() if folder.name == "site-packages" and folder.is_dir() else ():
-            if entry.name not in own and not entry.name.startswith(("evolvable-", "__editable__")):
-                if entry.suffix != ".pth":
-                    yield entry
+            is_own = entry.name in own or entry.name.startswith(("evolvable-", "__editable__"))
+            if not is_own and entry.suffix != ".pth":
+                yield entry
 
 
 @pytest.fixture(scope="module")
