@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -190,6 +189,8 @@ def _register(manager: pluggy.PluginManager, part: object, name: str) -> None:
 @cache
 def _add_others() -> None:
     """Add the parts of other distributions. One that fails is left out, with a warning."""
+    from importlib.metadata import entry_points  # late: 18 ms, and most commands need no other distribution
+
     manager = _manager()
     for entry in entry_points(group=GROUP):
         try:
