@@ -117,7 +117,7 @@ class Mixture:
             return bool((await client.read_resource(f"skill://{name}/SKILL.md")).contents)
 
         text, words = skill_text(name, number, 3000), name.replace("-", " ")
-        edit = {"files": {"SKILL.md": text}, "reason": f"call {number}"}
+        edit = {"files": {f"notes/{number}.md": text}, "reason": f"call {number}"}
         use = {"use_id": self._use_ids.pop()} if self._use_ids else {"ref": name}
         operation = self._operations.pop() if self._operations else None
         return {
