@@ -215,7 +215,9 @@ def _subagents(path: Path, digest: Any, about: TranscriptInfo) -> Iterator[tuple
         reader = ClaudeCodeFormat(file.stem.removeprefix("agent-")[:80])
         try:
             pieces = list(_read(reader, read_records(file, digest)))
-        except OSError:
+        except OSError as error:
+            if may_pass(error):
+                raise TranscriptNotRead(f"{ascii(file.name)} cannot be read: {error.strerror}.", "Try again.") from None
             continue
         _learn_launch(file, about)
         for run in reader.about.subagents.values():
