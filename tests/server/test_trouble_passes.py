@@ -358,6 +358,27 @@ def test_what_was_saved_after_a_refused_event_is_not_put_down_to_the_agent(place
     assert library.store.operation(made).principal is not Principal.AGENT
 
 
+def test_an_event_that_cannot_be_read_keeps_no_other_one_waiting(place: Place, library: Library) -> None:
+    with refusing(library.store.backend.path, "use", "busy"):
+        dispatcher(place, library).answer(used("Skill", skill="pdf"))
+    unreadable = place.home / "hooks/waiting/0.json"
+    unreadable.mkdir()
+    (place.home / "hooks/waiting/1.json").write_text("{")
+    dispatcher(place, library).answer(OTHER)
+    assert library.evidence.tally(library.store.head(PDF).id).loaded == 1
+    assert list((place.home / "hooks/waiting").iterdir()) == [unreadable]
+
+
+def test_a_hook_that_meets_a_defect_answers_nothing_and_says_so(
+    place: Place, library: Library, caplog: pytest.LogCaptureFixture
+) -> None:
+    hooks = dispatcher(place, library)
+    (place.home / "reviews").write_text("in the way")
+    stop = {"hook_event_name": "Stop", "session_id": "s1", "transcript_path": "/t/a.jsonl"}
+    assert hooks.answer(stop) == EMPTY_ANSWER
+    assert "a hook failed" in caplog.text
+
+
 def test_a_prompt_is_answered_while_a_hook_waits_and_the_library_is_busy(place: Place, library: Library) -> None:
     hooks = dispatcher(place, library)
     prompt = {
