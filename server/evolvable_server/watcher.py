@@ -231,11 +231,14 @@ class Watcher:
     def _write_behind(self) -> None:
         """Write out what others changed without doing that themselves."""
         if self._behind and self._until_behind() == 0:
-            after, self._behind = self._behind[1], None
-            heads = self._library.store.backend.changed_heads(after, self._sequence)
+            heads = self._library.store.backend.changed_heads(self._behind[1], self._sequence)
             with self._busy:
-                for sync in self._copies.behind(heads) if self._owner.owns else ():
-                    self._log(sync)
+                syncs = self._copies.behind(heads) if self._owner.owns else []
+            # Only now: what raised is done once more. What one folder refused is looked at again.
+            self._behind = None
+            for sync in syncs:
+                self._log(sync)
+                self._look_after_trouble(sync)
 
     def _notice_folders(self) -> None:
         if self._owner.owns and self._copies.folders() != list(self._watched):
@@ -341,6 +344,7 @@ class Watcher:
             return
         self._log(sync)
         self._look_after_git(sync)
+        self._look_after_trouble(sync)
         if again and sync.unsettled or sync.waiting:
             now = time.monotonic()
             self._later += [(now + delay, folder, sync.unsettled | set(sync.missing)) for delay in AGAIN_SECONDS]
@@ -350,7 +354,13 @@ class Watcher:
         if waiting:
             self._later.append((time.monotonic() + GIT_SECONDS, sync.folder, waiting))
 
+    def _look_after_trouble(self, sync: "SyncReport") -> None:
+        """Look again at what a busy library, a full disk and the like stopped."""
+        if sync.again:
+            self._later.append((time.monotonic() + AGAIN_SECONDS[-1], sync.folder, set(sync.again)))
+
     def _look_again(self) -> None:
+        # A look that raises ends in a scan of everything, see `_follow_once`.
         now = time.monotonic()
         due = [item for item in self._later if item[0] <= now]
         self._later = [item for item in self._later if item[0] > now]
@@ -369,6 +379,7 @@ class Watcher:
                 sync = self._copies.copy(folder).sync()
             self._log(sync)
             self._look_after_git(sync)
+            self._look_after_trouble(sync)
             if sync.waiting:
                 self._later.append((time.monotonic() + GRACE_SECONDS, folder, set(sync.missing)))
             if sync.unsettled:

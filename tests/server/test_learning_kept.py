@@ -1,18 +1,18 @@
 """What a session shows and teaches is kept once, also where the library refused it at first."""
 
 import json
-import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from command_line import CommandLine
 from earned import LOAD, WORDS, client
 from labelled_sessions import labelled
+from library_trouble import Refusal, busy, no_room
 from powers import NO_POWERS, powerless
 from processes import poll
 from samples import teach
@@ -40,40 +40,6 @@ pytestmark = pytest.mark.process
 PERSON = Caller(Actor.HUMAN, principal=Principal.PERSON)
 TASK = "merge the quarterly invoices of our suppliers into one pdf"
 SESSION = next(one for one in labelled() if one.name == "alembic")
-
-HOLD = """
-import sqlite3, sys
-db = sqlite3.connect(sys.argv[1], isolation_level=None)
-db.execute("BEGIN IMMEDIATE")
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-Refusal = Callable[[Storage], AbstractContextManager[None]]
-
-
-@contextmanager
-def busy(backend: Storage) -> Iterator[None]:
-    """Another process writes for as long as the body runs."""
-    command = [sys.executable, "-c", HOLD, str(backend.path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None and other.stdout.readline() == "held\n"
-        try:
-            yield
-        finally:
-            other.communicate()
-
-
-@contextmanager
-def no_room(backend: Storage) -> Iterator[None]:
-    """No file of this process may be written to."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
 
 refusals = pytest.mark.parametrize("refusal", [busy, no_room])
 

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from evolvable_store.errors import EvolvableError, Refused
+from evolvable_store.errors import EvolvableError, Refused, TryAgain
 from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity, parse_document, summarize
 from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal, Signer, implied_principal
@@ -425,6 +425,8 @@ class AgentLocator:
     def _document(self, head: Head, version: int) -> Document:
         try:
             data = self._library.store.file(head, main_file(head.kind, head.name), version).data
+        except TryAgain:
+            raise
         except EvolvableError:
             data = b""
         return parse_document(data)

@@ -22,6 +22,7 @@ from evolvable_store.errors import (
     LibraryError,
     LibraryFull,
     LibraryReadOnly,
+    LibraryUnreachable,
 )
 
 if TYPE_CHECKING:
@@ -267,7 +268,7 @@ _BY_TEXT: dict[str, tuple[type[LibraryError], str, str]] = {
         f"{RESTORE} Or name another folder.",
     ),
     "disk i/o error": (
-        LibraryError,
+        LibraryUnreachable,
         "The disk that holds {path} reports an error.",
         "Check the disk, then `evolvable fsck`.",
     ),
@@ -401,7 +402,8 @@ def translate_damage(path: Path, *, opening: bool = False) -> Iterator[None]:
 
 
 def _is_about_content(error: EvolvableError) -> bool:
-    return type(error) in (LibraryError, LibraryCorrupt)
+    # An error of the disk too: a file that can be made again is made in another place of the disk.
+    return type(error) in (LibraryError, LibraryCorrupt, LibraryUnreachable)
 
 
 def set_aside(path: Path) -> None:

@@ -51,7 +51,8 @@ class SyncReport:
     stale: the folder itself is not there, or all that it held is gone at once, as when a disk is not mounted; nothing
     was touched. missing: directories that vanished so recently that they may come back; sync again soon. held:
     directories whose content is not served until a person decides. unchanged: those that hold what the library has.
-    waiting_for_git: directories whose content waits until git has finished, each with what git is doing.
+    waiting_for_git: directories whose content waits until git has finished, each with what git is doing. again: those
+    of `refused` that only trouble of the moment stopped (see `may_pass`); sync them again.
     """
 
     folder: WatchedFolder
@@ -67,6 +68,7 @@ class SyncReport:
     unsettled: set[str] = field(default_factory=set)
     unchanged: set[str] = field(default_factory=set)
     waiting_for_git: dict[str, str] = field(default_factory=dict)
+    again: set[str] = field(default_factory=set)
     stale: bool = False
 
     def add(self, other: "SyncReport") -> None:
@@ -74,6 +76,7 @@ class SyncReport:
         for name in ("taken", "written", "removed", "bound", "refused", "warnings", "conflicts", "missing", "held"):
             getattr(self, name).extend(getattr(other, name))
         self.unchanged |= other.unchanged
+        self.again |= other.again
         self.waiting_for_git |= other.waiting_for_git
         self.stale = self.stale or other.stale
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from evolvable_store.errors import EvolvableError, Invalid, Refused, VersionConflict
+from evolvable_store.errors import EvolvableError, Invalid, Refused, VersionConflict, may_pass
 from evolvable_store.objects import Files
 from evolvable_store.operation import PLUGIN_FILES, Actor, Head, Identity, Principal
 from evolvable_store.power_fields import PowerPolicy
@@ -238,6 +238,7 @@ class WorkingCopy:
             directories = again
         why = "other processes change it all the time; it is looked at again"
         sync.refused += [DirectoryIssue(directory, (why,)) for directory in directories]
+        sync.again |= set(directories)
 
     def _try_batch(self, directories: Sequence[str], sync: SyncReport) -> list[str]:
         """Take one step for each directory; return those that have to be looked at again after the others."""
@@ -354,13 +355,12 @@ class WorkingCopy:
                 self._write(look, look.head, self.store.files(look.head), sync)
             elif step is SyncStep.MERGE:
                 self._merge(look, sync)
-        except OSError as error:
-            why = f"cannot be written: {error.strerror or error}; the library is right, the folder is behind"
-            sync.refused.append(DirectoryIssue(look.directory, (why,)))
         except VersionConflict:
             raise
-        except EvolvableError as error:
-            sync.refused.append(DirectoryIssue(look.directory, (error.text,)))
+        except (EvolvableError, OSError) as error:
+            why = error.text if isinstance(error, EvolvableError) else _not_written(error)
+            sync.refused.append(DirectoryIssue(look.directory, (why,)))
+            sync.again |= {look.directory} if may_pass(error) else set()
 
     def _tombstone(self, look: DirectoryState, sync: SyncReport) -> None:
         since = self.status.missing.setdefault(look.directory, time.monotonic())
@@ -506,7 +506,7 @@ class WorkingCopy:
         self._swept = known
         bindings = self._bindings.of_folder(self.folder) if found else {}
         for late in found:
-            with contextlib.suppress(EvolvableError, OSError, ValueError):
+            with contextlib.suppress(EvolvableError, OSError, ValueError):  # it is kept, and the next sweep finds it
                 directory = late.target.relative_to(self.folder.path).as_posix()
                 binding = bindings.get(directory)
                 heads = self.store.backend.heads_by_id([binding.resource]) if binding else {}
@@ -584,3 +584,7 @@ class WorkingCopy:
 
     def _bound(self, resource: int, directory: str, version: int | None, mark: str, conflict: str = "") -> Binding:
         return Binding(self.folder.id, directory, resource, version, mark, conflict)
+
+
+def _not_written(error: OSError) -> str:
+    return f"cannot be written: {error.strerror or error}; the library is right, the folder is behind"

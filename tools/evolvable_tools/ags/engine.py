@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, TryAgain
 from evolvable_tools.ags.bus import MAX_ATTEMPTS, PLANNER, RUN, AgsState, Bus, EndReason, MessageKind
 from evolvable_tools.ags.plan import Plan, PlanChange, PlanItem
 from evolvable_tools.ags.planner import SingleItemPlan, check_plan_answer, plan_question
@@ -178,6 +178,8 @@ class AgsRun:
             dispatch = f"{item.id}.{attempt + 1}"
             try:
                 work = self.workers.prepare(item, attempt, self._needed(item))
+            except TryAgain:  # the run stops, and continues here
+                raise
             except EvolvableError as error:  # the agent may not run, or is gone: the planner hears why
                 self._refuse(item, dispatch, error)
                 continue

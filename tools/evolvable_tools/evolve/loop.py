@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, TryAgain
 from evolvable_tools.evolve import acceptance, composition, elimination, search_operators
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.evidence_batches import gather_failures
@@ -130,7 +130,17 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
                 acceptance.record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
                 return
             committed = await step(evidence, parent)
-    except (BudgetSpent, RunStopped, NeedsAnswer, NeedsPerson, NoAnswer, TrialsFailing, RunTampered, LedgerError):
+    except (
+        BudgetSpent,
+        RunStopped,
+        NeedsAnswer,
+        NeedsPerson,
+        NoAnswer,
+        TrialsFailing,
+        RunTampered,
+        LedgerError,
+        TryAgain,
+    ):
         raise
     except EvolvableError as error:  # what was proposed cannot be built; the history tells the next proposal
         built = run.state.step.get("built")

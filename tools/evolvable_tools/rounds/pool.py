@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, VersionConflict
+from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, TryAgain, VersionConflict
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.objects import Files, make_manifest
 from evolvable_store.operation import Actor, Head
@@ -277,6 +277,8 @@ def promote_trial(library: Library, caller: Caller, trial: PooledVersion, why: s
     if caller.actor is not Actor.HUMAN and not trial.approved:
         try:
             waits = why_it_waits(library, caller, head, before, files)
+        except TryAgain:  # it says nothing about the version
+            raise
         except EvolvableError as error:
             return end_trial(library, trial, PoolState.RETIRED, f"the scan refuses it now: {error.text}")
         if waits:

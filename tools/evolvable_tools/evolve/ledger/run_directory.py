@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from filelock import FileLock, Timeout
 
-from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, NotFound
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, NotFound, TryAgain
 from evolvable_store.workingcopy.staging_dir import sync_folder
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import Program
@@ -38,7 +38,7 @@ class LedgerError(EvolvableError):
     """The ledger cannot be read or written. Nothing that was appended before is lost."""
 
 
-class LedgerBusy(LedgerError):
+class LedgerBusy(LedgerError, TryAgain):
     """Another process writes this ledger."""
 
 

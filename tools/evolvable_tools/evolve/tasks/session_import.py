@@ -40,7 +40,7 @@ from evolvable_tools.evolve.tasks.session_files import CHECK_SCRIPT, command_fil
 from evolvable_tools.evolve.tasks.session_tasks import CheckKind, NoTask, SessionTask, find_session_tasks
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.ingest import own_part
-from evolvable_tools.sessions import NoTranscript, Session, UnreadableMessages
+from evolvable_tools.sessions import NoTranscript, Session, TranscriptNotRead, UnreadableMessages
 from evolvable_tools.sessions.parser import read_session
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.resource_info import copied_from
@@ -146,6 +146,9 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
             continue
         except NoTranscript:
             draft.left_out["it is no transcript"] += 1
+            continue
+        except TranscriptNotRead:
+            draft.left_out["it cannot be read now"] += 1
             continue
         draft.sessions += 1
         session = own_part(library, session, earlier=owners)
