@@ -1,5 +1,6 @@
-/* The loops of a search over postings and of indexing. posting_loops.py and analyzer.py do the same without a compiler, and
-   say what each is for; both give the same results to the last bit, and one test suite tries both. */
+/* The loops of a search over postings, of indexing and of the scan. posting_loops.py, analyzer.py and the scan's
+   text_loops.py do the same without a compiler, and say what each is for; both give the same results to the last bit, and
+   one test suite tries both. */
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -1033,6 +1034,177 @@ static PyObject *read_entries(PyObject *module, PyObject *args) {
     return found;
 }
 
+/* The scan */
+
+typedef struct {
+    const char *letters; /* of a text in `parts` */
+    Py_ssize_t length;
+    uint16_t next; /* the number, plus one, of another part that begins like it; 0: there is none */
+} Part;
+
+/* Texts that are looked for, all in one pass. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *parts;
+    Part *each;
+    Py_ssize_t count;
+    uint16_t first[1 << 16]; /* by two bytes: the number, plus one, of a part that begins with them; 0: none does */
+    uint16_t single; /* the same for the parts of one byte */
+} PartFinder;
+
+static unsigned begin_of(const char *letters) {
+    return (unsigned char)letters[0] << 8 | (unsigned char)letters[1];
+}
+
+static int add_part(PartFinder *self, Py_ssize_t number) {
+    Part *part = &self->each[number];
+    part->letters = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(self->parts, number), &part->length);
+    if (part->letters == NULL) return -1;
+    if (part->length == 0) return PyErr_SetString(PyExc_ValueError, "a part is not empty"), -1;
+    uint16_t *first = part->length == 1 ? &self->single : &self->first[begin_of(part->letters)];
+    part->next = *first;
+    *first = (uint16_t)(number + 1);
+    return 0;
+}
+
+static PyObject *finder_new(PyTypeObject *type, PyObject *args, PyObject *options) {
+    static char *names[] = {"parts", NULL};
+    PyObject *parts;
+    if (!PyArg_ParseTupleAndKeywords(args, options, "O!", names, &PyTuple_Type, &parts)) return NULL;
+    Py_ssize_t count = PyTuple_Size(parts);
+    if (count >= 1 << 16) {
+        PyErr_SetString(PyExc_ValueError, "at most 65535 parts are looked for");
+        return NULL;
+    }
+    PartFinder *self = (PartFinder *)PyType_GenericAlloc(type, 0);
+    if (self == NULL) return NULL;
+    self->parts = Py_NewRef(parts);
+    self->count = count;
+    self->each = calloc(count + 1, sizeof *self->each);
+    if (self->each == NULL) PyErr_NoMemory();
+    for (Py_ssize_t number = 0; self->each != NULL && number < count; number++)
+        if (add_part(self, number) < 0) break;
+    if (PyErr_Occurred()) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void finder_dealloc(PyObject *object) {
+    PartFinder *self = (PartFinder *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF(self->parts);
+    free(self->each);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *finder_find(PyObject *object, PyObject *text) {
+    PartFinder *self = (PartFinder *)object;
+    Py_ssize_t length;
+    const char *letters = PyUnicode_AsUTF8AndSize(text, &length);
+    if (letters == NULL) return NULL;
+    PyObject *found = PyList_New(0);
+    for (uint16_t one = self->single; found != NULL && one; one = self->each[one - 1].next) {
+        if (memchr(letters, self->each[one - 1].letters[0], length) == NULL) continue;
+        if (PyList_Append(found, PyTuple_GetItem(self->parts, one - 1)) < 0) Py_CLEAR(found);
+    }
+    uint8_t *there = NULL; /* most texts have none */
+    for (Py_ssize_t at = 0; found != NULL && at + 1 < length; at++) {
+        for (uint16_t one = self->first[begin_of(letters + at)]; one; one = self->each[one - 1].next) {
+            const Part *part = &self->each[one - 1];
+            if (part->length > length - at || (there != NULL && there[one - 1])) continue;
+            if (memcmp(letters + at, part->letters, part->length)) continue;
+            if (there == NULL && (there = calloc(self->count, 1)) == NULL) PyErr_NoMemory();
+            if (there == NULL || PyList_Append(found, PyTuple_GetItem(self->parts, one - 1)) < 0) {
+                Py_CLEAR(found);
+                break;
+            }
+            there[one - 1] = 1;
+        }
+    }
+    free(there);
+    return found;
+}
+
+static PyMethodDef finder_methods[] = {
+    {"find", finder_find, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot finder_slots[] = {
+    {Py_tp_new, finder_new},
+    {Py_tp_dealloc, finder_dealloc},
+    {Py_tp_methods, finder_methods},
+    {0, NULL},
+};
+
+static PyType_Spec finder_spec = {
+    "evolvable_store._scoring.PartFinder", sizeof(PartFinder), 0, Py_TPFLAGS_DEFAULT, finder_slots};
+
+enum { PLACES = 1 << 17 };
+
+/* Appends the places of a tuple to others. Returns -1 with an error. */
+static int gather_places(PyObject *its, uint32_t **places, Py_ssize_t *count, Py_ssize_t *room) {
+    Py_ssize_t more = PyTuple_Size(its);
+    if (more < 0) return -1;
+    if (*count + more + 3 > *room) { /* and the pairs of a word */
+        Py_ssize_t wider = 2 * (*count + more + 3);
+        uint32_t *longer = realloc(*places, wider * sizeof *longer);
+        if (longer == NULL) return PyErr_NoMemory(), -1;
+        *places = longer;
+        *room = wider;
+    }
+    for (Py_ssize_t i = 0; i < more; i++) {
+        unsigned long place = PyLong_AsUnsignedLong(PyTuple_GetItem(its, i));
+        if (place == (unsigned long)-1 && PyErr_Occurred()) return -1;
+        (*places)[(*count)++] = (uint32_t)place;
+    }
+    return 0;
+}
+
+static PyObject *sum_places(PyObject *module, PyObject *args) {
+    PyObject *words, *others;
+    Py_buffer weights;
+    unsigned int edge, pair, gap;
+    if (!PyArg_ParseTuple(
+            args, "O!O!y*III:sum_places", &PyList_Type, &words, &PyTuple_Type, &others, &weights, &edge, &pair, &gap))
+        return NULL;
+    uint32_t *places = NULL, before = edge, last = edge;
+    Py_ssize_t count = 0, room = 0;
+    int failed = weights.len != PLACES;
+    if (failed) PyErr_SetString(PyExc_ValueError, "there are not 131072 weights");
+    failed = failed || gather_places(others, &places, &count, &room) < 0;
+    for (Py_ssize_t i = 0; !failed && i < PyList_Size(words); i++) {
+        PyObject *word = PyList_GetItem(words, i), *its = PyTuple_GetItem(word, 1);
+        failed = its == NULL || gather_places(its, &places, &count, &room) < 0;
+        if (failed) break;
+        uint32_t hash = (uint32_t)PyLong_AsUnsignedLong(PyTuple_GetItem(word, 0));
+        failed = PyErr_Occurred() != NULL;
+        places[count++] = last * pair + hash;
+        places[count++] = before * gap + hash;
+        before = last;
+        last = hash;
+    }
+    long sum = 0;
+    if (!failed) {
+        static uint8_t counted[PLACES / 8]; /* all 0 between two calls; nothing below runs another thread */
+        const signed char *weight = weights.buf;
+        places[count++] = last * pair + edge;
+        for (Py_ssize_t i = 0; i < count; i++) {
+            uint32_t place = places[i] & (PLACES - 1);
+            if (counted[place >> 3] >> (place & 7) & 1) continue;
+            counted[place >> 3] |= (uint8_t)(1 << (place & 7));
+            sum += weight[place];
+        }
+        for (Py_ssize_t i = 0; i < count; i++) counted[(places[i] & (PLACES - 1)) >> 3] = 0;
+    }
+    free(places);
+    PyBuffer_Release(&weights);
+    return failed ? NULL : PyLong_FromLong(sum);
+}
+
 static int add_type(PyObject *module, const char *name, PyType_Spec *spec) {
     PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
     if (type == NULL) return -1;
@@ -1046,13 +1218,15 @@ static int executed(PyObject *module) {
     if (some == NULL) return -1;
     hash_seed = (uint64_t)PyObject_Hash(some) * 0x9E3779B97F4A7C15u | 1;
     Py_DECREF(some);
-    return add_type(module, "Sums", &sums_spec) < 0 ? -1 : add_type(module, "TermCounter", &counter_spec);
+    if (add_type(module, "Sums", &sums_spec) < 0 || add_type(module, "PartFinder", &finder_spec) < 0) return -1;
+    return add_type(module, "TermCounter", &counter_spec);
 }
 
 static PyMethodDef methods[] = {
     {"weights_at", weights_at, METH_VARARGS, NULL},
     {"gather_postings", gather_postings, METH_VARARGS, NULL},
     {"read_entries", read_entries, METH_VARARGS, NULL},
+    {"sum_places", sum_places, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from evolvable_tools.scan import PatternTable
+from evolvable_tools.scan.text_loops import PartFinder
 
 _TABLE = PatternTable("text_analysis.toml")
 _PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
@@ -20,7 +21,30 @@ _PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
 INVISIBLE = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
 _MORE_INVISIBLE = "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
 
+
+def _characters(ranges: str) -> Iterator[str]:
+    """Yield the characters of a class of a pattern, but for those beyond 16 bits."""
+    for match in re.finditer("(.)-(.)|(.)", ranges):
+        first, last = (match[1], match[2]) if match[1] else (match[3], match[3])
+        yield from map(chr, range(ord(first), min(ord(last), 0xFFFF) + 1))
+
+
 _HIDDEN = re.compile(f"[{INVISIBLE}{_MORE_INVISIBLE}]+")
+
+_HIDDEN_PARTS = PartFinder(tuple(_characters(f"{INVISIBLE}{_MORE_INVISIBLE}")))
+_TAGS = re.compile("[\U000e0000-\U000e0fff]")
+_MOST_PARTS = 8
+
+
+def _without_hidden(text: str) -> str:
+    """Return a text without invisible characters; those that most texts have, a few different ones, are soon out."""
+    there = _HIDDEN_PARTS.find(text)
+    if len(there) > _MOST_PARTS or _TAGS.search(text) is not None:
+        return _HIDDEN.sub("", text)
+    for one in there:
+        text = text.replace(one, "")
+    return text
+
 
 _LOOKALIKES = str.maketrans(_TABLE.data["lookalikes"])
 
@@ -76,7 +100,7 @@ class TextView:
         """The text in lower case, without invisible characters, with Latin letters for those that look like them."""
         if self.is_ascii:
             return self.text.lower()
-        seen = unicodedata.normalize("NFKC", _HIDDEN.sub("", self.text))
+        seen = unicodedata.normalize("NFKC", _without_hidden(self.text))
         return (_PATTERNS["lines"].sub(_latin, seen) if _PATTERNS["alphabets"].search(seen) else seen).lower()
 
     def line(self, position: int, view: str | None = None) -> int:
@@ -342,15 +366,26 @@ def _split(part: TextPart, text: str, line: int, program: bool = False) -> Itera
         yield Sentence(part, piece, line, program)
 
 
+_LONGEST_ABBREVIATION = 12
+"""Characters, with what may stand around it."""
+
+
+def _is_abbreviated(piece: str) -> bool:
+    return _PATTERNS["abbreviation"].search(piece, max(0, len(piece) - _LONGEST_ABBREVIATION)) is not None
+
+
 @lru_cache(maxsize=512)
 def _pieces(text: str) -> tuple[str, ...]:
     """Return the sentences of a block of text."""
     found: list[str] = []
     rest = ""
-    for piece in _PATTERNS["sentence_end"].split(text.replace("**", "")):
+    text = text.replace("**", "")
+    if not _PATTERNS["end_inside"].search(text):
+        return (text.strip(),) if text.strip() else ()
+    for piece in _PATTERNS["sentence_end"].split(text):
         rest = f"{rest}{piece}"
         # A point inside of a code span ends no sentence: `rsync -a . HOST:/in` is one command.
-        if (_PATTERNS["abbreviation"].search(piece) or rest.count("`") % 2) and len(rest) < 400:
+        if (_is_abbreviated(piece) or rest.count("`") % 2) and len(rest) < 400:
             rest += " "
             continue
         found.append(rest.strip())
