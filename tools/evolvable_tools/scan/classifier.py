@@ -17,10 +17,10 @@ from typing import NamedTuple
 from zlib import crc32
 
 from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
-from evolvable_tools.scan.lexicon import WIDE, concepts, concepts_of_word, concepts_of_words, words_of
+from evolvable_tools.scan.lexicon import WIDE, concepts, concepts_of_word, concepts_of_words, split_words, without_addresses, words_of
 from evolvable_tools.scan.sentence_rules import report
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, windows
-from evolvable_tools.scan.text_loops import PLACES, places_of, sum_places
+from evolvable_tools.scan.text_loops import PLACES, WordReader, places_of, sum_places
 
 _TABLE = PatternTable("classifier.toml")
 _FOREIGN, _COMMON, _MARK = (_TABLE.compile(name) for name in ("foreign", "common", "mark"))
@@ -45,11 +45,16 @@ def is_foreign(text: str) -> bool:
 
 
 class _Word(NamedTuple):
-    """A word with what its features need: its hash, its own places, and the concepts that it names."""
+    """A word with what its features need.
+
+    That is its hash, its own places and the concepts that it names; what those weigh by themselves; the word.
+    """
 
     hash: int
     places: tuple[int, ...]
     concepts: frozenset[str]
+    weight: int
+    text: str
 
 
 _MOST_WORDS = 32768
@@ -62,14 +67,31 @@ class _Words(dict[str, _Word]):
     def __missing__(self, word: str) -> _Word:
         if len(self) >= _MOST_WORDS:
             self.clear()
-        form = "0" if word.isdigit() else word
-        number = crc32(form.encode())
-        stem = (_place_of_stem(form),) if len(form) > _STEM else ()
-        found = self[word] = _Word(number, (number & _MASK, *stem), concepts_of_word(form))
+        found = self[word] = _new_word(word)
         return found
 
 
+def _new_word(word: str) -> _Word:
+    form = "0" if word.isdigit() else word
+    number = crc32(form.encode())
+    own = (number & _MASK, *((_place_of_stem(form),) if len(form) > _STEM else ()))
+    named, of = concepts_of_word(form), weights().of
+    weight = sum(map(of.__getitem__, own))
+    if named:  # most words name nothing
+        hashes = (_hashes_of_concepts(foreign, named) for foreign in (False, True))
+        weight += max(sum(of[one & _MASK] for one in some) for some in hashes)
+    return _Word(number, own, named, weight, word)
+
+
 _word = _Words().__getitem__
+_READER = WordReader(_new_word, _MOST_WORDS) if WordReader is not None else None
+
+
+def _read(text: str) -> list[_Word]:
+    """Return the words of a sentence."""
+    text = without_addresses(text)
+    known: list[_Word] | None = _READER.read(text) if _READER is not None else None
+    return list(map(_word, split_words(text))) if known is None else known
 
 
 def _place_of_stem(word: str) -> int:
@@ -81,14 +103,13 @@ _EDGE = crc32(b"^")
 
 def places(text: str) -> set[int]:
     """Return the places of a sentence's features in the weights."""
-    return places_of(*_known(text, words_of(text)), _EDGE, _PAIR, _GAP)
+    known = _read(text)
+    return places_of(known, _concept_places(text, known), _EDGE, _PAIR, _GAP)
 
 
-def _known(text: str, words: list[str]) -> tuple[list[_Word], tuple[int, ...]]:
-    """Return what the features of the words of a sentence need, and the places of its concepts."""
-    known = list(map(_word, words))
-    named = concepts_of_words(text, words, [one[2] for one in known])
-    return known, _of_concepts(is_foreign(text), named)
+def _concept_places(text: str, known: list[_Word]) -> tuple[int, ...]:
+    named = concepts_of_words(text, [one[4] for one in known], {one[2] for one in known})
+    return _of_concepts(is_foreign(text), named)
 
 
 @lru_cache(maxsize=2048)
@@ -113,7 +134,7 @@ def features(text: str) -> Iterator[tuple[str, int]]:
             yield f"{_NAMES.get(name, name)} with {_NAMES.get(other_name, other_name)}", (one * _JOINED + other) & _MASK
     before = last = ("", _EDGE)
     for word in words_of(text):
-        number, own, _ = _word(word)
+        number, own, *_ = _word(word)
         yield _shown(word), own[0]
         if len(own) > 1:
             yield "", own[1]
@@ -163,12 +184,12 @@ def weights() -> Weights:
 
 def score(text: str) -> float:
     """Return how much a sentence in lower case reads like a hostile instruction; most work lies far below 0."""
-    return _score(text, words_of(text))
+    return _score(text, _read(text))
 
 
-def _score(text: str, words: list[str]) -> float:
+def _score(text: str, known: list[_Word]) -> float:
     model = weights()
-    return model.base + model.step * sum_places(*_known(text, words), model.of, _EDGE, _PAIR, _GAP)
+    return model.base + model.step * sum_places(known, _concept_places(text, known), model.of, _EDGE, _PAIR, _GAP)
 
 
 def _reached(text: str) -> float:
@@ -176,29 +197,10 @@ def _reached(text: str) -> float:
 
     The words of languages without blanks are single signs here, so that their sentences are always looked at.
     """
-    words = words_of(text)
-    if (text.isascii() or WIDE.search(text) is None) and sum(map(_weight, set(words))) < 0:
+    known = _read(text)
+    if (text.isascii() or WIDE.search(text) is None) and sum({one[4]: one[3] for one in known}.values()) < 0:
         return _LOWEST
-    return _score(text, words)
-
-
-class _WordWeights(dict[str, int]):
-    """The weights of the words that were asked for, each with its beginning and its concepts, by itself."""
-
-    def __missing__(self, word: str) -> int:
-        if len(self) >= _MOST_WORDS:
-            self.clear()
-        of = weights().of
-        _, own, named = _word(word)
-        found = sum(map(of.__getitem__, own))
-        if named:  # most words name nothing
-            hashes = (_hashes_of_concepts(foreign, named) for foreign in (False, True))
-            found += max(sum(of[one & _MASK] for one in some) for some in hashes)
-        self[word] = found
-        return found
-
-
-_weight = _WordWeights().__getitem__
+    return _score(text, known)
 
 
 def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:

@@ -71,12 +71,22 @@ _ANCHORS = PartFinder(tuple({anchor for _, _, anchors in _STRUCTURE for anchor i
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a sentence in lower case, with one word for any address and one for any number."""
+    """Return the words of a sentence in lower case, with one word for any address."""
+    return split_words(without_addresses(text))
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a sentence in lower case."""
+    return _TOKEN.findall(text)
+
+
+def without_addresses(text: str) -> str:
+    """Return a sentence in lower case with one word for any address, and with plain apostrophes."""
     if "@" in text:
         text = _MAIL.sub(" zmail ", text)
     if "." in text and ("://" in text or _NAMED_HOST.search(text)):
         text = _ADDRESS.sub(" zurl ", text)
-    return _TOKEN.findall(text.replace("’", "'"))
+    return text.replace("’", "'")
 
 
 def concepts_of_word(word: str) -> frozenset[str]:
@@ -103,12 +113,12 @@ def _of_form(word: str) -> frozenset[str]:
 def concepts(text: str) -> frozenset[str]:
     """Return the concepts of a sentence in lower case."""
     words = words_of(text)
-    return concepts_of_words(text, words, [concepts_of_word(word) for word in words])
+    return concepts_of_words(text, words, set(map(concepts_of_word, words)))
 
 
-def concepts_of_words(text: str, words: list[str], named: list[frozenset[str]]) -> frozenset[str]:
-    """Return the concepts of a sentence. words: its words; named: what each of them names by itself."""
-    found = set[str]().union(*set(named))
+def concepts_of_words(text: str, words: list[str], named: set[frozenset[str]]) -> frozenset[str]:
+    """Return the concepts of a sentence. words: its words; named: what they name, each by itself."""
+    found = set[str]().union(*named)
     if not _BEGIN_PHRASES.isdisjoint(words):
         for number, word in enumerate(words[:-1]):
             if word in _BEGIN_PHRASES:

@@ -8,9 +8,10 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from evolvable_tools.scan import PatternTable
 from evolvable_tools.scan.text_loops import PartFinder
@@ -49,14 +50,16 @@ def _without_hidden(text: str) -> str:
 _LOOKALIKES = str.maketrans(_TABLE.data["lookalikes"])
 
 
-def _latin(line: re.Match[str]) -> str:
+def _latin(line: str) -> str:
     """Return a line with Latin letters for those that look like them, unless it is written in another alphabet."""
-    words = _PATTERNS["foreign_word"].findall(line[0])
+    if _PATTERNS["alphabets"].search(line) is None:
+        return line
+    words = _PATTERNS["foreign_word"].findall(line)
     if any(
         _PATTERNS["alphabets"].search(word.translate(_LOOKALIKES)) for word in words if word.isalpha() and len(word) > 2
     ):
-        return _PATTERNS["foreign_word"].sub(_mixed, line[0])
-    return line[0].translate(_LOOKALIKES)
+        return _PATTERNS["foreign_word"].sub(_mixed, line)
+    return line.translate(_LOOKALIKES)
 
 
 def _mixed(word: re.Match[str]) -> str:
@@ -101,7 +104,9 @@ class TextView:
         if self.is_ascii:
             return self.text.lower()
         seen = unicodedata.normalize("NFKC", _without_hidden(self.text))
-        return (_PATTERNS["lines"].sub(_latin, seen) if _PATTERNS["alphabets"].search(seen) else seen).lower()
+        if _PATTERNS["alphabets"].search(seen):
+            seen = "\n".join(map(_latin, seen.split("\n")))
+        return seen.lower()
 
     def line(self, position: int, view: str | None = None) -> int:
         """Return the number of the line that a position of a view (default: the text) lies in."""
@@ -167,8 +172,7 @@ class TextPart(StrEnum):
     """Text of an element that a page does not show."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """One sentence or one line of code, in lower case. line: where its block begins."""
 
     part: TextPart
@@ -299,7 +303,7 @@ def _fence_after(fence: str, match: re.Match[str]) -> str:
 def _blocks(text: str, lines_before: int) -> Iterator[Sentence]:
     fence, front = "", text.startswith("---\n")
     block: list[str] = []
-    start = 0
+    start, item_of = 0, _PATTERNS["item"].match
     for number, line in enumerate(text.split("\n"), lines_before + 1):
         if front:
             bare = line.strip()
@@ -319,11 +323,13 @@ def _blocks(text: str, lines_before: int) -> Iterator[Sentence]:
                 if (note := _said(bare)) is not None and note.count(" ") >= 3:
                     yield from _split(TextPart.PROSE, note, number, program=True)
             continue
-        item = _PATTERNS["item"].match(line)
-        if not line.strip() or item or line.startswith(("#", "|", "    |")):
-            yield from _ended(block, start)
-            block = []
-        if not line.strip():
+        blank = not line.strip()
+        item = None if blank else item_of(line)
+        if blank or item or line.startswith(("#", "|", "    |")):
+            if block:
+                yield from _ended(block, start)
+                block = []
+        if blank:
             continue
         if not block:
             start = number
@@ -340,7 +346,7 @@ def _ended(block: list[str], start: int) -> Iterator[Sentence]:
     if block[0].startswith("#"):
         yield Sentence(TextPart.HEADING, block[0].strip("# \t"), start)
         return
-    text = " ".join(part.strip() for part in block)
+    text = " ".join(part.strip() for part in block) if len(block) > 1 else block[0].strip()
     if "<!--" in text:
         text = _PATTERNS["comment"].sub(" ", text)
     if text.strip():
@@ -357,7 +363,7 @@ def windows(sentence: Sentence) -> Iterator[Sentence]:
         yield sentence
         return
     for start in range(0, len(text) - _OVERLAP, MAX_SENTENCE - _OVERLAP):
-        yield replace(sentence, text=text[start : start + MAX_SENTENCE])
+        yield sentence._replace(text=text[start : start + MAX_SENTENCE])
 
 
 def _split(part: TextPart, text: str, line: int, program: bool = False) -> Iterator[Sentence]:

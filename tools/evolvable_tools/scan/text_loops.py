@@ -4,7 +4,7 @@ Both give the same; those in C take a tenth of the time.
 """
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 PLACES = 1 << 17
 """Weights of the classifier."""
@@ -61,7 +61,20 @@ else:
     except ImportError:  # no compiler, or one that was compiled for an earlier version
         PartFinder, sum_places = PartFinderInPython, sum_places_in_python
 
+try:
+    from evolvable_store.search._scoring import WordReader as _WordReader  # type: ignore[import-not-found]
+except ImportError:
+    _WordReader = None
+
+WordReader: Any = _WordReader
+"""Reads a sentence in lower case as the words that were met before, without making them anew; None without a compiler.
+
+`WordReader(know, most)`: know(word) says what a word is known as, and is asked once while no more than `most` words are
+remembered. `read(text)` returns what the words of the lexicon's pattern `token` are known as, in order, and None for a
+text with a sign that may be a digit of another script, which only that pattern knows.
+"""
+
 COMPILED = PartFinder is not PartFinderInPython
 """Whether the loops are those in C."""
 
-__all__ = ["COMPILED", "PartFinder", "PartFinderInPython", "sum_places", "sum_places_in_python"]
+__all__ = ["COMPILED", "PartFinder", "PartFinderInPython", "sum_places", "sum_places_in_python", "WordReader"]
